@@ -1,0 +1,33 @@
+"""The errors haltune raises: each says what was wrong, what is allowed and what to do next."""
+
+
+class HaltuneError(Exception):
+    """Base of every error that haltune raises on purpose."""
+
+
+class InvalidSpace(HaltuneError, ValueError):
+    """A search space, or a configuration of it, is not well formed."""
+
+
+class InvalidInput(HaltuneError, ValueError):
+    """A value given to haltune is outside what is allowed."""
+
+
+class StudyMismatch(HaltuneError):
+    """A study was reopened with another problem or policy than it was recorded with."""
+
+
+class StoreError(HaltuneError):
+    """The event log could not be read or written."""
+
+
+class LeaseLost(HaltuneError):
+    """This worker no longer holds the trial: its lease expired and the trial was offered to others."""
+
+
+class NotSupported(HaltuneError):
+    """Something haltune does not do (yet), named instead of done wrongly."""
+
+
+class HaltuneWarning(UserWarning):
+    """Something that works but that the user should know of; given once."""
