@@ -1,0 +1,220 @@
+"""Configurations to the unit cube and back, over random spaces of every kind."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from haltune.domains import Choice, Float, Int
+from haltune.space import Space
+
+FEW = settings(max_examples=120, deadline=None)
+SEEDS = st.integers(0, 2**32 - 1)
+PLAIN = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 5),
+    st.floats(-3, 3),
+    st.text(max_size=3),
+    st.tuples(st.integers(0, 3)),
+)
+
+
+@st.composite
+def floats(draw, when=None):
+    log = draw(st.booleans())
+    ends = st.floats(5e-324, 1e300) if log else st.floats(-1e300, 1e300)
+    small = st.floats(1e-8, 1e3) if log else st.floats(-1e3, 1e3)
+    low, high = sorted([draw(ends | small), draw(ends | small)])
+    if draw(st.booleans()):
+        high = math.nextafter(low, math.inf) if draw(st.booleans()) else low
+    return Float(low, min(high, 1e300), log=log, when=when)
+
+
+@st.composite
+def ints(draw, when=None):
+    log = draw(st.booleans())
+    low = draw(st.integers(1 if log else -(2**33), 2**33))
+    width = draw(st.one_of(st.just(0), st.integers(0, 50), st.integers(0, 2**34)))
+    return Int(low, low + width, log=log, when=when)
+
+
+@st.composite
+def choices(draw, when=None):
+    unique = st.lists(PLAIN, min_size=1, max_size=5, unique_by=lambda v: json.dumps(_number(v)))
+    return Choice(draw(unique), ordered=draw(st.booleans()), when=when)
+
+
+@st.composite
+def spaces(draw):
+    parameters = {}
+    for index in range(draw(st.integers(1, 6))):
+        when = draw(_when(parameters))
+        bound = draw(
+            st.sampled_from([None, *[n for n, d in parameters.items() if isinstance(d, Float | Int)]])
+        )
+        kind = draw(st.sampled_from([floats, ints, choices, None]))
+        if bound is not None and draw(st.booleans()):
+            parameters[f"p{index}"] = _bounded(draw(st.booleans()), bound, parameters[bound], when)
+        else:
+            parameters[f"p{index}"] = "fixed" if kind is None else draw(kind(when=when))
+    order = draw(st.permutations(list(parameters)))
+    return Space({name: parameters[name] for name in order})
+
+
+@st.composite
+def _when(draw, parameters):
+    if not parameters or draw(st.booleans()):
+        return None
+    parent = draw(st.sampled_from(sorted(parameters)))
+    domain = parameters[parent]
+    if isinstance(domain, Choice):
+        return {parent: draw(st.lists(st.sampled_from(domain.options), min_size=1))}
+    if (
+        isinstance(domain, Float | Int)
+        and not isinstance(domain.low, str)
+        and not isinstance(domain.high, str)
+    ):
+        return {parent: draw(st.sampled_from([(">=", domain.low), ("<=", domain.high), domain.low]))}
+    return None
+
+
+def _bounded(below, bound, other, when):
+    kind = type(other)
+    if isinstance(other.low, str) or isinstance(other.high, str):
+        return kind(bound, bound, when=when)
+    return kind(other.low, bound, log=other.log, when=when) if below else kind(bound, other.high, when=when)
+
+
+def _number(value):
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@FEW
+@given(spaces(), SEEDS)
+def test_every_configuration_comes_back_from_the_cube_exactly(space, seed):
+    points = np.random.default_rng(seed).random((20, space.dim))
+    points[:4] = np.round(points[:4])  # the corners, where the bounds are
+    configs = space.decode_many(points)
+    encoded = space.encode_many(configs)
+    assert encoded.shape == (20, space.dim)
+    assert ((encoded >= 0) & (encoded <= 1)).all()
+    again = space.decode_many(encoded)
+    assert again == configs
+    assert [_types(c) for c in again] == [_types(c) for c in configs]
+    np.testing.assert_array_equal(space.encode_many(again), encoded)
+
+
+@FEW
+@given(spaces(), SEEDS)
+def test_decoded_configurations_are_canonical_plain_and_contained(space, seed):
+    for config in space.decode_many(np.random.default_rng(seed).random((10, space.dim))):
+        assert space.canonical(config) == config
+        assert list(space.canonical(config)) == [name for name in space.names if name in config]
+        assert space.contains(config)
+        assert set(_types(config)) <= {int, float, bool, str, tuple, type(None)}
+        assert space.key(json.loads(json.dumps(config))) == space.key(config)
+
+
+@FEW
+@given(spaces(), SEEDS)
+def test_a_space_comes_back_from_json_text_and_decodes_alike(space, seed):
+    back = Space.from_json(json.loads(json.dumps(space.to_json(), sort_keys=True)))
+    assert back == space
+    assert back.names == space.names
+    points = np.random.default_rng(seed).random((5, space.dim))
+    assert back.decode_many(points) == space.decode_many(points)
+
+
+@FEW
+@given(floats(), st.floats(0, 1))
+def test_any_float_within_the_bounds_settles_once_and_for_all(domain, share):
+    space = Space({"x": domain})
+    value = min(max(domain.low * (1 - share) + domain.high * share, domain.low), domain.high)
+    settled = space.canonical({"x": value})
+    assert domain.low <= settled["x"] <= domain.high
+    assert space.canonical(settled) == settled
+    assert space.decode(space.encode(settled)) == settled
+    # The grid is fine: one part in 1e11 of the value or the range.
+    scale = value if domain.log else max(abs(domain.low), abs(domain.high), domain.high - domain.low)
+    assert abs(settled["x"] - value) <= 1e-10 * scale
+
+
+@FEW
+@given(floats())
+def test_the_bounds_of_a_float_are_members_and_its_corners(domain):
+    space = Space({"x": domain})
+    for end, corner in ((domain.low, 0.0), (domain.high, 1.0)):
+        assert space.canonical({"x": end}) == {"x": end}
+        assert space.decode([corner]) == {"x": end}
+        assert space.decode(space.encode({"x": end})) == {"x": end}
+
+
+@pytest.mark.parametrize("value", [0.001, 0.1, 0.3, 3e-4, 0.123456789, 0.07])
+@pytest.mark.parametrize("log", [True, False])
+def test_decimal_values_as_people_write_them_stay_as_they_are(value, log):
+    assert Space({"x": Float(1e-4, 1, log=log)}).canonical({"x": value}) == {"x": value}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log"),
+    [
+        (1e6, 1e6 + 1e-9, False),
+        (1.0, 1.0 + 1e-11, True),
+        (5e-324, 1e-322, False),
+        (5e-324, 1e-310, True),
+        (5e-324, 1e300, True),
+        (-1e300, 1e300, False),
+        (-3e-320, 7e-321, False),
+        (1e-310, 1e-300, False),
+        (999.999999999995, 1000.000000000005, True),
+        (-7.3, -7.3, False),
+        (0.16, 0.97, False),
+    ],
+)
+def test_extreme_ranges_of_floats_round_trip_exactly(low, high, log):
+    space = Space({"x": Float(low, high, log=log)})
+    u = np.concatenate(
+        [np.linspace(0, 1, 4001), np.geomspace(1e-17, 1, 500), 1 - np.geomspace(1e-17, 1, 500)]
+    )
+    configs = space.decode_many(u[:, None])
+    assert all(low <= c["x"] <= high for c in configs)
+    assert space.decode_many(space.encode_many(configs)) == configs
+    assert space.canonical_many(configs) == configs
+
+
+@FEW
+@given(ints(), st.data())
+def test_every_int_of_any_range_round_trips_at_the_edges_and_inside(domain, data):
+    space = Space({"k": domain})
+    values = {domain.low, domain.high, data.draw(st.integers(domain.low, domain.high))}
+    values |= {min(domain.low + 1, domain.high), max(domain.high - 1, domain.low)}
+    for value in values:
+        assert space.decode(space.encode({"k": value})) == {"k": value}
+
+
+@pytest.mark.parametrize(
+    "domain", [Int(0, 2**31), Int(1, 2**40, log=True), Int(-(2**49), 2**49 - 1), Int(1, 3, log=True)]
+)
+def test_wide_ints_are_exact_over_their_whole_range(domain):
+    space = Space({"k": domain})
+    values = np.unique(np.linspace(domain.low, domain.high, 3001).astype(np.int64)).tolist()
+    configs = [{"k": v} for v in values]
+    assert space.decode_many(space.encode_many(configs)) == configs
+
+
+@FEW
+@given(spaces())
+def test_listing_a_finite_space_agrees_with_sampling_it(space):
+    assume(space.size is not None and space.size <= 60)
+    listed = {space.key(c) for c in space.enumerate()}
+    assert len(listed) == space.size == len(space.enumerate())
+    sampled = space.sample(200, np.random.default_rng(0))
+    assert {space.key(c) for c in sampled} <= listed
+
+
+def _types(config):
+    return [type(value) for value in config.values()]
