@@ -1,0 +1,167 @@
+"""Stationary ARD kernels on the unit cube: k(x, x') = variance * rho(s), s^2 = sum_k (x_k - x'_k)^2 /
+lengthscale_k^2.
+
+Notation: rho is the correlation, and slope is h(s) = -rho'(s) / s. With h every derivative is a product:
+
+    dk / d log lengthscale_k = variance * h * (x_k - x'_k)^2 / lengthscale_k^2
+    dk / d x_k               = -variance * h * (x_k - x'_k) / lengthscale_k^2
+
+(Rasmussen and Williams 2006, chapter 4). h is finite at s = 0, which rho'(s) / s as written is not.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import blas
+
+from ..errors import InvalidInput
+
+Array: TypeAlias = NDArray[np.float64]
+Kind: TypeAlias = Literal["se", "matern32", "matern52"]
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """An ARD kernel. Calling it with (n, d) and (m, d) points gives the (n, m) covariances.
+
+    Raises InvalidInput when the kind is unknown, or a number is not positive and finite.
+    """
+
+    kind: Kind
+    variance: float  # signal variance, in squared units of the target
+    lengthscales: Array  # (d,), in units of the inputs
+
+    def __post_init__(self) -> None:
+        scales = np.array(self.lengthscales, dtype=np.float64)
+        scales.setflags(write=False)
+        object.__setattr__(self, "lengthscales", scales)
+        check_kind(self.kind)
+        if scales.ndim != 1 or not bool(np.all((scales > 0) & np.isfinite(scales))):
+            raise InvalidInput(
+                f"lengthscales must be a vector of positive finite numbers, not {self.lengthscales}"
+            )
+        if not 0 < self.variance < np.inf:
+            raise InvalidInput(f"the kernel's variance must be positive and finite, not {self.variance}")
+
+    def __call__(self, left: Array, right: Array | None = None) -> Array:
+        """Covariances (n, m) of the rows of left (n, d) and right (m, d), or of left and itself."""
+        return self._blocks(left, right, 1)[0]
+
+    def diagonal(self, points: Array) -> Array:
+        """Prior variances (n,) of the rows of points (n, d)."""
+        return np.full(len(points), self.variance)
+
+    def with_slope(self, left: Array, right: Array) -> tuple[Array, Array]:
+        """Covariances and variance * h, both (n, m): what `input_gradient` needs."""
+        covariance, slope = self._blocks(left, right, 2)
+        return covariance, slope
+
+    def log_derivatives(self, points: Array) -> Array:
+        """dK / d log(lengthscales..., variance) at points (n, d), as (d + 1, n, n)."""
+        covariance, slope = self._blocks(points, None, 2)
+        apart = (points[:, None, :] - points[None, :, :]) / self.lengthscales
+        return np.concatenate([slope * np.moveaxis(apart**2, 2, 0), covariance[None]])
+
+    def _blocks(self, left: Array, right: Array | None, count: int) -> list[Array]:
+        """Variance times the first `count` of rho and h, by blocks of rows that stay in the cache."""
+        other = left if right is None else right
+        centre = other.mean(axis=0) if len(other) else 0.0
+        a, b = (left - centre) / self.lengthscales, (other - centre) / self.lengthscales
+        filled = [np.empty((len(a), len(b))) for _ in range(count)]
+        for rows in row_blocks(len(a), len(b)):
+            squared = squared_distances(a[rows], b)
+            if right is None:
+                squared[:, rows.start :].flat[:: len(b) - rows.start + 1] = 0.0
+            for whole, part in zip(filled, profile(self.kind, squared), strict=False):
+                np.multiply(part, self.variance, out=whole[rows])
+        return filled
+
+
+def row_blocks(rows: int, columns: int) -> list[slice]:
+    """Slices of a (rows, columns) matrix of about 2^15 entries each: what is larger leaves the cache at every pass."""
+    height = max(32_768 // max(columns, 1), 8)
+    return [slice(first, min(first + height, rows)) for first in range(0, rows, height)]
+
+
+def squared_distances(left: Array, right: Array) -> Array:
+    """Squared Euclidean distances (n, m) between the rows of left (n, d) and right (m, d).
+
+    By |a|^2 + |b|^2 - 2 a.b, one matrix product. Rounding below zero is cut off, for its root would be NaN; both
+    sides should be near the origin, where least is lost.
+    """
+    squared = (-2.0 * left) @ right.T
+    squared += np.einsum("ij,ij->i", left, left)[:, None]
+    squared += np.einsum("ij,ij->i", right, right)
+    return np.maximum(squared, 0.0, out=squared)
+
+
+def profile(kind: Kind, squared: Array) -> tuple[Array, Array]:
+    """Correlation rho and slope h = -rho'(s)/s at squared scaled distances, each of the shape of `squared`.
+
+    se exp(-s^2/2); matern32 (1 + a) exp(-a), a = sqrt(3) s; matern52 (1 + a + a^2/3) exp(-a), a = sqrt(5) s.
+    """
+    if kind == "se":
+        correlation = np.exp(-0.5 * squared)
+        return correlation, correlation
+    scaled = np.sqrt((3.0 if kind == "matern32" else 5.0) * squared)
+    decay = np.exp(-scaled)
+    scaled += 1.0
+    if kind == "matern32":
+        return scaled * decay, 3.0 * decay
+    slope = scaled * decay
+    slope *= 5.0 / 3.0
+    scaled += (5.0 / 3.0) * squared
+    scaled *= decay
+    return scaled, slope
+
+
+def input_gradient(weights: Array, points: Array, data: Array, lengthscales: Array) -> Array:
+    """sum_i weights_mi * -(points_m - data_i) / lengthscales^2, (m, d).
+
+    With weights (m, n) = w_mi * variance * h_mi: the gradient of sum_i w_mi k(points_m, data_i) by points_m.
+    """
+    pulled = weights @ data - weights.sum(axis=1)[:, None] * points
+    return np.asarray(pulled / lengthscales**2)
+
+
+def lengthscale_gradient(weights: Array, scaled: Array) -> Array:
+    """sum_ij weights_ij (z_ik - z_jk)^2, (d,), for symmetric weights (n, n) of which only the lower half is
+    read.
+
+    With weights = w_ij * variance * h_ij and z = x / lengthscales: sum_ij w_ij dk_ij / d log lengthscale_k.
+    As 2 (sum_i r_i z_ik^2 - z_k' W z_k), r the row sums: one symmetric product instead of d distance
+    matrices.
+    """
+    columns = np.empty((len(scaled), scaled.shape[1] + 1), order="F")
+    columns[:, 0] = 1.0
+    columns[:, 1:] = scaled
+    products = blas.dsymm(1.0, weights, columns, lower=1)
+    sums = products[:, :1] * scaled - products[:, 1:]
+    return np.asarray(2.0 * np.einsum("ij,ij->j", sums, scaled))
+
+
+def check_kind(kind: str) -> None:
+    """Raises InvalidInput unless kind names a kernel."""
+    if kind not in get_args(Kind):
+        raise InvalidInput(f"unknown kernel {kind!r}; choose one of {', '.join(get_args(Kind))}")
+
+
+def as_points(points: ArrayLike, dim: int | None = None, name: str = "X") -> Array:
+    """Points as a float64 (n, d) array, checked: two axes, d columns if given, finite, at most 1e6 in size.
+
+    Raises InvalidInput naming what was found and what is allowed.
+    """
+    try:
+        array = np.asarray(points, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} must be an array of numbers (points, coordinates): {error}") from error
+    wanted = "d" if dim is None else str(dim)
+    if array.ndim != 2 or (dim is not None and array.shape[1] != dim):
+        raise InvalidInput(f"{name} must have shape (n, {wanted}), one row per point, not {array.shape}")
+    if not bool(np.all(np.abs(array) <= 1e6)):
+        raise InvalidInput(
+            f"{name} holds NaN, infinity or sizes above 1e6; encode configurations into the unit cube"
+        )
+    return array
