@@ -1,0 +1,89 @@
+"""What a policy may answer: a `Move` between runs, a `Verdict` within a run.
+
+Both carry a `reason`, one sentence a user can act on, and `evidence`, the numbers
+behind it (JSON: str -> float, int, str, bool, None or lists of them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+Config = Mapping[str, Any]  # parameter name -> value; inactive parameters are absent
+
+
+class Action(StrEnum):
+    """What a running trial does after a report."""
+
+    CONTINUE = "continue"
+    PAUSE = "pause"
+    STOP = "stop"
+    UNJUDGED = "unjudged"  # stored without asking the policy: delivered late, or not at a whole epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The policy's answer to one report."""
+
+    action: Action
+    reason: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    until: float | None = None  # epochs; a new end for this leg of the trial, None keeps the old one
+
+    @property
+    def stops(self) -> bool:
+        """True when the training loop should end now, for good (STOP) or for a while (PAUSE)."""
+        return self.action in (Action.STOP, Action.PAUSE)
+
+
+def go_on(reason: str, **evidence: Any) -> Verdict:
+    """A CONTINUE verdict."""
+    return Verdict(Action.CONTINUE, reason, evidence)
+
+
+def stop(reason: str, **evidence: Any) -> Verdict:
+    """A STOP verdict."""
+    return Verdict(Action.STOP, reason, evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Train a new configuration."""
+
+    config: Config
+    until: float | None = None  # epochs; None: the problem's max_epochs
+    resource: float | None = None  # handed to the user's code as trial.resource
+    tags: Mapping[str, Any] = field(default_factory=dict)  # the policy's own labels: bracket, rung, ...
+    reason: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Go on with a paused trial from its last checkpoint."""
+
+    trial: int
+    until: float | None = None  # epochs
+    resource: float | None = None
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do until another worker reports; ask again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The search is over, for good."""
+
+    reason: str
+
+
+Move = Start | Resume | Wait | Finish

@@ -1,0 +1,36 @@
+"""What differs between two settings, in sentences: shown when a study is reopened with others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> list[str]:
+    """One sentence for each entry that differs between two JSON objects."""
+    found: list[str] = []
+    for key in [*old, *(k for k in new if k not in old)]:
+        name = f"{where}{key}"
+        if key not in new:
+            found.append(f"{name}: recorded {_short(old[key])}, now missing")
+        elif key not in old:
+            found.append(f"{name}: was not there, now {_short(new[key])}")
+        elif (parts := (_by_name(old[key]), _by_name(new[key]))) and None not in parts:
+            found += differences(parts[0] or {}, parts[1] or {}, f"{name}.")
+        elif old[key] != new[key]:
+            found.append(f"{name}: recorded {_short(old[key])}, given {_short(new[key])}")
+    return found
+
+
+def _by_name(value: Any) -> Mapping[str, Any] | None:
+    """An object, or a list of named objects as one; None for anything else."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, list) and value and all(isinstance(v, Mapping) and "name" in v for v in value):
+        return {v["name"]: v for v in value}
+    return None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,57 @@
+"""Who holds a lease: an identity that another process on the same machine can check for life.
+
+A holder is "host/boot/namespace/pid/start/nonce". When host, boot and process namespace
+are ours, a missing process (or one that started at another time) is known to be gone at
+once; otherwise only the lease's expiry tells.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from functools import cache
+from pathlib import Path
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+@cache
+def _machine() -> tuple[str, str, str]:
+    try:
+        namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    except OSError:
+        namespace = ""
+    return socket.gethostname().replace("/", "-"), _read("/proc/sys/kernel/random/boot_id"), namespace
+
+
+def _started(pid: int) -> str:
+    """The process's start time in clock ticks since boot; empty where /proc does not tell."""
+    stat = _read(f"/proc/{pid}/stat")
+    return stat.rsplit(")", 1)[1].split()[19] if ")" in stat else ""
+
+
+def new_holder() -> str:
+    """An identity for one worker of this process."""
+    pid = os.getpid()
+    return "/".join((*_machine(), str(pid), _started(pid), secrets.token_hex(4)))
+
+
+def surely_gone(holder: str) -> bool:
+    """True when the holder was a process of this machine that no longer exists."""
+    parts = holder.split("/")
+    if len(parts) != 6 or tuple(parts[:3]) != _machine() or not parts[1]:
+        return False
+    pid, started = int(parts[3]), parts[4]
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return bool(started) and _started(pid) not in ("", started)

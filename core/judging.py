@@ -1,0 +1,133 @@
+"""From a report to its verdict: what is stored, what is judged, and what is only kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import events as ev
+from .blas import one_thread
+from .decisions import Action, Verdict, go_on, stop
+from .events import Status
+from .history import History, TrialRecord
+from .ledger import Spent
+from .problem import Budget
+from .replica import Replica
+from .store import Conflict
+
+if TYPE_CHECKING:
+    from .trial import Trial
+
+Report = dict[str, Any]  # value, epoch, seconds, validation, cost, metrics: as in events.Reported
+
+
+def record(
+    replica: Replica, budget: Budget, trial: Trial, report: Report, judge: bool, clock: Callable[[], float]
+) -> Verdict:
+    """Append a report and its verdict as one event; see Trial.report."""
+    with replica.lock:
+        while True:
+            r = replica.synced(trial.id)
+            if r.attempt != trial.attempt or r.status is not Status.RUNNING:
+                return _record_late(replica, trial, report)
+            if report["epoch"] <= r.epoch:
+                return _ignore_repeat(replica, trial, report["epoch"], r.epoch)
+            try:
+                return _record_once(replica, budget, trial, r, report, judge, clock)
+            except Conflict:
+                continue  # this trial changed meanwhile: look again
+
+
+def _record_once(
+    replica: Replica, budget: Budget, trial: Trial, r: TrialRecord, report: Report, judge: bool, clock: Callable[[], float]
+) -> Verdict:  # fmt: skip
+    began, now = clock(), replica.store.now()
+    verdict = _unjudged(trial, report["epoch"], judge)
+    if verdict is None:
+        verdict = _verdict(replica, budget, r, report, now)
+    verdict = replace(verdict, evidence=ev.plain(verdict.evidence))
+    event = ev.Reported(
+        at=now, trial=trial.id, attempt=trial.attempt, verdict=verdict,
+        seen=replica.history.position, deciding=clock() - began, **report,
+    )  # fmt: skip
+    replica.append(event, trial.id, replica.lease(trial.id, trial.attempt, report["seconds"]))
+    trial.epoch, trial.until = report["epoch"], replica.history.trial(trial.id).until
+    if not (trial.verdict and trial.verdict.stops):  # the first STOP or PAUSE stays
+        trial.verdict = verdict
+    return trial.verdict
+
+
+def _unjudged(trial: Trial, epoch: float, judge: bool) -> Verdict | None:
+    """The verdict of a report that is stored without asking anyone, or None."""
+    if trial.verdict is not None and trial.verdict.stops:
+        return Verdict(Action.UNJUDGED, f"reported after the verdict {trial.verdict.action}")
+    if not judge:
+        return Verdict(Action.UNJUDGED, "delivered late")
+    if epoch != math.floor(epoch) and (trial.max_epochs is None or epoch < trial.max_epochs):
+        return Verdict(Action.UNJUDGED, f"epoch {epoch:g} is not whole")
+    return None
+
+
+def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, now: float) -> Verdict:
+    history, horizon, epoch = replica.history, replica.problem.max_epochs, report["epoch"]
+    if horizon is not None and epoch >= horizon:
+        return go_on(f"epoch {epoch:g} of {horizon}: trained in full")
+    spent = Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch)
+    if (reason := spent.exhausts(budget)) is not None:
+        return stop(reason, policy="not asked")
+    extended = with_report(history, r, report)
+    verdict = judge(replica, extended)
+    if "warning" in verdict.evidence:
+        replica.warn_once(str(verdict.evidence["warning"]))
+    return verdict
+
+
+def judge(replica: Replica, trial: TrialRecord) -> Verdict:
+    """The policy's verdict on a trial whose last entry is the report being judged."""
+    history = replica.history
+    rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
+    with one_thread():
+        return replica.policy.judge(replica.state, history, trial, rng)
+
+
+def with_report(history: History, r: TrialRecord, report: Report) -> TrialRecord:
+    """The record with one report more."""
+    scale, value = history.scale_of(r.id), report["value"]
+    score = float(scale.score(value)) if scale else math.nan
+    names = [*r.metrics, *(n for n in report["metrics"] if n not in r.metrics)]
+    blank = np.full(len(r.epochs), math.nan)
+    metrics = {n: np.append(r.metrics.get(n, blank), report["metrics"].get(n, math.nan)) for n in names}
+    return replace(
+        r, epochs=np.append(r.epochs, report["epoch"]), values=np.append(r.values, value),
+        scores=np.append(r.scores, score), seconds=np.append(r.seconds, report["seconds"]), metrics=metrics,
+    )  # fmt: skip
+
+
+def _record_late(replica: Replica, trial: Trial, report: Report) -> Verdict:
+    """Store the report of a worker that no longer holds the trial; it never enters the curve."""
+    unjudged = Verdict(Action.UNJUDGED, "this worker's lease on the trial had ended before the report")
+    event = ev.Reported(
+        at=replica.store.now(), trial=trial.id, attempt=trial.attempt, verdict=unjudged,
+        seen=replica.history.position, **report,
+    )  # fmt: skip
+    replica.append(event, -1)
+    if trial.ended is None:
+        trial.ended = Status.INTERRUPTED
+        replica.warn_once(
+            f"this worker's lease on trial {trial.id} expired; the trial was offered again: training stops"
+        )
+    if not (trial.verdict and trial.verdict.stops):
+        trial.verdict = stop("the lease on this trial was lost: another worker may train it now")
+    return trial.verdict
+
+
+def _ignore_repeat(replica: Replica, trial: Trial, epoch: float, last: float) -> Verdict:
+    replica.warn_once(
+        f"trial {trial.id} reported epoch {epoch:g} after epoch {last:g}: ignored. A training that goes on from a "
+        "checkpoint must count on from there (Keras: initial_epoch, Lightning: ckpt_path)"
+    )
+    return trial.verdict or go_on(f"epoch {epoch:g} was reported before")

@@ -1,0 +1,106 @@
+"""What a search has cost so far, and which limit of its budget is spent.
+
+Wall-clock time counts while at least one trial is held by a living worker, decisions
+included; worker time is the same summed over workers. Both are folded from the log
+alone, so that a search that was closed overnight is not charged for the night.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+
+from .problem import Budget
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Totals of a study; all seconds."""
+
+    trials: int = 0
+    epochs: float = 0.0  # trained, superseded attempts included
+    time: float = 0.0  # wall-clock with any trial held
+    worker_time: float = 0.0
+    training: float = 0.0  # of worker_time: in epochs, validation excluded
+    validation: float = 0.0
+    checkpoint: float = 0.0
+    start_up: float = 0.0  # from a trial's start to its first epoch's beginning
+    deciding: float = 0.0  # proposals and verdicts
+
+    def money(self, price: float | None) -> float:
+        """Cost at `price` per worker-hour; 0 without a price."""
+        return self.worker_time / 3600.0 * (price or 0.0)
+
+    def exhausts(self, budget: Budget) -> str | None:
+        """The sentence naming the first limit that is reached, the number of trials apart; or None."""
+        limits = (
+            ("epochs", budget.epochs, self.epochs),
+            ("s of time", budget.time, self.time),
+            ("s of worker time", budget.worker_time, self.worker_time),
+            ("of money", budget.money, self.money(budget.price)),
+        )
+        for unit, limit, spent in limits:
+            if limit is not None and spent >= float(limit) * (1.0 - 1e-12):
+                return f"the budget of {float(limit):g} {unit} is spent"
+        return None
+
+    def starts_no_more(self, budget: Budget) -> str | None:
+        """The sentence for a spent number of trials, or None: those that began may still go on."""
+        if budget.trials is not None and self.trials >= budget.trials:
+            return f"the budget of {budget.trials:g} trials is spent"
+        return None
+
+
+@dataclass
+class Clockwork:
+    """The union of the intervals during which trials were held, kept as trials come and go.
+
+    Closed intervals are disjoint and sorted; each running trial adds one open interval
+    that ends at its last sign of life.
+    """
+
+    starts: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    total: float = 0.0  # length of the closed union
+    summed: float = 0.0  # sum of the closed intervals' lengths
+    open: dict[int, tuple[float, float]] = field(default_factory=dict)  # trial -> (start, last alive)
+
+    def begin(self, trial: int, start: float) -> None:
+        """Worker time of `trial` begins."""
+        self.open[trial] = (start, start)
+
+    def alive(self, trial: int, at: float) -> None:
+        """A sign of life."""
+        if trial in self.open:
+            start, last = self.open[trial]
+            self.open[trial] = (start, max(last, at))
+
+    def end(self, trial: int, at: float | None = None) -> None:
+        """Worker time of `trial` ends at `at`, or at its last sign of life."""
+        if trial in self.open:
+            start, last = self.open.pop(trial)
+            self.add(start, last if at is None else max(start, at))
+
+    def add(self, start: float, end: float) -> None:
+        """One closed interval more."""
+        self.summed += end - start
+        first, last = bisect_left(self.ends, start), bisect_right(self.starts, end)
+        if first < last:  # merges with what it touches
+            start, end = min(start, self.starts[first]), max(end, self.ends[last - 1])
+            self.total -= sum(self.ends[i] - self.starts[i] for i in range(first, last))
+        self.starts[first:last], self.ends[first:last] = [start], [end]
+        self.total += end - start
+
+    def wall(self) -> float:
+        """Seconds during which any trial was held."""
+        if not self.open:
+            return self.total
+        first = bisect_left(self.ends, min(start for start, _ in self.open.values()))
+        extra = Clockwork(self.starts[first:], self.ends[first:])  # its total counts only what is added
+        for start, last in self.open.values():
+            extra.add(start, last)
+        return self.total + extra.total
+
+    def worker(self) -> float:
+        """Seconds summed over trials."""
+        return self.summed + sum(last - start for start, last in self.open.values())

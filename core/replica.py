@@ -1,0 +1,139 @@
+"""This process's copy of one study: the log folded so far, and the way to append to it.
+
+The log is the only state. A replica folds every event exactly as the store returns it, so
+that a rebuilt process holds the same bits as one that lived through the events.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import warnings
+from typing import Any
+
+from . import events as ev
+from .differences import differences
+from .errors import HaltuneWarning, StudyMismatch
+from .events import Status
+from .history import History, TrialRecord
+from .holder import new_holder, surely_gone
+from .policy import Policy
+from .problem import Problem
+from .scale import outgrown
+from .store import Conflict, Lease, Release, Store
+
+_TERM = 600.0  # seconds a lease lasts; or five times the longest epoch
+
+
+class Replica:
+    """A study's history and its policy's state at one log position, and the store behind them."""
+
+    def __init__(
+        self, problem: Problem, policy: Policy[Any], store: Store, name: str, seed: int | None
+    ) -> None:
+        self.problem, self.policy, self.store, self.name = problem, policy, store, name
+        self.lock = threading.RLock()
+        self.history = History(problem)
+        self.state = policy.start(problem)
+        self._warned: set[str] = set()
+        self._holder = (0, "")
+        self._open(seed)
+
+    def sync(self) -> None:
+        """Fold what was appended since, by whomever."""
+        with self.lock:
+            for event in self.store.read(self.name, self.history.position):
+                self._fold(event)
+
+    def synced(self, trial: int) -> TrialRecord:
+        """A trial as the log has it now."""
+        self.sync()
+        return self.history.trial(trial)
+
+    def append(self, event: ev.Event, about: int | None, lease: Lease | Release | None = None) -> None:
+        """Append and fold. Raises Conflict when something that matters was appended since the last sync."""
+        position = self.store.append(self.name, [event], seen=self.history.position, about=about, lease=lease)
+        if position == self.history.position:
+            self._fold(event)
+        else:
+            self.sync()
+
+    def append_if_held(self, event: ev.Event, trial: int, attempt: int, lease: Lease | Release) -> None:
+        """Append an event about a trial, unless another attempt has taken it over."""
+        with self.lock:
+            while True:
+                record = self.synced(trial)
+                if record.attempt != attempt or record.status is not Status.RUNNING:
+                    return
+                try:
+                    self.append(event, trial, lease)
+                except Conflict:
+                    continue
+                return
+
+    def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0) -> Lease:
+        """A lease for this process, from now on."""
+        now = self.store.now()
+        term = max(_TERM, 5.0 * max(self.history.longest_epoch, epoch_seconds))
+        return Lease(trial, attempt, self.holder(), now + term, now)
+
+    def holder(self) -> str:
+        """This process's identity; a forked one gets another."""
+        if self._holder[0] != os.getpid():
+            self._holder = (os.getpid(), new_holder())
+        return self._holder[1]
+
+    def expire(self, max_retries: int) -> bool:
+        """Log the workers that are lost; True when there was one."""
+        now, lost = self.store.now(), False
+        for lease in self.store.leases(self.name):
+            if lease.expires < now or surely_gone(lease.holder):
+                failed = self.history.losses(lease.trial) >= max_retries
+                event = ev.Expired(
+                    at=now, trial=lease.trial, attempt=lease.attempt, holder=lease.holder, last_alive=lease.renewed,
+                    status=Status.FAILED if failed else Status.INTERRUPTED,
+                )  # fmt: skip
+                self.append(event, lease.trial, Release(lease.trial))
+                lost = True
+        return lost
+
+    def rescale(self) -> bool:
+        """Log a new learnt scale when the old one no longer fits; True when it did."""
+        new = self.history.learnt_scale()
+        if new is None or not outgrown(self.history.scale, new):
+            return False
+        self.append(ev.Rescaled(at=self.store.now(), low=new.low, high=new.high), None)
+        return True
+
+    def warn_once(self, text: str) -> None:
+        """A HaltuneWarning, once a process and study."""
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(text, HaltuneWarning, stacklevel=5)
+
+    def _fold(self, event: ev.Event) -> None:
+        self.history.apply(event)
+        self.state = self.policy.fold(self.state, event)
+
+    def _open(self, seed: int | None) -> None:
+        created = ev.Created(
+            at=self.store.now(), problem=ev.plain(self.problem.to_json()), policy=ev.plain(self.policy.spec),
+            seed=secrets.randbits(32) if seed is None else seed,
+        )  # fmt: skip
+        if not self.store.create(self.name, created):
+            first = next(self.store.read(self.name, stop=1))
+            assert isinstance(first, ev.Created)
+            self._compare(first, created, seed)
+        self.sync()
+
+    def _compare(self, old: ev.Created, new: ev.Created, seed: int | None) -> None:
+        found = differences(old.problem, new.problem) + differences(old.policy, new.policy, "policy.")
+        if seed is not None and seed != old.seed:
+            found.append(f"seed: recorded {old.seed}, given {seed}")
+        if found:
+            listing = "\n  - ".join(found)
+            raise StudyMismatch(
+                f"{self.store.url} already holds a study {self.name!r} with other settings:\n  - {listing}\n"
+                "Open it with the settings it was recorded with, or give the new one another name="
+            )

@@ -1,0 +1,148 @@
+"""A trial as the training code sees it: a configuration to train, and somewhere to report to."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from .decisions import Verdict
+from .errors import InvalidInput, StoreError
+from .events import Status
+from .problem import Goal
+
+if TYPE_CHECKING:
+    from .study import Study
+
+
+class Trial:
+    """One attempt at one configuration, held by this worker under a lease.
+
+    Use it as a context manager: an exception inside is recorded, Ctrl-C gives the
+    trial back. `config` is a plain dict without inactive parameters.
+    """
+
+    def __init__(self, study: Study, id: int) -> None:
+        record = study.history.trial(id)
+        self._study = study
+        self.id = id
+        self.config: dict[str, Any] = dict(record.config)
+        self.attempt = record.attempt
+        self.max_epochs = study.problem.max_epochs
+        self.goal: Goal = study.problem.goal
+        self.until = record.until
+        self.resource = record.resource
+        self.tags = dict(record.tags)
+        self.checkpoint = record.checkpoint
+        self.epoch = record.epoch  # the last one reported; where this attempt begins
+        self.verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
+        self.ended: Status | None = None
+        self._lap = study.monotonic()
+
+    def __repr__(self) -> str:
+        return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:g}, config={self.config})"
+
+    def report(
+        self,
+        value: float,
+        epoch: float | None = None,
+        seconds: float | None = None,
+        *,
+        validation: float | None = None,
+        metrics: Mapping[str, float] | None = None,
+        cost: float | None = None,
+        judge: bool = True,
+    ) -> Verdict:
+        """Record one validation and learn whether to go on.
+
+        value: the goal's metric, its own units; NaN and infinities are recorded as they are.
+        epoch: from 1, increasing; fractional within an epoch (recorded, not judged). Default: the next.
+        seconds: of this epoch alone, validation included. Default: since the last report returned.
+        validation: seconds of those spent validating. cost: own units. metrics: further scalars.
+        judge: False stores a report that is delivered late, without asking the policy.
+
+        After a STOP or PAUSE further reports are stored and the same verdict is returned.
+        Raises InvalidInput for what is not a number, StoreError when the log cannot be written.
+        """
+        epoch = math.floor(self.epoch) + 1.0 if epoch is None else _number("epoch", epoch, positive=True)
+        if seconds is None:
+            seconds = self._study.monotonic() - self._lap
+        report = {
+            "value": _number("value", value),
+            "epoch": epoch,
+            "seconds": _number("seconds", seconds, positive=None),
+            "validation": None if validation is None else _number("validation", validation, positive=None),
+            "cost": None if cost is None else _number("cost", cost, positive=None),
+            "metrics": {str(name): _number(f"metric {name!r}", v) for name, v in (metrics or {}).items()},
+        }
+        verdict = self._study.record(self, report, judge)
+        self._lap = self._study.monotonic()
+        return verdict
+
+    def epochs(self) -> Iterator[int]:
+        """The epochs still to train, 1-based; ends after a verdict to stop or pause."""
+        epoch = math.floor(self.epoch)
+        while (self.max_epochs is None or epoch < self.max_epochs) and not (
+            self.verdict and self.verdict.stops
+        ):
+            epoch += 1
+            yield epoch
+
+    def checkpointed(self, path: str, seconds: float = 0.0) -> None:
+        """Say that `path` holds the state after the last epoch reported: a later attempt begins there."""
+        self._study.record_checkpoint(self, str(path), seconds)
+
+    def heartbeat(self) -> None:
+        """Renew the lease during an epoch that outlasts it."""
+        self._study.renew(self)
+
+    def finish(self, status: Status | str | None = None) -> None:
+        """Give the trial back: stopped or paused after such a verdict, else completed. Idempotent."""
+        self._study.end(self, None if status is None else Status(status))
+
+    def interrupt(self) -> None:
+        """Give the trial back unfinished; it is offered again. Idempotent."""
+        self._study.end(self, Status.INTERRUPTED)
+
+    def fail(self, error: BaseException) -> None:
+        """Record that training failed, with the traceback. Idempotent."""
+        name = type(error).__name__
+        memory = "out of memory: " if isinstance(error, MemoryError) or "OutOfMemory" in name else ""
+        text = "".join(traceback.format_exception(error))
+        self._study.end(self, Status.FAILED, f"{memory}{name}: {error}", text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self.finish()
+            return False
+        try:
+            if isinstance(error, Exception):
+                self.fail(error)
+                return self._study.tolerates(self, error)
+            self.interrupt()
+        except StoreError as broken:  # the user's own exception matters more
+            error.add_note(f"haltune could not record this: {broken}")
+        return False
+
+
+def _number(what: str, value: Any, positive: bool | None = False) -> float:
+    """A float; positive=True: > 0 and finite, None: >= 0 and finite, False: anything."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        shape = getattr(value, "shape", None)
+        described = f"an array of shape {tuple(shape)}" if shape is not None else repr(value)
+        raise InvalidInput(
+            f"{what} is one number, not {described}: reduce it first, for example by its mean"
+        ) from None
+    if positive is not False and not (math.isfinite(number) and number >= 0 and (number > 0 or not positive)):
+        allowed = "greater than 0 (epochs count from 1)" if positive else "0 or more"
+        raise InvalidInput(f"{what}={value!r}: finite and {allowed}")
+    return number
