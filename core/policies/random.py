@@ -1,0 +1,68 @@
+"""Random search: the yardstick of every other policy. Every trial trains in full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.random import Generator
+
+from ..decisions import Finish, Move, Start, Verdict, go_on
+from ..errors import InvalidInput
+from ..events import Event
+from ..history import History, TrialRecord
+from ..problem import Problem
+
+
+@dataclass(frozen=True)
+class RandomSearch:
+    """Configurations drawn from the space, none twice as long as others are left.
+
+    trials: how many to start before the search finishes; None leaves the end to the budget.
+    """
+
+    trials: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.trials is not None and (isinstance(self.trials, bool) or self.trials < 1):
+            raise InvalidInput(
+                f"RandomSearch(trials={self.trials!r}): at least 1, or None to leave the end to the budget"
+            )
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy."""
+        return {"policy": "RandomSearch", "trials": self.trials}
+
+    @property
+    def endless(self) -> bool:
+        """True without a number of trials."""
+        return self.trials is None
+
+    def start(self, problem: Problem) -> frozenset[str]:
+        """The keys of the configurations tried."""
+        return frozenset()
+
+    def fold(self, state: frozenset[str], event: Event) -> frozenset[str]:
+        """Nothing but the history is needed."""
+        return state
+
+    def propose(self, state: frozenset[str], history: History, rng: Generator) -> Move:
+        """A new configuration, or the end after `trials` of them."""
+        if self.trials is not None and len(history) >= self.trials:
+            return Finish(f"all {self.trials} random configurations were started")
+        return Start(fresh(history, rng), reason="drawn at random")
+
+    def judge(self, state: frozenset[str], history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """Every trial goes on."""
+        return go_on("random search trains every configuration in full")
+
+
+def fresh(history: History, rng: Generator, draws: int = 64) -> dict[str, Any]:
+    """A random configuration that was not tried; a repeat when `draws` draws give no other."""
+    space = history.problem.space
+    tried = history.tried
+    configs = space.sample(1, rng, design="uniform")
+    if space.key(configs[0]) in tried:
+        configs += [c for c in space.sample(draws, rng, design="uniform") if space.key(c) not in tried]
+    return dict(configs[-1])
