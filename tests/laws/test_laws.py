@@ -1,0 +1,328 @@
+"""The laws of haltune.policy, over every policy."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import (
+    POLICIES,
+    QUICK,
+    SPACE,
+    Clock,
+    Crash,
+    MortalStore,
+    accuracy,
+    ending,
+    problem,
+    search,
+    small_study,
+    train,
+)
+
+from haltune import Budget, Choice, Constant, Finish, Float, Int, Minimize, Problem, Space, Study, Trial
+from haltune.events import OVER, Finished, Reported
+from haltune.policies import BOBOS, RandomSearch
+from haltune.replay import replay
+from haltune.store import MemoryStore
+
+everyone = pytest.mark.parametrize("name", list(POLICIES))
+
+
+def differences(study: Study, policy: Any) -> list[tuple[int, Any, Any]]:
+    """The decisions that a replay finds otherwise than recorded; there must be decisions at all."""
+    decisions = list(replay(study.problem, policy, study.events()))
+    assert len(decisions) >= 5
+    return [d for d in decisions if d[1] != d[2]]
+
+
+# law 1
+
+
+@everyone
+def test_every_decision_comes_out_again_when_its_log_prefix_is_replayed(name: str) -> None:
+    study = search(small_study(POLICIES[name]()))
+    assert differences(study, POLICIES[name]()) == []
+
+
+def test_another_process_makes_the_same_decisions(tmp_path: Path) -> None:
+    for name, make in POLICIES.items():
+        search(small_study(make(), str(tmp_path / "laws.db"), name=name))
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from worlds import *\n"
+        "from haltune.replay import replay\n"
+        "for name, make in POLICIES.items():\n"
+        "    study = small_study(make(), sys.argv[1], name=name)\n"
+        "    decisions = list(replay(study.problem, make(), study.events()))\n"
+        "    assert len(decisions) > 5\n"
+        "    assert [d for d in decisions if d[1] != d[2]] == [], name\n"
+    )
+    support = str(Path(__file__).parent.parent / "support")
+    command = [sys.executable, "-c", script, str(tmp_path / "laws.db"), support]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@everyone
+def test_the_same_seed_gives_the_same_search_and_another_seed_another(name: str) -> None:
+    one, same = search(small_study(POLICIES[name]())), search(small_study(POLICIES[name]()))
+    other = search(small_study(POLICIES[name](), seed=8))
+    assert ending(one) == ending(same)
+    assert [t.config for t in one.trials] != [t.config for t in other.trials]
+
+
+# law 2
+
+
+class Watched:
+    """A policy that notices when a question or a fold changes the log, the history or a state."""
+
+    def __init__(self, policy: Any, store: MemoryStore) -> None:
+        self.policy, self.store = policy, store
+        self.spec, self.endless = policy.spec, policy.endless
+        self.questions = 0
+
+    def start(self, problem: Problem) -> Any:
+        return self.policy.start(problem)
+
+    def fold(self, state: Any, event: Any) -> Any:
+        before = repr(state)
+        after = self.policy.fold(state, event)
+        assert repr(state) == before
+        return after
+
+    def propose(self, state: Any, history: Any, rng: Any) -> Any:
+        with self.unchanged(state, history):
+            return self.policy.propose(state, history, rng)
+
+    def judge(self, state: Any, history: Any, trial: Any, rng: Any) -> Any:
+        assert (
+            not trial.epochs.flags.writeable or trial.epochs.base is None
+        )  # a copy: the study's own is safe
+        with self.unchanged(state, history):
+            return self.policy.judge(state, history, trial, rng)
+
+    def unchanged(self, state: Any, history: Any) -> Any:
+        self.questions += 1
+        return Unchanged(
+            lambda: (list(self.store.read("study")), history.position, repr(state), repr(history.trials))
+        )
+
+
+class Unchanged:
+    def __init__(self, look: Any) -> None:
+        self.look = look
+
+    def __enter__(self) -> None:
+        self.before = self.look()
+
+    def __exit__(self, *_: object) -> None:
+        assert self.look() == self.before
+
+
+@everyone
+def test_fold_propose_and_judge_write_nothing(name: str) -> None:
+    store = MemoryStore()
+    watched = Watched(POLICIES[name](), store)
+    search(small_study(watched, store, trials=4))
+    assert watched.questions > 10
+
+
+# law 3
+
+
+@everyone
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead process's generator
+@pytest.mark.parametrize("after", [True, False])
+def test_a_search_killed_at_any_append_and_reopened_comes_to_the_same_end(name: str, after: bool) -> None:
+    whole = search(small_study(POLICIES[name](), trials=4))
+    expected, appends = ending(whole), len(list(whole.events())) - 1
+    for life in range(1, appends + 1):
+        clock = Clock()
+        store = MortalStore(life, after, clock)
+        with pytest.raises(Crash):
+            search(small_study(POLICIES[name](), store, trials=4))
+        store.revive()
+        survived = list(store.read("study"))
+        clock.now += 1e6  # the lease of the dead process has expired
+        reopened = search(small_study(POLICIES[name](), store, trials=4))
+        assert list(reopened.events())[: len(survived)] == survived
+        assert ending(reopened) == expected
+
+
+# law 4
+
+
+@everyone
+def test_a_report_and_its_verdict_are_one_append(name: str) -> None:
+    store = MemoryStore()
+    study = small_study(POLICIES[name](), store)
+    appended = 0
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                before = len(list(store.read("study")))
+                verdict = trial.report(accuracy(trial.config, epoch))
+                new = list(store.read("study", before))
+                assert [type(e) for e in new] == [Reported]
+                assert new[0].verdict == verdict
+                appended += 1
+    assert appended > 5
+
+
+# law 5
+
+
+@everyone
+def test_a_finished_search_stays_finished_with_the_same_reason(name: str) -> None:
+    store = MemoryStore()
+    study = search(small_study(POLICIES[name](), store))
+    answers = [study.ask(), study.ask(), small_study(POLICIES[name](), store).ask()]
+    assert all(isinstance(a, Finish) for a in answers)
+    assert len({a.reason for a in answers if isinstance(a, Finish)}) == 1
+
+
+def test_a_policys_finish_is_for_good_and_a_budgets_end_is_not() -> None:
+    store = MemoryStore()
+    search(small_study(RandomSearch(trials=3), store, trials=2))
+    assert len(search(small_study(RandomSearch(trials=3), store, trials=9)).trials) == 3
+    assert any(isinstance(e, Finished) for e in store.read("study"))
+    assert isinstance(small_study(RandomSearch(trials=3), store, budget=Budget(trials=99)).ask(), Finish)
+
+
+# law 6
+
+
+@everyone
+def test_workers_that_ask_at_once_get_different_configurations(name: str) -> None:
+    store = MemoryStore()
+    workers = [small_study(POLICIES[name](), store) for _ in range(4)]
+    for trial in (workers[0].ask(), workers[0].ask()):  # something to believe in first
+        assert isinstance(trial, Trial)
+        train(trial)
+    held = [w.ask() for w in workers[:3]]
+    assert all(isinstance(t, Trial) for t in held)
+    assert len({SPACE.key(t.config) for t in held if isinstance(t, Trial)}) == 3
+
+
+@everyone
+def test_two_workers_on_one_store_share_one_search(name: str) -> None:
+    store = MemoryStore()
+    workers = [small_study(POLICIES[name](), store) for _ in range(2)]
+    held: list[Any] = [w.ask() for w in workers]
+    for _ in range(200):
+        for i, worker in enumerate(workers):
+            trial = held[i]
+            if not isinstance(trial, Trial):
+                held[i] = worker.ask()
+                continue
+            epoch = next(trial.epochs(), None)
+            if epoch is None:
+                trial.finish()
+                held[i] = worker.ask()
+            else:
+                trial.report(accuracy(trial.config, epoch), seconds=1.0)
+    assert all(isinstance(h, Finish) for h in held)
+    assert len(workers[0].trials) == 5
+    assert all(t.status in OVER for t in workers[0].trials)
+    assert differences(workers[0], POLICIES[name]()) == []
+
+
+# law 7
+
+
+@everyone
+def test_no_epoch_is_trained_beyond_a_budget_of_epochs(name: str) -> None:
+    study = search(small_study(POLICIES[name](), budget=Budget(epochs=8, trials=5)))
+    assert 1 <= study.spent.epochs <= 8
+    assert study.outcome.over
+
+
+@everyone
+def test_what_is_over_a_budget_is_at_most_what_was_running(name: str) -> None:
+    store = MemoryStore()
+    workers = [small_study(POLICIES[name](), store, budget=Budget(epochs=4)) for _ in range(3)]
+    trials = [w.ask() for w in workers]
+    for _ in range(3):
+        for trial in trials:
+            assert isinstance(trial, Trial)
+            if not (trial.verdict and trial.verdict.stops):
+                trial.report(accuracy(trial.config, trial.epoch + 1), seconds=1.0)
+    workers[0].sync()
+    assert workers[0].spent.epochs <= 4 + len(trials) - 1
+    assert isinstance(workers[0].ask(), Finish)
+
+
+# law 8
+
+
+@everyone
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("bounded", [True, False])
+def test_what_is_not_finite_is_stored_and_never_the_incumbent(name: str, bad: float, bounded: bool) -> None:
+    def value(config: dict[str, Any], epoch: float) -> float:
+        return (
+            bad
+            if config["layers"] > 2 or (config["kernel"] == "rbf" and epoch == 2)
+            else accuracy(config, epoch)
+        )
+
+    study = search(small_study(POLICIES[name](), problem=problem(bounded=bounded), trials=6), value)
+    values = np.concatenate([t.values for t in study.trials])
+    assert not np.isfinite(values).all()
+    assert study.best is None or math.isfinite(study.best.value)
+    assert math.isnan(study.history.incumbent()) or math.isfinite(study.history.incumbent())
+    assert differences(study, POLICIES[name]()) == []
+
+
+@everyone
+def test_a_search_without_one_finite_value_still_ends(name: str) -> None:
+    study = search(small_study(POLICIES[name](), problem=problem(bounded=False)), lambda c, e: math.nan)
+    assert study.best is None
+    assert study.recommend() is None
+    assert len(study.trials) == 5
+
+
+# law 9
+
+ODD_PROBLEMS = {
+    "coinciding bounds": problem(space=Space({"lr": Float(0.1, 0.1), "layers": Int(3, 3)})),
+    "constants only": problem(space=Space({"lr": Constant(0.1)})),
+    "one parameter of two values": problem(space=Space({"layers": Choice([1, 2])})),
+    "one epoch": problem(epochs=1),
+    "two epochs": problem(epochs=2),
+    "a loss without bounds": Problem(SPACE, Minimize("loss"), 6),
+}
+
+
+@everyone
+@pytest.mark.parametrize("odd", list(ODD_PROBLEMS))
+def test_odd_problems_are_searched_to_the_end(name: str, odd: str) -> None:
+    study = search(small_study(POLICIES[name](), problem=ODD_PROBLEMS[odd]))
+    assert len(study.trials) == 5
+    assert study.best is not None
+    assert differences(study, POLICIES[name]()) == []
+
+
+@everyone
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_constant_metric_and_a_single_trial_work(name: str, bounded: bool) -> None:
+    study = search(small_study(POLICIES[name](), problem=problem(bounded=bounded)), lambda c, e: 0.5)
+    assert study.best is not None
+    assert study.best.value == 0.5
+    single = search(small_study(POLICIES[name](), trials=1))
+    assert [t.status for t in single.trials] == ["completed"]
+
+
+def test_a_space_that_is_exhausted_repeats_itself_and_says_so() -> None:
+    study = search(
+        small_study(BOBOS(initial=2, stopping=QUICK), problem=ODD_PROBLEMS["one parameter of two values"])
+    )
+    reasons = [e.reason for e in study.events() if hasattr(e, "config")]
+    assert "has been tried" in reasons[-1]

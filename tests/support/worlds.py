@@ -1,0 +1,139 @@
+"""Worlds to search in: deterministic learning curves, every policy in a quick form, and stores that die."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from haltune import (
+    Budget,
+    Choice,
+    Finish,
+    Float,
+    Int,
+    Maximize,
+    OptimalStopping,
+    Problem,
+    Space,
+    Study,
+    Trial,
+)
+from haltune.events import Event
+from haltune.policies import BOBOS, GPUCB, Halting, RandomSearch
+from haltune.store import Lease, MemoryStore, Release
+
+EPOCHS = 6
+QUICK = OptimalStopping(paths=2000, first=20, resolve_at=(30,))  # of 51 epochs: 2 or 3, and 4, of 6
+
+POLICIES: dict[str, Callable[[], Any]] = {
+    "random": lambda: RandomSearch(trials=5),
+    "gpucb": lambda: GPUCB(initial=2, refit_every=2),
+    "bobos": lambda: BOBOS(initial=2, refit_every=2, stopping=QUICK),
+    "bobos-faithful": lambda: BOBOS(
+        initial=2, stopping=OptimalStopping(mode="faithful", paths=2000, first=20), kappa=math.inf
+    ),
+    "halting-random": lambda: Halting(RandomSearch(trials=5), QUICK),
+    "halting-gpucb": lambda: Halting(GPUCB(initial=2), QUICK, kappa=2.0, epoch_cost="seconds"),
+}
+
+SPACE = Space(
+    {
+        "lr": Float(1e-4, 1.0, log=True),
+        "layers": Int(1, 4),
+        "kernel": Choice(["rbf", "poly"]),
+        "degree": Int(2, 4, when={"kernel": "poly"}),
+    }
+)
+
+
+def problem(epochs: int = EPOCHS, space: Space = SPACE, bounded: bool = True) -> Problem:
+    return Problem(space, Maximize("acc", (0, 1) if bounded else None), epochs)
+
+
+def accuracy(config: dict[str, Any], epoch: float) -> float:
+    """A rising curve whose end depends on the configuration alone."""
+    end = (
+        0.95 - 0.12 * (math.log10(config.get("lr", 0.01)) + 2) ** 2 - 0.05 * abs(config.get("layers", 2) - 2)
+    )
+    end = max(end - 0.02 * config.get("degree", 0), 0.12)
+    return end - (end - 0.1) / epoch
+
+
+def train(trial: Trial, value: Callable[[dict[str, Any], float], float] = accuracy) -> None:
+    """One attempt, epoch by epoch."""
+    with trial:
+        for epoch in trial.epochs():
+            trial.report(value(trial.config, epoch), seconds=1.0 + trial.id % 3)
+
+
+def search(study: Study, value: Callable[[dict[str, Any], float], float] = accuracy) -> Study:
+    """Train until the search is over."""
+    for trial in study:
+        train(trial, value)
+    return study
+
+
+def small_study(policy: Any, store: Any = None, seed: int = 7, trials: int = 5, **options: Any) -> Study:
+    """A study of a few trials that no policy can make endless."""
+    the_problem = options.pop("problem", None) or problem()
+    budget = options.pop("budget", Budget(trials=trials))
+    return Study(the_problem, policy, store, seed=seed, budget=budget, **options)
+
+
+def ending(study: Study) -> tuple[Any, ...]:
+    """What a search came to: everything that a crash may not change."""
+    trials = [(dict(t.config), list(t.epochs), list(t.values), t.status) for t in study.trials]
+    answer = study.ask()
+    assert isinstance(answer, Finish)
+    return trials, study.best, answer.reason
+
+
+class Crash(BaseException):
+    """The process is gone: no handler of Exception may see it."""
+
+
+class MortalStore(MemoryStore):
+    """A memory store that dies at its `life`-th append, before or after writing, and stays dead."""
+
+    def __init__(self, life: int, after: bool, clock: Callable[[], float]) -> None:
+        super().__init__(clock)
+        self.life, self.after, self.dead = life, after, False
+
+    def append(
+        self,
+        name: str,
+        events: Sequence[Event],
+        *,
+        seen: int,
+        about: int | None,
+        lease: Lease | Release | None = None,
+    ) -> int:
+        if self.dead:
+            raise Crash
+        self.life -= 1
+        if self.life > 0 or self.after:
+            position = super().append(name, events, seen=seen, about=about, lease=lease)
+        if self.life <= 0:
+            self.dead = True
+            raise Crash
+        return position
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
+        if self.dead:
+            raise Crash
+        return super().read(name, start, stop)
+
+    def revive(self) -> None:
+        """What the next process finds: the same log and leases."""
+        self.dead, self.life = False, 10**9
+
+
+class Clock:
+    """A clock that only moves when told."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
