@@ -129,14 +129,13 @@ class Stopper:
 def _errors(trial: TrialRecord) -> tuple[Array, bool]:
     """Errors 1 - score of epochs 1..n, gaps filled along straight lines; and whether the curve falls.
 
-    A curve that falls is replaced by its running best.
+    A curve whose last finite value lies well below its best is replaced by its running best.
     """
-    whole = trial.whole
-    epochs = trial.epochs[whole]
-    errors = np.interp(np.arange(1.0, epochs[-1] + 1.0), epochs, 1.0 - trial.scores[whole])
-    best = np.minimum.accumulate(errors)
-    falls = bool(errors[-1] - best[-1] > _FALL)
-    return (best if falls else errors), falls
+    epochs, scores = trial.epochs[trial.whole], trial.scores[trial.whole]
+    errors = np.interp(np.arange(1.0, epochs[-1] + 1.0), epochs, 1.0 - scores)
+    finite = scores[np.isfinite(trial.values[trial.whole])]
+    falls = bool(len(finite) and finite.max() - finite[-1] > _FALL)
+    return (np.minimum.accumulate(errors) if falls else errors), falls
 
 
 def _relative_epoch(history: History, trial: TrialRecord) -> float:
