@@ -6,10 +6,10 @@ when to stop looking. Policies live in `haltune.policies`, callbacks in
 """
 
 from .decisions import Action, Finish, Resume, Start, Verdict, Wait
-from .domains import Choice, Constant, Float, Int
 from .errors import HaltuneError, HaltuneWarning
 from .problem import Budget, Maximize, Minimize, Problem
 from .space import Space
+from .spaces.domains import Choice, Constant, Float, Int
 from .stopping import OptimalStopping
 from .study import Study
 from .trial import Trial

@@ -23,8 +23,10 @@ from .curves import Array, Array32, Paths, checked_errors
 from .errors import InvalidInput
 
 Decision = Literal["stop", "win", "continue"]
+Counts = NDArray[np.int64]  # (rows - 1, 2, cells, cells): lost or won, from cell, to cell
 
 MIN_PATHS = 1000  # survivors in [0, 1] below which nothing is decided
+_TRIM = 0.0
 _EDGE = 1e-6  # paths are float32: how far beyond the outermost path a statistic still counts as reached
 
 
@@ -76,6 +78,16 @@ class StopDecision:
 
 
 @dataclass(frozen=True)
+class Grids:
+    """One even grid per epoch n0..horizon; the outer cells also hold what lies beyond the grid."""
+
+    low: Array  # (rows,) lower edge of the first cell
+    scale: Array  # (rows,) cells per unit of error; 0 where all paths agree
+    least: Array  # (rows,) smallest and largest statistic that a path reaches
+    most: Array
+
+
+@dataclass(frozen=True)
 class DecisionTable:
     """Decisions for epochs start..horizon (rows) by cell of the running mean (columns)."""
 
@@ -85,9 +97,7 @@ class DecisionTable:
     losses: Losses
     basis: str  # "solved", "saturated" or "few paths"
     min_visits: int
-    low: Array  # (rows,) lower edge of each epoch's grid
-    scale: Array  # (rows,) cells per unit of error; 0 where all paths agree
-    high: Array  # (rows,) upper edge
+    grids: Grids
     visits: NDArray[np.int64]  # (rows, cells) paths through each cell
     p_win: Array  # (rows, cells)
     next_value: Array  # (rows, cells) mean value of the cells reached one epoch later; inf in the last row
@@ -110,10 +120,10 @@ class DecisionTable:
 
     def _cell(self, row: int, statistic: float) -> int | None:
         """The column a statistic falls into, or None where no path went."""
-        low, high = float(self.low[row]), float(self.high[row])
-        if not low - _EDGE <= statistic <= high + _EDGE:
+        grids = self.grids
+        if not grids.least[row] - _EDGE <= statistic <= grids.most[row] + _EDGE:
             return None
-        cell = int((statistic - low) * float(self.scale[row]))
+        cell = int((statistic - grids.low[row]) * grids.scale[row])
         return min(max(cell, 0), int(self.visits.shape[1]) - 1)
 
     def _without_paths(self, y: Array) -> StopDecision:
@@ -164,15 +174,11 @@ def solve(
     kept = paths.kept()
     if kept.count < min_paths:
         return _without_table(paths, threshold, losses, "few paths")
-    statistic = running_means(kept, y)
-    grid = _grid(statistic, cells)
-    index = [
-        _bin(row, low, scale, cells) for row, low, scale in zip(statistic, grid[0], grid[1], strict=True)
-    ]
     wins = kept.values[-1] < np.float32(threshold)
-    visits, p_win, next_value = _induct(index, wins, losses, cells, min_visits)
+    grids, counts = _count(kept, y, wins, cells)
+    visits, p_win, next_value = _induct(counts, losses, min_visits)
     return DecisionTable(
-        y.size, kept.horizon, threshold, losses, "solved", min_visits, *grid, visits, p_win, next_value
+        y.size, kept.horizon, threshold, losses, "solved", min_visits, grids, visits, p_win, next_value
     )
 
 
@@ -188,64 +194,64 @@ def _check_problem(paths: Paths, y: Array, threshold: float, cells: int) -> None
 
 
 def _without_table(paths: Paths, threshold: float, losses: Losses, basis: str) -> DecisionTable:
-    none = np.zeros(0)
-    empty = np.zeros((0, 0))
-    visits = np.zeros((0, 0), dtype=np.int64)
-    return DecisionTable(
-        paths.start, paths.horizon, threshold, losses, basis, 0, none, none, none, visits, empty, empty
-    )
+    none, empty, visits = np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0), dtype=np.int64)
+    grids = Grids(none, none, none, none)
+    return DecisionTable(paths.start, paths.horizon, threshold, losses, basis, 0, grids, visits, empty, empty)
 
 
-def running_means(paths: Paths, errors: Array) -> Array32:
-    """(horizon - n0 + 1, count): the mean of epochs 1..n, n = n0..horizon; row 0 is observed."""
-    start = paths.start
-    means = np.empty((len(paths.values) + 1, paths.count), dtype=np.float32)
-    means[0] = errors.sum()
-    np.cumsum(paths.values, axis=0, out=means[1:])
-    means[1:] += means[0]
-    means /= np.arange(start, paths.horizon + 1, dtype=np.float32)[:, None]
-    return means
+def _count(paths: Paths, errors: Array, wins: NDArray[np.bool_], cells: int) -> tuple[Grids, Counts]:
+    """The grids, and how many paths go from each cell to each cell of the next epoch, by losing and winning.
 
-
-def _grid(statistic: Array32, cells: int) -> tuple[Array, Array, Array]:
-    """Lower edge, cells per unit and upper edge of each epoch's grid."""
-    low = statistic.min(axis=1).astype(np.float64)
-    high = statistic.max(axis=1).astype(np.float64)
-    width = high - low
-    scale = np.divide(cells, width, out=np.zeros_like(width), where=width > _EDGE)
-    return low, scale, high
-
-
-def _bin(row: Array32, low: float, scale: float, cells: int) -> NDArray[np.int64]:
-    """Cell of each path: arithmetic on an even grid, no sorting."""
-    return np.minimum(((row - np.float32(low)) * np.float32(scale)).astype(np.int64), cells - 1)
-
-
-def _induct(
-    index: list[NDArray[np.int64]], wins: NDArray[np.bool_], losses: Losses, cells: int, min_visits: int
-) -> tuple[NDArray[np.int64], Array, Array]:
-    """Visits, p_win and mean next value per epoch and cell, from the last epoch backwards.
-
-    Everything a step needs is one integer count of (cell, next cell, wins): exact, and so the same bits
-    in any order of the paths.
+    Epoch by epoch on vectors that stay in cache: the means of all epochs at once are slower to write
+    than to compute. Integer counts are exact, and so the same bits in any order of the paths.
     """
-    rows = len(index)
-    visits = np.zeros((rows, cells), dtype=np.int64)
-    p_win = np.zeros((rows, cells))
-    next_value = np.full((rows, cells), np.inf)
-    value = np.zeros(cells)
-    ahead = np.zeros_like(index[-1])
-    for row in reversed(range(rows)):
-        key = (index[row] * cells + ahead) * 2 + wins
-        count = np.bincount(key, minlength=2 * cells * cells).reshape(cells, cells, 2)
-        to_next = count.sum(axis=2)
-        visits[row] = to_next.sum(axis=1)
-        safe = np.maximum(visits[row], 1)
-        p_win[row] = count[:, :, 1].sum(axis=1) / safe
-        if row < rows - 1:
-            next_value[row] = to_next @ value / safe
+    rows = len(paths.values) + 1
+    edges = np.zeros((4, rows))
+    counts = np.zeros((rows - 1, 2, cells, cells), dtype=np.int64)
+    total = np.full(paths.count, errors.sum(), dtype=np.float32)
+    outcome = wins.astype(np.int64) * cells * cells
+    key = outcome
+    for row in range(rows):
+        if row:
+            total += paths.values[row - 1]
+        mean = total * np.float32(1.0 / (paths.start + row))
+        edges[:, row] = low, scale, _, _ = _grid(mean, cells)
+        cell = _bin(mean, low, scale, cells)
+        if row:
+            key += cell
+            counts[row - 1] = np.bincount(key, minlength=2 * cells * cells).reshape(2, cells, cells)
+        key = cells * cell
+        key += outcome
+    return Grids(*edges), counts
+
+
+def _grid(mean: Array32, cells: int) -> tuple[float, float, float, float]:
+    """Lower edge, cells per unit, least and most of one epoch's statistic."""
+    least, most = float(mean.min()), float(mean.max())
+    low, high = np.quantile(mean[:: max(1, mean.size // 2000)], (_TRIM, 1.0 - _TRIM))
+    scale = cells / (high - low) if high - low > _EDGE else 0.0
+    return float(low), float(scale), least, most
+
+
+def _bin(mean: Array32, low: float, scale: float, cells: int) -> NDArray[np.int64]:
+    """Cell of each path: arithmetic on an even grid, no sorting."""
+    mean -= np.float32(low)
+    mean *= np.float32(scale)
+    return np.clip(mean, 0, cells - 1, out=mean).astype(np.int64)
+
+
+def _induct(counts: Counts, losses: Losses, min_visits: int) -> tuple[NDArray[np.int64], Array, Array]:
+    """Visits, p_win and mean next value (rows, cells) from the last epoch backwards, equation (2)."""
+    to_next = counts.sum(axis=1)
+    visits = np.concatenate([to_next.sum(axis=2), to_next[-1:].sum(axis=1)])
+    safe = np.maximum(visits, 1)
+    p_win = np.concatenate([counts[:, 1].sum(axis=2), counts[-1:, 1].sum(axis=1)]) / safe
+    next_value = np.full(p_win.shape, np.inf)
+    weights = to_next.astype(np.float64)
+    value = _values(p_win[-1], next_value[-1], visits[-1] > min_visits, losses)
+    for row in reversed(range(len(counts))):
+        next_value[row] = weights[row] @ value / safe[row]
         value = _values(p_win[row], next_value[row], visits[row] > min_visits, losses)
-        ahead = index[row]
     return visits, p_win, next_value
 
 

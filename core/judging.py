@@ -22,11 +22,12 @@ from .store import Conflict
 if TYPE_CHECKING:
     from .trial import Trial
 
+Clock = Callable[[], float]  # monotonic, seconds
 Report = dict[str, Any]  # value, epoch, seconds, validation, cost, metrics: as in events.Reported
 
 
 def record(
-    replica: Replica, budget: Budget, trial: Trial, report: Report, judge: bool, clock: Callable[[], float]
+    replica: Replica, budget: Budget, trial: Trial, report: Report, judge: bool, clock: Clock
 ) -> Verdict:
     """Append a report and its verdict as one event; see Trial.report."""
     with replica.lock:
@@ -43,7 +44,7 @@ def record(
 
 
 def _record_once(
-    replica: Replica, budget: Budget, trial: Trial, r: TrialRecord, report: Report, judge: bool, clock: Callable[[], float]
+    replica: Replica, budget: Budget, trial: Trial, r: TrialRecord, report: Report, judge: bool, clock: Clock
 ) -> Verdict:  # fmt: skip
     began, now = clock(), replica.store.now()
     verdict = _unjudged(trial, report["epoch"], judge)

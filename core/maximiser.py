@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from .acquisition import Acquisition, Surface
-from .enumeration import LARGEST
 from .errors import InvalidInput
 from .gp.kernels import Array
 from .space import Space
+from .spaces.enumeration import LARGEST
 
 Config: TypeAlias = Mapping[str, Any]
 

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .constraints import Constraints, Predicate, constraints_from
-from .designs import batches
-from .domains import Domain, as_domain, domain_from
-from .enumeration import LARGEST, configurations, hull_size, is_product
 from .errors import InvalidInput, InvalidSpace
-from .layout import layout_of
-from .tables import Config, read_configs, read_cube, write_configs, write_cube
+from .spaces.constraints import Constraints, Predicate, constraints_from
+from .spaces.designs import batches
+from .spaces.domains import Domain, as_domain, domain_from
+from .spaces.enumeration import LARGEST, configurations, hull_size, is_product
+from .spaces.layout import layout_of
+from .spaces.tables import Config, read_configs, read_cube, write_configs, write_cube
 
 _PATIENCE = 100_000  # points that sampling tries for each one found, at least, before it gives up
 

@@ -181,7 +181,7 @@ def open_store(where: str | os.PathLike[str] | Store | None) -> Store:
         if "://" not in url:
             if not url.endswith((".db", ".sqlite", ".sqlite3")):
                 raise InvalidInput(
-                    f"store={url!r}: write a URL such as 'sqlite:///search.db', a path ending in .db, or None for memory"
+                    f"store={url!r}: a URL such as 'sqlite:///search.db', a path ending in .db, or None for memory"
                 )
             url = f"sqlite:///{url}"
         from .sqlstore import SqlStore

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from haltune.domains import Choice, Float, Int
+from haltune import Choice, Float, Int
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.space import Space
 

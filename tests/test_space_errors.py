@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from haltune.domains import Choice, Constant, Float, Int
+from haltune import Choice, Constant, Float, Int
 from haltune.errors import InvalidSpace
 from haltune.space import Space
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from haltune.domains import Choice, Float, Int
+from haltune import Choice, Float, Int
 from haltune.space import Space
 
 FEW = settings(max_examples=120, deadline=None)

@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from haltune.designs import batches
-from haltune.domains import Choice, Constant, Float, Int
+from haltune import Choice, Constant, Float, Int
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.space import Space
+from haltune.spaces.designs import batches
 
 DESIGNS = ["uniform", "sobol", "lhs"]
 

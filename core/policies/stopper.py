@@ -151,9 +151,9 @@ def _worded(decision: StopDecision | None, best: float, epoch: int, losses: Loss
     if decision is None:
         return go_on(f"epoch {epoch}: too early to judge", incumbent=best)
     evidence = {
-        "p_win": decision.p_win, "loss_stop": decision.loss_stop, "loss_continue": decision.loss_continue,
-        "loss_win": decision.loss_win, "bound": decision.bound, "incumbent": best, "basis": decision.basis,
-        "solved_at": solved, "K1": losses.K1, "K2": losses.K2, "c": losses.c,
+        "p_win": decision.p_win, "bound": decision.bound, "loss_stop": decision.loss_stop,
+        "loss_continue": decision.loss_continue, "loss_win": decision.loss_win, "incumbent": best,
+        "basis": decision.basis, "solved_at": solved, "K1": losses.K1, "K2": losses.K2, "c": losses.c,
     }  # fmt: skip
     return (stop if decision.d == "stop" else go_on)(_sentence(decision, best, epoch), **evidence)
 

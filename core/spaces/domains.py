@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import InvalidSpace
+from ..errors import InvalidSpace
 from .values import as_float, pack, plain, token, unpack
 
 _LARGEST_FLOAT = 1e300  # so that high - low is finite

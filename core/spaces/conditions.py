@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InvalidSpace
 from .axes import Column
 from .domains import Choice, Constant, Domain, Int
-from .errors import InvalidSpace
 from .values import token
 
 Mask = NDArray[np.bool_]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import InvalidInput
+from ..errors import InvalidInput
 
 Array = NDArray[np.float64]
 DESIGNS = ("uniform", "sobol", "lhs")

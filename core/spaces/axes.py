@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InvalidSpace
 from .domains import LARGEST_INT, Constant, Domain, Float, Int
-from .errors import InvalidSpace
 from .grids import DecimalGrid, SignificantGrid
 from .values import as_float, is_mutable, plain, token
 

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from .errors import InvalidSpace
+from ..errors import InvalidSpace
 from .layout import Layout, Parameter
 from .tables import Config, Table, write_configs
 

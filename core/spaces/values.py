@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InvalidSpace
+from ..errors import InvalidSpace
 
 
 def plain(value: Any, where: str) -> Any:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InvalidSpace
 from .axes import Column
 from .conditions import Mask
-from .errors import InvalidSpace
 from .layout import Layout, Parameter, full, nearest
 
 Config = dict[str, Any]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import InvalidSpace
+from ..errors import InvalidSpace
 
 Predicate = Callable[[dict[str, Any]], bool]
 Constraints = Iterable[Predicate | tuple[str, Predicate]] | Mapping[str, Predicate]

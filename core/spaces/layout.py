@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import InvalidSpace
 from .axes import Axis, Column, axis_of
 from .conditions import Condition, condition_on
 from .domains import Choice, Constant, Domain, Float, Int, check_range
-from .errors import InvalidSpace
 
 Hull = tuple[float, float]  # outermost low and high; of a choice, its first and last index
 

@@ -1,0 +1,1 @@
+"""What a Space is made of: domains, grids, coordinates, conditions, constraints, designs."""
