@@ -60,7 +60,7 @@ def saved_epochs(history: History, record: TrialRecord) -> float:
 def saved_seconds(history: History, record: TrialRecord) -> float:
     """`saved_epochs` times the trial's median epoch, seconds."""
     epochs = saved_epochs(history, record)
-    return epochs * float(np.median(record.seconds)) if epochs and len(record.seconds) else 0.0
+    return epochs * float(np.median(record.epoch_seconds)) if epochs and len(record.seconds) else 0.0
 
 
 def _saved(history: History, record: TrialRecord) -> list[str]:

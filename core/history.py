@@ -62,6 +62,11 @@ class TrialRecord:
         """(n,) True at reports of whole epochs: the ones that are judged."""
         return np.asarray(self.epochs == np.floor(self.epochs))
 
+    @cached_property
+    def epoch_seconds(self) -> Array:
+        """(n,) seconds an epoch: a report may cover several epochs, or a part of one."""
+        return self.seconds / np.diff(self.epochs, prepend=0.0)
+
     @property
     def epoch(self) -> float:
         """The last epoch reported, 0 before the first."""

@@ -23,7 +23,7 @@ Config: TypeAlias = Mapping[str, Any]
 _STEPS = [
     sign * 2.0**-power for power in range(2, 13) for sign in (1, -1)
 ]  # of a number in steps, in the cube
-_ROUNDS = 10  # of climbing: each an ascent and a comparison with all discrete neighbours
+_ROUNDS = 6  # of climbing: each an ascent and a comparison with all discrete neighbours
 _FOLLOWED = 2  # climbs that go on after the first round
 _APART = 0.1  # distance between starts of climbs, so that they do not all climb the same hill
 
@@ -184,7 +184,12 @@ def _ascent(pool: _Pool, start: int) -> Array:
 
     bounds = [(0.0, 1.0)] * int(moving.sum())
     found = minimize(
-        descent, point[moving], jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40}
+        descent,
+        point[moving],
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"maxiter": 40, "ftol": 1e-8},
     )
     way = _placed(point, moving, np.asarray(found.x)) - point
     return np.array([point + share * way for share in (1.0, 0.98, 0.9, 0.5)])

@@ -34,6 +34,8 @@ _NOISES = np.geomspace(3e-4, 0.1, 7)  # sd of the white noise
 _WALKS = (1.0, 10.0, 100.0)  # variance of the walk per unit of log n, in units of the noise variance
 _LEVEL = (0.5, 0.5)  # mean and sd of a
 _EARLY = 0.04  # noise variance is 1 + (_EARLY N / n)^2 times larger: first epochs follow no law
+_PINNED = 0.04
+_WAKING = 0.15
 _RANK = 8  # terms of the walk's Karhunen-Loeve series; running means do not see finer wiggles
 
 
@@ -116,6 +118,8 @@ def power_law_paths(errors: ArrayLike, horizon: int, count: int, rng: np.random.
     """
     y = checked_errors(errors)
     check_sizes(y.size, horizon, count)
+    if is_pinned(y, horizon):
+        return _waking_paths(y.size, horizon, count, rng)
     posterior, design = fit_power_law(y, horizon), _design(y.size, horizon)
     node, edges = _allocate(posterior.weight, count, rng)
     inputs = _inputs(posterior, node, rng)
@@ -123,6 +127,28 @@ def power_law_paths(errors: ArrayLike, horizon: int, count: int, rng: np.random.
     for ahead, left, right in zip(design.ahead, edges[:-1], edges[1:], strict=True):
         values[:, left:right] = ahead @ inputs[:, left:right]
     return Paths(y.size, np.clip(values, 0.0, 1.0, out=values))
+
+
+def is_pinned(errors: Array, horizon: int) -> bool:
+    """Whether a curve sits at the worst error: in its last 4% of the horizon, two epochs at least."""
+    last = max(2, round(_PINNED * horizon))
+    return errors.size >= last and bool(errors[-last:].min() >= 1.0)
+
+
+def _waking_paths(n0: int, horizon: int, count: int, rng: np.random.Generator) -> Paths:
+    """Paths of a curve that sits at the worst error, where clipped scores say nothing of its shape.
+
+    It may still wake, at epoch T with Pr(T > n) = (n0 / n)^_WAKING, and then falls as depth (1 - T / n).
+    """
+    wait = rng.standard_exponential(count, dtype=np.float32) / np.float32(_WAKING)
+    wake = np.float32(n0) * np.exp(np.minimum(wait, 50.0))  # beyond any horizon; exp of more overflows
+    scale = np.array(_SCALES, dtype=np.float32)[np.arange(count) % len(_SCALES), 0]
+    depth = np.minimum(np.abs(rng.standard_normal(count, dtype=np.float32)) * scale, 1.0)
+    values = np.ones((horizon - n0, count), dtype=np.float32)
+    awake = np.flatnonzero(wake < horizon)
+    epochs = np.arange(n0 + 1, horizon + 1, dtype=np.float32)[:, None]
+    values[:, awake] -= depth[awake] * np.maximum(0.0, 1.0 - wake[awake] / epochs)
+    return Paths(n0, values)
 
 
 def _allocate(

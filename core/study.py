@@ -220,7 +220,7 @@ class Study:
         if silent:
             self._complain_of_silence(trial)
 
-    def tolerates(self, trial: Trial, error: Exception) -> bool:
+    def tolerates(self, trial: Trial, error: BaseException) -> bool:
         """True when the search goes on after `error`, which is in the log already."""
         if not self.history.any_success:
             error.add_note(

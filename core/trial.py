@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .decisions import Verdict
 from .errors import InvalidInput, StoreError
 from .events import Status
+from .failures import interrupts, one_line
 from .problem import Goal
 
 if TYPE_CHECKING:
@@ -108,10 +109,7 @@ class Trial:
 
     def fail(self, error: BaseException) -> None:
         """Record that training failed, with the traceback. Idempotent."""
-        name = type(error).__name__
-        memory = "out of memory: " if isinstance(error, MemoryError) or "OutOfMemory" in name else ""
-        text = "".join(traceback.format_exception(error))
-        self._study.end(self, Status.FAILED, f"{memory}{name}: {error}", text)
+        self._study.end(self, Status.FAILED, one_line(error), "".join(traceback.format_exception(error)))
 
     def __enter__(self) -> Self:
         return self
@@ -122,11 +120,14 @@ class Trial:
         if error is None:
             self.finish()
             return False
+        if self.ended not in (None, Status.FAILED):
+            return False  # the training was over: what came after it is not the search's to forgive
         try:
-            if isinstance(error, Exception):
+            if interrupts(error):
+                self.interrupt()
+            else:
                 self.fail(error)
                 return self._study.tolerates(self, error)
-            self.interrupt()
         except StoreError as broken:  # the user's own exception matters more
             error.add_note(f"haltune could not record this: {broken}")
         return False

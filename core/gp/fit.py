@@ -17,6 +17,8 @@ from .posterior import Posterior, as_noise, as_targets, condition_on
 from .priors import LogNormal, Priors
 from .subset import subset
 
+_ROUGH = 200  # observations that starts are compared on
+
 
 def fit(
     X: ArrayLike,
@@ -84,6 +86,16 @@ class _Objective:
         rest = [(self.priors.variance, by_variance), (self.priors.noise, by_noise)]
         return np.array([*lengthscales, *(value for prior, value in rest if isinstance(prior, LogNormal))])
 
+    def rough(self) -> "_Objective":
+        """The same of a subset small enough that which hill is highest is found out in no time."""
+        whole = self.likelihood
+        kept = subset(whole.X, whole.y, _ROUGH)
+        if len(kept) == len(whole.y):
+            return self
+        return _Objective(
+            Likelihood(whole.kind, whole.X[kept], whole.y[kept], whole.point_noise[kept]), self.priors
+        )
+
     def descent(self, theta: Array) -> tuple[float, Array]:
         """Minus the log posterior density at theta, and its gradient."""
         found = self.likelihood(*self.unpack(theta))
@@ -127,10 +139,11 @@ def _bounds(free: list[LogNormal]) -> list[tuple[float, float]]:
 
 
 def _search(objective: _Objective, starts: list[Array]) -> Array:
-    """The best theta of short searches from every start, followed to convergence."""
+    """The best theta of short searches from every start, on few observations, followed to convergence on all."""
     if not len(starts[0]):
         return starts[0]
-    short = [_descend(objective, start, iterations=10, tolerance=1e-4) for start in starts]
+    rough = objective.rough()
+    short = [_descend(rough, start, iterations=10, tolerance=1e-4) for start in starts]
     best = min(short, key=lambda found: found[0])[1]
     return _descend(objective, best, iterations=200, tolerance=1e-9)[1]
 

@@ -140,8 +140,10 @@ def _errors(trial: TrialRecord) -> tuple[Array, bool]:
 
 def _relative_epoch(history: History, trial: TrialRecord) -> float:
     """This trial's median epoch over the median of all trials' medians; 1 when there is nothing to compare."""
-    own = float(np.median(trial.seconds))
-    others = [float(np.median(t.seconds)) for t in history.trials if t.id != trial.id and len(t.seconds)]
+    own = float(np.median(trial.epoch_seconds))
+    others = [
+        float(np.median(t.epoch_seconds)) for t in history.trials if t.id != trial.id and len(t.seconds)
+    ]
     typical = float(np.median([*others, own]))
     # coarse on purpose: each new weight is a stopping problem to be solved anew
     return max(0.1, round(own / typical, 1)) if typical > 0 and own > 0 else 1.0

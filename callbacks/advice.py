@@ -1,0 +1,69 @@
+"""The sentences for wrong use: what was wrong, what is there, what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from haltune.errors import InvalidInput
+
+
+def need_trial(trial: Any, monitor: Any) -> None:
+    """Raises InvalidInput when what is given as a trial is none, or `monitor` is no name."""
+    usage = "write HaltuneCallback(trial), with the trial that `for trial in study` or study.ask() gives"
+    if isinstance(trial, str):
+        raise InvalidInput(
+            f"the string {trial!r} stands where the trial belongs; were the arguments swapped? "
+            f"Write HaltuneCallback(trial, monitor={trial!r})"
+        )
+    if isinstance(trial, type) or not hasattr(trial, "report"):
+        raise InvalidInput(f"{_named(trial)} is not a trial: {usage}")
+    if monitor is not None and not (isinstance(monitor, str) and monitor):
+        raise InvalidInput(f"monitor is a logged metric's name such as 'val_loss', not {_named(monitor)}")
+
+
+def scalar(value: Any, name: str) -> float:
+    """`value` as a float. NaN and infinity pass: the study decides what they mean.
+
+    Raises InvalidInput for a vector, printing its shape, and for what is no number.
+    """
+    shape = tuple(getattr(value, "shape", ()))
+    if not shape and isinstance(value, (list, tuple)):
+        shape = (len(value),)
+    if math.prod(shape) != 1 or isinstance(value, (list, tuple)):
+        raise InvalidInput(
+            f"the metric {name!r} is not one number but has shape {shape}: "
+            "reduce it, by its mean say, or monitor a metric that is a scalar"
+        )
+    try:
+        return float(value.item() if shape else value)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"the metric {name!r} is {_named(value)}, not a number") from None
+
+
+def missing(name: str, logged: Iterable[str], when: str, how: str) -> InvalidInput:
+    """The error for a metric that was never logged. `when`: "in the first epoch"; `how`: how to log it."""
+    names = sorted(set(logged))
+    listed = f"What was logged: {', '.join(names)}." if names else "Nothing was logged at all."
+    near = nearest(name, names)
+    guess = f" Did you mean {near!r}?" if near else ""
+    return InvalidInput(
+        f"the metric {name!r} was not logged {when}. {listed}{guess} "
+        f"{how}, or name another one: HaltuneCallback(trial, monitor={near or 'name'!r})"
+    )
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The logged name most like `name`, None when none is like it; letter case does not count."""
+    lower = {n.lower(): n for n in names}
+    found = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.5)
+    return lower[found[0]] if found else None
+
+
+def _named(value: Any) -> str:
+    """A short description of a value of the wrong kind."""
+    text = repr(value)
+    kind = value.__name__ if isinstance(value, type) else type(value).__name__
+    return f"{text} ({kind})" if len(text) <= 60 else f"an object of type {kind}"

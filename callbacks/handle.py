@@ -1,0 +1,69 @@
+"""The trial as a callback sees it, and what is left of it in a pickled callback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+from haltune.decisions import Verdict
+from haltune.errors import NotSupported
+
+
+class Trial(Protocol):
+    """What a callback needs of a trial."""
+
+    id: int
+    config: Mapping[str, Any]
+    max_epochs: int | None
+    goal: Any
+    epoch: float  # the last epoch reported in this attempt
+
+    def report(
+        self,
+        value: float,
+        epoch: float | None = None,
+        seconds: float | None = None,
+        *,
+        validation: float | None = None,
+        metrics: Mapping[str, float] | None = None,
+        cost: float | None = None,
+        judge: bool = True,
+    ) -> Verdict: ...
+
+    def finish(self, status: str | None = None) -> None: ...
+
+    def fail(self, error: BaseException) -> None: ...
+
+
+@dataclass(frozen=True)
+class Detached:
+    """What is left of a trial in a pickled callback: enough to look at, nothing to report to."""
+
+    id: int
+    config: Mapping[str, Any]
+    max_epochs: int | None
+    goal: Any
+    epoch: float
+
+    @classmethod
+    def of(cls, trial: Trial) -> Detached:
+        """The description of `trial`."""
+        return cls(trial.id, dict(trial.config), trial.max_epochs, trial.goal, float(trial.epoch))
+
+    def refuse(self) -> NoReturn:
+        """Raises NotSupported."""
+        raise NotSupported(
+            f"this callback was unpickled and is not tied to trial {self.id} any more: "
+            "its reports would be lost. Make a new one where the training runs, HaltuneCallback(trial)"
+        )
+
+    def report(self, *args: Any, **kwargs: Any) -> Verdict:
+        """Raises NotSupported."""
+        self.refuse()
+
+    def finish(self, status: str | None = None) -> None:
+        """Does nothing: the trial is ended where it lives."""
+
+    def fail(self, error: BaseException) -> None:
+        """Does nothing: the trial is ended where it lives."""

@@ -1,0 +1,71 @@
+"""A trial that records what callbacks do to it, and a clock that only moves when told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from haltune.decisions import Action, Verdict, go_on, stop
+from haltune.errors import StoreError
+from haltune.problem import Maximize, Minimize
+
+
+class FakeTrial:
+    """Answers reports from a script {epoch: verdict} and remembers every call."""
+
+    def __init__(self, metric="val_loss", max_epochs=3, verdicts=None, epoch=0.0, maximize=False, id=7):
+        self.id = id
+        self.config: dict[str, Any] = {"lr": 0.1}
+        self.max_epochs = self.until = max_epochs
+        self.goal = (Maximize if maximize else Minimize)(metric)
+        self.attempt = 1
+        self.epoch = epoch
+        self.checkpoint = None
+        self.verdict = None
+        self.broken: Exception | None = None  # raised by every report while it is set
+        self.reports: list[dict[str, Any]] = []
+        self.endings: list[Any] = []  # statuses and exceptions, in order
+        self._verdicts = verdicts or {}
+
+    def report(
+        self, value, epoch=None, seconds=None, *, validation=None, metrics=None, cost=None, judge=True
+    ):
+        if self.broken is not None:
+            raise self.broken
+        call = {"value": value, "epoch": epoch, "seconds": seconds, "validation": validation}
+        self.reports.append(call | {"metrics": dict(metrics or {}), "judge": judge})
+        self.epoch = epoch
+        unjudged = Verdict(Action.UNJUDGED, "delivered late")
+        self.verdict = self._verdicts.get(epoch, go_on("fine")) if judge else unjudged
+        return self.verdict
+
+    def finish(self, status=None):
+        self.endings.append(status)
+
+    def fail(self, error):
+        self.endings.append(error)
+
+    @property
+    def epochs(self):
+        return [r["epoch"] for r in self.reports]
+
+    @property
+    def values(self):
+        return [r["value"] for r in self.reports]
+
+
+class Clock:
+    """Seconds by hand."""
+
+    def __init__(self):
+        self.time = 100.0
+
+    def __call__(self):
+        return self.time
+
+    def tick(self, seconds):
+        self.time += seconds
+
+
+STOP = stop("P(beats 0.9) = 0.01")
+PAUSE = Verdict(Action.PAUSE, "end of the rung")
+OUTAGE = StoreError("the database is locked")

@@ -1,0 +1,479 @@
+"""HaltuneCallback in real Lightning fits: what is reported, when, and what the training keeps."""
+
+import copy
+import pickle
+from typing import ClassVar
+
+import pytest
+from callback_fakes import PAUSE, STOP, FakeTrial
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
+
+from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+BATCHES = 4
+
+
+class Net(pl.LightningModule):
+    """Logs what a test asks for. `calls` counts what happened, so that values say when they were logged."""
+
+    def __init__(self, lr=0.1):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+        self.lr = lr
+        self.seen = {}
+
+    def training_step(self, batch, index):
+        return self.layer(batch[0]).pow(2).mean()
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", self.layer(batch[0]).pow(2).mean())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=self.lr)
+
+
+def data(rows=8, batch=2):
+    rng = torch.Generator().manual_seed(0)
+    return DataLoader(TensorDataset(torch.randn(rows, 2, generator=rng)), batch_size=batch)
+
+
+def make_trainer(*callbacks, epochs=3, **options):
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+        "accelerator": "cpu",
+    }
+    return pl.Trainer(max_epochs=epochs, callbacks=list(callbacks), **quiet | options)
+
+
+def fit(trial, net=None, monitor=None, validation=True, **options):
+    callback = HaltuneCallback(trial, monitor)
+    trainer = make_trainer(callback, **options)
+    trainer.fit(net or Net(), data(), data() if validation else None)
+    return trainer, callback
+
+
+class CountsValidations(Net):
+    """val_loss is the number of the validation it came from."""
+
+    count = 0
+
+    def on_validation_start(self):
+        self.count += 1
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", float(self.count))
+
+
+def test_every_validation_is_reported_once_with_its_epoch():
+    trial = FakeTrial()
+    fit(trial, CountsValidations())
+    assert (trial.epochs, trial.values) == ([1, 2, 3], [1, 2, 3])
+    assert trial.endings == [None]
+    assert all(0 < r["validation"] < r["seconds"] for r in trial.reports)
+
+
+def test_a_stop_ends_the_fit_by_the_flag():
+    trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
+    trainer, _ = fit(trial, epochs=9)
+    assert trial.epochs == [1, 2]
+    assert trainer.current_epoch == 2
+    assert trainer.state.finished
+    assert trial.endings == [None]
+
+
+def test_a_trainer_without_a_limit_ends_at_the_trials_horizon():
+    trial = FakeTrial(max_epochs=2)
+    trainer, _ = fit(trial, epochs=-1)
+    assert trial.epochs == [1, 2]
+    assert trainer.current_epoch == 2
+
+
+def test_min_epochs_win_over_a_stop_and_later_reports_are_not_judged():
+    trial = FakeTrial(max_epochs=9, verdicts={1.0: STOP})
+    fit(trial, epochs=9, min_epochs=3)
+    assert trial.epochs == [1, 2, 3]
+    assert [r["judge"] for r in trial.reports] == [True, False, False]
+
+
+def test_several_validations_an_epoch_are_fractions():
+    trial = FakeTrial(max_epochs=2)
+    fit(trial, CountsValidations(), epochs=2, val_check_interval=0.5)
+    assert (trial.epochs, trial.values) == ([0.5, 1.0, 1.5, 2.0], [1, 2, 3, 4])
+
+
+def test_validations_by_step_count_cross_epochs():
+    trial = FakeTrial()
+    fit(trial, CountsValidations(), val_check_interval=3, check_val_every_n_epoch=None)
+    assert trial.epochs == [0.75, 1.5, 2.25, 3.0]
+
+
+def test_one_validation_in_two_epochs_leaves_no_stale_value():
+    trial = FakeTrial(max_epochs=4)
+    fit(trial, CountsValidations(), epochs=4, check_val_every_n_epoch=2)
+    assert (trial.epochs, trial.values) == ([2, 4], [1, 2])
+
+
+def test_a_metric_logged_now_and_then_is_reported_then():
+    class NowAndThen(CountsValidations):
+        def validation_step(self, batch, index):
+            if self.current_epoch % 2:
+                super().validation_step(batch, index)
+
+    trial = FakeTrial(max_epochs=4)
+    fit(trial, NowAndThen(), epochs=4)
+    assert (trial.epochs, trial.values) == ([2, 4], [2, 4])
+
+
+def test_a_metric_logged_in_on_validation_epoch_end_is_fresh():
+    class AtTheEnd(CountsValidations):
+        def validation_step(self, batch, index):
+            pass
+
+        def on_validation_epoch_end(self):
+            self.log("val_loss", float(self.count))
+
+    trial = FakeTrial()
+    fit(trial, AtTheEnd(), val_check_interval=0.5)
+    assert trial.values == [1, 2, 3, 4, 5, 6]
+
+
+class LogsTraining(Net):
+    """train_loss is the batch's number in the whole fit, so its epoch mean and last value differ."""
+
+    count = 0
+    how: ClassVar = {"on_step": True, "on_epoch": True}
+
+    def training_step(self, batch, index):
+        self.count += 1
+        self.log("train_loss", float(self.count), **self.how)
+        return super().training_step(batch, index)
+
+
+@pytest.mark.parametrize("validation", [True, False])
+def test_a_train_metric_of_steps_and_epochs_reports_the_epochs_mean(validation):
+    trial = FakeTrial("train_loss")
+    fit(trial, LogsTraining(), validation=validation)
+    assert (trial.epochs, trial.values) == ([1, 2, 3], [2.5, 6.5, 10.5])
+
+
+def test_a_train_metric_of_steps_reports_the_last_step_once_an_epoch():
+    net = LogsTraining()
+    net.how = {"on_step": True, "on_epoch": False}
+    trial = FakeTrial("train_loss")
+    fit(trial, net, val_check_interval=0.5)
+    assert (trial.epochs, trial.values) == ([1, 2, 3], [4, 8, 12])
+
+
+def test_a_name_logged_in_both_phases_is_reported_from_validation_alone():
+    class Both(CountsValidations):
+        def training_step(self, batch, index):
+            self.log("val_loss", -1.0, on_step=True, on_epoch=True)
+            return super().training_step(batch, index)
+
+    trial = FakeTrial()
+    fit(trial, Both())
+    assert trial.values == [1, 2, 3]
+
+
+class LogsAfterwards(Net):
+    def on_train_epoch_end(self):
+        self.log("score", float(self.current_epoch + 1))
+
+
+def test_a_metric_logged_in_the_modules_own_epoch_end_is_reported_with_its_epoch():
+    trial = FakeTrial("score")
+    fit(trial, LogsAfterwards())
+    assert (trial.epochs, trial.values) == ([1, 2, 3], [1, 2, 3])
+
+
+def test_a_stop_on_such_a_metric_trains_no_further_batch():
+    trial, net = FakeTrial("score", max_epochs=9, verdicts={2.0: STOP}), LogsAfterwards()
+    trainer, _ = fit(trial, net, epochs=9)
+    assert trial.epochs == [1, 2]
+    assert trainer.global_step == 2 * BATCHES
+
+
+def test_max_steps_end_within_an_epoch_at_a_fraction():
+    trial = FakeTrial("train_loss", max_epochs=9)
+    fit(trial, LogsTraining(), epochs=9, max_steps=6)
+    assert trial.epochs == [1, 1.5]
+
+
+def test_the_sanity_check_and_fast_dev_run_say_nothing():
+    trial = FakeTrial(max_epochs=2)
+    fit(trial, CountsValidations(), epochs=2, num_sanity_val_steps=2)
+    assert (trial.epochs, trial.values) == ([1, 2], [2, 3])
+    dry = FakeTrial()
+    fit(dry, fast_dev_run=True)
+    assert (dry.reports, dry.endings) == ([], [])
+
+
+def test_validate_and_test_after_fit_say_nothing():
+    class Tests(Net):
+        def test_step(self, batch, index):
+            self.log("val_loss", 3.0)
+
+    trial = FakeTrial()
+    net = Tests()
+    trainer, _ = fit(trial, net)
+    trainer.validate(net, data(), verbose=False)
+    trainer.test(net, data(), verbose=False)
+    assert trial.epochs == [1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_tuners_own_fits_say_nothing(tmp_path):
+    from lightning.pytorch.callbacks import LearningRateFinder
+    from lightning.pytorch.tuner import Tuner
+
+    trial, net = FakeTrial(max_epochs=2), Net()
+    trainer = make_trainer(HaltuneCallback(trial), epochs=2, default_root_dir=tmp_path)
+    Tuner(trainer).lr_find(net, data(), data(), num_training=6, early_stop_threshold=None)
+    assert (trial.reports, trial.endings) == ([], [])
+    trainer.fit(net, data(), data())
+    assert trial.epochs == [1, 2]
+
+    other = FakeTrial(max_epochs=2)
+    finder = LearningRateFinder(num_training_steps=6, early_stop_threshold=None)
+    both = make_trainer(HaltuneCallback(other), finder, epochs=2, default_root_dir=tmp_path)
+    both.fit(Net(), data(), data())
+    assert other.epochs == [1, 2]
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_same_seed_gives_bit_equal_weights_with_and_without(stops):
+    class Dropping(Net):
+        def training_step(self, batch, index):
+            x = torch.nn.functional.dropout(batch[0] + torch.randn_like(batch[0]), 0.3)
+            loss = self.layer(x).pow(2).mean()
+            self.log("train_loss", loss, on_step=True, on_epoch=True)
+            return loss
+
+    def weights(epochs, *callbacks):
+        pl.seed_everything(3, verbose=False)
+        net = Dropping()
+        make_trainer(*callbacks, epochs=epochs, val_check_interval=0.5).fit(
+            net, DataLoader(data().dataset, batch_size=2, shuffle=True), data()
+        )
+        return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+    trial = FakeTrial(verdicts={2.0: STOP} if stops else {})
+    told = weights(3, HaltuneCallback(trial))
+    assert torch.equal(told, weights(2 if stops else 3))
+    assert len(trial.reports) == (4 if stops else 6)
+
+
+def test_early_stopping_and_checkpoints_work_beside_it(tmp_path):
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
+    keeper = ModelCheckpoint(dirpath=tmp_path, monitor="val_loss", save_last=True)
+    make_trainer(HaltuneCallback(trial), keeper, epochs=9, enable_checkpointing=True).fit(
+        Net(), data(), data()
+    )
+    state = torch.load(keeper.last_model_path, weights_only=True)
+    assert state["epoch"] == 1  # the epoch that was stopped is in it
+    assert state["callbacks"]["haltune"] == {"trial": 7, "source": "validation"}
+
+
+def test_the_state_of_another_trials_checkpoint_is_ignored():
+    callback = HaltuneCallback(FakeTrial(id=7))
+    callback.load_state_dict({"trial": 8, "source": "training"})
+    assert callback.state_dict()["source"] is None
+    callback.load_state_dict({"trial": 7, "source": "training"})
+    assert callback.state_dict()["source"] == "training"
+
+
+def test_a_fit_resumed_from_a_checkpoint_counts_on(tmp_path):
+    trainer, _ = fit(FakeTrial(max_epochs=2), epochs=2)
+    trainer.save_checkpoint(tmp_path / "at2.ckpt")
+    trial, net = FakeTrial(max_epochs=4, epoch=2.0), Net()
+    make_trainer(HaltuneCallback(trial), epochs=4).fit(net, data(), data(), ckpt_path=tmp_path / "at2.ckpt")
+    assert trial.epochs == [3, 4]
+    restarted = FakeTrial(max_epochs=4, epoch=2.0)
+    with pytest.warns(HaltuneWarning, match="ckpt_path=trial.checkpoint"):
+        fit(restarted, epochs=4)
+    assert restarted.epochs == [3, 4]
+
+
+def test_a_checkpoint_at_max_epochs_returns_without_a_report_or_a_complaint(tmp_path):
+    trainer, _ = fit(FakeTrial(max_epochs=2), epochs=2)
+    trainer.save_checkpoint(tmp_path / "at2.ckpt")
+    trial = FakeTrial(max_epochs=2, epoch=2.0)
+    make_trainer(HaltuneCallback(trial), epochs=2).fit(Net(), data(), data(), ckpt_path=tmp_path / "at2.ckpt")
+    assert trial.reports == []
+
+
+def holds_a_module(callback):
+    return any(isinstance(getattr(v, "__self__", v), torch.nn.Module) for v in vars(callback).values())
+
+
+def test_after_the_fit_the_callback_holds_no_model_and_copies_and_pickles():
+    trial, net = FakeTrial(), Net()
+    trainer, callback = fit(trial, net)
+    assert not holds_a_module(callback)
+    trainer.validate(net, data(), verbose=False)
+    assert not holds_a_module(callback)
+    for twin in (copy.deepcopy(callback), copy.copy(callback)):
+        assert isinstance(twin, HaltuneCallback)
+        assert isinstance(twin, pl.Callback)
+        assert twin.trial is trial  # one running training, one handle
+    packed = pickle.loads(pickle.dumps(callback))
+    assert isinstance(packed, pl.Callback)
+    assert (packed.trial.id, packed.monitor) == (7, "val_loss")
+    with pytest.raises(NotSupported, match="unpickled"):
+        make_trainer(packed).fit(Net(), data(), data())
+
+
+def test_it_pickles_in_the_middle_of_a_fit():
+    class Packs(Net):
+        def on_validation_end(self):
+            (ours,) = (c for c in self.trainer.callbacks if isinstance(c, HaltuneCallback))
+            assert "log" in vars(ours)
+            assert b"Packs" not in pickle.dumps(ours)
+
+    fit(FakeTrial(), Packs())
+
+
+def raising(error):
+    class Raises(Net):
+        def on_validation_start(self):
+            if self.current_epoch == 1:
+                raise error
+
+    return Raises()
+
+
+def test_an_exception_fails_the_trial_and_stays_the_users():
+    trial, error = FakeTrial(), ValueError("a bug in the model")
+    callback = HaltuneCallback(trial)
+    with pytest.raises(ValueError, match="a bug in the model"):
+        make_trainer(callback).fit(raising(error), data(), data())
+    assert (trial.epochs, trial.endings) == ([1], [error])
+    assert not holds_a_module(callback)
+
+
+def test_a_trial_that_cannot_be_failed_does_not_replace_the_users_exception():
+    class Broken(FakeTrial):
+        def fail(self, error):
+            raise RuntimeError("ours")
+
+    with pytest.raises(ValueError, match="theirs"):
+        fit(Broken(), raising(ValueError("theirs")))
+
+
+def test_out_of_memory_reaches_the_trial_as_it_was_raised():
+    trial = FakeTrial()
+    with pytest.raises(RuntimeError, match="CUDA"):
+        fit(trial, raising(RuntimeError("CUDA out of memory. Tried to allocate 20 MiB")))
+    assert "out of memory" in str(trial.endings[0])
+
+
+def test_ctrl_c_and_sigterm_interrupt_the_trial():
+    import signal
+
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        for error in (KeyboardInterrupt(), SIGTERMException()):
+            trial = FakeTrial()
+            with pytest.raises(SystemExit):
+                fit(trial, raising(error))
+            assert trial.endings == ["interrupted"]
+    finally:
+        signal.signal(signal.SIGINT, before)  # Lightning leaves it ignored
+
+
+def test_a_real_sigterm_interrupts_the_trial():
+    import os
+    import signal
+
+    class Terminated(Net):
+        def on_train_epoch_start(self):
+            if self.current_epoch == 1:
+                assert callable(signal.getsignal(signal.SIGTERM))  # Lightning's, or pytest would end here
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    trial = FakeTrial()
+    with pytest.raises(SystemExit):
+        fit(trial, Terminated())
+    assert trial.endings == ["interrupted"]
+
+
+def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name():
+    trial = FakeTrial()
+    with pytest.raises(
+        InvalidInput, match=r"'val_los' was not logged.* train_loss, .*val_loss\. .*mean 'val_loss'\?"
+    ):
+        fit(trial, LogsTraining(), monitor="val_los", epochs=9)
+    assert isinstance(trial.endings[0], InvalidInput)
+
+
+def test_a_fit_that_ends_without_one_value_says_what_was_logged():
+    with pytest.raises(InvalidInput, match=r"in this fit\. What was logged: val_loss\."):
+        fit(FakeTrial(max_epochs=1), monitor="zzz", epochs=1)
+
+
+def test_swapped_arguments_are_noticed():
+    with pytest.raises(InvalidInput, match="swapped"):
+        HaltuneCallback("val_loss", FakeTrial())
+
+
+def test_a_verdict_to_pause_says_not_yet():
+    with pytest.raises(NotSupported, match="pause and resume a training yet"):
+        fit(FakeTrial(verdicts={1.0: PAUSE}))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_several_processes_say_not_yet():
+    trainer = make_trainer(devices=2)
+    with pytest.raises(NotSupported, match=r"world_size=2.*yet\. Use Trainer\(devices=1"):
+        HaltuneCallback(FakeTrial()).setup(trainer, None, "fit")
+
+
+class NoLength(IterableDataset):
+    def __iter__(self):
+        return iter(torch.randn(6, 2))
+
+
+class OnTensors(Net):
+    def training_step(self, batch, index):
+        return self.layer(batch).pow(2).mean()
+
+
+def test_a_loader_without_length_reports_whole_epochs_and_explains_fractions():
+    trial = FakeTrial(max_epochs=2)
+    trainer = make_trainer(HaltuneCallback(trial), epochs=2, val_check_interval=1)
+    with pytest.warns(HaltuneWarning, match="limit_train_batches") as caught:
+        trainer.fit(OnTensors(), DataLoader(NoLength(), batch_size=2), data())
+    assert trial.epochs == [1, 2]
+    assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
+
+
+def test_a_loader_without_length_and_only_fractions_is_an_error():
+    trainer = make_trainer(HaltuneCallback(FakeTrial()), val_check_interval=2)
+    with (
+        pytest.warns(HaltuneWarning, match="limit_train_batches"),
+        pytest.raises(InvalidInput, match=r"logged but never reported.*limit_train_batches"),
+    ):
+        trainer.fit(OnTensors(), DataLoader(NoLength(), batch_size=2), data())
+
+
+def test_a_fit_after_a_stop_ends_before_its_first_batch():
+    trial = FakeTrial(max_epochs=9, verdicts={1.0: STOP})
+    callback = HaltuneCallback(trial)
+    make_trainer(callback, epochs=9).fit(Net(), data(), data())
+    again = make_trainer(callback, epochs=9)
+    again.fit(Net(), data(), data())
+    assert again.global_step == 0

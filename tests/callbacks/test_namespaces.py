@@ -1,0 +1,96 @@
+"""One callback under Lightning's two names, each alone and both; and nothing imported too early."""
+
+import importlib.util
+import sys
+
+import pytest
+
+from haltune.callbacks.portable import framework_bases
+
+FIT = """
+import sys
+from callback_fakes import FakeTrial, STOP
+from haltune.callbacks.lightning import HaltuneCallback  # before any framework, as sorted imports have it
+
+assert not {"torch", "lightning", "pytorch_lightning"} & set(sys.modules)
+import copy, pickle, torch
+
+def fit(pl):
+    class Net(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+        def training_step(self, batch, index):
+            return self.layer(batch).pow(2).mean()
+        def validation_step(self, batch, index):
+            self.log("val_loss", self.layer(batch).pow(2).mean())
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+    trial = FakeTrial(max_epochs=5, verdicts={2.0: STOP})
+    callback = HaltuneCallback(trial)
+    assert isinstance(callback, pl.Callback) and isinstance(callback, HaltuneCallback)
+    for twin in (copy.copy(callback), copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):
+        assert type(twin) is type(callback), type(twin)
+    assert type(callback).__qualname__ == HaltuneCallback.__qualname__
+    trainer = pl.Trainer(max_epochs=5, callbacks=callback, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu")
+    loader = torch.utils.data.DataLoader(torch.randn(4, 1))
+    trainer.fit(Net(), loader, loader)
+    assert trial.epochs == [1, 2], trial.epochs
+    return callback
+"""
+LIGHTNING = (
+    "import lightning.pytorch as new; callback = fit(new); assert 'pytorch_lightning' not in sys.modules\n"
+)
+PYTORCH_LIGHTNING = (
+    "import pytorch_lightning as old; callback = fit(old); assert 'lightning' not in sys.modules\n"
+)
+
+
+def need(*packages):
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+def test_it_works_in_pytorch_lightning_alone(in_a_process):
+    need("torch", "pytorch_lightning")
+    in_a_process(FIT + PYTORCH_LIGHTNING)
+
+
+def test_it_works_in_lightning_alone_then_in_both_at_once(in_a_process):
+    need("torch", "pytorch_lightning", "lightning")
+    both = "import pytorch_lightning as old; fit(old); assert isinstance(fit(new), old.Callback)\n"
+    subclass = """
+class Mine(HaltuneCallback):
+    def on_fit_start(self, trainer, module):
+        self.started = True
+HaltuneCallback = Mine
+mine = fit(new)
+assert mine.started and isinstance(pickle.loads(pickle.dumps(mine)), Mine)
+"""
+    in_a_process(FIT + LIGHTNING + both + subclass)
+
+
+def test_without_any_import_it_is_built_over_all_that_is_installed(tmp_path, monkeypatch):
+    for name in ("first_framework", "second_framework"):
+        (tmp_path / f"{name}.py").write_text("class Callback: pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    homes = ("first_framework", "second_framework", "third_framework")
+    both = framework_bases(homes, "")
+    assert [b.__module__ for b in both] == ["first_framework", "second_framework"]
+    monkeypatch.delitem(sys.modules, "first_framework")
+    assert framework_bases(homes, "") == both[1:]  # now only those that are imported
+
+
+def test_a_missing_framework_says_what_to_install():
+    with pytest.raises(ImportError, match="needs one of third_framework: pip install it"):
+        framework_bases(("third_framework",), "pip install it")
+
+
+def test_importing_the_callbacks_imports_no_framework(in_a_process):
+    heavy = "{'torch', 'tensorflow', 'keras', 'jax', 'lightning', 'pytorch_lightning', 'sqlalchemy'}"
+    in_a_process(
+        "import sys, haltune.callbacks.lightning, haltune.callbacks.keras, haltune.callbacks.loop\n"
+        f"assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)\n"
+    )

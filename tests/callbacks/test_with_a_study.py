@@ -1,0 +1,168 @@
+"""Callbacks and real studies together, in memory and on SQLite."""
+
+import copy
+import pickle
+import signal
+
+import pytest
+from callback_studies import study
+
+from haltune.callbacks.loop import TrainingLoop
+from haltune.callbacks.reporter import FIRST_EPOCH
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported, StoreError
+
+quietly = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request, tmp_path):
+    return None if request.param == "memory" else f"sqlite:///{tmp_path}/search.db"
+
+
+def descend(trial, at=None, error=None):
+    """A plain training whose loss falls as 1 / epoch; `error` is raised at epoch `at`."""
+    loop = TrainingLoop(trial)
+    for epoch in loop:
+        if epoch == at:
+            raise error
+        loop.report(1.0 / epoch)
+
+
+def outcomes(s):
+    return [(t.status, t.epochs.tolist()) for t in s.trials]
+
+
+FULL, SHORT = ("completed", [1, 2, 3, 4]), ("stopped", [1, 2])
+
+
+def test_a_plain_loop_is_stopped_by_the_study(store):
+    s = study(store)
+    for trial in s:
+        with trial:
+            descend(trial)
+    assert outcomes(s) == [FULL, SHORT, SHORT]
+    assert s.best.value == 0.25
+    assert s.trials[1].verdict.reason == "two epochs are enough"
+
+
+def lightning_fit(trial, **hooks):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    from haltune.callbacks.lightning import HaltuneCallback
+
+    class Net(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def training_step(self, batch, index):
+            return self.layer(batch).pow(2).mean()
+
+        def validation_step(self, batch, index):
+            self.log("val_loss", self.layer(batch).pow(2).mean())
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=trial.config["lr"])
+
+    net = type("Hooked", (Net,), hooks)()
+    callback = HaltuneCallback(trial)
+    trainer = pl.Trainer(
+        max_epochs=trial.max_epochs,
+        callbacks=[callback],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+    )
+    loader = torch.utils.data.DataLoader(torch.ones(4, 1))
+    trainer.fit(net, loader, loader)
+    return callback
+
+
+@quietly
+def test_lightning_fits_are_stopped_by_the_study(store):
+    s = study(store)
+    for trial in s:
+        with trial:
+            callback = lightning_fit(trial)
+    assert outcomes(s) == [FULL, SHORT, SHORT]
+    assert s.trials[0].metrics[FIRST_EPOCH][0] == 1.0
+    assert copy.deepcopy(callback).trial is trial
+    with pytest.raises(NotSupported, match="unpickled"):
+        pickle.loads(pickle.dumps(callback))._reporter.begin()
+
+
+def raises_at(epoch, error):
+    def on_validation_start(self):
+        if self.current_epoch + 1 == epoch and not self.trainer.sanity_checking:
+            raise error
+
+    return {"on_validation_start": on_validation_start}
+
+
+@quietly
+def test_a_trial_out_of_memory_says_so_and_the_search_goes_on(store):
+    s = study(store)
+    for trial in s:
+        with trial:
+            error = RuntimeError("CUDA out of memory. Tried to allocate 20 MiB")
+            lightning_fit(trial, **(raises_at(2, error) if trial.id == 1 else {}))
+    assert outcomes(s) == [FULL, ("failed", [1]), SHORT]
+    assert "out of memory" in s.trials[1].error
+
+
+@quietly
+def test_ctrl_c_gives_a_trial_back_and_it_is_offered_again(store):
+    before = signal.getsignal(signal.SIGINT)
+    s = study(store, trials=1)
+    trial = s.ask()
+    try:
+        with pytest.raises(SystemExit), trial:
+            lightning_fit(trial, **raises_at(3, KeyboardInterrupt()))
+    finally:
+        signal.signal(signal.SIGINT, before)  # Lightning leaves it ignored
+    assert outcomes(s) == [("interrupted", [1, 2])]
+    again = s.ask()
+    assert (again.id, again.attempt, again.epoch) == (0, 2, 0)
+    with again:
+        lightning_fit(again)
+    assert outcomes(s) == [FULL]
+
+
+@quietly
+def test_a_misspelt_metric_reaches_the_user_through_the_study():
+    def search():
+        for trial in study(metric="val_los"):
+            with trial:
+                lightning_fit(trial)
+
+    with pytest.raises(InvalidInput, match=r"mean 'val_loss'\?"):
+        search()
+
+
+def test_a_store_out_of_reach_costs_the_verdicts_and_nothing_else(store, monkeypatch):
+    s = study(store, trials=1)
+    trial = s.ask()
+    report = type(trial).report
+
+    def unreachable(self, value, epoch=None, *args, **kwargs):
+        if reached < 3:
+            raise StoreError("the disk is gone")
+        return report(self, value, epoch, *args, **kwargs)
+
+    monkeypatch.setattr(type(trial), "report", unreachable)
+    reached = 0
+
+    def train():
+        nonlocal reached
+        loop = TrainingLoop(trial)
+        for reached in loop:
+            loop.report(1.0 / reached)
+
+    with trial, pytest.warns(HaltuneWarning, match=r"disk is gone.*training goes on"):
+        train()
+    assert outcomes(s) == [FULL]
+    reports = [e for e in s.events() if e.kind == "reported"]
+    assert [e.verdict.action for e in reports] == ["unjudged", "unjudged", "continue", "continue"]
+    assert [e.value for e in reports] == [1, 1 / 2, 1 / 3, 1 / 4]
