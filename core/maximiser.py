@@ -189,7 +189,7 @@ def _ascent(pool: _Pool, start: int) -> Array:
         jac=True,
         method="L-BFGS-B",
         bounds=bounds,
-        options={"maxiter": 40, "ftol": 1e-8},
+        options={"maxiter": 40, "ftol": 1e-6},
     )
     way = _placed(point, moving, np.asarray(found.x)) - point
     return np.array([point + share * way for share in (1.0, 0.98, 0.9, 0.5)])
