@@ -14,7 +14,7 @@ class Trial(Protocol):
     """What a callback needs of a trial."""
 
     id: int
-    config: Mapping[str, Any]
+    config: dict[str, Any]
     max_epochs: int | None
     goal: Any
     epoch: float  # the last epoch reported in this attempt
@@ -41,7 +41,7 @@ class Detached:
     """What is left of a trial in a pickled callback: enough to look at, nothing to report to."""
 
     id: int
-    config: Mapping[str, Any]
+    config: dict[str, Any]
     max_epochs: int | None
     goal: Any
     epoch: float

@@ -53,7 +53,9 @@ def timed_proposal(replica: Replica) -> float:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=400)
     replica = filled(parser.parse_args().trials)
     reports = sum(len(t.epochs) for t in replica.history.trials)

@@ -169,7 +169,6 @@ def test_other_exceptions_fail_the_trial():
     assert trial.endings == [error]
 
 
-
 def test_the_studys_time_is_not_training_time():
     clock = Clock()
 

@@ -1,0 +1,87 @@
+# make help says what there is. Every target makes .venv when it is missing and brings it up to date.
+# The stamps in .venv:
+#   made       no install is under way. Removed while pip writes, so an interrupted .venv is made again.
+#   has-EXTRA  the extra is installed as pyproject.toml and constraints.txt now ask. Extras add up.
+#   linked     the package files the editable install links to, one by one: a new file needs a new link.
+
+PYTHON ?= python3
+JOBS ?= 2
+PY := .venv/bin/python
+PIP := PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -qq --no-compile --constraint constraints.txt
+# strict: type checkers see the folders that pyproject.toml maps into the package
+EDITABLE := --no-build-isolation --config-settings editable_mode=strict --editable
+LISTING = { pwd; ls -d build/__editable__.*; find core callbacks report -name '*.py' -o -name py.typed | LC_ALL=C sort; } 2>&1
+# an example's own network needs no annotations; what it hands to haltune is checked
+EXAMPLES := --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --allow-subclassing-any
+# one install at a time, when two targets are started at once
+LOCK := $(if $(shell command -v flock),flock .)
+environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)
+
+# bytecode is written on first use (--no-compile): installing takes half the time
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help demo test test-all lint bench clean always
+.NOTPARALLEL:
+.SECONDARY:
+
+help:
+	@echo 'make demo      tune a small network on real digits and watch runs being stopped, with reasons'
+	@echo 'make test      formatting, lint, types and the quick tests (JOBS=2 at a time)'
+	@echo 'make test-all  the same with the slow tests'
+	@echo 'make lint      formatting, lint and types'
+	@echo 'make bench     the benchmarks; DATA=folder of recorded curves and costs, BENCH=one script'
+	@echo 'make clean     remove .venv and everything that was built'
+
+demo:
+	$(call environment,demo)
+	@$(PY) examples/01_lightning.py $(ARGS)
+
+lint:
+	$(call environment,dev)
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy --strict -p haltune
+	$(PY) -m mypy --strict $(EXAMPLES) examples
+
+test test-all bench: export OMP_NUM_THREADS ?= 1
+test: lint
+	$(PY) -m pytest -q -n $(JOBS) -m 'not slow' $(ARGS)
+
+test-all: lint
+	$(PY) -m pytest -q -n $(JOBS) $(ARGS)
+
+bench: export HALTUNE_DATA := $(if $(DATA),$(abspath $(DATA)),$(HALTUNE_DATA))
+bench: BENCH ?= $(sort $(shell grep -l '^if __name__' benchmarks/speed/*.py)) \
+	$(sort $(shell grep -l '^if __name__' benchmarks/search/*.py benchmarks/papers/*.py))
+bench:
+	$(call environment,bench)
+	@test -n "$$HALTUNE_DATA" || echo 'No data folder: benchmarks on recorded runs cannot run. Name it: make bench DATA=folder'
+	@test -z "$$HALTUNE_DATA" || test -d "$$HALTUNE_DATA" || { echo "No such data folder: $$HALTUNE_DATA"; exit 2; }
+	@failed=; for script in $(BENCH); do \
+		printf '\n== %s\n' "$$script"; \
+		$(PY) "$$script" || failed="$$failed $$script"; \
+	done; \
+	test -z "$$failed" || { printf '\nNot completed (each says why above):%s\n' "$$failed"; exit 1; }
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+environment-%: .venv/has-% .venv/linked ;
+
+.venv/made:
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "haltune needs Python 3.11: make PYTHON=...")'
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	$(PIP) setuptools
+	touch $@
+
+# a signal leaves no .venv/made; an error that pip itself reports (no network, say) keeps what there was
+.venv/has-%: pyproject.toml constraints.txt | .venv/made
+	echo "Installing what '$*' needs into .venv (some minutes when nothing is cached)"
+	trap 'exit 130' INT TERM; rm -f .venv/made .venv/linked; \
+	$(PIP) $(EDITABLE) '.[$*]' || { code=$$?; test $$code -ge 128 || touch .venv/made; exit $$code; }; \
+	$(LISTING) > .venv/linked; touch .venv/made $@
+
+.venv/linked: always
+	$(LISTING) | cmp -s - $@ || { $(PIP) --no-deps $(EDITABLE) . && $(LISTING) > $@; }
