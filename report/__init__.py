@@ -1,0 +1,11 @@
+"""haltune.report: look at a search. Figures, one self-contained page, and a table while it runs.
+
+Plotly and Rich are imported when a figure or a table is asked for, never before.
+"""
+
+from .console import live
+from .figure import learning_curves
+from .page import write
+from .summary import summary
+
+__all__ = ["learning_curves", "live", "summary", "write"]

@@ -1,0 +1,182 @@
+"""One page about a search, in one file: it opens from a mail attachment, without a network.
+
+Whatever a user typed (names, the metric, configurations, errors) is escaped on its way in.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+from haltune.errors import InvalidInput
+from haltune.history import History
+from haltune.study import Study
+
+from .digest import Digest, Row, digest
+from .figure import figure_of
+from .style import CSS, SCRIPT
+from .wording import duration, escaped, plural, settings, short
+
+_NONE = "\N{EN DASH}"
+_COLUMNS = 8  # parameters with a column of their own; more are written as one text
+_CONFIG = {
+    "displaylogo": False,
+    "responsive": True,
+    "showSendToCloud": False,  # some versions offer by default to upload the data
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+}
+
+
+def write(study: Study | History, path: str | os.PathLike[str]) -> Path:
+    """Write the page to `path`, all at once: a reader sees the old page or the new one. Returns its full path.
+
+    Raises ImportError saying how to get Plotly when it is missing, InvalidInput when the folder does not exist.
+    """
+    target = Path(path).absolute()
+    if not target.parent.is_dir():
+        raise InvalidInput(f"there is no folder {target.parent} to write {target.name} into: make it first")
+    text = page(digest(study))
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return target
+
+
+def page(facts: Digest) -> str:
+    """The page as HTML."""
+    figure = figure_of(facts).to_html(
+        full_html=False, include_plotlyjs=True, include_mathjax=False, div_id="curves",
+        config=_CONFIG, post_script=SCRIPT, default_height="100%",
+    )  # fmt: skip
+    metric = escaped(facts.problem.goal.metric)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escaped(facts.name)}: {metric}</title>
+<style>{CSS}</style>
+</head>
+<body>
+<main>
+<header>
+{_headline(facts)}
+</header>
+{_stats(facts)}
+{_ledger(facts)}
+{_best(facts)}
+<h2>Learning curves</h2>
+<p class="quiet">A line is a trial and a cross is where it was stopped; point at one for the reason.</p>
+<div class="figure">{figure}</div>
+{_trials(facts)}
+<footer>{_footnote(facts)}</footer>
+</main>
+</body>
+</html>
+"""
+
+
+def _headline(facts: Digest) -> str:
+    goal = facts.problem.goal
+    aim = "highest" if goal.sign > 0 else "lowest"
+    best = f"<b>{short(facts.best.value)}</b>" if facts.best else "no value yet"
+    state = "The search is over" if facts.over else "The search goes on"
+    outcome = facts.outcome if facts.over else ""
+    return (
+        f'<p class="quiet">haltune &middot; {escaped(facts.name)}</p>\n'
+        f"<h1>{best} <small>{aim} {escaped(goal.metric)}</small></h1>\n"
+        f'<p class="over">{state}{": " * bool(outcome)}{escaped(outcome)}.</p>'
+    )
+
+
+def _stats(facts: Digest) -> str:
+    stats = [
+        (plural(len(facts.rows), "trial"), facts.states or "none yet"),
+        (plural(round(facts.trained, 1), "epoch"), f"trained in {duration(facts.seconds)}"),
+    ]
+    if facts.saved:
+        stats.append((f"{facts.saved_share:.0%} saved", "of the epochs of full training"))
+        stats.append((f"about {duration(facts.saved_seconds)}", "of training saved"))
+    return (
+        '<div class="stats">' + "".join(f"<div><b>{b}</b><span>{t}</span></div>" for b, t in stats) + "</div>"
+    )
+
+
+def _ledger(facts: Digest) -> str:
+    """Epochs trained and saved as one bar."""
+    if not facts.saved:
+        return ""
+    return (
+        f'<div class="ledger"><i style="width:{1 - facts.saved_share:.2%}"></i></div>'
+        f'<div class="key"><span>{plural(round(facts.trained, 1), "epoch")} trained</span>'
+        f"<span>{plural(facts.saved, 'epoch')} saved by stopping early</span></div>"
+    )
+
+
+def _best(facts: Digest) -> str:
+    if facts.best is None:
+        return ""
+    items = "".join(
+        f"<div><dt>{escaped(k)}</dt><dd>{escaped(short(v))}</dd></div>" for k, v in facts.best.config.items()
+    )
+    return (
+        f'<h2>Best configuration <small class="quiet">trial {facts.best.trial}, '
+        f"at epoch {facts.best.epoch:g}</small></h2>\n<dl>{items or '<div><dd>the only one there is</dd></div>'}</dl>"
+    )
+
+
+def _trials(facts: Digest) -> str:
+    if not facts.rows:
+        return ""
+    names = facts.problem.space.names
+    shown = names if len(names) <= _COLUMNS else ()
+    heads = ["trial", "epochs", facts.problem.goal.metric, *(shown or ["configuration"]), "outcome"]
+    header = "".join(f"<th>{escaped(h)}</th>" for h in heads)
+    rows = "\n".join(_trial(facts, row, shown) for row in facts.rows)
+    return (
+        f'<h2>Trials</h2>\n<div class="wide"><table>\n<thead><tr>{header}</tr></thead>\n<tbody>\n{rows}\n'
+        "</tbody></table></div>"
+    )
+
+
+def _trial(facts: Digest, row: Row, names: Iterable[str]) -> str:
+    t = row.record
+    config = [_value(t.config.get(name, _NONE)) for name in names]
+    if not config:
+        text = escaped(settings(t.config))
+        config = [f'<td class="long" title="{text}">{text}</td>']
+    value = short(row.ending[1]) if row.ending else _NONE
+    outcome = f"{row.outcome}{', the best' * row.leads}"
+    cells = [
+        f"<td>{t.id}</td><td>{_bar(facts, row)}{t.epoch:g}</td><td>{value}</td>",
+        *config,
+        f'<td class="outcome">{outcome}{f" <span>{escaped(row.reason)}</span>" if row.reason else ""}</td>',
+    ]
+    best = ' class="best"' if row.leads else ""
+    return f'<tr data-trial="trial-{t.id}"{best}>{"".join(cells)}</tr>'
+
+
+def _value(value: object) -> str:
+    text = escaped(short(value, 3))
+    return f'<td class="long" title="{text}">{text}</td>' if len(text) > 24 else f"<td>{text}</td>"
+
+
+def _bar(facts: Digest, row: Row) -> str:
+    horizon = facts.problem.max_epochs
+    return (
+        f'<span class="run"><i style="width:{row.record.epoch / horizon:.0%}"></i></span>' if horizon else ""
+    )
+
+
+def _footnote(facts: Digest) -> str:
+    if not facts.saved:
+        return ""
+    return (
+        f"Saved: epochs of the full {facts.problem.max_epochs} that stopped trials did not train, "
+        "at the median time of that trial's own epochs."
+    )

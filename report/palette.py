@@ -1,0 +1,32 @@
+"""Few colours, told apart by everyone: greys for what ended, one accent for the best (Okabe and Ito)."""
+
+from dataclasses import dataclass
+
+INK, MUTED, RULE, PAPER = "#1c2530", "#5f6b78", "#e2e6ea", "#ffffff"
+ACCENT = "#d55e00"
+ACCENT_INK = "#a84a00"  # the accent dark enough for small text on paper
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the trials of one group are drawn."""
+
+    label: str
+    line: str  # colour
+    width: float  # px
+    dash: str
+    mark: str  # Plotly's name
+    size: float  # px
+    rich: str  # style in a terminal
+
+
+LOOKS = {  # drawn in this order, the last on top
+    "stopped": Look("stopped early", "#b9c1c9", 1.3, "solid", "x-thin", 7, "dim"),
+    "paused": Look("paused", "#b9c1c9", 1.3, "solid", "square-open", 7, "dim"),
+    "failed": Look("failed", "#b9c1c9", 1.3, "dot", "triangle-down-open", 8, "red"),
+    "interrupted": Look("interrupted", "#8d98a3", 1.3, "dash", "circle-open", 7, "yellow"),
+    "running": Look("running", "#5f6b78", 1.3, "dash", "circle-open", 7, "cyan"),
+    "completed": Look("trained in full", "#5f6b78", 1.5, "solid", "circle", 6, "default"),
+    "best": Look("best", ACCENT, 3.0, "solid", "circle", 11, "bold #e07b1f"),
+}

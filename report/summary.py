@@ -1,0 +1,66 @@
+"""A search in a few lines of plain text: the best configuration, and what stopping saved."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from haltune.history import History, TrialRecord
+from haltune.study import Study
+
+from .digest import Digest, digest
+from .wording import duration, plural, settings, short
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def summary(study: Study | History) -> str:
+    """Best configuration, trials, epochs and seconds saved against full training, and how the search stands."""
+    facts = digest(study)
+    lines = [
+        _best(facts),
+        f"{plural(len(facts.rows), 'trial')}: {facts.states or 'none yet'}",
+        spending(facts),
+    ]
+    if facts.outcome:
+        lines.append(f"the search is over: {facts.outcome}" if facts.over else facts.outcome)
+    return "\n".join(lines)
+
+
+def _best(facts: Digest) -> str:
+    if facts.best is None:
+        return f"no trial has reported a finite {facts.problem.goal.metric} yet"
+    b = facts.best
+    return (
+        f"best {facts.problem.goal.metric} {short(b.value)} (trial {b.trial}, epoch {b.epoch:g})\n"
+        f"  {settings(b.config, 4)}"
+    )
+
+
+def spending(facts: Digest) -> str:
+    """Epochs and time, trained and saved."""
+    trained = f"{plural(round(facts.trained, 1), 'epoch')} trained in {duration(facts.seconds)}"
+    if not facts.saved:
+        return trained
+    return (
+        f"{trained}; {plural(facts.saved, 'epoch')} ({facts.saved_share:.0%}) and about "
+        f"{duration(facts.saved_seconds)} saved against full training"
+    )
+
+
+def sparkline(
+    trial: TrialRecord, span: tuple[float, float], last: float, width: int, bars: str = BARS
+) -> str:
+    """The curve as one line of text, at most `width` characters: column k holds the last report of its epochs.
+
+    span: the scores drawn lowest and highest. last: the epoch at the right end. Columns without a
+    finite value are blank.
+    """
+    width = max(1, min(width, round(last)))
+    text = [" "] * width
+    low, high = span
+    drawn = np.isfinite(trial.values) & np.isfinite(trial.scores)
+    for epoch, score in zip(trial.epochs[drawn], trial.scores[drawn], strict=True):
+        height = (score - low) / (high - low) if high > low else 0.5
+        column = min(width - 1, int(np.ceil(epoch * width / last)) - 1)
+        text[column] = bars[min(len(bars) - 1, max(0, int(height * len(bars))))]
+    return "".join(text).rstrip()

@@ -1,0 +1,125 @@
+"""The figure of learning curves."""
+
+import math
+import sys
+
+import pytest
+from told import REASON, a_search, tell_trial, told
+
+from haltune import Choice, Float, HaltuneError, Minimize, Problem, Space
+from haltune.events import Status
+from haltune.report import learning_curves
+
+
+def curves(figure):
+    return {t.name: t for t in figure.data if t.mode == "lines"}
+
+
+def marks(figure):
+    return {t.name: t for t in figure.data if t.mode == "markers"}
+
+
+def test_every_trial_is_a_curve_of_its_reports():
+    figure = learning_curves(a_search())
+    drawn = curves(figure)
+    assert set(drawn) == {"trial 0", "trial 1", "trial 2"}
+    assert list(drawn["trial 1"].x) == [1, 2]
+    assert list(drawn["trial 1"].y) == [0.2, 0.21]
+    assert figure.layout.yaxis.title.text.startswith("acc")
+    assert figure.layout.xaxis.title.text == "epoch"
+
+
+def test_a_stop_is_marked_where_it_happened_and_says_why():
+    crosses = marks(learning_curves(a_search()))["stopped early (1)"]
+    assert (list(crosses.x), list(crosses.y)) == ([2], [0.21])
+    title, details = crosses.customdata[0]
+    assert title == "Trial 1: stopped early after 2 of 10 epochs"
+    unwrapped = details.replace("<br>", " ")
+    assert REASON.replace("<", "&lt;") in unwrapped
+    assert "loss of stopping 1.25" in unwrapped
+    assert "lr=0.5" in unwrapped
+    assert "nan" not in unwrapped
+
+
+def test_the_best_trial_stands_out_and_is_labelled_with_its_value():
+    figure = learning_curves(a_search())
+    drawn = curves(figure)
+    assert drawn["trial 0"].line.width > max(drawn["trial 1"].line.width, drawn["trial 2"].line.width)
+    assert drawn["trial 0"].line.color not in {drawn["trial 1"].line.color, drawn["trial 2"].line.color}
+    assert [a.text for a in figure.layout.annotations] == ["<b>0.95</b>"]
+
+
+def test_a_failure_shows_its_error():
+    assert "RuntimeError: boom" in curves(learning_curves(a_search()))["trial 2"].meta[2]
+
+
+def test_values_that_are_not_finite_are_gaps():
+    history = tell_trial(told(), [0.1, math.nan, 0.3, math.inf])
+    figure = learning_curves(history)
+    assert list(curves(figure)["trial 0"].y) == [0.1, None, 0.3, None]
+    assert list(marks(figure)["best"].x) == [3]
+
+
+def test_a_trial_without_a_finite_value_is_left_out():
+    figure = learning_curves(tell_trial(tell_trial(told(), [math.nan, math.nan]), [0.5]))
+    assert set(curves(figure)) == {"trial 1"}
+
+
+@pytest.mark.parametrize("history", [told(), tell_trial(told(), [math.nan]), tell_trial(told(), [], None)])
+def test_nothing_to_draw_is_said_in_the_figure(history):
+    figure = learning_curves(history)
+    assert not figure.data
+    assert len(figure.layout.annotations) == 1
+
+
+def test_one_report_of_one_epoch_is_seen():
+    problem = Problem(Space({"lr": Float(0, 1)}), Minimize("loss"), 1)
+    figure = learning_curves(tell_trial(told(problem), [0.7]))
+    low, high = figure.layout.yaxis.range
+    assert low < 0.7 < high
+    assert list(marks(figure)["best"].y) == [0.7]
+
+
+def test_a_diverging_run_does_not_flatten_the_others():
+    history = told(Problem(Space({"lr": Float(0, 1)}), Minimize("loss"), 5))
+    for start in (2.0, 2.1, 2.2):
+        tell_trial(history, [start, 1.0, 0.5])
+    tell_trial(history, [2.0, 1e6, 1e308], Status.STOPPED)
+    low, high = learning_curves(history).layout.yaxis.range
+    assert low < 0.5
+    assert 2.2 < high < 40
+
+
+def test_with_bounds_every_value_is_in_view():
+    history = tell_trial(tell_trial(told(), [0.9, 0.91]), [0.0, 0.0], Status.STOPPED)
+    low, high = learning_curves(history).layout.yaxis.range
+    assert low < 0.0
+    assert high > 0.91
+
+
+def test_what_a_user_typed_is_not_markup():
+    evil = "<b>x</b> %{y}"
+    history = told(Problem(Space({evil: Choice(["plain", evil])}), Minimize(evil), 4))
+    tell_trial(history, [1.0], Status.STOPPED, {evil: evil}, evil)
+    figure = learning_curves(history)
+    escaped = "&lt;b&gt;x&lt;/b&gt; %{y}"
+    assert figure.layout.yaxis.title.text.startswith(escaped)
+    trace = curves(figure)["trial 0"]
+    assert trace.meta[0] == escaped
+    assert f"{escaped}={escaped}" in trace.meta[2].replace("<br>", " ")
+    assert evil not in trace.hovertemplate  # Plotly fills in what stands in meta once, and never again
+
+
+def test_the_same_history_gives_the_same_figure():
+    assert learning_curves(a_search()).to_json() == learning_curves(a_search()).to_json()
+
+
+def test_without_plotly_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(ImportError, match=r"haltune\[report\]"):
+        learning_curves(told())
+
+
+def test_something_else_than_a_study_is_refused():
+    with pytest.raises(HaltuneError, match="Study or its history"):
+        learning_curves("digits.db")

@@ -1,0 +1,60 @@
+"""The README keeps its word: its code runs, its links lead somewhere, its table names every policy."""
+
+import re
+from pathlib import Path
+
+import haltune
+import haltune.policies
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+
+
+def block(start):
+    return next(b for b in BLOCKS if b.startswith(start))
+
+
+def test_every_block_is_python():
+    for text in BLOCKS:
+        compile(text, "README.md", "exec")
+
+
+def test_the_space_is_one():
+    names = {name: getattr(haltune, name) for name in haltune.__all__}
+    space = eval(block("Space("), names)
+    assert space.names == ("kernel", "degree", "k2", "k1")
+
+
+def test_the_loop_sets_up_a_study_of_what_the_package_offers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = block("from lightning").split("for trial")[0].splitlines()
+    names = {}
+    exec("\n".join(line for line in lines if not line.startswith("from lightning")), names)
+    assert names["study"].ask().config.keys() == {"lr", "channels", "dropout"}
+
+
+def test_the_plain_loop_trains():
+    study = haltune.Study(
+        haltune.Problem(haltune.Space({"lr": haltune.Float(0, 1)}), haltune.Maximize("acc", (0, 1)), 3),
+        haltune.policies.RandomSearch(trials=1),
+    )
+    for trial in study:
+        with trial:
+            names = {"trial": trial, "model": None, "train_one_epoch": id, "accuracy": lambda _: 0.5}
+            exec(block("for epoch"), names)
+    assert list(study.trials[0].epochs) == [1, 2, 3]
+
+
+def test_every_link_leads_to_a_file():
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", TEXT) if "://" not in link]
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_table_names_every_policy():
+    table = "\n".join(line for line in TEXT.splitlines() if line.startswith("| `"))
+    assert {name for name in haltune.policies.__all__ if f"`{name}(" not in table} == set()
+
+
+def test_the_picture_is_small():
+    assert (ROOT / "examples" / "digits.png").stat().st_size < 150_000
