@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from haltune.decisions import Action, Verdict
-from haltune.errors import HaltuneError, HaltuneWarning, LeaseLost, NotSupported, StoreError
+from haltune.errors import HaltuneError, LeaseLost, NotSupported, StoreError, warn
 from haltune.failures import interrupts
 
 from .advice import need_trial, scalar
@@ -240,4 +239,4 @@ class Reporter:
         """A HaltuneWarning, once for each topic."""
         if topic not in self._warned:
             self._warned.add(topic)
-            warnings.warn(sentence, HaltuneWarning, stacklevel=2)
+            warn(sentence)

@@ -1,5 +1,8 @@
 """The errors haltune raises: each says what was wrong, what is allowed and what to do next."""
 
+import sys
+import warnings
+
 
 class HaltuneError(Exception):
     """Base of every error that haltune raises on purpose."""
@@ -31,3 +34,11 @@ class NotSupported(HaltuneError):
 
 class HaltuneWarning(UserWarning):
     """Something that works but that the user should know of; given once."""
+
+
+def warn(text: str) -> None:
+    """A HaltuneWarning that points at the caller's line outside haltune."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "haltune":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, HaltuneWarning, stacklevel=level)

@@ -156,6 +156,7 @@ class History:
         self.tried: set[str] = set()  # keys of all configurations started
         self._trials: list[_Trial] = []
         self._best = array("d")  # sign * running best of each trial, -inf when none
+        self._last = array("d")  # sign * last value of each trial, -inf when it is not finite
         self._firsts: dict[int, float] = {}  # trial -> sign * first finite value
         self._running: set[int] = set()
         self._waiting: set[int] = set()
@@ -203,11 +204,15 @@ class History:
         return len(self._running)
 
     def incumbent(self, exclude: int | None = None) -> float:
-        """The best finite value any other trial reported at any epoch, raw; NaN when there is none."""
-        bests = np.array(self._best)
-        if exclude is not None and exclude < len(bests):
-            bests[exclude] = -np.inf
-        top = float(bests.max(initial=-np.inf))
+        """y* of BO-BOS: the best of the other trials' last values, raw; NaN when none is finite.
+
+        The last, not the best of each curve: a maximum over epochs is a maximum over their noise, and
+        no run could hope to end above it.
+        """
+        lasts = np.array(self._last)
+        if exclude is not None and exclude < len(lasts):
+            lasts[exclude] = -np.inf
+        top = float(lasts.max(initial=-np.inf))
         return self.problem.goal.sign * top if top > -np.inf else math.nan
 
     def scale_of(self, trial: int) -> Scale | None:
@@ -301,6 +306,7 @@ class History:
         self.tried.add(self.problem.space.key_of_canonical(e.config))
         self._trials.append(_Trial(e.trial, e.config, e.until, e.resource, e.tags, e.at, self.scale))
         self._best.append(-math.inf)
+        self._last.append(-math.inf)
         self._begin(self._trials[-1], e.at, e.deciding)
 
     def _resumed(self, e: ev.Resumed) -> None:
@@ -309,7 +315,8 @@ class History:
         t.rewind(t.checkpoint_epoch)
         t.attempt, t.until, t.resource, t.tags, t.started = e.attempt, e.until, e.resource, e.tags, e.at
         t.verdict = t.error = None
-        self._best[t.id] = self._running_best(t)
+        signed = [self.problem.goal.sign * v if math.isfinite(v) else -math.inf for v in t.values]
+        self._best[t.id], self._last[t.id] = max(signed, default=-math.inf), [-math.inf, *signed][-1]
         self._begin(t, e.at, e.deciding)
 
     def _begin(self, t: _Trial, at: float, deciding: float) -> None:
@@ -319,10 +326,6 @@ class History:
         self._sums["deciding"] += deciding
         self._clock.begin(t.id, at - deciding)
 
-    def _running_best(self, t: _Trial) -> float:
-        sign = self.problem.goal.sign
-        return max((sign * v for v in t.values if math.isfinite(v)), default=-math.inf)
-
     def _reported(self, e: ev.Reported) -> None:
         t = self._trials[e.trial]
         previous = t.epochs[-1] if t.epochs else t.checkpoint_epoch
@@ -330,8 +333,9 @@ class History:
             return  # superseded, or seen before: kept in the log, out of the curve
         t.append(e)
         t.record = None
-        if math.isfinite(e.value):
-            v = self.problem.goal.sign * e.value
+        v = self.problem.goal.sign * e.value
+        self._last[t.id] = v if math.isfinite(v) else -math.inf
+        if math.isfinite(v):
             self._firsts.setdefault(t.id, v)
             self._best[t.id] = max(self._best[t.id], v)
         self._charge(t, e, e.epoch - previous)

@@ -34,7 +34,6 @@ _NOISES = np.geomspace(3e-4, 0.1, 7)  # sd of the white noise
 _WALKS = (1.0, 10.0, 100.0)  # variance of the walk per unit of log n, in units of the noise variance
 _LEVEL = (0.5, 0.5)  # mean and sd of a
 _EARLY = 0.04  # noise variance is 1 + (_EARLY N / n)^2 times larger: first epochs follow no law
-_PINNED = 0.04
 _WAKING = 0.15
 _RANK = 8  # terms of the walk's Karhunen-Loeve series; running means do not see finer wiggles
 
@@ -118,7 +117,7 @@ def power_law_paths(errors: ArrayLike, horizon: int, count: int, rng: np.random.
     """
     y = checked_errors(errors)
     check_sizes(y.size, horizon, count)
-    if is_pinned(y, horizon):
+    if y.min() >= 1.0:
         return _waking_paths(y.size, horizon, count, rng)
     posterior, design = fit_power_law(y, horizon), _design(y.size, horizon)
     node, edges = _allocate(posterior.weight, count, rng)
@@ -127,12 +126,6 @@ def power_law_paths(errors: ArrayLike, horizon: int, count: int, rng: np.random.
     for ahead, left, right in zip(design.ahead, edges[:-1], edges[1:], strict=True):
         values[:, left:right] = ahead @ inputs[:, left:right]
     return Paths(y.size, np.clip(values, 0.0, 1.0, out=values))
-
-
-def is_pinned(errors: Array, horizon: int) -> bool:
-    """Whether a curve sits at the worst error: in its last 4% of the horizon, two epochs at least."""
-    last = max(2, round(_PINNED * horizon))
-    return errors.size >= last and bool(errors[-last:].min() >= 1.0)
 
 
 def _waking_paths(n0: int, horizon: int, count: int, rng: np.random.Generator) -> Paths:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-import warnings
 from typing import Any
 
 from . import events as ev
 from .differences import differences
-from .errors import HaltuneWarning, StudyMismatch
+from .errors import StudyMismatch, warn
 from .events import Status
 from .history import History, TrialRecord
 from .holder import new_holder, surely_gone
@@ -110,7 +109,7 @@ class Replica:
         """A HaltuneWarning, once a process and study."""
         if text not in self._warned:
             self._warned.add(text)
-            warnings.warn(text, HaltuneWarning, stacklevel=5)
+            warn(text)
 
     def _fold(self, event: ev.Event) -> None:
         self.history.apply(event)

@@ -1,135 +1,52 @@
 """The log in a SQL database through SQLAlchemy Core: SQLite by default, PostgreSQL by URL.
 
-One append-only table holds the events of all studies of a database; a report is one row
-of typed columns, further metrics are rows of a second table. Leases and names are the
-only rows that ever change.
+One append-only table holds the events of all studies of a database; leases and names are the
+only rows that ever change. Transactions are short and are tried again while another is in the way.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from . import events as ev
-from .decisions import Action, Verdict
-from .errors import StoreError
-from .events import MOVES, Event
+from . import sqltables as sql
+from .errors import InvalidInput, StoreError
+from .events import Event
 from .store import Conflict, Lease, Release
 
 T = TypeVar("T")
 _BUSY_TIMEOUT = 30.0  # seconds SQLite waits for another writer
 _ATTEMPTS = 5  # transactions tried before a busy database is an error
-
-_meta = sa.MetaData()
-_real: sa.types.TypeEngine[float] = sa.Double()
-_studies = sa.Table(
-    "haltune_studies",
-    _meta,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("name", sa.Text, unique=True, nullable=False),
-)
-_events = sa.Table(
-    "haltune_events",
-    _meta,
-    sa.Column("study", sa.Integer, primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("at", _real, nullable=False),
-    sa.Column("trial", sa.Integer),
-    sa.Column("attempt", sa.Integer),
-    sa.Column("epoch", _real),
-    sa.Column("value", _real),  # NULL is NaN: SQLite has none
-    sa.Column("seconds", _real),
-    sa.Column("validation", _real),
-    sa.Column("cost", _real),
-    sa.Column("deciding", _real),
-    sa.Column("seen", sa.Integer),
-    sa.Column("action", sa.Text),
-    sa.Column("body", sa.Text),  # JSON: the rest of a verdict, or a whole event of another kind
-    sqlite_with_rowid=False,
-)
-_metrics = sa.Table(
-    "haltune_metrics",
-    _meta,
-    sa.Column("study", sa.Integer, primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("value", _real),  # NULL is NaN
-    sqlite_with_rowid=False,
-)
-_leases = sa.Table(
-    "haltune_leases",
-    _meta,
-    sa.Column("study", sa.Integer, primary_key=True),
-    sa.Column("trial", sa.Integer, primary_key=True),
-    sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("holder", sa.Text, nullable=False),
-    sa.Column("expires", _real, nullable=False),
-    sa.Column("renewed", _real, nullable=False),
-)
-_MOVE_KINDS = [k.kind for k in MOVES]
-
-
-def _row(event: Event) -> dict[str, Any]:
-    """The columns of one event."""
-    row: dict[str, Any] = dict.fromkeys(c.name for c in _events.columns)
-    row.update(kind=event.kind, at=event.at, trial=getattr(event, "trial", None))
-    if isinstance(event, ev.Reported):
-        verdict = ev.verdict_to_json(event.verdict)
-        row.update(
-            attempt=event.attempt, epoch=event.epoch, value=_nullable(event.value), seconds=event.seconds,
-            validation=event.validation, cost=event.cost, deciding=event.deciding, seen=event.seen,
-            action=verdict.pop("action"), body=json.dumps(verdict),
-        )  # fmt: skip
-    else:
-        row["body"] = json.dumps(ev.to_json(event))
-    return row
-
-
-def _nullable(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-_COLUMNS = ("seq", "kind", "at", "trial", "attempt", "epoch", "value", "seconds", "validation", "cost", "deciding",
-            "seen", "action", "body")  # fmt: skip
-_ACTIONS = {str(a): a for a in Action}
-
-
-def _event(row: Sequence[Any], metrics: dict[str, float]) -> Event:
-    """The event of one row: the inverse of `_row`."""
-    _, kind, at, trial, attempt, epoch, value, seconds, validation, cost, deciding, seen, action, body = row
-    rest = json.loads(body)
-    if kind != "reported":
-        return ev.from_json(rest)
-    return ev.Reported(
-        at=at, trial=trial, attempt=attempt, epoch=epoch, value=math.nan if value is None else value,
-        seconds=seconds, validation=validation, cost=cost, deciding=deciding, seen=seen, metrics=metrics,
-        verdict=Verdict(_ACTIONS[action], rest["reason"], rest.get("evidence", {}), rest.get("until")),
-    )  # fmt: skip
+_NO_METRICS: Mapping[str, float] = MappingProxyType({})
 
 
 class SqlStore:
-    """A store behind a SQLAlchemy URL. Safe for many threads and processes at once."""
+    """A store behind a SQLAlchemy URL. Safe for many threads and processes at once.
+
+    Raises StoreError when the database cannot be opened, InvalidInput for one that is in memory.
+    """
 
     def __init__(self, url: str, clock: Callable[[], float] = time.time) -> None:
-        self.url = url
-        self._clock = clock
+        self._address, self._clock = url, clock
         self._ids: dict[str, int] = {}
         self._pid = os.getpid()
         try:
+            self.url = _shown(url)
             self._engine = _engine(url)
         except (SQLAlchemyError, ImportError) as error:
-            raise StoreError(f"cannot open {url}: {error}") from error
-        self._run(lambda c: _meta.create_all(c, checkfirst=True))
+            raise StoreError(
+                f"cannot open {url}: {error}; write a URL such as 'sqlite:///search.db', and install the driver "
+                "that it names"
+            ) from error
+        self._run(lambda c: sql.meta.create_all(c, checkfirst=True))
 
     def now(self) -> float:
         """The clock given at the start: this machine's."""
@@ -137,19 +54,17 @@ class SqlStore:
 
     def names(self) -> list[str]:
         """See Store."""
-        return self._run(
-            lambda c: list(c.scalars(sa.select(_studies.c.name).order_by(_studies.c.id))), write=False
-        )
+        return self._run(lambda c: list(c.scalars(sql.NAMES)), write=False)
 
     def create(self, name: str, first: Event) -> bool:
         """See Store."""
 
         def work(c: sa.Connection) -> bool:
-            if c.scalar(sa.select(_studies.c.id).where(_studies.c.name == name)) is not None:
+            if c.scalar(sql.ID, {"of_name": name}) is not None:
                 return False
-            study = c.execute(_studies.insert().values(name=name)).inserted_primary_key
-            assert study is not None
-            c.execute(_events.insert(), {**_row(first), "study": study[0], "seq": 0})
+            key = c.execute(sql.NEW_STUDY, {"name": name}).inserted_primary_key
+            assert key is not None
+            c.execute(sql.NEW_EVENTS, sql.row(first, key[0], 0))
             return True
 
         try:
@@ -160,29 +75,25 @@ class SqlStore:
             raise
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
-        """See Store."""
-        return self._run(lambda c: self._read(c, name, start, stop), write=False)
+        """See Store. Reads page by page, as far as the log goes when the last page is read."""
+        end = sql.LAST if stop is None else stop
+        while start < end:
+            page = self._run(lambda c, start=start: self._page(c, name, start, end), write=False)  # type: ignore[misc]
+            yield from page
+            if len(page) < sql.PAGE:
+                return
+            start += len(page)
 
-    def _read(self, c: sa.Connection, name: str, start: int, stop: int | None) -> Iterator[Event]:
+    def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
         study = self._id(c, name)
-        columns = [_events.c[n] for n in _COLUMNS]
-        query = (
-            sa.select(*columns)
-            .where(_events.c.study == study, _events.c.seq >= start)
-            .order_by(_events.c.seq)
-        )
-        rows = c.execute(query if stop is None else query.where(_events.c.seq < stop)).fetchall()
-        metrics = self._read_metrics(c, study, start) if rows else {}
-        return (_event(row, metrics.get(row[0], {})) for row in rows)
-
-    def _read_metrics(self, c: sa.Connection, study: int, start: int) -> dict[int, dict[str, float]]:
+        rows = c.execute(sql.EVENTS, {"of_study": study, "start": start, "stop": stop}).fetchall()
+        if not rows:
+            return []
         found: dict[int, dict[str, float]] = {}
-        t = _metrics.c
-        for seq, name, value in c.execute(
-            sa.select(t.seq, t.name, t.value).where(t.study == study, t.seq >= start)
-        ):
-            found.setdefault(seq, {})[name] = math.nan if value is None else value
-        return found
+        among = {"of_study": study, "start": start, "stop": start + len(rows)}
+        for seq, metric, value in c.execute(sql.METRICS, among):
+            found.setdefault(seq, {})[metric] = sql.not_null(value)
+        return [sql.event(row, found.get(row[0], _NO_METRICS)) for row in rows]
 
     def append(
         self,
@@ -197,13 +108,14 @@ class SqlStore:
 
         def work(c: sa.Connection) -> int:
             study = self._id(c, name, lock=True)
-            head = c.scalar(sa.select(sa.func.max(_events.c.seq)).where(_events.c.study == study))
+            head = c.scalar(sql.HEAD, {"of_study": study})
             position = 0 if head is None else head + 1
             if position > seen:
                 self._compare(c, study, seen, about)
-            rows = [{**_row(e), "study": study, "seq": position + i} for i, e in enumerate(events)]
-            c.execute(_events.insert(), rows)
-            self._append_metrics(c, study, position, events)
+            rows = [sql.row(e, study, seq) for seq, e in enumerate(events, position)]
+            c.execute(sql.NEW_EVENTS, rows)
+            if scalars := sql.metric_rows(events, study, position):
+                c.execute(sql.NEW_METRICS, scalars)
             self._set_lease(c, study, lease)
             return int(position)
 
@@ -211,56 +123,28 @@ class SqlStore:
 
     @staticmethod
     def _compare(c: sa.Connection, study: int, seen: int, about: int | None) -> None:
-        matters = _events.c.kind.in_(_MOVE_KINDS) if about is None else _events.c.trial == about
-        query = (
-            sa.select(_events.c.seq).where(_events.c.study == study, _events.c.seq >= seen, matters).limit(1)
-        )
-        if c.scalar(query) is not None:
+        since = {"of_study": study, "start": seen}
+        found = c.scalar(sql.MOVED, since) if about is None else c.scalar(sql.TOUCHED, {**since, "of_trial": about})
+        if found is not None:
             raise Conflict
 
     @staticmethod
-    def _append_metrics(c: sa.Connection, study: int, position: int, events: Sequence[Event]) -> None:
-        rows = [
-            {"study": study, "seq": position + i, "name": name, "value": _nullable(value)}
-            for i, e in enumerate(events)
-            if isinstance(e, ev.Reported)
-            for name, value in e.metrics.items()
-        ]
-        if rows:
-            c.execute(_metrics.insert(), rows)
-
-    @staticmethod
     def _set_lease(c: sa.Connection, study: int, lease: Lease | Release | None) -> None:
-        if lease is None:
-            return
-        row = (_leases.c.study == study) & (_leases.c.trial == lease.trial)
         if isinstance(lease, Release):
-            c.execute(_leases.delete().where(row))
-            return
-        values = {n: getattr(lease, n) for n in ("attempt", "holder", "expires", "renewed")}
-        if not c.execute(_leases.update().where(row).values(values)).rowcount:
-            c.execute(_leases.insert().values(study=study, trial=lease.trial, **values))
+            c.execute(sql.DROP_LEASE, {"of_study": study, "of_trial": lease.trial})
+        elif lease is not None and not c.execute(sql.SET_LEASE, _values(study, lease)).rowcount:
+            values = {"study": study, "trial": lease.trial, "attempt": lease.attempt, "holder": lease.holder}
+            c.execute(sql.NEW_LEASE, {**values, "expires": lease.expires, "renewed": lease.renewed})
 
     def leases(self, name: str) -> list[Lease]:
         """See Store."""
-        t = _leases.c
-        columns = (t.trial, t.attempt, t.holder, t.expires, t.renewed)
-
-        def work(c: sa.Connection) -> list[Lease]:
-            query = sa.select(*columns).where(t.study == self._id(c, name))
-            return [Lease(*row) for row in c.execute(query)]
-
-        return self._run(work, write=False)
+        return self._run(
+            lambda c: [Lease(*row) for row in c.execute(sql.LEASES, {"of_study": self._id(c, name)})], write=False
+        )
 
     def renew(self, name: str, lease: Lease) -> None:
         """See Store."""
-
-        def work(c: sa.Connection) -> None:
-            row = (_leases.c.study == self._id(c, name)) & (_leases.c.trial == lease.trial)
-            mine = row & (_leases.c.holder == lease.holder) & (_leases.c.attempt == lease.attempt)
-            c.execute(_leases.update().where(mine).values(expires=lease.expires, renewed=lease.renewed))
-
-        self._run(work)
+        self._run(lambda c: c.execute(sql.RENEW_LEASE, _values(self._id(c, name), lease)))
 
     def close(self) -> None:
         """Close all connections."""
@@ -269,8 +153,7 @@ class SqlStore:
     def _id(self, c: sa.Connection, name: str, lock: bool = False) -> int:
         if name in self._ids and (not lock or c.dialect.name == "sqlite"):  # SQLite locks by BEGIN IMMEDIATE
             return self._ids[name]
-        query = sa.select(_studies.c.id).where(_studies.c.name == name)
-        study = c.scalar(query.with_for_update() if lock else query)
+        study = c.scalar(sql.ID_LOCKED if lock else sql.ID, {"of_name": name})
         if study is None:
             raise StoreError(f"there is no study {name!r} in {self.url}")
         self._ids[name] = int(study)
@@ -294,15 +177,23 @@ class SqlStore:
     @contextmanager
     def _transaction(self, write: bool) -> Iterator[sa.Connection]:
         with self._engine.connect() as c:
-            c = c.execution_options(haltune_write=write)
+            if write:
+                c.execution_options(haltune_write=True)
             with c.begin():
                 yield c
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url}
+        return {"url": self._address}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["url"])  # type: ignore[misc]
+
+
+def _values(study: int, lease: Lease) -> dict[str, Any]:
+    return {
+        "of_study": study, "of_trial": lease.trial, "attempt": lease.attempt, "holder": lease.holder,
+        "expires": lease.expires, "renewed": lease.renewed,
+    }  # fmt: skip
 
 
 def _is_busy(error: Exception) -> bool:
@@ -315,15 +206,32 @@ def _is_busy(error: Exception) -> bool:
     )
 
 
+_ADVICE = {
+    "disk is full": "make room, then go on: nothing recorded is lost",
+    "disk I/O error": "is the disk full or gone? Nothing recorded is lost",
+    "readonly": "haltune needs to write there; check the permissions of the file and its folder",
+    "unable to open": "does the folder exist, and may this user write there?",
+    "not a database": "the file was written by something else; give the study a file of its own",
+    "malformed": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
+    "database is locked": "another process keeps it locked; is the file on a network drive? SQLite needs a local one",
+}
+
+
 def _cause(error: Exception) -> str:
     text = str(getattr(error, "orig", None) or error)
-    if "disk is full" in text:
-        return f"{text}: make room, then report again; nothing recorded is lost"
-    if "readonly" in text:
-        return f"{text}: haltune needs to write there; check the permissions of the file and its folder"
-    if "unable to open" in text:
-        return f"{text}: does the folder exist, and may this user write there?"
-    return text
+    advice = [advice for sign, advice in _ADVICE.items() if sign in text]
+    return "; ".join([text, *advice[:1]])
+
+
+def _shown(url: str) -> str:
+    """The URL without its password. Raises InvalidInput for a SQLite database in memory."""
+    parsed = sa.engine.make_url(url)
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise InvalidInput(
+            f"store={url!r} is in memory, where each thread would see another database: "
+            "write store=None to keep the study in memory, or name a file, 'sqlite:///search.db'"
+        )
+    return parsed.render_as_string(hide_password=True) if parsed.password else url
 
 
 def _engine(url: str) -> sa.Engine:

@@ -172,9 +172,9 @@ class Study:
 
         return receipt(self.history, trial if isinstance(trial, int) else trial.id, self.events())
 
-    def events(self) -> Iterator[ev.Event]:
-        """The whole log, in order."""
-        return self._replica.store.read(self.name)
+    def events(self, start: int = 0) -> Iterator[ev.Event]:
+        """The log from position `start` on, in order."""
+        return self._replica.store.read(self.name, start)
 
     # -- what trials call -------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,7 +70,7 @@ class _Watch:
     def look(self) -> tuple[Digest, dict[int, str]]:
         """The facts as of now, and the last reason of each trial."""
         began = time.perf_counter()
-        for event in islice(self._study.events(), self._history.position, None):
+        for event in self._study.events(self._history.position):
             self._history.apply(event)
             if isinstance(event, Reported):
                 self._latest[event.trial] = event.verdict.reason

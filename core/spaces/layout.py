@@ -52,6 +52,8 @@ def layout_of(domains: Mapping[str, Domain]) -> Layout:
     Raises InvalidSpace for unknown or unfit references, circular dependence, impossible conditions and ranges
     that are always empty.
     """
+    if not domains:
+        raise InvalidSpace("A space needs a parameter; a constant will do, such as Space({'seed': 0}).")
     for name, domain in domains.items():
         _check_references(name, domain, domains)
     places, dim = _places(domains)
