@@ -54,7 +54,10 @@ class Paths:
 
     def kept(self) -> "Paths":
         """Only the paths that stay in [0, 1]."""
-        return self if self.inside.all() else Paths(self.start, self.values[:, self.inside])
+        if self.inside.all():
+            return self
+        # not values[:, inside]: that turns epochs into columns, and reading an epoch takes five times longer
+        return Paths(self.start, np.compress(self.inside, self.values, axis=1))
 
 
 @dataclass(frozen=True)

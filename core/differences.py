@@ -17,9 +17,20 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "")
             found.append(f"{name}: was not there, now {_short(new[key])}")
         elif (parts := (_by_name(old[key]), _by_name(new[key]))) and None not in parts:
             found += differences(parts[0] or {}, parts[1] or {}, f"{name}.")
+            found += _order(old[key], new[key], name)
         elif old[key] != new[key]:
             found.append(f"{name}: recorded {_short(old[key])}, given {_short(new[key])}")
     return found
+
+
+def _order(old: Any, new: Any, name: str) -> list[str]:
+    """A sentence when lists of the same names have them in another order."""
+    if isinstance(old, Mapping) or isinstance(new, Mapping):
+        return []
+    before, now = [v["name"] for v in old], [v["name"] for v in new]
+    if before == now or sorted(before) != sorted(now):
+        return []
+    return [f"{name}: recorded in the order {', '.join(before)}, given as {', '.join(now)}"]
 
 
 def _by_name(value: Any) -> Mapping[str, Any] | None:

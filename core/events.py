@@ -202,13 +202,15 @@ def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
     if verdict.evidence:
         body["evidence"] = plain(verdict.evidence)
     if verdict.until is not None:
-        body["until"] = verdict.until
+        body["until"] = plain(float(verdict.until))
     return body
 
 
 def verdict_from_json(body: Mapping[str, Any]) -> Verdict:
     """The inverse of `verdict_to_json`."""
-    return Verdict(Action(body["action"]), body["reason"], body.get("evidence", {}), body.get("until"))
+    until = body.get("until")
+    until = None if until is None else float(until)
+    return Verdict(Action(body["action"]), body["reason"], body.get("evidence", {}), until)
 
 
 def plain(value: Any) -> Any:
@@ -216,8 +218,10 @@ def plain(value: Any) -> Any:
 
     Raises InvalidInput for what JSON cannot hold.
     """
-    if value is None or isinstance(value, (str, bool, int)):
-        return str(value) if isinstance(value, StrEnum) else value
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (str, int)):  # np.str_ and enumerations too
+        return str(value) if isinstance(value, str) else int(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if isinstance(value, Mapping):

@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .history import History, TrialRecord
+from .records import Array
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def frame(history: History) -> pd.DataFrame:
-    """Columns: trial, attempt, status, epoch, value, score, seconds, config.<name>, metric.<name>."""
+    """Columns: trial, attempt, status, epoch, value, score, seconds, config.<name>, metric.<name>.
+
+    A cell is empty (None, or NaN in a column of numbers) where a parameter is inactive or a metric
+    was not reported.
+    """
     try:
         import pandas as pd
     except ImportError:
         raise ImportError(
             "study.frame() needs pandas: pip install pandas (study.trials needs nothing)"
         ) from None
-    tables = [pd.DataFrame(_columns(t)) for t in history.trials]
-    full = [t for t in tables if len(t)]
-    return pd.concat(full, ignore_index=True) if full else pd.DataFrame(columns=_LEADING)
-
-
-_LEADING = ["trial", "attempt", "status", "epoch", "value", "score", "seconds"]
-
-
-def _columns(t: TrialRecord) -> dict[str, Any]:
-    n = len(t.epochs)
-    leading = (t.id, t.attempt, str(t.status), t.epochs, t.values, t.scores, t.seconds)
-    columns = {
-        name: [v] * n if not hasattr(v, "shape") else v for name, v in zip(_LEADING, leading, strict=True)
+    trials = [t for t in history.trials if len(t.epochs)]
+    columns: dict[str, Any] = {
+        "trial": _repeated(trials, lambda t: t.id),
+        "attempt": _repeated(trials, lambda t: t.attempt),
+        "status": _repeated(trials, lambda t: str(t.status)),
+        "epoch": _joined(t.epochs for t in trials),
+        "value": _joined(t.values for t in trials),
+        "score": _joined(t.scores for t in trials),
+        "seconds": _joined(t.seconds for t in trials),
     }
-    columns |= {f"config.{name}": [value] * n for name, value in t.config.items()}
-    return columns | {f"metric.{name}": values for name, values in t.metrics.items()}
+    for name in history.problem.space.parameters:
+        columns[f"config.{name}"] = _repeated(trials, lambda t: t.config.get(name))  # noqa: B023 - called at once
+    for name in dict.fromkeys(name for t in trials for name in t.metrics):
+        columns[f"metric.{name}"] = _joined(_metric(t, name) for t in trials)
+    return pd.DataFrame(columns)
+
+
+def _metric(t: TrialRecord, name: str) -> Array:
+    return t.metrics.get(name, np.full(len(t.epochs), np.nan))
+
+
+def _repeated(trials: Iterable[TrialRecord], of: Callable[[TrialRecord], Any]) -> list[Any]:
+    return [value for t in trials for value in [of(t)] * len(t.epochs)]
+
+
+def _joined(parts: Iterable[Array]) -> Array:
+    return np.concatenate([np.empty(0), *parts])

@@ -32,8 +32,12 @@ def _machine() -> tuple[str, str, str]:
 
 def _started(pid: int) -> str:
     """The process's start time in clock ticks since boot; empty where /proc does not tell."""
-    stat = _read(f"/proc/{pid}/stat")
-    return stat.rsplit(")", 1)[1].split()[19] if ")" in stat else ""
+    return stat[19] if (stat := _stat(pid)) else ""
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name: the state first; none where /proc does not tell."""
+    return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def new_holder() -> str:
@@ -52,6 +56,8 @@ def surely_gone(holder: str) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except OSError:
-        return False
-    return bool(started) and _started(pid) not in ("", started)
+    except OSError:  # it runs, as somebody else
+        pass
+    stat = _stat(pid)
+    dead = bool(stat) and stat[0] in "ZX"  # killed, but its parent has not yet taken notice
+    return dead or (bool(started) and bool(stat) and stat[19] != started)

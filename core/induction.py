@@ -26,7 +26,7 @@ Decision = Literal["stop", "win", "continue"]
 Counts = NDArray[np.int64]  # (rows - 1, 2, cells, cells): lost or won, from cell, to cell
 
 MIN_PATHS = 1000  # survivors in [0, 1] below which nothing is decided
-_TRIM = 0.0
+_TRIM = 0.01  # share of paths beyond each end of a grid, counted in its outer cells: paths have long tails
 _EDGE = 1e-6  # paths are float32: how far beyond the outermost path a statistic still counts as reached
 
 
@@ -157,19 +157,23 @@ def solve(
     losses: Losses,
     cells: int = 100,
     min_visits: int = 30,
+    *,
     min_paths: int = MIN_PATHS,
+    saturated_loses: bool = True,
 ) -> DecisionTable:
     """Approximate backward induction (algorithm 2) over the running mean of epochs 1..n.
 
     `threshold` is the error that the run's last epoch must get below to beat the incumbent. Paths that leave
     [0, 1] are dropped; with fewer than `min_paths` left every decision is to continue. Errors that are all
-    the worst possible, 1, count as losing. A cell visited by `min_visits` paths or fewer decides to continue,
-    while its value c + mean of the next values still enters the recursion.
+    the worst possible, 1, count as losing to any better incumbent, unless `saturated_loses` is False because
+    the paths model that.
+    A cell visited by `min_visits` paths or fewer decides to continue, while its value c + mean of the next
+    values still enters the recursion.
     Raises InvalidInput for errors outside [0, 1], of another length than paths.start, or a NaN threshold.
     """
     y = checked_errors(errors_so_far)
     _check_problem(paths, y, threshold, cells)
-    if y.min() >= 1.0:
+    if saturated_loses and y.min() >= 1.0 > threshold:
         return _without_table(paths, threshold, losses, "saturated")
     kept = paths.kept()
     if kept.count < min_paths:

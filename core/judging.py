@@ -16,6 +16,7 @@ from .events import Status
 from .history import History, TrialRecord
 from .ledger import Spent
 from .problem import Budget
+from .records import Array
 from .replica import Replica
 from .store import Conflict
 
@@ -101,11 +102,17 @@ def with_report(history: History, r: TrialRecord, report: Report) -> TrialRecord
     score = float(scale.score(value)) if scale else math.nan
     names = [*r.metrics, *(n for n in report["metrics"] if n not in r.metrics)]
     blank = np.full(len(r.epochs), math.nan)
-    metrics = {n: np.append(r.metrics.get(n, blank), report["metrics"].get(n, math.nan)) for n in names}
+    metrics = {n: _longer(r.metrics.get(n, blank), report["metrics"].get(n, math.nan)) for n in names}
     return replace(
-        r, epochs=np.append(r.epochs, report["epoch"]), values=np.append(r.values, value),
-        scores=np.append(r.scores, score), seconds=np.append(r.seconds, report["seconds"]), metrics=metrics,
+        r, epochs=_longer(r.epochs, report["epoch"]), values=_longer(r.values, value),
+        scores=_longer(r.scores, score), seconds=_longer(r.seconds, report["seconds"]), metrics=metrics,
     )  # fmt: skip
+
+
+def _longer(column: Array, last: float) -> Array:
+    longer = np.append(column, last)
+    longer.flags.writeable = False
+    return longer
 
 
 def _record_late(replica: Replica, trial: Trial, report: Report) -> Verdict:
@@ -129,6 +136,7 @@ def _record_late(replica: Replica, trial: Trial, report: Report) -> Verdict:
 def _ignore_repeat(replica: Replica, trial: Trial, epoch: float, last: float) -> Verdict:
     replica.warn_once(
         f"trial {trial.id} reported epoch {epoch:g} after epoch {last:g}: ignored. A training that goes on from a "
-        "checkpoint must count on from there (Keras: initial_epoch, Lightning: ckpt_path)"
+        "checkpoint must count on from there (Keras: initial_epoch, Lightning: ckpt_path)",
+        about=f"epochs of trial {trial.id}, attempt {trial.attempt}",
     )
     return trial.verdict or go_on(f"epoch {epoch:g} was reported before")

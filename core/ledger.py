@@ -10,7 +10,16 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
+from .events import Reported
 from .problem import Budget
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether a search is over, and why."""
+
+    over: bool
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -75,11 +84,11 @@ class Clockwork:
             start, last = self.open[trial]
             self.open[trial] = (start, max(last, at))
 
-    def end(self, trial: int, at: float | None = None) -> None:
-        """Worker time of `trial` ends at `at`, or at its last sign of life."""
+    def end(self, trial: int, at: float) -> None:
+        """Worker time of `trial` ends at `at`, or at its last sign of life when that was later."""
         if trial in self.open:
             start, last = self.open.pop(trial)
-            self.add(start, last if at is None else max(start, at))
+            self.add(start, max(last, at))
 
     def add(self, start: float, end: float) -> None:
         """One closed interval more."""
@@ -104,3 +113,65 @@ class Clockwork:
     def worker(self) -> float:
         """Seconds summed over trials."""
         return self.summed + sum(last - start for start, last in self.open.values())
+
+    def at(self, trial: int, now: float) -> Clockwork:
+        """The same with one more sign of life; the closed intervals are shared, and left as they are."""
+        later = Clockwork(self.starts, self.ends, self.total, self.summed, dict(self.open))
+        later.alive(trial, now)
+        return later
+
+
+class Ledger:
+    """What a search costs, folded from its events."""
+
+    def __init__(self) -> None:
+        self.trials = 0
+        self.longest_epoch = 0.0  # seconds
+        self._clock = Clockwork()
+        self._epochs = self._training = self._validation = 0.0
+        self._checkpoint = self._start_up = self._deciding = 0.0
+        self._fresh: dict[int, float] = {}  # trial that has not reported yet -> start of its attempt
+
+    def begin(self, trial: int, at: float, deciding: float) -> None:
+        """An attempt begins, after `deciding` seconds of thought."""
+        self.trials = max(self.trials, trial + 1)
+        self._deciding += deciding
+        self._fresh[trial] = at
+        self._clock.begin(trial, at - deciding)
+
+    def report(self, e: Reported, epochs: float) -> None:
+        """A report of the current attempt, which trained `epochs` more."""
+        validation = e.validation or 0.0
+        self._epochs += epochs
+        self._validation += validation
+        self._training += e.seconds - validation
+        self._deciding += e.deciding
+        self.longest_epoch = max(self.longest_epoch, e.seconds)
+        if e.trial in self._fresh:
+            self._start_up += max(0.0, e.at - e.deciding - self._fresh.pop(e.trial) - e.seconds)
+        self._clock.alive(e.trial, e.at)
+
+    def save(self, trial: int, at: float, seconds: float) -> None:
+        """A checkpoint was written."""
+        self._checkpoint += seconds
+        self._clock.alive(trial, at)
+
+    def end(self, trial: int, at: float) -> None:
+        """An attempt ended, or was last known to live, at `at`."""
+        self._fresh.pop(trial, None)
+        self._clock.end(trial, at)
+
+    def spent(self) -> Spent:
+        """The totals so far."""
+        return self._spent(self._clock, 0.0)
+
+    def spent_at(self, trial: int, now: float, epochs: float) -> Spent:
+        """The totals at `now`, when a running trial has trained `epochs` more than it reported."""
+        return self._spent(self._clock.at(trial, now), epochs)
+
+    def _spent(self, clock: Clockwork, more: float) -> Spent:
+        return Spent(
+            trials=self.trials, epochs=self._epochs + more, time=clock.wall(), worker_time=clock.worker(),
+            training=self._training, validation=self._validation, checkpoint=self._checkpoint,
+            start_up=self._start_up, deciding=self._deciding,
+        )  # fmt: skip

@@ -109,7 +109,7 @@ class Problem:
 
 
 _UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|m|h|d)\s*")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(sec|s|min|m|h|d)\s*")
 
 
 def seconds_of(duration: float | str, what: str = "time") -> float:

@@ -19,34 +19,33 @@ from .problem import Problem
 
 
 class _Prefix:
-    """A history and a policy's state that can be brought to any position of a log."""
+    """A history and a policy's state that move forward through a log."""
 
     def __init__(self, problem: Problem, policy: Policy[Any], log: Sequence[ev.Event]) -> None:
         self.problem, self.policy, self.log = problem, policy, log
-        self._reset()
+        self.history, self.state = History(problem), policy.start(problem)
 
-    def _reset(self) -> None:
-        self.history, self.state = History(self.problem), self.policy.start(self.problem)
-
-    def at(self, position: int) -> None:
-        if position < self.history.position:
-            self._reset()
+    def forward(self, position: int) -> None:
         for event in self.log[self.history.position : position]:
             self.history.apply(event)
             self.state = self.policy.fold(self.state, event)
 
 
 def replay(problem: Problem, policy: Policy[Any], log: Iterable[ev.Event]) -> Iterator[tuple[int, Any, Any]]:
-    """(position, recorded, found) of each decision of the policy, both in comparable JSON."""
+    """(position, recorded, found) of each decision of the policy, both in comparable JSON.
+
+    In the order of what the decisions had seen: workers that decide at the same time append out of it.
+    """
     events = list(log)
     prefix = _Prefix(problem, policy, events)
-    for position, event in enumerate(events):
-        recorded = _recorded(event, problem)
-        if recorded is not None:
-            prefix.at(event.seen)  # type: ignore[attr-defined]
-            with one_thread():
-                found = _asked(prefix, event)
-            yield position, recorded, found
+    decisions = [
+        (n, recorded) for n, e in enumerate(events) if (recorded := _recorded(e, problem)) is not None
+    ]
+    for position, recorded in sorted(decisions, key=lambda d: (events[d[0]].seen, d[0])):  # type: ignore[attr-defined]
+        prefix.forward(events[position].seen)  # type: ignore[attr-defined]
+        with one_thread():
+            found = _asked(prefix, events[position])
+        yield position, recorded, found
 
 
 def _recorded(event: ev.Event, problem: Problem) -> Any:

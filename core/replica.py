@@ -58,18 +58,18 @@ class Replica:
         else:
             self.sync()
 
-    def append_if_held(self, event: ev.Event, trial: int, attempt: int, lease: Lease | Release) -> None:
-        """Append an event about a trial, unless another attempt has taken it over."""
+    def append_if_held(self, event: ev.Event, trial: int, attempt: int, lease: Lease | Release) -> bool:
+        """Append an event about a trial, unless this attempt has lost it; True when it was appended."""
         with self.lock:
             while True:
                 record = self.synced(trial)
                 if record.attempt != attempt or record.status is not Status.RUNNING:
-                    return
+                    return False
                 try:
                     self.append(event, trial, lease)
                 except Conflict:
                     continue
-                return
+                return True
 
     def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0) -> Lease:
         """A lease for this process, from now on."""
@@ -84,9 +84,11 @@ class Replica:
         return self._holder[1]
 
     def expire(self, max_retries: int) -> bool:
-        """Log the workers that are lost; True when there was one."""
+        """Log the workers that are lost; True when there was one. Raises Conflict when the log moved on."""
         now, lost = self.store.now(), False
         for lease in self.store.leases(self.name):
+            if lease.trial >= len(self.history):  # started since the last sync
+                raise Conflict
             if lease.expires < now or surely_gone(lease.holder):
                 failed = self.history.losses(lease.trial) >= max_retries
                 event = ev.Expired(
@@ -105,10 +107,10 @@ class Replica:
         self.append(ev.Rescaled(at=self.store.now(), low=new.low, high=new.high), None)
         return True
 
-    def warn_once(self, text: str) -> None:
-        """A HaltuneWarning, once a process and study."""
-        if text not in self._warned:
-            self._warned.add(text)
+    def warn_once(self, text: str, about: str | None = None) -> None:
+        """A HaltuneWarning, once a process and study: the same text, or the first `about` a matter."""
+        if (about or text) not in self._warned:
+            self._warned.add(about or text)
             warn(text)
 
     def _fold(self, event: ev.Event) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .problem import Goal
 
+_HUGE = 1e300  # beyond it differences would overflow
 _HEADROOM = 0.25  # of the span between low and the best: room for what has not been found yet
 
 
@@ -28,7 +29,7 @@ class Scale:
     def score(self, values: ArrayLike) -> NDArray[np.float64]:
         """Scores on [0, 1] of raw values of any shape."""
         v = self.sign * np.asarray(values, dtype=np.float64)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             scores = (v - self.low) / (self.high - self.low)
         return np.where(np.isfinite(v), np.clip(scores, 0.0, 1.0), 0.0)
 
@@ -52,7 +53,8 @@ def learn(firsts: Sequence[float], best: float, sign: float) -> Scale | None:
     """
     if not len(firsts):
         return None
-    gaps = np.sort(best - np.asarray(firsts, dtype=np.float64))
+    best = min(max(best, -_HUGE), _HUGE)
+    gaps = np.sort(best - np.clip(np.asarray(firsts, dtype=np.float64), -_HUGE, _HUGE))
     median, quartile = gaps[(len(gaps) - 1) // 2], gaps[(len(gaps) - 1) // 4]
     gap = min(median, 10.0 * quartile) if quartile > 0 else median
     if not gap > 1e-9 * abs(best):  # a constant metric: any width will do

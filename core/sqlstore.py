@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -25,7 +24,6 @@ from .store import Conflict, Lease, Release
 T = TypeVar("T")
 _BUSY_TIMEOUT = 30.0  # seconds SQLite waits for another writer
 _ATTEMPTS = 5  # transactions tried before a busy database is an error
-_NO_METRICS: Mapping[str, float] = MappingProxyType({})
 
 
 class SqlStore:
@@ -93,7 +91,7 @@ class SqlStore:
         among = {"of_study": study, "start": start, "stop": start + len(rows)}
         for seq, metric, value in c.execute(sql.METRICS, among):
             found.setdefault(seq, {})[metric] = sql.not_null(value)
-        return [sql.event(row, found.get(row[0], _NO_METRICS)) for row in rows]
+        return [sql.event(row, found.get(row[0]) or {}) for row in rows]
 
     def append(
         self,
@@ -124,7 +122,11 @@ class SqlStore:
     @staticmethod
     def _compare(c: sa.Connection, study: int, seen: int, about: int | None) -> None:
         since = {"of_study": study, "start": seen}
-        found = c.scalar(sql.MOVED, since) if about is None else c.scalar(sql.TOUCHED, {**since, "of_trial": about})
+        found = (
+            c.scalar(sql.MOVED, since)
+            if about is None
+            else c.scalar(sql.TOUCHED, {**since, "of_trial": about})
+        )
         if found is not None:
             raise Conflict
 
@@ -139,12 +141,15 @@ class SqlStore:
     def leases(self, name: str) -> list[Lease]:
         """See Store."""
         return self._run(
-            lambda c: [Lease(*row) for row in c.execute(sql.LEASES, {"of_study": self._id(c, name)})], write=False
+            lambda c: [Lease(*row) for row in c.execute(sql.LEASES, {"of_study": self._id(c, name)})],
+            write=False,
         )
 
     def renew(self, name: str, lease: Lease) -> None:
         """See Store."""
-        self._run(lambda c: c.execute(sql.RENEW_LEASE, _values(self._id(c, name), lease)))
+        mine = {"of_trial": lease.trial, "of_holder": lease.holder, "of_attempt": lease.attempt}
+        anew = {"expires": lease.expires, "renewed": lease.renewed}
+        self._run(lambda c: c.execute(sql.RENEW_LEASE, {"of_study": self._id(c, name), **mine, **anew}))
 
     def close(self) -> None:
         """Close all connections."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,7 +19,7 @@ from . import events as ev
 from .decisions import Action, Verdict
 from .events import MOVES, Event
 
-PAGE = 10_000  # events read at a time: a long log never lies in memory as rows
+PAGE = 200  # events read at a time; with thousands alive at once, collecting garbage takes a third of a load
 LAST = 2**31 - 1  # no position is larger
 
 meta = sa.MetaData()
@@ -47,7 +47,11 @@ events = sa.Table(
     sa.Column("deciding", _real),
     sa.Column("seen", sa.Integer),
     sa.Column("action", sa.Text),
-    sa.Column("body", sa.Text),  # JSON: the rest of a verdict, or a whole event of another kind
+    sa.Column("reason", sa.Text),
+    sa.Column("until", _real),
+    sa.Column(
+        "body", sa.Text
+    ),  # JSON: a verdict's evidence, NULL without any, or a whole event of another kind
     sqlite_with_rowid=False,
 )
 metrics = sa.Table(
@@ -78,7 +82,7 @@ ID_LOCKED = ID.with_for_update()
 NEW_STUDY = studies.insert()
 
 _FIELDS = ("seq", "kind", "at", "trial", "attempt", "epoch", "value", "seconds", "validation", "cost", "deciding",
-           "seen", "action", "body")  # fmt: skip
+           "seen", "action", "reason", "until", "body")  # fmt: skip
 _of_study = events.c.study == sa.bindparam("of_study")
 _since = _of_study & (events.c.seq >= sa.bindparam("start"))
 EVENTS = (
@@ -99,14 +103,16 @@ TOUCHED = sa.select(events.c.seq).where(_since, events.c.trial == sa.bindparam("
 NEW_EVENTS, NEW_METRICS = events.insert(), metrics.insert()
 
 _held = (leases.c.study == sa.bindparam("of_study")) & (leases.c.trial == sa.bindparam("of_trial"))
-_LEASED = {name: sa.bindparam(name) for name in ("attempt", "holder", "expires", "renewed")}
+_LEASED: dict[str, Any] = {name: sa.bindparam(name) for name in ("attempt", "holder", "expires", "renewed")}
 LEASES = sa.select(leases.c.trial, *(leases.c[name] for name in _LEASED)).where(
     leases.c.study == sa.bindparam("of_study")
 )
 NEW_LEASE, SET_LEASE = leases.insert(), leases.update().where(_held).values(_LEASED)
 RENEW_LEASE = (
     leases.update()
-    .where(_held, leases.c.holder == sa.bindparam("holder"), leases.c.attempt == sa.bindparam("attempt"))
+    .where(
+        _held, leases.c.holder == sa.bindparam("of_holder"), leases.c.attempt == sa.bindparam("of_attempt")
+    )
     .values(expires=sa.bindparam("expires"), renewed=sa.bindparam("renewed"))
 )
 DROP_LEASE = leases.delete().where(_held)
@@ -122,11 +128,12 @@ def row(event: Event, study: int, seq: int) -> dict[str, Any]:
     filled = _BLANK | {"study": study, "seq": seq, "kind": event.kind, "at": event.at}
     filled["trial"] = getattr(event, "trial", None)
     if isinstance(event, ev.Reported):
-        verdict = ev.verdict_to_json(event.verdict)
+        verdict = event.verdict
         filled.update(
             attempt=event.attempt, epoch=event.epoch, value=nullable(event.value), seconds=event.seconds,
             validation=event.validation, cost=event.cost, deciding=event.deciding, seen=event.seen,
-            action=verdict.pop("action"), body=json.dumps(verdict),
+            action=str(verdict.action), reason=verdict.reason, until=verdict.until,
+            body=json.dumps(ev.plain(verdict.evidence)) if verdict.evidence else None,
         )  # fmt: skip
     else:
         filled["body"] = json.dumps(ev.to_json(event))
@@ -155,17 +162,42 @@ def not_null(value: float | None) -> float:
 
 def event(found: Sequence[Any], scalars: Mapping[str, float]) -> Event:
     """The event of one row of EVENTS and its metrics: the inverse of `row`."""
-    _, kind, at, trial, attempt, epoch, value, seconds, validation, cost, deciding, seen, action, body = found
+    (_, kind, at, trial, attempt, epoch, value, seconds, validation, cost, deciding,
+     seen, action, reason, until, body) = found  # fmt: skip
     if kind != "reported":
         return ev.from_json(json.loads(body))
     return ev.Reported(
         at=at, trial=trial, attempt=attempt, epoch=epoch, value=not_null(value), seconds=seconds,
         validation=validation, cost=cost, deciding=deciding, seen=seen, metrics=scalars,
-        verdict=_verdict(action, body),
+        verdict=Verdict(_ACTIONS[action], reason, _NOTHING if body is None else _Evidence(body), until),
     )  # fmt: skip
 
 
-@lru_cache(maxsize=4096)
-def _verdict(action: str, body: str) -> Verdict:
-    """Many verdicts of a study are the same words: one object for all of these."""
-    return ev.verdict_from_json({"action": _ACTIONS[action], **json.loads(body)})
+class _Evidence(Mapping[str, Any]):
+    """A verdict's numbers, read from their JSON when someone looks: a load of half a million reports does not."""
+
+    __slots__ = ("_parsed", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._parsed: dict[str, Any] | None = None
+
+    def _all(self) -> dict[str, Any]:
+        if self._parsed is None:
+            self._parsed = dict(json.loads(self._text))
+        return self._parsed
+
+    def __getitem__(self, name: str) -> Any:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})

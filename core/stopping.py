@@ -22,6 +22,7 @@ REFERENCE_HORIZON = 51  # `first` and `resolve_at` count epochs of this many, an
 _FEWEST = 3  # errors below which no curve is judged, however short the horizon
 _RESOLVE_AT = {"faithful": (), "robust": (12, 16, 24, 32, 40)}
 _K1 = {"faithful": 100.0, "robust": 500.0}
+_PATHS = {"faithful": 100_000, "robust": 20_000}  # robust: allotted evenly to the mixture, solved six times
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class OptimalStopping:
     K1: float | None = None  # cost of a wrong stop; None: the mode's own, 500 or (faithful) 100
     K2: float = 99.0
     c: float = 1.0
-    paths: int = 100_000
+    paths: int | None = None  # simulated per solution; None: the mode's own, 20,000 or (faithful) 100,000
     cells: int = 100
     min_visits: int = 30
 
@@ -59,8 +60,9 @@ class OptimalStopping:
         if self.resolve_at is None:
             object.__setattr__(self, "resolve_at", _RESOLVE_AT[self.mode])
         object.__setattr__(self, "resolve_at", tuple(self.resolve_at or ()))
-        if self.K1 is None:
-            object.__setattr__(self, "K1", _K1[self.mode])
+        for name, defaults in (("K1", _K1), ("paths", _PATHS)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, defaults[self.mode])
         for name in ("first", "paths", "cells"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} is {getattr(self, name)}; it is at least 1.")
@@ -100,9 +102,10 @@ class OptimalStopping:
     ) -> DecisionTable:
         """The table solved from all of `errors` (n0,), n0 < horizon; each (trial, n0) has its own rng."""
         y = checked_errors(errors)
-        draw = conditional_paths if self.mode == "faithful" else power_law_paths
-        paths = draw(y, horizon, self.paths, rng)
-        return solve(paths, y, incumbent_error, losses, self.cells, self.min_visits)
+        faithful = self.mode == "faithful"
+        draw = conditional_paths if faithful else power_law_paths
+        paths = draw(y, horizon, self.paths or _PATHS[self.mode], rng)
+        return solve(paths, y, incumbent_error, losses, self.cells, self.min_visits, saturated_loses=faithful)
 
     def judge(
         self,

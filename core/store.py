@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from .errors import InvalidInput, NotSupported, StoreError
@@ -58,7 +58,7 @@ class Store(Protocol):
         ...
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
-        """The events from position `start` up to `stop`, or the end."""
+        """The events from position `start` up to `stop`, or the end. Raises StoreError for an unknown name."""
         ...
 
     def append(
@@ -82,7 +82,7 @@ class Store(Protocol):
         ...
 
     def renew(self, name: str, lease: Lease) -> None:
-        """Set a lease anew without an event (a heartbeat)."""
+        """Set a lease anew without an event (a heartbeat); nothing happens when another attempt holds it."""
         ...
 
 
@@ -107,11 +107,12 @@ class MemoryStore:
         return self._clock()
 
     def names(self) -> list[str]:
-        """The studies in this store."""
+        """See Store."""
         return list(self._logs)
 
     def create(self, name: str, first: Event) -> bool:
         """See Store."""
+        self._refuse_after_fork()
         with self._lock:
             if name in self._logs:
                 return False
@@ -120,7 +121,7 @@ class MemoryStore:
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
         """See Store."""
-        return iter(self._logs[name][start:stop])
+        return iter(self._log(name)[start:stop])
 
     def append(
         self,
@@ -134,7 +135,7 @@ class MemoryStore:
         """See Store."""
         self._refuse_after_fork()
         with self._lock:
-            log = self._logs[name]
+            log = self._log(name)
             if any(matters(e, about) for e in log[seen:]):
                 raise Conflict
             position = len(log)
@@ -148,13 +149,21 @@ class MemoryStore:
     def leases(self, name: str) -> list[Lease]:
         """See Store."""
         with self._lock:
+            self._log(name)
             return list(self._leases[name].values())
 
     def renew(self, name: str, lease: Lease) -> None:
         """See Store."""
         with self._lock:
-            if lease.trial in self._leases[name]:
-                self._leases[name][lease.trial] = replace(lease)
+            self._log(name)
+            held = self._leases[name].get(lease.trial)
+            if held is not None and (held.holder, held.attempt) == (lease.holder, lease.attempt):
+                self._leases[name][lease.trial] = lease
+
+    def _log(self, name: str) -> list[Event]:
+        if name not in self._logs:
+            raise StoreError(f"there is no study {name!r} in {self.url}")
+        return self._logs[name]
 
     def _refuse_after_fork(self) -> None:
         if os.getpid() != self._pid:

@@ -6,17 +6,16 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import events as ev
-from .blas import one_thread
-from .decisions import Action, Finish, Resume, Start, Verdict, Wait
+from .asking import ask, outcome
+from .decisions import Action, Finish, Verdict, Wait
 from .errors import InvalidInput
 from .events import Status
 from .history import Best, History, TrialRecord
 from .judging import Report, record
-from .ledger import Spent
+from .ledger import Outcome, Spent
 from .policy import Policy
 from .problem import Budget, Problem
 from .replica import Replica
@@ -28,14 +27,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("haltune")
 _PATIENCE = (0.05, 2.0)  # seconds between asks while waiting: from, to
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Whether a search is over, and why."""
-
-    over: bool
-    reason: str
 
 
 class Study:
@@ -95,7 +86,8 @@ class Study:
                 self.sync()
                 try:
                     if not self._replica.expire(self._max_retries) and not self._replica.rescale():
-                        return self._move()
+                        answer = ask(self._replica, self.budget, self.monotonic)
+                        return Trial(self, answer) if isinstance(answer, int) else answer
                 except Conflict:
                     continue  # another worker moved first: look again
 
@@ -143,16 +135,7 @@ class Study:
     @property
     def outcome(self) -> Outcome:
         """Whether the search is over, and why."""
-        history, spent = self.history, self.spent
-        unfinished = history.running + len(history.interrupted)
-        reason = history.finished or spent.exhausts(self.budget)
-        if reason is None and not unfinished and not history.with_status(Status.PAUSED):
-            reason = spent.starts_no_more(self.budget)
-        if reason is not None:
-            return Outcome(True, reason)
-        return Outcome(
-            False, f"the search goes on, with {unfinished} unfinished trial{'s' * (unfinished != 1)}"
-        )
+        return outcome(self._replica, self.budget)
 
     def recommend(self) -> Best | None:
         """The tried configuration with the highest posterior mean: for noisy metrics."""
@@ -215,9 +198,9 @@ class Study:
                 at=self._now(), trial=trial.id, attempt=trial.attempt,
                 status=status or _derived(trial.verdict), error=error, traceback=text,
             )  # fmt: skip
-            self._replica.append_if_held(event, trial.id, trial.attempt, Release(trial.id))
-            trial.ended = event.status
-        if silent:
+            held = self._replica.append_if_held(event, trial.id, trial.attempt, Release(trial.id))
+            trial.ended = event.status if held else Status.INTERRUPTED
+        if silent and held:
             self._complain_of_silence(trial)
 
     def tolerates(self, trial: Trial, error: BaseException) -> bool:
@@ -233,66 +216,6 @@ class Study:
         _log.warning("trial %d failed and the search goes on: %s: %s", trial.id, type(error).__name__, error)
         return True
 
-    # -- moves --------------------------------------------------------------------------------
-
-    def _move(self) -> Trial | Wait | Finish:
-        """One move, appended. Raises Conflict when another worker moved since the last sync."""
-        history = self.history
-        if (over := self.outcome).over:
-            return Finish(over.reason)
-        if history.interrupted:
-            return self._offer_again(history.interrupted[0])
-        full = history.spent.starts_no_more(self.budget)
-        if full is not None and not history.with_status(Status.PAUSED):
-            return Wait(f"{full}; other workers still train")
-        began = self.monotonic()
-        with one_thread():
-            move = self.policy.propose(self._replica.state, history, history.rng("propose", history.moves))
-        deciding = self.monotonic() - began
-        if isinstance(move, Start):
-            return Finish(full) if full is not None else self._start(move, deciding)
-        if isinstance(move, Resume):
-            return self._resume(move, deciding, by_policy=True)
-        if isinstance(move, Finish):
-            self._replica.append(ev.Finished(at=self._now(), reason=move.reason, seen=history.position), None)
-        return move
-
-    def _start(self, move: Start, deciding: float) -> Trial:
-        id = len(self.history)
-        lease = self._replica.lease(id, 1)
-        event = ev.Started(
-            at=self._now(), trial=id, config=ev.plain(self.problem.space.canonical(move.config)),
-            until=self._until(move.until), resource=move.resource, tags=ev.plain(move.tags),
-            reason=move.reason, evidence=ev.plain(move.evidence),
-            seen=self.history.position, deciding=deciding, worker=lease.holder,
-        )  # fmt: skip
-        self._replica.append(event, None, lease)
-        return Trial(self, id)
-
-    def _resume(self, move: Resume, deciding: float, by_policy: bool) -> Trial:
-        r = self.history.trial(move.trial)
-        if by_policy and r.status is not Status.PAUSED:
-            raise InvalidInput(f"the policy resumes trial {r.id}, which is {r.status}, not paused")
-        lease = self._replica.lease(r.id, r.attempt + 1)
-        event = ev.Resumed(
-            at=self._now(), trial=r.id, attempt=r.attempt + 1, until=self._until(move.until),
-            resource=move.resource, tags=ev.plain(move.tags), reason=move.reason, evidence=ev.plain(move.evidence),
-            seen=self.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy,
-        )  # fmt: skip
-        self._replica.append(event, None, lease)
-        return Trial(self, r.id)
-
-    def _offer_again(self, id: int) -> Trial:
-        r = self.history.trial(id)
-        where = f"epoch {r.checkpoint_epoch:g}, its last checkpoint" if r.checkpoint else "the beginning"
-        move = Resume(
-            id, r.until, r.resource, r.tags, f"attempt {r.attempt} was interrupted: goes on from {where}"
-        )
-        return self._resume(move, 0.0, by_policy=False)
-
-    def _until(self, until: float | None) -> float | None:
-        return until if until is not None else self.problem.max_epochs
-
     def _now(self) -> float:
         return self._replica.store.now()
 
@@ -301,7 +224,7 @@ class Study:
             f"trial {trial.id} ended without one report: call trial.report(value) after every epoch, "
             "or pass HaltuneCallback(trial) to the trainer"
         )
-        if not self.history.any_success:
+        if not self.history.any_success or self.history.failures_in_a_row >= self._max_failures:
             raise InvalidInput(text)
         _log.warning(text)
 

@@ -76,7 +76,7 @@ class Trial:
             "seconds": _number("seconds", seconds, positive=None),
             "validation": None if validation is None else _number("validation", validation, positive=None),
             "cost": None if cost is None else _number("cost", cost, positive=None),
-            "metrics": {str(name): _number(f"metric {name!r}", v) for name, v in (metrics or {}).items()},
+            "metrics": {str(n): _number(f"metric {n!r}", v) for n, v in sorted((metrics or {}).items())},
         }
         verdict = self._study.record(self, report, judge)
         self._lap = self._study.monotonic()
@@ -135,11 +135,13 @@ class Trial:
 
 def _number(what: str, value: Any, positive: bool | None = False) -> float:
     """A float; positive=True: > 0 and finite, None: >= 0 and finite, False: anything."""
+    shape = getattr(value, "shape", ())
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        shape = getattr(value, "shape", None)
-        described = f"an array of shape {tuple(shape)}" if shape is not None else repr(value)
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        number = float(value if shape == () else value.item()) + 0.0  # no -0.0: SQLite has none
+    except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError):
+        described = f"an array of shape {tuple(shape)}" if shape != () else repr(value)
         raise InvalidInput(
             f"{what} is one number, not {described}: reduce it first, for example by its mean"
         ) from None

@@ -1,9 +1,10 @@
 """The Gaussian process over finished trials that UCB policies share.
 
 Its data are the trials that ended, in log order, with their scores under the scale in force.
-Hyperparameters are fitted on the first m of them, m the largest multiple of `refit_every`;
-later trials condition the fit one by one. So the posterior is a function of the log alone,
-and a rebuilt process finds the same bits.
+Hyperparameters are fitted on the first m of them: m is all while these are fewer than `refit_every`,
+for a fit to six trials is a guess that ten more would suffer from, then its largest multiple. Later
+trials condition the fit one by one. So the posterior is a function of the log alone, and a rebuilt
+process finds the same bits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..decisions import Verdict, go_on
 from ..events import Ended, Event, Status
@@ -38,7 +39,7 @@ class Surrogate:
     """Posteriors by their data. The memory only saves work: the same question has the same answer without it."""
 
     rows: Callable[[History, TrialRecord], Rows]  # what one trial contributes
-    refit_every: int  # trials
+    refit_every: int  # trials; until the first so many, every trial is a fit
     minimum: int  # trials before the first fit
     _fits: dict[tuple[Any, ...], Posterior] = field(default_factory=dict)
 
@@ -46,7 +47,8 @@ class Surrogate:
         """The belief after `finished`; None while fewer than `minimum` trials taught anything."""
         if len(finished) < self.minimum:
             return None
-        fitted = max(self.minimum, self.refit_every * (len(finished) // self.refit_every))
+        every = self.refit_every if len(finished) >= self.refit_every else 1
+        fitted = max(self.minimum, every * (len(finished) // every))
         posterior = self._fit(history, finished[:fitted])
         for n in range(fitted, len(finished)):
             posterior = posterior and self._extend(history, finished[: n + 1], posterior)
@@ -99,15 +101,33 @@ def targets(history: History, values: Array) -> Array:
     return scale.score(values)
 
 
+def epoch_coordinate(epochs: ArrayLike, horizon: float) -> Array:
+    """log(1 + n) / log(1 + N) on [0, 1]: the coordinate of epochs n of a horizon N, of any shape.
+
+    Curves change by the doubling, so that on n / N a run stopped at an eighth says next to nothing
+    about the end: the search then proposes what it has already seen lose, again and again.
+    """
+    return np.asarray(np.log1p(np.asarray(epochs, dtype=np.float64)) / np.log1p(horizon))
+
+
 def marked_rows(history: History, trial: TrialRecord) -> Rows:
-    """Rows [x, n / N] with scores, at the marked epochs before the last and at the last."""
+    """Rows [x, epoch_coordinate(n)] with scores, at the marked epochs before the last and at the last."""
+    return _rows_at(history, trial, _MARKS)
+
+
+def late_rows(history: History, trial: TrialRecord) -> Rows:
+    """The same without the first epoch: so unlike the others that it shortens the lengthscale for all."""
+    return _rows_at(history, trial, _MARKS[1:])
+
+
+def _rows_at(history: History, trial: TrialRecord, shares: Sequence[float]) -> Rows:
     horizon = float(history.problem.max_epochs or 1)
-    marks = {max(1.0, float(round(share * horizon))) for share in _MARKS}
+    marks = {max(1.0, float(round(share * horizon))) for share in shares}
     chosen = [i for i, n in enumerate(trial.epochs) if n in marks or i == len(trial.epochs) - 1]
     y = targets(history, trial.values[chosen])
     known = np.isfinite(y)
     x = np.tile(history.problem.space.encode(trial.config), (len(chosen), 1))
-    return np.column_stack([x, trial.epochs[chosen] / horizon])[known], y[known]
+    return np.column_stack([x, epoch_coordinate(trial.epochs[chosen], horizon)])[known], y[known]
 
 
 def certain_enough(
@@ -115,13 +135,13 @@ def certain_enough(
 ) -> Verdict:
     """C2 of BO-BOS: a stop at epoch n stands only if sigma([x, N]) <= kappa sigma([x, n]).
 
-    before: the belief over [x, n / N] of the trials that ended before this one; without it a stop stands.
+    before: the belief over [x, epoch_coordinate(n)] of the trials that ended before this one; without it a stop stands.
     """
     if before is None:
         return verdict
     x = history.problem.space.encode(trial.config)
-    share = trial.epoch / float(history.problem.max_epochs or 1)
-    end, now = np.sqrt(before.variance(np.vstack([np.append(x, 1.0), np.append(x, share)])))
+    place = epoch_coordinate(trial.epoch, float(history.problem.max_epochs or 1))
+    end, now = np.sqrt(before.variance(np.vstack([np.append(x, 1.0), np.append(x, place)])))
     evidence = {**verdict.evidence, "sd_end": float(end), "sd_now": float(now), "kappa": kappa}
     if end <= kappa * now:
         return Verdict(verdict.action, verdict.reason, evidence)

@@ -1,0 +1,233 @@
+"""The first figure of BO-BOS (Dai et al. 2019): logistic regression on MNIST, best validation error by epochs.
+
+    python benchmarks/papers/bobos_mnist.py --data FOLDER [--seeds 10] [--quick] [--cache FOLDER] [--figure FILE]
+
+GP-UCB, BO-BOS with the paper's four sequences of K1 (faithful mode, K1 = 100 at first, K2 = 99, c = 1, kappa = 2) and
+BO-BOS as it comes (robust). All of a seed share six starts and spend the same epochs. The error of a trial is
+that of its last epoch, y_t of the paper. The folder, or the variable HALTUNE_DATA, holds mnist_10k.npz: `images`
+uint8 (10000, 28, 28) and `labels` (10000,).
+"""
+
+import os
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import argparse
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import Pool
+from pathlib import Path
+
+import numpy as np
+from mnist_logistic import load, remembered
+from numpy.typing import NDArray
+
+from haltune import Budget, Float, Int, Minimize, Problem, Space, Study
+from haltune.policies import BOBOS, GPUCB
+from haltune.policy import Policy
+
+HORIZON = 50  # N
+TRAININGS, QUICK = 30, 9  # full trainings' worth of epochs for every method
+GOAL = 0.6  # of GP-UCB's epochs: the aim
+# The paper's curves decay towards error 0 of the scale. On [0, 1] every curve that settles at 0.09 looks as if it went
+# on to 0, and nothing is stopped. So the scale ends where a linear classifier does with all 60,000 digits: 7.6%,
+# LeCun et al. (1998); above a half is as bad as can be.
+BOUNDS = (0.076, 0.5)
+BASE, FIXED = "GP-UCB", "BO-BOS (d) K1 fixed"
+
+PROBLEM = Problem(
+    Space(
+        {
+            "batch_size": Int(20, 500, log=True),
+            "l2": Float(1e-6, 1.0, log=True),
+            "learning_rate": Float(1e-3, 0.1, log=True),
+        }
+    ),
+    Minimize("validation error", bounds=BOUNDS),
+    max_epochs=HORIZON,
+)
+
+
+def faithful(growth: float) -> BOBOS:
+    """The paper's settings; `growth` of K1 a trial."""
+    return BOBOS(mode="faithful", K1=100.0, K2=99.0, c=1.0, kappa=2.0, growth=growth)
+
+
+METHODS: dict[str, Policy] = {
+    BASE: GPUCB(),
+    "BO-BOS (a) K1 / 0.89": faithful(1 / 0.89),
+    "BO-BOS (b) K1 / 0.95": faithful(1 / 0.95),
+    "BO-BOS (c) K1 / 0.99": faithful(1 / 0.99),
+    FIXED: faithful(1.0),
+    "BO-BOS, robust": BOBOS(),
+}
+COLOURS = ("#1c2530", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#d55e00")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One search."""
+
+    errors: NDArray[np.float64]  # (epochs,), the best last error of a trial so far, after each epoch spent
+    lowest: NDArray[np.float64]  # (epochs,), the lowest error of any epoch so far
+    trials: int
+    full: int  # of these trained for all epochs
+    deciding: float  # seconds
+
+
+def search(policy: Policy, seed: int, data: Path, cache: Path, epochs: int) -> Run:
+    """One search through a study, until its epochs are spent."""
+    digits = load(data)
+    study = Study(PROBLEM, policy, seed=seed, budget=Budget(epochs=epochs))
+    for trial in study:
+        with trial, closing(remembered(digits, trial.config, cache)) as errors:
+            for _ in trial.epochs():
+                trial.report(next(errors))
+    every = np.concatenate([t.values for t in study.trials])[:epochs]
+    last = np.concatenate([[*np.full(len(t.values) - 1, 1.0), t.values[-1]] for t in study.trials])[:epochs]
+    full = sum(t.epoch == HORIZON for t in study.trials)
+    errors, lowest = np.minimum.accumulate(last), np.minimum.accumulate(every)
+    return Run(errors, lowest, len(study.trials), full, study.spent.deciding)
+
+
+def all_methods(seed: int, data: Path, cache: Path, epochs: int) -> list[Run]:
+    """Every method from the same starts: one after the other, so that they share what is trained."""
+    warnings.simplefilter("ignore")
+    began = time.monotonic()
+    runs = [search(policy, seed, data, cache, epochs) for policy in METHODS.values()]
+    print(f"seed {seed}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return runs
+
+
+def reached(mean: NDArray[np.float64], level: float) -> int | None:
+    """The epochs after which a falling mean curve is at `level` or below; None when it never is."""
+    below = np.flatnonzero(mean <= level + 1e-12)
+    return int(below[0]) + 1 if len(below) else None
+
+
+def report(runs: dict[str, list[Run]]) -> None:
+    """The table, the ratio of epochs and the fate of the fixed K1."""
+    curves = {name: np.array([run.errors for run in of]) for name, of in runs.items()}
+    epochs = curves[BASE].shape[1]
+    level = float(curves[BASE][:, -1].mean())
+    own = reached(curves[BASE].mean(axis=0), level) or epochs
+    marks = [epochs * k // 10 for k in (2, 4, 6, 10)]
+    head = "".join(f"{f'at {m}':>9s}" for m in marks)
+    print(
+        f"\nbest validation error in %, mean of {len(curves[BASE])} seeds, after so many epochs; the level is "
+        f"{BASE}'s last, {100 * level:.2f}%\n\n{'':22s}{head}   +-     reached at  share  trials  full  ms a trial"
+    )
+    for name, errors in curves.items():
+        at = reached(errors.mean(axis=0), level)
+        cells = "".join(f"{100 * errors[:, m - 1].mean():9.2f}" for m in marks)
+        spread = 100 * errors[:, -1].std(ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else 0.0
+        share = f"{at:9d}  {at / own:6.2f}" if at else f"{'never':>9s}  {'':6s}"
+        counts = [float(np.mean([getattr(r, key) for r in runs[name]])) for key in ("trials", "full")]
+        deciding = 1e3 * float(np.mean([r.deciding / r.trials for r in runs[name]]))
+        print(
+            f"{name:22s}{cells} {spread:5.2f}   {share}  {counts[0]:6.1f} {counts[1]:5.1f} {deciding:10.0f}"
+        )
+    conclude(curves, level, own)
+
+
+def conclude(curves: dict[str, NDArray[np.float64]], level: float, own: int) -> None:
+    """What the paper says, and what is seen."""
+    print(
+        f"\n{BASE} itself reaches the level after {own} epochs; the share is of these. Aim: {GOAL} or less."
+    )
+    for name, errors in curves.items():
+        at = reached(errors.mean(axis=0), level)
+        if name != BASE:
+            seen = f"{at / own:.2f} of its epochs" if at else "not reached with the same epochs"
+            print(f"  {name:22s}{'yes' if at and at <= GOAL * own else 'no':>4s}: {seen}")
+    growing = {
+        name: errors for name, errors in curves.items() if "(a)" in name or "(b)" in name or "(c)" in name
+    }
+    differences = {name: curves[FIXED][:, -1] - errors[:, -1] for name, errors in growing.items()}
+    worse = all(difference.mean() > 0 for difference in differences.values())
+    print(f"\nThe paper: a fixed K1 ends worse than every growing one. Seen: {'yes' if worse else 'no'}, by")
+    for name, difference in differences.items():
+        spread = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else 0.0
+        print(f"  {100 * difference.mean():+.2f} +- {100 * spread:.2f} points of error against {name}")
+
+
+def draw(runs: dict[str, list[Run]], path: Path) -> None:
+    """The figure: means with a band of one standard error. Says so when Plotly is missing."""
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        print("\nno figure: it needs Plotly, pip install 'haltune[report]'")
+        return
+    figure = go.Figure()
+    for (name, of), colour in zip(runs.items(), COLOURS, strict=True):
+        errors = 100 * np.array([run.errors for run in of])
+        mean, spread = errors.mean(axis=0), errors.std(axis=0) / np.sqrt(len(errors))
+        epochs = np.arange(1, len(mean) + 1)
+        figure.add_scatter(
+            x=[*epochs, *epochs[::-1]], y=[*(mean - spread), *(mean + spread)[::-1]], fill="toself", mode="none",
+            fillcolor=colour, opacity=0.12, hoverinfo="skip", showlegend=False, legendgroup=name,
+        )  # fmt: skip
+        line = {
+            "color": colour,
+            "width": 3 if name == BASE else 2,
+            "dash": "dot" if name == FIXED else "solid",
+        }
+        figure.add_scatter(x=epochs, y=mean, name=name, line=line, legendgroup=name)
+    top = 100 * float(np.mean([run.errors[2 * HORIZON - 1] for run in runs[BASE]]))
+    figure.update_layout(
+        template="plotly_white", width=900, height=560, legend={"x": 0.98, "y": 0.98, "xanchor": "right"},
+        title=f"Logistic regression on MNIST-10k, {len(runs[BASE])} seeds", hovermode="x unified",
+        xaxis_title="epochs, all trials together", yaxis_title="best validation error, %",
+        yaxis_range=[100 * min(run.errors[-1] for of in runs.values() for run in of), top],
+    )  # fmt: skip
+    figure.write_html(path, include_plotlyjs=True)
+    print(f"\nfigure: {path}")
+
+
+def data_folder(given: Path | None) -> Path:
+    """The folder with mnist_10k.npz, or an exit that says what is missing."""
+    folder = given or (Path(named) if (named := os.environ.get("HALTUNE_DATA")) else None)
+    if folder is None or not (folder / "mnist_10k.npz").is_file():
+        where = "no folder was named" if folder is None else f"it is not in {folder}"
+        sys.exit(f"mnist_10k.npz is needed and {where}: give --data FOLDER, or set HALTUNE_DATA")
+    return folder
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="folder of mnist_10k.npz; default: HALTUNE_DATA")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{QUICK} trainings' worth instead of {TRAININGS}"
+    )
+    parser.add_argument("--cache", type=Path, help="folder that keeps trained curves from run to run")
+    parser.add_argument("--figure", type=Path, default=Path("bobos_mnist.html"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = parsed(arguments)
+    data, epochs = data_folder(given.data), HORIZON * (QUICK if given.quick else TRAININGS)
+    with tempfile.TemporaryDirectory() as temporary:
+        cache = given.cache or Path(temporary)
+        cache.mkdir(parents=True, exist_ok=True)
+        with Pool(min(given.jobs, given.seeds)) as pool:
+            job = partial(all_methods, data=data, cache=cache, epochs=epochs)
+            seeds = pool.map(job, range(given.seeds), chunksize=1)
+    runs = {name: [of[i] for of in seeds] for i, name in enumerate(METHODS)}
+    report(runs)
+    draw(runs, given.figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""From a free worker's question to a move: offered again, proposed by the policy, or the end."""
+
+from __future__ import annotations
+
+from . import events as ev
+from .blas import one_thread
+from .decisions import Finish, Resume, Start, Wait
+from .errors import InvalidInput
+from .events import Status
+from .judging import Clock
+from .ledger import Outcome
+from .problem import Budget
+from .replica import Replica
+
+
+def ask(replica: Replica, budget: Budget, clock: Clock) -> int | Wait | Finish:
+    """The number of a trial that now belongs to this worker, or why there is none.
+
+    A trial that was interrupted comes before the policy's own proposals. Raises store.Conflict when
+    another worker moved since the last sync, InvalidInput for a move that makes no sense.
+    """
+    history = replica.history
+    if (over := outcome(replica, budget)).over:
+        return Finish(over.reason)
+    if history.interrupted:
+        return _offer_again(replica, history.interrupted[0])
+    full = history.spent.starts_no_more(budget)
+    if full is not None and not history.paused:
+        return Wait(f"{full}; other workers still train")
+    began = clock()
+    with one_thread():
+        move = replica.policy.propose(replica.state, history, history.rng("propose", history.moves))
+    deciding = clock() - began
+    if isinstance(move, Start):
+        return Finish(full) if full is not None else _start(replica, move, deciding)
+    if isinstance(move, Resume):
+        return _resume(replica, move, deciding, by_policy=True)
+    if isinstance(move, Finish):
+        replica.append(ev.Finished(at=replica.store.now(), reason=move.reason, seen=history.position), None)
+    return move
+
+
+def outcome(replica: Replica, budget: Budget) -> Outcome:
+    """Whether the search is over: by its policy, or by a limit of its budget."""
+    history, spent = replica.history, replica.history.spent
+    unfinished = history.running + len(history.interrupted)
+    reason = history.finished or spent.exhausts(budget)
+    if reason is None and not unfinished and not history.paused:
+        reason = spent.starts_no_more(budget)
+    if reason is not None:
+        return Outcome(True, reason)
+    return Outcome(False, f"the search goes on, with {unfinished} unfinished trial{'s' * (unfinished != 1)}")
+
+
+def _start(replica: Replica, move: Start, deciding: float) -> int:
+    problem, id = replica.problem, len(replica.history)
+    lease = replica.lease(id, 1)
+    event = ev.Started(
+        at=replica.store.now(), trial=id, config=ev.plain(problem.space.canonical(move.config)),
+        until=_float(problem.max_epochs if move.until is None else move.until),
+        resource=_float(move.resource), tags=ev.plain(move.tags), reason=move.reason, evidence=ev.plain(move.evidence),
+        seen=replica.history.position, deciding=deciding, worker=lease.holder,
+    )  # fmt: skip
+    replica.append(event, None, lease)
+    return id
+
+
+def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) -> int:
+    r = replica.history.trial(move.trial)
+    if by_policy and r.status is not Status.PAUSED:
+        raise InvalidInput(f"the policy resumes trial {r.id}, which is {r.status}, not paused")
+    lease = replica.lease(r.id, r.attempt + 1)
+    event = ev.Resumed(
+        at=replica.store.now(), trial=r.id, attempt=r.attempt + 1,
+        until=_float(replica.problem.max_epochs if move.until is None else move.until),
+        resource=_float(move.resource), tags=ev.plain(move.tags), reason=move.reason, evidence=ev.plain(move.evidence),
+        seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy,
+    )  # fmt: skip
+    replica.append(event, None, lease)
+    return r.id
+
+
+def _float(number: float | None) -> float | None:
+    """As the store gives it back: a process that lived through an event must hold what a rebuilt one does."""
+    return None if number is None else float(number)
+
+
+def _offer_again(replica: Replica, id: int) -> int:
+    r = replica.history.trial(id)
+    where = f"epoch {r.checkpoint_epoch:g}, its last checkpoint" if r.checkpoint else "the beginning"
+    reason = f"attempt {r.attempt} was interrupted: goes on from {where}"
+    return _resume(replica, Resume(id, r.until, r.resource, r.tags, reason), 0.0, by_policy=False)

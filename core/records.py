@@ -1,0 +1,178 @@
+"""One trial: as others see it, read-only, and as the history's growing copy."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .decisions import Action, Config, Verdict
+from .events import Reported, Started, Status
+from .problem import Goal
+from .scale import Scale
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class TrialRecord:
+    """One trial as the log tells it. Arrays are read-only, one entry a report of the current attempt."""
+
+    id: int
+    config: Config
+    until: float | None  # epochs: the end of this leg
+    epochs: Array  # (n,) strictly increasing, from 1; fractional for validations within an epoch
+    values: Array  # (n,) the goal's metric, raw
+    scores: Array  # (n,) on [0, 1], by the scale in force for this trial; NaN before any scale is known
+    seconds: Array  # (n,) of each epoch alone, validation included
+    metrics: Mapping[str, Array]  # name -> (n,), NaN where it was not reported
+    status: Status
+    attempt: int  # from 1
+    tags: Mapping[str, Any]
+    resource: float | None = None
+    checkpoint: str | None = None  # path
+    checkpoint_epoch: float = 0.0
+    started: float = 0.0  # seconds since the epoch
+    verdict: Verdict | None = None  # the last that was not CONTINUE
+    error: str | None = None
+
+    @cached_property
+    def whole(self) -> NDArray[np.bool_]:
+        """(n,) True at reports of whole epochs: the ones that are judged."""
+        return np.asarray(self.epochs == np.floor(self.epochs))
+
+    @cached_property
+    def epoch_seconds(self) -> Array:
+        """(n,) seconds an epoch: a report may cover several epochs, or a part of one."""
+        return self.seconds / np.diff(self.epochs, prepend=0.0)
+
+    @property
+    def epoch(self) -> float:
+        """The last epoch reported, 0 before the first."""
+        return float(self.epochs[-1]) if len(self.epochs) else self.checkpoint_epoch
+
+    def best(self, goal: Goal) -> float:
+        """The best finite value of any epoch; NaN when there is none."""
+        finite = self.values[np.isfinite(self.values)]
+        return float(goal.sign * np.max(goal.sign * finite)) if len(finite) else math.nan
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best configuration found."""
+
+    trial: int
+    config: Config
+    value: float  # the goal's metric
+    epoch: float
+
+
+@dataclass(eq=False)
+class Growing:
+    """A trial's buffers, and what is asked of them so often that it is kept."""
+
+    id: int
+    config: Config
+    until: float | None
+    resource: float | None
+    tags: Mapping[str, Any]
+    started: float
+    scale: Scale | None
+    sign: float  # of the goal
+    epochs: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+    metrics: dict[str, array[float]] = field(default_factory=dict)
+    status: Status = Status.RUNNING
+    attempt: int = 1
+    losses: int = 0  # leases that expired
+    checkpoint: str | None = None
+    checkpoint_epoch: float = 0.0
+    verdict: Verdict | None = None
+    error: str | None = None
+    peak: float = -math.inf  # sign * the best finite value; -inf without one
+    end: float = -math.inf  # sign * the last value; -inf when it is not finite
+    top: int = -1  # index of the best finite value, the earliest of equals; -1: none
+    last: int = -1  # index of the last finite value
+    restored: bool = False  # config went through the space: JSON has no tuples
+    record: TrialRecord | None = None  # cache
+
+    @classmethod
+    def of(cls, e: Started, scale: Scale | None, sign: float) -> Growing:
+        """The trial that an event starts."""
+        return cls(e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, sign)
+
+    @property
+    def epoch(self) -> float:
+        """The last epoch reported, or where the attempt began."""
+        return self.epochs[-1] if self.epochs else self.checkpoint_epoch
+
+    def append(self, e: Reported) -> None:
+        """One report more."""
+        if e.metrics or self.metrics:
+            self._append_metrics(e.metrics)
+        self.epochs.append(e.epoch)
+        self.values.append(e.value)
+        self.seconds.append(e.seconds)
+        self._rank(len(self.values) - 1, e.value)
+        if e.verdict.action in _ENDS:
+            self.verdict = e.verdict
+        elif e.verdict.until is not None:
+            self.until = e.verdict.until
+        self.record = None
+
+    def _append_metrics(self, metrics: Mapping[str, float]) -> None:
+        for name in metrics:
+            if name not in self.metrics:
+                self.metrics[name] = array("d", [math.nan] * len(self.epochs))
+        for name, column in self.metrics.items():
+            column.append(metrics.get(name, math.nan))
+
+    def _rank(self, i: int, value: float) -> None:
+        finite = math.isfinite(value)
+        self.end = self.sign * value if finite else -math.inf
+        if finite:
+            self.last = i
+            if self.end > self.peak:
+                self.peak, self.top = self.end, i
+
+    def rewind(self, epoch: float) -> None:
+        """Forget what came after `epoch`: a later attempt supersedes it."""
+        keep = sum(1 for n in self.epochs if n <= epoch)
+        for column in (self.epochs, self.values, self.seconds, *self.metrics.values()):
+            del column[keep:]
+        self.top = self.last = -1
+        self.peak = self.end = -math.inf
+        for i, value in enumerate(self.values):
+            self._rank(i, value)
+        self.record = None
+
+    def frozen(self, scale: Scale | None) -> TrialRecord:
+        """A read-only copy."""
+        values = _frozen(self.values)
+        scores = scale.score(values) if scale else np.full(len(values), math.nan)
+        scores.flags.writeable = False
+        return TrialRecord(
+            id=self.id, config=self.config, until=self.until,
+            epochs=_frozen(self.epochs), values=values, scores=scores, seconds=_frozen(self.seconds),
+            metrics=MappingProxyType({name: _frozen(c) for name, c in self.metrics.items()}),
+            status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
+            checkpoint=self.checkpoint, checkpoint_epoch=self.checkpoint_epoch,
+            started=self.started, verdict=self.verdict, error=self.error,
+        )  # fmt: skip
+
+
+_ENDS = (Action.STOP, Action.PAUSE)
+
+
+def _frozen(column: array[float]) -> Array:
+    values = np.array(column, dtype=np.float64)
+    values.flags.writeable = False
+    return values
