@@ -154,6 +154,7 @@ class MemoryStore:
 
     def renew(self, name: str, lease: Lease) -> None:
         """See Store."""
+        self._refuse_after_fork()
         with self._lock:
             self._log(name)
             held = self._leases[name].get(lease.trial)
