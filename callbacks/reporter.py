@@ -147,7 +147,8 @@ class Reporter:
 
     def _is_new(self, epoch: float) -> bool:
         self._last = max(self._last, float(self.trial.epoch))
-        if self._ended:
+        horizon = self.trial.max_epochs
+        if self._ended or (horizon is not None and epoch > horizon):
             return False
         if epoch > self._last:
             return True

@@ -52,8 +52,7 @@ def _short(value: Any) -> str:
 def saved_epochs(history: History, record: TrialRecord) -> float:
     """Epochs of a full training that a trial stopped by its policy did not need; 0 for every other."""
     horizon = history.problem.max_epochs
-    by_budget = record.verdict is not None and "policy" in record.verdict.evidence
-    if record.status is not Status.STOPPED or by_budget or horizon is None:
+    if record.status is not Status.STOPPED or horizon is None:
         return 0.0
     return max(0.0, horizon - record.epoch)
 

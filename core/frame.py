@@ -38,7 +38,7 @@ def frame(history: History) -> pd.DataFrame:
     }
     for name in history.problem.space.parameters:
         columns[f"config.{name}"] = _repeated(trials, lambda t: t.config.get(name))  # noqa: B023 - called at once
-    for name in dict.fromkeys(name for t in trials for name in t.metrics):
+    for name in dict.fromkeys(n for t in trials for n in t.metrics if not n.startswith("haltune_")):
         columns[f"metric.{name}"] = _joined(_metric(t, name) for t in trials)
     return pd.DataFrame(columns)
 

@@ -19,9 +19,10 @@ from .events import OVER, Event, Status
 from .ledger import Ledger, Spent
 from .problem import Problem
 from .records import Best, Growing, TrialRecord
-from .scale import Scale, given, learn
+from .scale import FALL, Scale, given, learn
 
 __all__ = ["PURPOSES", "Best", "History", "TrialRecord"]
+_RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
 PURPOSES = {
     "propose": 1,
     "judge": 2,
@@ -46,7 +47,7 @@ class History:
         self.tried: set[str] = set()  # keys of all configurations started
         self._trials: list[Growing] = []
         self._peaks = array("d")  # sign * best value of each trial, -inf when none
-        self._ends = array("d")  # sign * last value of each trial, -inf when it is not finite
+        self._results = array("d")  # sign * what each trial that is over or paused came to, -inf for others
         self._firsts: dict[int, float] = {}  # trial -> sign * first finite value
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._ledger = Ledger()
@@ -101,15 +102,15 @@ class History:
         return any(self._with[s] for s in (Status.COMPLETED, Status.STOPPED, Status.PAUSED))
 
     def incumbent(self, exclude: int | None = None) -> float:
-        """y* of BO-BOS: the best of the other trials' last values, raw; NaN when none is finite.
+        """y* of BO-BOS: the best result of the other trials that are over or paused, raw; NaN when there is none.
 
-        The last, not the best of each curve: a maximum over epochs is a maximum over their noise, and
-        no run could hope to end above it.
+        A trial's result is its last value: a maximum over epochs would be a maximum over their noise, and
+        no run could hope to end above it. Only a curve that falls well below its best counts as its best.
         """
-        ends = np.array(self._ends)
-        if exclude is not None and exclude < len(ends):
-            ends[exclude] = -np.inf
-        top = float(ends.max(initial=-np.inf))
+        results = np.array(self._results)
+        if exclude is not None and exclude < len(results):
+            results[exclude] = -np.inf
+        top = float(results.max(initial=-np.inf))
         return self.problem.goal.sign * top if top > -np.inf else math.nan
 
     def scale_of(self, trial: int) -> Scale | None:
@@ -184,7 +185,7 @@ class History:
         self.tried.add(self.problem.space.key_of_canonical(e.config))
         self._trials.append(Growing.of(e, self.scale, self.problem.goal.sign))
         self._peaks.append(-math.inf)
-        self._ends.append(-math.inf)
+        self._results.append(-math.inf)
         self._with[Status.RUNNING].add(e.trial)
         self._ledger.begin(e.trial, e.at, e.deciding)
 
@@ -194,7 +195,7 @@ class History:
         t.rewind(t.checkpoint_epoch)
         t.attempt, t.until, t.resource, t.tags, t.started = e.attempt, e.until, e.resource, e.tags, e.at
         t.verdict = t.error = None
-        self._peaks[t.id], self._ends[t.id] = t.peak, t.end
+        self._peaks[t.id], self._results[t.id] = t.peak, -math.inf
         self._move(t, Status.RUNNING)
         self._ledger.begin(t.id, e.at, e.deciding)
 
@@ -207,7 +208,7 @@ class History:
         t.append(e)
         if t.end > -math.inf:
             self._firsts.setdefault(t.id, t.end)
-        self._peaks[t.id], self._ends[t.id] = t.peak, t.end
+        self._peaks[t.id] = t.peak
 
     def _checkpointed(self, e: ev.Checkpointed) -> None:
         t = self._trials[e.trial]
@@ -232,6 +233,10 @@ class History:
     def _let_go(self, t: Growing, status: Status, at: float) -> None:
         self._move(t, status)
         self._ledger.end(t.id, at)
+        if status in _RANKED:
+            width = self.scale.high - self.scale.low if self.scale else math.inf
+            falls = -math.inf < t.end < t.peak - FALL * width
+            self._results[t.id] = t.peak if falls else t.end
 
     def _move(self, t: Growing, status: Status) -> None:
         self._with[t.status].discard(t.id)

@@ -13,6 +13,7 @@ from . import events as ev
 from .blas import one_thread
 from .decisions import Action, Verdict, go_on, stop
 from .events import Status
+from .failures import one_line
 from .history import History, TrialRecord
 from .ledger import Spent
 from .problem import Budget
@@ -48,9 +49,12 @@ def _record_once(
     replica: Replica, budget: Budget, trial: Trial, r: TrialRecord, report: Report, judge: bool, clock: Clock
 ) -> Verdict:  # fmt: skip
     began, now = clock(), replica.store.now()
-    verdict = _unjudged(trial, report["epoch"], judge)
+    verdict, broken = _unjudged(trial, report["epoch"], judge), None
     if verdict is None:
-        verdict = _verdict(replica, budget, r, report, now)
+        try:
+            verdict = _verdict(replica, budget, r, report, now)
+        except Exception as error:  # a policy's bug must not cost the report
+            verdict, broken = Verdict(Action.UNJUDGED, f"the policy raised {one_line(error)}"), error
     verdict = replace(verdict, evidence=ev.plain(verdict.evidence))
     event = ev.Reported(
         at=now, trial=trial.id, attempt=trial.attempt, verdict=verdict,
@@ -58,9 +62,29 @@ def _record_once(
     )  # fmt: skip
     replica.append(event, trial.id, replica.lease(trial.id, trial.attempt, report["seconds"]))
     trial.epoch, trial.until = report["epoch"], replica.history.trial(trial.id).until
+    _look_at(replica, r, report)
+    if broken is not None:
+        raise broken
     if not (trial.verdict and trial.verdict.stops):  # the first STOP or PAUSE stays
         trial.verdict = verdict
     return trial.verdict
+
+
+def _look_at(replica: Replica, r: TrialRecord, report: Report) -> None:
+    """Warn of what is recorded as it is but is hardly meant."""
+    goal, value, epoch = replica.problem.goal, report["value"], report["epoch"]
+    if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
+        replica.warn_once(
+            f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}: it scores as the nearer "
+            "bound. Is it in percent? Give the bounds of what is logged",
+            about="bounds",
+        )
+    if epoch > 2 and epoch != math.floor(epoch) and not r.whole.any():
+        replica.warn_once(
+            "no validation falls on the end of an epoch, and only whole epochs are judged: no run is ever stopped. "
+            "Validate at the end of every epoch too",
+            about="whole epochs",
+        )
 
 
 def _unjudged(trial: Trial, epoch: float, judge: bool) -> Verdict | None:

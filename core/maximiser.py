@@ -61,7 +61,7 @@ def maximise(
         raise InvalidInput(f"maximise needs 1 candidate and 1 start or more, not {candidates} and {starts}")
     pool = _Pool(acquisition, space)
     small = space.size is not None and space.size <= min(candidates, LARGEST)
-    pool.add(space.enumerate() if small else space.sample(candidates, rng, "sobol"))
+    pool.add(space.enumerate() if small else space.sample_up_to(candidates, rng, "sobol"))
     pool.add([*extra_candidates, *around])
     pool.snap(_near(space, around, rng))
     _climb(pool, _apart(pool, starts))
@@ -238,7 +238,7 @@ def _near(space: Space, around: Sequence[Config], rng: np.random.Generator) -> A
 def _hunt(pool: _Pool, tried: Set[str], rng: np.random.Generator) -> int | None:
     """The best of what is left anywhere: of all configurations where they can be listed, else of draws."""
     listed = pool.space.size is not None and pool.space.size <= LARGEST
-    configs = pool.space.enumerate() if listed else pool.space.sample(1024, rng, "uniform")
+    configs = pool.space.enumerate() if listed else pool.space.sample_up_to(1024, rng)
     keys = pool.space.keys(configs)
     pool.add([config for config, key in zip(configs, keys, strict=True) if key not in tried])
     return pool.best(tried)

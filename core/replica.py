@@ -35,6 +35,7 @@ class Replica:
         self.lock = threading.RLock()
         self.history = History(problem)
         self.state = policy.start(problem)
+        self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
         self._warned: set[str] = set()
         self._holder = (0, "")
         self._open(seed)
@@ -89,7 +90,9 @@ class Replica:
         for lease in self.store.leases(self.name):
             if lease.trial >= len(self.history):  # started since the last sync
                 raise Conflict
-            if lease.expires < now or surely_gone(lease.holder):
+            # our own, but never handed out: Ctrl-C came between the append and the trial
+            orphan = lease.holder == self.holder() and (lease.trial, lease.attempt) not in self.handed_out
+            if orphan or lease.expires < now or surely_gone(lease.holder):
                 failed = self.history.losses(lease.trial) >= max_retries
                 event = ev.Expired(
                     at=now, trial=lease.trial, attempt=lease.attempt, holder=lease.holder, last_alive=lease.renewed,
@@ -114,8 +117,9 @@ class Replica:
             warn(text)
 
     def _fold(self, event: ev.Event) -> None:
+        state = self.policy.fold(self.state, event)  # first: if it raises, nothing has moved
         self.history.apply(event)
-        self.state = self.policy.fold(self.state, event)
+        self.state = state
 
     def _open(self, seed: int | None) -> None:
         created = ev.Created(

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from .problem import Goal
 
 _HUGE = 1e300  # beyond it differences would overflow
+FALL = 0.05  # of the scale: a curve that ends so far below its best is judged by its best
 _HEADROOM = 0.25  # of the span between low and the best: room for what has not been found yet
 
 

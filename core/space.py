@@ -125,16 +125,28 @@ class Space:
 
         What fails a constraint, or has crossed bounds, is passed over. Raises InvalidSpace when too few pass.
         """
+        found, tried = self._drawn(n, rng, design, max(_PATIENCE, 100 * n))
+        if len(found) < n:
+            raise InvalidSpace(self._scarce(n, len(found), tried))
+        return found
+
+    def sample_up_to(self, n: int, rng: np.random.Generator, design: str = "uniform") -> list[Config]:
+        """`sample`, content with fewer where little passes: of some 20 n points, at least one configuration."""
+        found, _ = self._drawn(n, rng, design, 20 * n)
+        return found or self.sample(1, rng)
+
+    def _drawn(
+        self, n: int, rng: np.random.Generator, design: str, patience: int
+    ) -> tuple[list[Config], int]:
+        """At most n configurations that pass, of `patience` points or somewhat more; and the points tried."""
         found: list[Config] = []
-        tried, patience = 0, max(_PATIENCE, 100 * n)
+        tried = 0
         for points in batches(design, n, len(self._layout.coordinates), rng):
             if len(found) >= n or tried >= patience:
                 break
             found += self._passing(points)
             tried += len(points)
-        if len(found) < n:
-            raise InvalidSpace(self._scarce(n, len(found), tried))
-        return found[:n]
+        return found[:n], tried
 
     @cached_property
     def size(self) -> int | None:
@@ -180,6 +192,9 @@ class Space:
         said += [f"The constraint {name!r} is gone." for name in old if name not in new]
         said += [f"The constraint {name!r} is new." for name in new if name not in old]
         return said
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Space, (list(self.parameters.items()), [(c.name, c.predicate) for c in self.constraints])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Space) and not self.diff(other)

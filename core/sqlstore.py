@@ -40,11 +40,14 @@ class SqlStore:
             self.url = _shown(url)
             self._engine = _engine(url)
         except (SQLAlchemyError, ImportError) as error:
+            where = getattr(self, "url", url)  # without its password, once it could be read
             raise StoreError(
-                f"cannot open {url}: {error}; write a URL such as 'sqlite:///search.db', and install the driver "
-                "that it names"
+                f"cannot open {where}: {error}; write a URL such as 'sqlite:///search.db', and install the "
+                "driver that it names"
             ) from error
+        self._file: tuple[int, int] | None = None
         self._run(lambda c: sql.meta.create_all(c, checkfirst=True))
+        self._file = self._found()
 
     def now(self) -> float:
         """The clock given at the start: this machine's."""
@@ -169,6 +172,10 @@ class SqlStore:
         if os.getpid() != self._pid:  # connections do not survive a fork
             self._engine.dispose(close=False)
             self._pid = os.getpid()
+        if self._file is not None and self._found() != self._file:
+            raise StoreError(
+                f"{self.url}: the file was deleted or replaced while it was in use; put it back, or open the study anew"
+            )
         for attempt in range(_ATTEMPTS):
             try:
                 with self._transaction(write) as c:
@@ -178,6 +185,15 @@ class SqlStore:
                     raise StoreError(f"{self.url}: {_cause(error)}") from error
                 time.sleep(random.uniform(0.0, 0.05 * 2**attempt))
         raise AssertionError("unreachable")
+
+    def _found(self) -> tuple[int, int] | None:
+        """Device and inode of a SQLite file: SQLite itself would write on into a file that has no name any more."""
+        path = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
+        try:
+            status = os.stat(path) if path else None
+        except OSError:
+            return (-1, -1)
+        return (status.st_dev, status.st_ino) if status else None
 
     @contextmanager
     def _transaction(self, write: bool) -> Iterator[sa.Connection]:

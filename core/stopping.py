@@ -19,6 +19,7 @@ from .induction import DecisionTable, Losses, StopDecision, solve, undecided
 from .powerlaw import power_law_paths
 
 REFERENCE_HORIZON = 51  # `first` and `resolve_at` count epochs of this many, and scale with the horizon
+_MIN_VISITS = 30
 _FEWEST = 3  # errors below which no curve is judged, however short the horizon
 _RESOLVE_AT = {"faithful": (), "robust": (12, 16, 24, 32, 40)}
 _K1 = {"faithful": 100.0, "robust": 500.0}
@@ -52,7 +53,9 @@ class OptimalStopping:
     c: float = 1.0
     paths: int | None = None  # simulated per solution; None: the mode's own, 20,000 or (faithful) 100,000
     cells: int = 100
-    min_visits: int = 30
+    min_visits: int | None = (
+        None  # a cell with so many paths or fewer continues; None: 30, robust paths / 200
+    )
 
     def __post_init__(self) -> None:
         if self.mode not in _K1:
@@ -66,7 +69,11 @@ class OptimalStopping:
         for name in ("first", "paths", "cells"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} is {getattr(self, name)}; it is at least 1.")
-        if self.min_visits < 0 or any(e <= self.first for e in self.resolve_at or ()):
+        if self.min_visits is None:
+            # 31 paths without a winner bound p_win by 0.1 only, which at K1 = 500 may cost 50 epochs
+            share = (self.paths or 0) // 200 if self.mode == "robust" else 0
+            object.__setattr__(self, "min_visits", max(_MIN_VISITS, share))
+        if (self.min_visits or 0) < 0 or any(e <= self.first for e in self.resolve_at or ()):
             raise InvalidInput(
                 f"min_visits is {self.min_visits} and resolve_at {self.resolve_at} with first {self.first}; "
                 "min_visits is not negative, and every further solution comes after the first."
@@ -105,7 +112,9 @@ class OptimalStopping:
         faithful = self.mode == "faithful"
         draw = conditional_paths if faithful else power_law_paths
         paths = draw(y, horizon, self.paths or _PATHS[self.mode], rng)
-        return solve(paths, y, incumbent_error, losses, self.cells, self.min_visits, saturated_loses=faithful)
+        return solve(
+            paths, y, incumbent_error, losses, self.cells, self.min_visits or 0, saturated_loses=faithful
+        )
 
     def judge(
         self,

@@ -87,7 +87,7 @@ class Study:
                 try:
                     if not self._replica.expire(self._max_retries) and not self._replica.rescale():
                         answer = ask(self._replica, self.budget, self.monotonic)
-                        return Trial(self, answer) if isinstance(answer, int) else answer
+                        return self._hand_out(answer) if isinstance(answer, int) else answer
                 except Conflict:
                     continue  # another worker moved first: look again
 
@@ -95,6 +95,8 @@ class Study:
         pause, longest = _PATIENCE
         while not isinstance(answer := self.ask(), Finish):
             if isinstance(answer, Wait):
+                if pause == _PATIENCE[0]:
+                    _log.info("waiting: %s", answer.reason)
                 self._sleep(pause)
                 pause = min(2 * pause, longest)
                 continue
@@ -200,6 +202,8 @@ class Study:
             )  # fmt: skip
             held = self._replica.append_if_held(event, trial.id, trial.attempt, Release(trial.id))
             trial.ended = event.status if held else Status.INTERRUPTED
+        if status is Status.INTERRUPTED and held:
+            _log.warning("trial %d was interrupted: the same program goes on where it was", trial.id)
         if silent and held:
             self._complain_of_silence(trial)
 
@@ -216,13 +220,18 @@ class Study:
         _log.warning("trial %d failed and the search goes on: %s: %s", trial.id, type(error).__name__, error)
         return True
 
+    def _hand_out(self, id: int) -> Trial:
+        trial = Trial(self, id)
+        self._replica.handed_out.add((id, trial.attempt))
+        return trial
+
     def _now(self) -> float:
         return self._replica.store.now()
 
     def _complain_of_silence(self, trial: Trial) -> None:
         text = (
             f"trial {trial.id} ended without one report: call trial.report(value) after every epoch, "
-            "or pass HaltuneCallback(trial) to the trainer"
+            "or pass HaltuneCallback(trial), made for this trial, to the trainer; fast_dev_run reports nothing"
         )
         if not self.history.any_success or self.history.failures_in_a_row >= self._max_failures:
             raise InvalidInput(text)
@@ -232,6 +241,10 @@ class Study:
 def _derived(verdict: Verdict | None) -> Status:
     if verdict is None or not verdict.stops:
         return Status.COMPLETED
+    if (
+        "policy" in verdict.evidence
+    ):  # the budget cut it short, not the policy: a larger one takes it up again
+        return Status.INTERRUPTED
     return Status.PAUSED if verdict.action is Action.PAUSE else Status.STOPPED
 
 

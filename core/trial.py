@@ -65,9 +65,14 @@ class Trial:
         judge: False stores a report that is delivered late, without asking the policy.
 
         After a STOP or PAUSE further reports are stored and the same verdict is returned.
-        Raises InvalidInput for what is not a number, StoreError when the log cannot be written.
+        Raises InvalidInput for what is not a number and for an epoch beyond max_epochs, StoreError when
+        the log cannot be written. What the policy raises is raised, after the report was stored unjudged.
         """
         epoch = math.floor(self.epoch) + 1.0 if epoch is None else _number("epoch", epoch, positive=True)
+        if self.max_epochs is not None and epoch > self.max_epochs:
+            raise InvalidInput(f"epoch={epoch:g} is beyond the problem's max_epochs={self.max_epochs}")
+        if not isinstance(metrics or {}, Mapping):
+            raise InvalidInput(f"metrics={metrics!r}: a mapping of names to numbers, such as {{'loss': 0.3}}")
         if seconds is None:
             seconds = self._study.monotonic() - self._lap
         report = {
@@ -76,7 +81,10 @@ class Trial:
             "seconds": _number("seconds", seconds, positive=None),
             "validation": None if validation is None else _number("validation", validation, positive=None),
             "cost": None if cost is None else _number("cost", cost, positive=None),
-            "metrics": {str(n): _number(f"metric {n!r}", v) for n, v in sorted((metrics or {}).items())},
+            "metrics": {
+                str(n): _number(f"metric {n!r}", v)
+                for n, v in sorted((metrics or {}).items(), key=lambda pair: str(pair[0]))
+            },
         }
         verdict = self._study.record(self, report, judge)
         self._lap = self._study.monotonic()
@@ -100,7 +108,14 @@ class Trial:
         self._study.renew(self)
 
     def finish(self, status: Status | str | None = None) -> None:
-        """Give the trial back: stopped or paused after such a verdict, else completed. Idempotent."""
+        """Give the trial back: stopped or paused after such a verdict, else completed. Idempotent.
+
+        Raises InvalidInput for a status that is none of completed, stopped, interrupted and failed.
+        """
+        if status is not None and status not in _FINISHES:
+            raise InvalidInput(
+                f"status={status!r}: {', '.join(_FINISHES)}, or None to let the last verdict say"
+            )
         self._study.end(self, None if status is None else Status(status))
 
     def interrupt(self) -> None:
@@ -131,6 +146,9 @@ class Trial:
         except StoreError as broken:  # the user's own exception matters more
             error.add_note(f"haltune could not record this: {broken}")
         return False
+
+
+_FINISHES = ("completed", "stopped", "interrupted", "failed")
 
 
 def _number(what: str, value: Any, positive: bool | None = False) -> float:

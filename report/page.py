@@ -85,11 +85,12 @@ def _headline(facts: Digest) -> str:
     goal = facts.problem.goal
     aim = "highest" if goal.sign > 0 else "lowest"
     best = f"<b>{short(facts.best.value)}</b>" if facts.best else "no value yet"
+    after = f" after {plural(round(facts.best.epoch, 2), 'epoch')}" if facts.best else ""
     state = "The search is over" if facts.over else "The search goes on"
     outcome = facts.outcome if facts.over else ""
     return (
         f'<p class="quiet">haltune &middot; {escaped(facts.name)}</p>\n'
-        f"<h1>{best} <small>{aim} {escaped(goal.metric)}</small></h1>\n"
+        f"<h1>{best} <small>{aim} {escaped(goal.metric)}{after}</small></h1>\n"
         f'<p class="over">{state}{": " * bool(outcome)}{escaped(outcome)}.</p>'
     )
 

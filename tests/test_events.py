@@ -93,5 +93,5 @@ def test_what_json_cannot_hold_is_refused_by_name() -> None:
 
 
 def test_an_event_of_a_later_version_says_to_update() -> None:
-    with pytest.raises(InvalidInput, match="'teleported'.*newer haltune.*update"):
+    with pytest.raises(InvalidInput, match=r"'teleported'.*newer haltune.*update"):
         from_json({"kind": "teleported", "at": 1.0})

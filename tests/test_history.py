@@ -59,7 +59,7 @@ class Worker:
             self.clock.now += argument
         elif what == "report late" and self.past:
             trial = self.past[-1]
-            trial.report(argument, trial.epoch + 1, 1.0)
+            trial.report(argument, min(trial.epoch + 1, trial.max_epochs or 1), 1.0)
         elif what == "ask" or self.trial is None:
             self._keep()
             answer = self.study.ask()
@@ -72,13 +72,13 @@ class Worker:
             self.past.append(self.trial)
 
     def _with_trial(self, trial: Trial, what: str, argument: float) -> None:
-        whole = math.floor(trial.epoch) + 1.0
+        whole = min(math.floor(trial.epoch) + 1.0, trial.max_epochs or 1)
         if what == "report":
             trial.report(
                 argument, whole, 1.0, metrics={"m": argument} if whole % 2 else None, validation=0.25
             )
         elif what == "report half":
-            trial.report(argument, trial.epoch + 0.25, 0.5)
+            trial.report(argument, min(trial.epoch + 0.25, trial.max_epochs or 1), 0.5)
         elif what == "repeat" and trial.epoch:
             trial.report(0.5, trial.epoch, 1.0)
         elif what == "checkpoint":
@@ -86,8 +86,11 @@ class Worker:
         elif what == "heartbeat":
             trial.heartbeat()
         elif what in ("finish", "fail", "interrupt", "end", "forget"):
-            ends = {"finish": lambda: trial.finish("completed"), "fail": lambda: trial.fail(ValueError("x")),
-                    "interrupt": trial.interrupt, "end": lambda: trial.epoch and trial.finish(), "forget": lambda: None}  # fmt: skip
+            ends = {
+                "finish": lambda: trial.finish("completed"), "fail": lambda: trial.fail(ValueError("x")),
+                "interrupt": trial.interrupt, "end": lambda: trial.epoch and trial.finish(),
+                "forget": lambda: None,
+            }  # fmt: skip
             ends[what]()
             self._keep()
             self.trial = None

@@ -307,7 +307,9 @@ def test_recommend_looks_through_noise_that_best_believes() -> None:
     hits = 0
     for seed in range(6):
         study = small_study(RandomSearch(), problem=problem(epochs=1, space=space), trials=40, seed=seed)
-        search(study, lambda c, e: float(0.8 - 2 * (c["x"] - 0.5) ** 2 + 0.25 * rng.standard_normal()))
+        search(
+            study, lambda c, e: float(np.clip(0.6 - (c["x"] - 0.5) ** 2 + 0.12 * rng.standard_normal(), 0, 1))
+        )
         best, recommended = study.best, study.recommend()
         assert best is not None
         assert recommended is not None

@@ -50,7 +50,10 @@ def verdict(id: int, epoch: int) -> Verdict:
     """Words and numbers of which no two are alike, as BO-BOS gives them."""
     p = 1.0 / (1.0 + id + epoch / 51.0)
     return go_on(
-        f"P(beats 0.912) = {p:.3g} at epoch {epoch}", probability=p, loss_of_stopping=5 * p, loss_of_going_on=2 * p
+        f"P(beats 0.912) = {p:.3g} at epoch {epoch}",
+        probability=p,
+        loss_of_stopping=5 * p,
+        loss_of_going_on=2 * p,
     )
 
 
@@ -100,7 +103,12 @@ def measure_load(path: str) -> dict[str, float]:
     seconds, busy = time.perf_counter() - began, time.process_time() - busy
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     unit = 1e6 if sys.platform == "darwin" else 1e3
-    return {"load s": seconds, "load s, processor": busy, "peak MB": peak / unit, "reports": study.spent.epochs}
+    return {
+        "load s": seconds,
+        "load s, processor": busy,
+        "peak MB": peak / unit,
+        "reports": study.spent.epochs,
+    }
 
 
 def measure_asks(path: str) -> dict[str, float]:
@@ -165,7 +173,9 @@ def in_fresh_process(name: str, path: Path) -> dict[str, float]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--only", choices=list(MEASURES), help=argparse.SUPPRESS)

@@ -63,8 +63,8 @@ def check_options(name: str, initial: int, beta: Beta, delta: float, refit_every
 def initial_config(history: History, initial: int, rng: Generator) -> dict[str, Any]:
     """The next of `initial` scrambled Sobol configurations; a random one when that was tried already."""
     space = history.problem.space
-    design = space.sample(initial, history.rng("design"), design="sobol")
-    config = design[min(len(history), initial - 1)]
+    design = space.sample_up_to(initial, history.rng("design"), design="sobol")
+    config = design[min(len(history), len(design) - 1)]
     return config if space.key(config) not in history.tried else fresh(history, rng)
 
 

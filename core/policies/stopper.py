@@ -18,10 +18,11 @@ from ..decisions import Verdict, go_on, stop
 from ..errors import InvalidInput
 from ..history import History, TrialRecord
 from ..induction import DecisionTable, Losses, StopDecision
+from ..scale import FALL
 from ..stopping import OptimalStopping
 
 Array = NDArray[np.float64]
-_FALL = 0.05  # of the score scale: a curve this far below its best breaks the assumption that curves rise
+_FINEST = 120  # epochs that a stopping problem tells apart
 _LOST = 3  # whole epochs in a row without a finite value: diverged
 FALLING = (
     "a learning curve falls well below its best: BO-BOS assumes that curves rise, so such a run is judged on its "
@@ -74,7 +75,7 @@ class Stopper:
         if horizon is None:
             raise InvalidInput("optimal stopping needs a horizon: give the Problem max_epochs")
         if scale is None or math.isnan(best):
-            return go_on("nothing to beat yet: no other trial has a finite value")
+            return go_on("nothing to beat yet: no other trial has ended with a finite value")
         losses = self._losses(history, trial)
         if self._diverged(trial) and math.isfinite(losses.K1):
             return stop(f"the last {_LOST} epochs gave no finite value", incumbent=best)
@@ -112,8 +113,14 @@ class Stopper:
         threshold: float,
         losses: Losses,
     ) -> tuple[StopDecision | None, int]:
-        """The decision at the last epoch, and the epoch its table was solved at; None before the first table."""
-        horizon = history.problem.max_epochs or 1
+        """The decision at the last epoch, and the epoch its table was solved at; None before the first table.
+
+        Beyond 120 epochs the problem is solved on every second, third, ... of them: a step of it then
+        costs as many c, and between two steps the decision of the last one stands.
+        """
+        stride = math.ceil((history.problem.max_epochs or 1) / _FINEST)
+        horizon = (history.problem.max_epochs or 1) // stride
+        errors, losses = errors[stride - 1 :: stride], replace(losses, c=losses.c * stride)
         solved = self.settings.plan(horizon).solved_at(len(errors))
         if solved is None:
             return None, 0
@@ -123,7 +130,7 @@ class Stopper:
                 del self._tables[next(iter(self._tables))]
             rng = history.rng("stopping", trial.id, solved)
             self._tables[key] = self.settings.solve_at(errors[:solved], horizon, threshold, losses, rng)
-        return self._tables[key].decide(errors), solved
+        return self._tables[key].decide(errors), solved * stride
 
 
 def _errors(trial: TrialRecord) -> tuple[Array, bool]:
@@ -134,7 +141,7 @@ def _errors(trial: TrialRecord) -> tuple[Array, bool]:
     epochs, scores = trial.epochs[trial.whole], trial.scores[trial.whole]
     errors = np.interp(np.arange(1.0, epochs[-1] + 1.0), epochs, 1.0 - scores)
     finite = scores[np.isfinite(trial.values[trial.whole])]
-    falls = bool(len(finite) and finite.max() - finite[-1] > _FALL)
+    falls = bool(len(finite) and finite.max() - finite[-1] > FALL)
     return (np.minimum.accumulate(errors) if falls else errors), falls
 
 
@@ -161,7 +168,7 @@ def _worded(decision: StopDecision | None, best: float, epoch: int, losses: Loss
 
 
 def _sentence(d: StopDecision, best: float, epoch: int) -> str:
-    if d.basis == "saturated":
+    if d.basis == "saturated" and d.d == "stop":
         return f"the score was the worst possible in all {epoch} epochs: it counts as losing to {best:.4g}"
     if math.isnan(d.p_win):
         return (

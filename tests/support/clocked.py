@@ -1,0 +1,45 @@
+"""A study in memory on a clock that moves when told, and other workers over the same log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from whims import PROBLEM, Whims
+from worlds import Clock
+
+from haltune import Budget, Study, Trial
+from haltune.store import MemoryStore
+
+
+class World:
+    """A store on a clock that moves when told, and studies over it."""
+
+    def __init__(self, trials: int = 9, **options: Any) -> None:
+        self.clock, self.laps = Clock(), Clock(0.0)
+        self.store = MemoryStore(self.clock)
+        self.options = {"budget": Budget(trials=trials), "seed": 1, **options}
+        self.study = self.another()
+
+    def another(self) -> Study:
+        """The study as another worker holds it."""
+        return Study(PROBLEM, Whims(), self.store, monotonic=self.laps, sleep=self.slept, **self.options)
+
+    def slept(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    def ask(self, study: Study | None = None) -> Trial:
+        trial = (study or self.study).ask()
+        assert isinstance(trial, Trial)
+        return trial
+
+    def events(self, *kinds: type) -> list[Any]:
+        return [e for e in self.store.read("study") if isinstance(e, kinds)]
+
+    def curve(self, trial: int = 0) -> list[float]:
+        self.study.sync()
+        return list(self.study.history.trial(trial).values)
+
+    def succeed(self) -> None:
+        """One trial that ends well, so that later failures are no longer taken for a bug."""
+        with self.ask() as trial:
+            trial.report(0.5)
