@@ -20,7 +20,7 @@ from . import events as ev
 from .decisions import Action, Verdict
 from .events import MOVES, Event
 
-PAGE = 400  # events read at a time; with thousands alive at once, collecting garbage takes a third of a load
+PAGE = 150  # events read at a time: with more of them alive the garbage collector runs, a fifth of a load
 LAST = 2**31 - 1  # no position is larger
 
 meta = sa.MetaData()
