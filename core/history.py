@@ -18,7 +18,7 @@ from .errors import InvalidInput
 from .events import OVER, Event, Status
 from .ledger import Ledger, Spent
 from .problem import Problem
-from .records import Best, Growing, TrialRecord
+from .records import Array, Best, Growing, TrialRecord
 from .scale import FALL, Scale, given, learn
 
 __all__ = ["PURPOSES", "Best", "History", "TrialRecord"]
@@ -71,6 +71,14 @@ class History:
         """All trials in the order of their numbers."""
         self._recorded([t for t in self._trials if t.record is None])
         return [t.record for t in self._trials if t.record is not None]
+
+    def point(self, id: int) -> Array:
+        """(dim,) where a trial's configuration lies in the unit cube; read-only, encoded once."""
+        t = self._trials[id]
+        if t.point is None:
+            t.point = self.problem.space.encode(self.trial(id).config)
+            t.point.flags.writeable = False
+        return t.point
 
     def with_status(self, *status: Status) -> list[TrialRecord]:
         """The trials in one of these states, lowest number first."""

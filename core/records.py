@@ -103,6 +103,7 @@ class Growing:
     last: int = -1  # index of the last finite value
     restored: bool = False  # config went through the space: JSON has no tuples
     record: TrialRecord | None = None  # cache
+    point: Array | None = None  # cache: the configuration in the unit cube
 
     @classmethod
     def of(cls, e: Started, scale: Scale | None, sign: float) -> Growing:

@@ -58,6 +58,7 @@ def main() -> None:
     )
     parser.add_argument("--trials", type=int, default=400)
     replica = filled(parser.parse_args().trials)
+    SPACE.sample(1, np.random.default_rng(0), "sobol")  # imports scipy.stats, once a process
     reports = sum(len(t.epochs) for t in replica.history.trials)
     print(f"{reports} reports, {len(replica.history)} trials")
     print(f"proposal with a refit     {timed_proposal(replica):8.3f} s   (limit 2 s)")

@@ -148,5 +148,5 @@ def _final(history: History, trial: TrialRecord) -> Rows:
     """One row: the configuration and the score of its last report."""
     y = targets(history, trial.values[-1:])
     known = np.isfinite(y)
-    x = history.problem.space.encode_many([trial.config] * len(y))
+    x = np.tile(history.point(trial.id), (len(y), 1))
     return x[known], y[known]
