@@ -60,7 +60,7 @@ class Surrogate:
             x, y = _stack([self.rows(history, history.trial(i)) for i in finished])
             if not len(y):
                 return None
-            self._remember(key, fit(x, y, rng=history.rng("fit", len(finished))))
+            self._remember(key, fit(x, y, rng=history.rng("fit", len(finished)), learn_from=400))
         return self._fits[key]
 
     def _extend(self, history: History, finished: Finished, before: Posterior) -> Posterior:
