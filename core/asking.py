@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from . import events as ev
 from .blas import one_thread
-from .decisions import Finish, Resume, Start, Wait
+from .decisions import Finish, Move, Resume, Start, Wait
 from .errors import InvalidInput
 from .events import Status
+from .history import History
 from .judging import Clock
 from .ledger import Outcome
+from .policy import Policy, S
 from .problem import Budget
 from .replica import Replica
 
@@ -28,8 +30,7 @@ def ask(replica: Replica, budget: Budget, clock: Clock) -> int | Wait | Finish:
     if full is not None and not history.paused:
         return Wait(f"{full}; other workers still train")
     began = clock()
-    with one_thread():
-        move = replica.policy.propose(replica.state, history, history.rng("propose", history.moves))
+    move = propose(replica.policy, replica.state, history)
     deciding = clock() - began
     if isinstance(move, Start):
         return Finish(full) if full is not None else _start(replica, move, deciding)
@@ -38,6 +39,12 @@ def ask(replica: Replica, budget: Budget, clock: Clock) -> int | Wait | Finish:
     if isinstance(move, Finish):
         replica.append(ev.Finished(at=replica.store.now(), reason=move.reason, seen=history.position), None)
     return move
+
+
+def propose(policy: Policy[S], state: S, history: History) -> Move:
+    """The policy's next move."""
+    with one_thread():
+        return policy.propose(state, history, history.rng("propose", history.moves))
 
 
 def outcome(replica: Replica, budget: Budget) -> Outcome:

@@ -16,6 +16,7 @@ from .events import Status
 from .failures import one_line
 from .history import History, TrialRecord
 from .ledger import Spent
+from .policy import Policy, S
 from .problem import Budget
 from .records import Array
 from .replica import Replica
@@ -62,7 +63,7 @@ def _record_once(
     )  # fmt: skip
     replica.append(event, trial.id, replica.lease(trial.id, trial.attempt, report["seconds"]))
     trial.epoch, trial.until = report["epoch"], replica.history.trial(trial.id).until
-    _look_at(replica, r, report)
+    _look_at(replica, r, report, verdict)
     if broken is not None:
         raise broken
     if not (trial.verdict and trial.verdict.stops):  # the first STOP or PAUSE stays
@@ -70,8 +71,10 @@ def _record_once(
     return trial.verdict
 
 
-def _look_at(replica: Replica, r: TrialRecord, report: Report) -> None:
-    """Warn of what is recorded as it is but is hardly meant."""
+def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict) -> None:
+    """Warn of what is recorded as it is but is hardly meant, and of what the policy warns of."""
+    if "warning" in verdict.evidence:
+        replica.warn_once(str(verdict.evidence["warning"]))
     goal, value, epoch = replica.problem.goal, report["value"], report["epoch"]
     if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
         replica.warn_once(
@@ -105,19 +108,14 @@ def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, n
     spent = Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch)
     if (reason := spent.exhausts(budget)) is not None:
         return stop(reason, policy="not asked")
-    extended = with_report(history, r, report)
-    verdict = judge(replica, extended)
-    if "warning" in verdict.evidence:
-        replica.warn_once(str(verdict.evidence["warning"]))
-    return verdict
+    return judge(replica.policy, replica.state, history, with_report(history, r, report))
 
 
-def judge(replica: Replica, trial: TrialRecord) -> Verdict:
+def judge(policy: Policy[S], state: S, history: History, trial: TrialRecord) -> Verdict:
     """The policy's verdict on a trial whose last entry is the report being judged."""
-    history = replica.history
     rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
     with one_thread():
-        return replica.policy.judge(replica.state, history, trial, rng)
+        return policy.judge(state, history, trial, rng)
 
 
 def with_report(history: History, r: TrialRecord, report: Report) -> TrialRecord:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from . import events as ev
-from .blas import one_thread
+from .asking import propose
 from .decisions import Action, Resume, Start
 from .history import History
-from .judging import with_report
+from .judging import judge, with_report
 from .policy import Policy
 from .problem import Problem
 
@@ -43,9 +43,7 @@ def replay(problem: Problem, policy: Policy[Any], log: Iterable[ev.Event]) -> It
     ]
     for position, recorded in sorted(decisions, key=lambda d: (events[d[0]].seen, d[0])):  # type: ignore[attr-defined]
         prefix.forward(events[position].seen)  # type: ignore[attr-defined]
-        with one_thread():
-            found = _asked(prefix, events[position])
-        yield position, recorded, found
+        yield position, recorded, _asked(prefix, events[position])
 
 
 def _recorded(event: ev.Event, problem: Problem) -> Any:
@@ -68,9 +66,8 @@ def _asked(prefix: _Prefix, event: ev.Event) -> Any:
     if isinstance(event, ev.Reported):
         report = {name: getattr(event, name) for name in ("value", "epoch", "seconds", "metrics")}
         trial = with_report(history, history.trial(event.trial), report)
-        rng = history.rng("judge", trial.id, int(trial.whole.sum()))
-        return ev.verdict_to_json(prefix.policy.judge(prefix.state, history, trial, rng))
-    move = prefix.policy.propose(prefix.state, history, history.rng("propose", history.moves))
+        return ev.verdict_to_json(judge(prefix.policy, prefix.state, history, trial))
+    move = propose(prefix.policy, prefix.state, history)
     if isinstance(move, Start):
         config = ev.plain(prefix.problem.space.canonical(move.config))
         until = prefix.problem.max_epochs if move.until is None else move.until

@@ -14,14 +14,14 @@ from typing import Any, Literal
 
 from numpy.random import Generator
 
-from ..decisions import Move, Start, Verdict
+from ..decisions import Move, Verdict
 from ..errors import InvalidInput
 from ..events import Event
 from ..history import History, TrialRecord
 from ..induction import losses_for
 from ..problem import Problem
 from ..stopping import OptimalStopping
-from .gpucb import Beta, beta_t, check_options, check_ucb, initial_config, propose_ucb
+from .gpucb import Beta, beta_t, check_options, check_ucb, initial_design, propose_ucb
 from .stopper import Stopper
 from .surrogate import Finished, Surrogate, certain_enough, fold_finished, late_rows, marked_rows
 
@@ -119,9 +119,7 @@ class BOBOS:
         """The initial design, then the highest UCB at the full horizon (line 2)."""
         posterior = self._surrogate.posterior(history, state)
         if len(history) < self.initial or posterior is None:
-            return Start(
-                initial_config(history, self.initial, rng), reason=f"initial design of {self.initial}"
-            )
+            return initial_design(history, self.initial, rng)
         beta = beta_t(self.beta, history.problem.space, len(history) + 1, self.delta)
         return propose_ucb(history, posterior, (1.0,), beta, rng)
 

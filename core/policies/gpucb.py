@@ -60,12 +60,14 @@ def check_options(name: str, initial: int, beta: Beta, delta: float, refit_every
         raise InvalidInput(f"{name}(delta={delta!r}): a probability between 0 and 1")
 
 
-def initial_config(history: History, initial: int, rng: Generator) -> dict[str, Any]:
+def initial_design(history: History, initial: int, rng: Generator) -> Start:
     """The next of `initial` scrambled Sobol configurations; a random one when that was tried already."""
     space = history.problem.space
     design = space.sample_up_to(initial, history.rng("design"), design="sobol")
     config = design[min(len(history), len(design) - 1)]
-    return config if space.key(config) not in history.tried else fresh(history, rng)
+    if space.key(config) in history.tried:
+        config = fresh(history, rng)
+    return Start(config, reason=f"initial design of {initial}")
 
 
 def propose_ucb(
@@ -73,7 +75,8 @@ def propose_ucb(
 ) -> Start:
     """The configuration of highest UCB, pending trials hallucinated; `at` ends every GP input."""
     space = history.problem.space
-    pending = space.encode_many([t.config for t in history.pending])
+    points = [history.point(t.id) for t in history.pending]
+    pending = np.array(points).reshape(len(points), space.dim)
     believed = hallucinate(posterior, np.hstack([pending, np.tile(np.array(at), (len(pending), 1))]))
     surface = Surface(believed, lambda mean, variance: ucb(mean, variance, beta), at)
     top = history.best()
@@ -133,9 +136,7 @@ class GPUCB:
         """The initial design, then the highest UCB."""
         posterior = self._surrogate.posterior(history, state)
         if len(history) < self.initial or posterior is None:
-            return Start(
-                initial_config(history, self.initial, rng), reason=f"initial design of {self.initial}"
-            )
+            return initial_design(history, self.initial, rng)
         beta = beta_t(self.beta, history.problem.space, len(history) + 1, self.delta)
         return propose_ucb(history, posterior, (), beta, rng)
 
