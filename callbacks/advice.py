@@ -24,6 +24,14 @@ def need_trial(trial: Any, monitor: Any) -> None:
         raise InvalidInput(f"monitor is a logged metric's name such as 'val_loss', not {_named(monitor)}")
 
 
+def need_record(record: Any) -> None:
+    """Raises InvalidInput when `record` is neither "all" nor "monitor"."""
+    if record not in ("all", "monitor"):
+        raise InvalidInput(
+            f"record={record!r}: 'all' stores every scalar of an epoch, 'monitor' the goal's metric alone"
+        )
+
+
 def scalar(value: Any, name: str) -> float:
     """`value` as a float. NaN and infinity pass: the study decides what they mean.
 

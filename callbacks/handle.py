@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from haltune.decisions import Verdict
@@ -18,6 +19,16 @@ class Trial(Protocol):
     max_epochs: int | None
     goal: Any
     epoch: float  # the last epoch reported in this attempt
+    until: float | None  # epochs: the end of this leg
+    ended: Any  # None while this worker holds it
+    checkpoint: str | None
+    verdict: Verdict | None  # the last
+
+    @property
+    def heartbeat_seconds(self) -> float: ...
+
+    @property
+    def keeps_checkpoint(self) -> bool: ...
 
     def report(
         self,
@@ -34,6 +45,20 @@ class Trial(Protocol):
     def finish(self, status: str | None = None) -> None: ...
 
     def fail(self, error: BaseException) -> None: ...
+
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> str: ...
+
+    def begin_save(self, suffix: str = ".ckpt") -> Path: ...
+
+    def commit_save(self, temporary: Path, seconds: float = 0.0) -> str: ...
+
+    def room_for(self, size: int) -> None: ...
+
+    def cannot_save(self, why: str) -> None: ...
+
+    def go_on(self) -> None: ...
+
+    def heartbeat(self) -> None: ...
 
 
 @dataclass(frozen=True)

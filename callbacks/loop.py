@@ -13,33 +13,51 @@ not of the training; validation is timed apart; a stop is latched.
             with loop.validation():
                 loss = validate(model)
             loop.report(loss)
+
+With `save=`, a function that writes the state to the path it is given, a trial may be
+paused; it goes on from trial.checkpoint, with the random state it had:
+
+    state = torch.load(trial.checkpoint) if trial.checkpoint else None
+    loop = TrainingLoop(trial, save=lambda path: torch.save(model.state_dict(), path))
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from haltune.errors import InvalidInput
 
 from .handle import Trial
+from .randomness import capture, restore
 from .reporter import Reporter
 
 
 class TrainingLoop:
     """The epochs of one training, reported to `trial`.
 
+    `save`: writes the state after an epoch to a path (a file or a folder); called when the trial is paused, at
+    the end of the epoch. Without it, a paused trial begins anew. `suffix`: the ending of that path.
     `verbose`: print a line for every report. `now`: a monotonic clock, seconds.
     Raises InvalidInput when `trial` is not a trial, or when an epoch is reported outside the loop.
     """
 
     def __init__(
-        self, trial: Trial, verbose: bool = False, *, now: Callable[[], float] = time.monotonic
+        self,
+        trial: Trial,
+        verbose: bool = False,
+        *,
+        save: Callable[[Path], object] | None = None,
+        suffix: str = ".ckpt",
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reporter = Reporter(trial, verbose=verbose, now=now)
+        self._save, self._suffix = save, suffix
         self._epoch: int | None = None
 
     @property
@@ -55,13 +73,18 @@ class TrainingLoop:
     def __iter__(self) -> Iterator[int]:
         """Epochs counted from 1, or from after the checkpoint of a resumed trial."""
         self._reporter.begin()
+        self._restore()
         horizon = self.trial.max_epochs
         for epoch in itertools.count(int(self.trial.epoch) + 1):
             if self.stopping or (horizon is not None and epoch > horizon):
                 break
             self._epoch = epoch
             yield epoch
+            if self._save is not None and self._reporter.pausing:
+                self._reporter.save(self._write, self._suffix)
         self._epoch = None
+        if self._save is not None and self._reporter.keeps and not self._reporter.pausing:
+            self._reporter.save(self._write, self._suffix)
         self._reporter.end_of_fit()
 
     @contextmanager
@@ -73,8 +96,24 @@ class TrainingLoop:
         finally:
             self._reporter.clock.validated()
 
-    def report(self, value: Any) -> bool:
-        """Report the goal's metric for the epoch in progress; True when the loop will not go on."""
+    def report(self, value: Any, metrics: Mapping[str, float] | None = None) -> bool:
+        """Report the goal's metric for the epoch in progress; True when the loop will not go on.
+
+        `metrics`: further scalars of the epoch. Raises InvalidInput outside the loop and for a vector.
+        """
         if self._epoch is None:
             raise InvalidInput("report within the loop: for epoch in loop: ...; loop.report(value)")
-        return self._reporter.report(value, self._epoch)
+        return self._reporter.report(value, self._epoch, metrics)
+
+    def _write(self, path: Path) -> None:
+        assert self._save is not None
+        self._save(path)
+        Path(f"{path}{_RANDOM}").write_text(json.dumps(capture()), encoding="utf-8")
+
+    def _restore(self) -> None:
+        random = Path(f"{self.trial.checkpoint}{_RANDOM}")
+        if self.trial.checkpoint is not None and random.is_file():
+            restore(json.loads(random.read_text(encoding="utf-8")))
+
+
+_RANDOM = ".random"  # beside a checkpoint: the random state that goes with it

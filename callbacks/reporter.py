@@ -1,10 +1,10 @@
 """What every callback does: report after a validation, keep the verdict, never break a training.
 
 A `Reporter` stands between one training loop and one trial.
-- The first STOP is latched: later reports are stored, not judged again.
+- The first STOP or PAUSE is latched: later reports are stored, not judged again.
+- A PAUSE that cannot be saved is declined: the training goes on, with one warning, and
+  later reports are judged again.
 - Epochs strictly increase; a repeat is ignored with one warning.
-- A study that cannot be reached breaks nothing: reports wait, are tried again with
-  the next one, and are then delivered without asking for a verdict. One warning.
 - `end` and `fail` are idempotent and never raise.
 - A trial past its `max_epochs` stops too.
 """
@@ -15,29 +15,20 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from haltune.decisions import Action, Verdict
-from haltune.errors import HaltuneError, LeaseLost, NotSupported, StoreError, warn
-from haltune.failures import interrupts
+from haltune.errors import LeaseLost, NotSupported
+from haltune.failures import interrupts, one_line
 
-from .advice import need_trial, scalar
+from .advice import need_record, need_trial, scalar
 from .clock import Clock
+from .delivery import Delivery, Report, Warnings
 from .handle import Detached, Trial
+from .heartbeat import Heartbeat
 
 FIRST_EPOCH = "haltune_first_epoch"  # metric, 1.0 at a fit's first report: its seconds hold compilation
-
-
-@dataclass(frozen=True)
-class _Report:
-    """One validation, waiting to be delivered."""
-
-    value: float  # the goal's metric, own units
-    epoch: float  # from 1; fractional within an epoch
-    seconds: float  # since the report before, validation included
-    validation: float  # seconds of these spent validating
-    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Reporter:
@@ -45,6 +36,7 @@ class Reporter:
 
     `monitor`: the logged name to report, the goal's metric if None.
     `verbose`: print a line for every report.
+    `record`: "all" scalars of an epoch are stored, or the "monitor" alone.
     `resume_hint`: how a user of this loop makes it go on at the right epoch.
     `now`: a monotonic clock, seconds.
 
@@ -57,28 +49,43 @@ class Reporter:
         monitor: str | None = None,
         verbose: bool = False,
         *,
+        record: str = "all",
         resume_hint: str = "start the loop after trial.epoch",
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         need_trial(trial, monitor)
+        need_record(record)
         self.trial = trial
         self.metric: str = monitor or trial.goal.metric
-        self.verbose = verbose
+        self.verbose, self.record = verbose, record
         self.clock = Clock(now)
         self.reports = 0  # values taken since `begin`, repeats among them
-        self.verdict: Verdict | None = None  # the first STOP
+        self.verdict: Verdict | None = None  # the first STOP or PAUSE
         self._resume_hint = resume_hint
-        self._waiting: list[_Report] = []
+        self._warnings = Warnings()
+        self._delivery = Delivery(self._warnings)
+        self._heartbeat = Heartbeat(self)
         self._last = float(trial.epoch)
         self._ended = False
-        self._warned: set[str] = set()
         self._process = os.getpid()
 
     @property
     def stopping(self) -> bool:
-        """True when the loop should end: a STOP came, the trial is lost, or it reached its horizon."""
+        """True when the loop should end: a STOP or PAUSE came, the trial is lost, or it reached its horizon."""
         horizon = self.trial.max_epochs
         return self.verdict is not None or (not self._ended and horizon is not None and self._last >= horizon)
+
+    @property
+    def pausing(self) -> bool:
+        """True when the loop should save its state before it ends: the trial may go on later."""
+        return self.verdict is not None and self.verdict.resumable and not self._ended
+
+    @property
+    def keeps(self) -> bool:
+        """True when the final state should be saved, too: the trial is among the best whose checkpoints stay."""
+        with suppress(Exception):  # a study out of reach
+            return not self._ended and self.trial.keeps_checkpoint
+        return False
 
     def begin(self, planned: float | None = None) -> None:
         """A fit starts training now. `planned`: its number of epochs, if it is known.
@@ -96,30 +103,82 @@ class Reporter:
                 f"this fit plans {planned:g} epochs but trials are compared at {self.trial.max_epochs}: "
                 "give the loop trial.max_epochs, haltune stops it earlier where that pays",
             )
+        if not self._ended:
+            self._heartbeat.start(self.trial)
         self.clock.restart()
 
-    def report(self, value: Any, epoch: float) -> bool:
+    def report(
+        self,
+        value: Any,
+        epoch: float,
+        metrics: Mapping[str, float] | None = None,
+        need: Callable[[], int] | None = None,
+        lap: tuple[float, float] | None = None,
+        judge: bool = True,
+    ) -> bool:
         """Report the metric after `epoch` epochs (from 1); True when training should stop.
 
-        Raises InvalidInput for a vector, NotSupported for a verdict to pause.
+        `metrics`: further scalars of the epoch. `need`: the bytes that a checkpoint takes, asked for on
+        a PAUSE by loops that cannot go on once they have stopped: without room for it the pause is declined.
+        `lap`: the clock's, when it was taken before. `judge`: False stores the value without a verdict.
+
+        Raises InvalidInput for a vector.
         """
-        seconds, validation = self.clock.lap()
-        first = {FIRST_EPOCH: 1.0} if self.reports == 0 else {}
+        seconds, validation = lap or self.clock.lap()
+        scalars = dict(metrics or {}) if self.record == "all" else {}
+        if self.reports == 0:
+            scalars[FIRST_EPOCH] = 1.0
         self.reports += 1
         try:
-            report = _Report(scalar(value, self.metric), float(epoch), seconds, validation, first)
+            report = Report(scalar(value, self.metric), float(epoch), seconds, validation, scalars)
             if self._is_new(report.epoch):
-                self._submit(report)
+                self._submit(report, need, judge)
         finally:
             self.clock.restart()  # the study's time is not training time
         return self.stopping
+
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> bool:
+        """Save the state after the last epoch; when that fails the pause is declined, and False returned."""
+        return self.attempt(lambda: self.trial.save(write, suffix))
+
+    def attempt(self, saving: Callable[[], object], over: bool = False) -> bool:
+        """`save` for loops that write by themselves: `saving` raises what went wrong; `over`: see `decline`."""
+        try:
+            saving()
+        except LeaseLost as error:
+            self._let_go(error)
+        except Exception as error:
+            self.decline(f"its state could not be saved ({one_line(error)})", over)
+        else:
+            self.clock.restart()
+            return True
+        return False
+
+    def decline(self, why: str, over: bool = False) -> None:
+        """A pause cannot be carried out: the trial goes on. What the budget cut short ends all the same.
+
+        over: the loop has ended already, so the trial is offered again, and is not paused then.
+        """
+        consequence = "a later attempt begins further back" if self.pausing else "it is not kept"
+        if self.verdict is not None and self.verdict.action is Action.PAUSE:
+            self.verdict = None
+            self.trial.go_on()
+            consequence = "it trains on instead of losing its work"
+            if over:
+                self.trial.cannot_save(why)
+                self.end("interrupted")
+                consequence = (
+                    "its training had ended, so it begins again further back, and is not paused then"
+                )
+        self.warn_once("save", f"trial {self.trial.id}: {why}; {consequence}")
 
     def end_of_fit(self) -> None:
         """A fit is over: end the trial if nothing may follow; else `with trial` ends it."""
         if self.stopping:
             self.end()
         else:
-            self._deliver_at_last()
+            self._delivery.close(self.trial)
+            self.release()
 
     def end(self, status: str | None = None) -> None:
         """End the trial; status None lets the study say stopped, paused or completed."""
@@ -128,13 +187,22 @@ class Reporter:
     def fail(self, error: BaseException) -> None:
         """End the trial by what was raised: interrupted for Ctrl-C and SIGTERM, else failed."""
         if interrupts(error):
-            self.end(None if self.stopping else "interrupted")  # what was to end anyway is not offered again
+            # what was to end anyway is not offered again; a pause that was to be saved is
+            self.end(None if self.stopping and not self.pausing else "interrupted")
         else:
             self._close(lambda: self.trial.fail(error))
 
+    def release(self) -> None:
+        """No fit is under way: no more signs of life."""
+        self._heartbeat.stop()
+
     def __getstate__(self) -> dict[str, Any]:
         """Without the trial: a report made in another process could be lost in silence."""
-        return self.__dict__ | {"trial": Detached.of(self.trial)}
+        return self.__dict__ | {"trial": Detached.of(self.trial), "_heartbeat": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._heartbeat = Heartbeat(self)
 
     def _need_home(self) -> None:
         if isinstance(self.trial, Detached):
@@ -159,76 +227,44 @@ class Reporter:
         )
         return False
 
-    def _submit(self, report: _Report) -> None:
+    def _submit(self, report: Report, need: Callable[[], int] | None, judge: bool) -> None:
         self._last = report.epoch
         try:
-            self._deliver_waiting()
-            verdict = self._deliver(report, judge=self.verdict is None)
+            verdict = self._delivery.send(self.trial, report, judge=judge and self.verdict is None)
         except LeaseLost as error:
             self._let_go(error)
-        except Exception as error:
-            # a store out of reach, or a bug in a policy: neither is the training's fault
-            if isinstance(error, HaltuneError) and not isinstance(error, StoreError):
-                raise
-            self._waiting.append(report)
-            self.warn_once(
-                "outage",
-                f"the study cannot take reports now ({type(error).__name__}: {error}); training goes on, "
-                "they are kept and delivered later, unjudged",
-            )
-        else:
-            self._obey(verdict)
+            return
+        if verdict is not None:
+            self._obey(verdict, need)
             self._tell(report, verdict)
 
-    def _deliver_waiting(self) -> None:
-        while self._waiting:
-            self._deliver(self._waiting[0], judge=False)
-            self._waiting.pop(0)
-
-    def _deliver(self, report: _Report, judge: bool) -> Verdict:
-        return self.trial.report(
-            report.value,
-            report.epoch,
-            report.seconds,
-            validation=report.validation,
-            metrics=report.metrics or None,
-            judge=judge,
-        )
-
-    def _obey(self, verdict: Verdict) -> None:
+    def _obey(self, verdict: Verdict, need: Callable[[], int] | None) -> None:
         if self.verdict is not None or not verdict.stops:
             return
         self.verdict = verdict
-        if verdict.action is Action.PAUSE:
-            raise NotSupported(
-                f"the policy wants trial {self.trial.id} paused ({verdict.reason}), and callbacks cannot "
-                "pause and resume a training yet: use a policy that only stops runs, such as BOBOS"
-            )
+        if need is not None and verdict.action is Action.PAUSE:
+            try:
+                self.trial.room_for(need())
+            except Exception as error:
+                self.decline(f"its state could not be saved ({one_line(error)})")
 
     def _let_go(self, error: LeaseLost) -> None:
         reason = f"trial {self.trial.id} is no longer this worker's, so its training stops: {error}"
         self.verdict = Verdict(Action.STOP, reason)
         self._ended = True
+        self.release()
         self.warn_once("lease", reason)
 
     def _close(self, closing: Callable[[], None]) -> None:
+        self.release()
         if self._ended:
             return
         self._ended = True
-        self._deliver_at_last()
+        self._delivery.close(self.trial)
         with suppress(Exception):
             closing()
 
-    def _deliver_at_last(self) -> None:
-        with suppress(Exception):
-            self._deliver_waiting()
-        if self._waiting:
-            with suppress(Exception):  # warnings may be errors
-                self.warn_once(
-                    "late", f"{len(self._waiting)} reports of trial {self.trial.id} are not delivered"
-                )
-
-    def _tell(self, report: _Report, verdict: Verdict) -> None:
+    def _tell(self, report: Report, verdict: Verdict) -> None:
         if self.verbose:
             print(
                 f"trial {self.trial.id}, epoch {report.epoch:g}: {self.metric} = {report.value:.6g}, "
@@ -238,6 +274,4 @@ class Reporter:
 
     def warn_once(self, topic: str, sentence: str) -> None:
         """A HaltuneWarning, once for each topic."""
-        if topic not in self._warned:
-            self._warned.add(topic)
-            warn(sentence)
+        self._warnings.once(topic, sentence)

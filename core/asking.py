@@ -38,6 +38,7 @@ def ask(replica: Replica, budget: Budget, clock: Clock) -> int | Wait | Finish:
         return _resume(replica, move, deciding, by_policy=True)
     if isinstance(move, Finish):
         replica.append(ev.Finished(at=replica.store.now(), reason=move.reason, seen=history.position), None)
+        replica.checkpoints.tidy(history)
     return move
 
 
@@ -76,12 +77,18 @@ def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) ->
     r = replica.history.trial(move.trial)
     if by_policy and r.status is not Status.PAUSED:
         raise InvalidInput(f"the policy resumes trial {r.id}, which is {r.status}, not paused")
+    anew = replica.checkpoints.missing(r.checkpoint)
+    if anew:
+        replica.warn_once(
+            f"the checkpoint of trial {r.id}, {r.checkpoint} in {replica.checkpoints.folder}, is not there any more: "
+            "the trial begins anew. Let all workers share the folder, Study(..., checkpoints=folder)"
+        )
     lease = replica.lease(r.id, r.attempt + 1)
     event = ev.Resumed(
         at=replica.store.now(), trial=r.id, attempt=r.attempt + 1,
         until=_float(replica.problem.max_epochs if move.until is None else move.until),
         resource=_float(move.resource), tags=ev.plain(move.tags), reason=move.reason, evidence=ev.plain(move.evidence),
-        seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy,
+        seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy, anew=anew,
     )  # fmt: skip
     replica.append(event, None, lease)
     return r.id

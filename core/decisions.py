@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+CUT = "policy"  # in a verdict's evidence: the budget ended the run, the policy was not asked
 Config = Mapping[str, Any]  # parameter name -> value; inactive parameters are absent
 
 
@@ -36,6 +37,11 @@ class Verdict:
     def stops(self) -> bool:
         """True when the training loop should end now, for good (STOP) or for a while (PAUSE)."""
         return self.action in (Action.STOP, Action.PAUSE)
+
+    @property
+    def resumable(self) -> bool:
+        """True when the trial may go on later, so that its state should be saved: PAUSE, or cut by the budget."""
+        return self.action is Action.PAUSE or (self.action is Action.STOP and CUT in self.evidence)
 
 
 def go_on(reason: str, **evidence: Any) -> Verdict:

@@ -28,6 +28,14 @@ class LeaseLost(HaltuneError):
     """This worker no longer holds the trial: its lease expired and the trial was offered to others."""
 
 
+class RankLost(HaltuneError):
+    """A rank of a distributed training waits for rank 0, which is gone or silent."""
+
+
+class NoRoom(HaltuneError, OSError):
+    """A checkpoint does not fit: the disk or the quota is full."""
+
+
 class NotSupported(HaltuneError):
     """Something haltune does not do (yet), named instead of done wrongly."""
 

@@ -83,6 +83,7 @@ class Resumed(Event):
     deciding: float  # seconds
     worker: str
     by_policy: bool  # False: offered again by the study itself
+    anew: bool = False  # True: its checkpoint is gone, so that it begins at the beginning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

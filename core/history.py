@@ -200,6 +200,8 @@ class History:
     def _resumed(self, e: ev.Resumed) -> None:
         self.moves += e.by_policy
         t = self._trials[e.trial]
+        if e.anew:
+            t.checkpoint, t.checkpoint_epoch = None, 0.0
         t.rewind(t.checkpoint_epoch)
         t.attempt, t.until, t.resource, t.tags, t.started = e.attempt, e.until, e.resource, e.tags, e.at
         t.verdict = t.error = None

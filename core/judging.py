@@ -11,7 +11,7 @@ import numpy as np
 
 from . import events as ev
 from .blas import one_thread
-from .decisions import Action, Verdict, go_on, stop
+from .decisions import CUT, Action, Verdict, go_on, stop
 from .events import Status
 from .failures import one_line
 from .history import History, TrialRecord
@@ -21,6 +21,7 @@ from .problem import Budget
 from .records import Array
 from .replica import Replica
 from .store import Conflict
+from .trial import counted
 
 if TYPE_CHECKING:
     from .trial import Trial
@@ -62,7 +63,7 @@ def _record_once(
         seen=replica.history.position, deciding=clock() - began, **report,
     )  # fmt: skip
     replica.append(event, trial.id, replica.lease(trial.id, trial.attempt, report["seconds"]))
-    trial.epoch, trial.until = report["epoch"], replica.history.trial(trial.id).until
+    trial.epoch, trial.until = counted(report["epoch"]), replica.history.trial(trial.id).until
     _look_at(replica, r, report, verdict)
     if broken is not None:
         raise broken
@@ -107,7 +108,7 @@ def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, n
         return go_on(f"epoch {epoch:g} of {horizon}: trained in full")
     spent = Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch)
     if (reason := spent.exhausts(budget)) is not None:
-        return stop(reason, policy="not asked")
+        return stop(reason, **{CUT: "not asked"})
     return judge(replica.policy, replica.state, history, with_report(history, r, report))
 
 

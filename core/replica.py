@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 from . import events as ev
+from .checkpoints import Checkpoints
 from .differences import differences
 from .errors import StudyMismatch, warn
 from .events import Status
@@ -22,16 +23,22 @@ from .problem import Problem
 from .scale import outgrown
 from .store import Conflict, Lease, Release, Store
 
-_TERM = 600.0  # seconds a lease lasts; or five times the longest epoch
-
 
 class Replica:
     """A study's history and its policy's state at one log position, and the store behind them."""
 
     def __init__(
-        self, problem: Problem, policy: Policy[Any], store: Store, name: str, seed: int | None
+        self,
+        problem: Problem,
+        policy: Policy[Any],
+        store: Store,
+        name: str,
+        seed: int | None,
+        checkpoints: Checkpoints,
+        term: float = 600.0,  # seconds a lease lasts; or five times the longest epoch
     ) -> None:
         self.problem, self.policy, self.store, self.name = problem, policy, store, name
+        self.checkpoints, self.term = checkpoints, term
         self.lock = threading.RLock()
         self.history = History(problem)
         self.state = policy.start(problem)
@@ -75,7 +82,7 @@ class Replica:
     def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0) -> Lease:
         """A lease for this process, from now on."""
         now = self.store.now()
-        term = max(_TERM, 5.0 * max(self.history.longest_epoch, epoch_seconds))
+        term = max(self.term, 5.0 * max(self.history.longest_epoch, epoch_seconds))
         return Lease(trial, attempt, self.holder(), now + term, now)
 
     def holder(self) -> str:
@@ -99,6 +106,8 @@ class Replica:
                     status=Status.FAILED if failed else Status.INTERRUPTED,
                 )  # fmt: skip
                 self.append(event, lease.trial, Release(lease.trial))
+                if failed:
+                    self.checkpoints.tidy(self.history)
                 lost = True
         return lost
 

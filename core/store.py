@@ -8,10 +8,15 @@ the position they were decided at.
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
+import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from .errors import InvalidInput, NotSupported, StoreError
@@ -101,6 +106,8 @@ class MemoryStore:
         self._leases: dict[str, dict[int, Lease]] = {}
         self._lock = threading.RLock()
         self._pid = os.getpid()
+        self.scratch = Path(tempfile.gettempdir()) / f"haltune-{secrets.token_hex(8)}"  # made by who needs it
+        weakref.finalize(self, _remove_if_mine, self.scratch, self._pid)
 
     def now(self) -> float:
         """The injected clock."""
@@ -177,6 +184,11 @@ class MemoryStore:
         raise NotSupported(
             "a store in memory cannot be sent to another process: give the study a file, store='sqlite:///search.db'"
         )
+
+
+def _remove_if_mine(folder: Path, pid: int) -> None:
+    if os.getpid() == pid:  # not at the end of a forked process
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def open_store(where: str | os.PathLike[str] | Store | None) -> Store:

@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import attempts
 from . import events as ev
+from .arguments import check_arguments, check_counts, check_seconds
 from .asking import ask, outcome
-from .decisions import Action, Finish, Verdict, Wait
+from .checkpoints import Checkpoints, default_folder
+from .decisions import Finish, Verdict, Wait
 from .errors import InvalidInput
 from .events import Status
 from .history import Best, History, TrialRecord
@@ -19,7 +22,7 @@ from .ledger import Outcome, Spent
 from .policy import Policy
 from .problem import Budget, Problem
 from .replica import Replica
-from .store import Conflict, Release, Store, open_store
+from .store import Conflict, Store, open_store
 from .trial import Trial
 
 if TYPE_CHECKING:
@@ -38,6 +41,11 @@ class Study:
     budget: see Budget; it may change from one opening to the next.
     max_failures: trials that may fail in a row before their exception is raised.
     max_retries: how often a trial whose worker was lost is offered again.
+    checkpoints: the folder for the checkpoints of paused trials; beside the store's file if None.
+    keep_checkpoints: of how many of the best finished trials the last checkpoint is kept; others are deleted.
+    disk_quota: bytes that checkpoints may take, or a text such as "20GB". A trial that finds no room trains on.
+    lease: seconds after which a worker that shows no sign of life is taken for lost; at least five times the
+        longest epoch.
     monotonic, sleep: the clock that times epochs and decisions, and the wait between asks.
 
     Raises InvalidInput for arguments that do not fit, StudyMismatch when the log was written
@@ -55,16 +63,24 @@ class Study:
         max_failures: int = 5,
         max_retries: int = 2,
         *,
+        checkpoints: str | os.PathLike[str] | None = None,
+        keep_checkpoints: int = 0,
+        disk_quota: float | str | None = None,
+        lease: float = 600.0,
         monotonic: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        _check_arguments(problem, policy, name, budget)
-        _check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries)
+        check_arguments(problem, policy, name, budget)
+        check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries)
+        check_seconds(lease=lease)
         self.problem, self.policy, self.name = problem, policy, name
         self.budget = budget or Budget()
         self.monotonic, self._sleep = monotonic, sleep
         self._max_failures, self._max_retries = max_failures, max_retries
-        self._replica = Replica(problem, policy, open_store(store), name, seed)
+        found = open_store(store)
+        folder = default_folder(found, name) if checkpoints is None else checkpoints
+        self.checkpoints = Checkpoints(folder, keep_checkpoints, disk_quota)
+        self._replica = Replica(problem, policy, found, name, seed, self.checkpoints, float(lease))
 
     def __repr__(self) -> str:
         return f"Study({self.name!r}, {len(self.history)} trials, {self._replica.store.url})"
@@ -167,20 +183,14 @@ class Study:
         """Append a report with its verdict; see Trial.report."""
         return record(self._replica, self.budget, trial, report, judge, self.monotonic)
 
-    def record_checkpoint(self, trial: Trial, path: str, seconds: float) -> None:
-        """Append a checkpoint; see Trial.checkpointed."""
-        event = ev.Checkpointed(
-            at=self._now(),
-            trial=trial.id,
-            attempt=trial.attempt,
-            epoch=trial.epoch,
-            path=path,
-            seconds=seconds,
-        )
-        self._replica.append_if_held(
-            event, trial.id, trial.attempt, self._replica.lease(trial.id, trial.attempt)
-        )
-        trial.checkpoint = path
+    def record_checkpoint(self, trial: Trial, path: str, seconds: float) -> bool:
+        """Append a checkpoint; False when the trial is not this worker's any more. See Trial.checkpointed."""
+        return attempts.checkpointed(self._replica, trial, path, seconds)
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a silent worker is taken to live."""
+        return self._replica.term
 
     def renew(self, trial: Trial) -> None:
         """Renew a lease; see Trial.heartbeat."""
@@ -190,82 +200,13 @@ class Study:
         self, trial: Trial, status: Status | None, error: str | None = None, text: str | None = None
     ) -> None:
         """Append the end of an attempt and give the lease back; see Trial.finish."""
-        with self._replica.lock:
-            if trial.ended is not None:
-                return
-            silent = status is None and not len(self._replica.synced(trial.id).epochs)
-            if silent:
-                status, error = Status.FAILED, "ended without one report"
-            event = ev.Ended(
-                at=self._now(), trial=trial.id, attempt=trial.attempt,
-                status=status or _derived(trial.verdict), error=error, traceback=text,
-            )  # fmt: skip
-            held = self._replica.append_if_held(event, trial.id, trial.attempt, Release(trial.id))
-            trial.ended = event.status if held else Status.INTERRUPTED
-        if status is Status.INTERRUPTED and held:
-            _log.warning("trial %d was interrupted: the same program goes on where it was", trial.id)
-        if silent and held:
-            self._complain_of_silence(trial)
+        attempts.end(self._replica, trial, status, error, text, self._max_failures)
 
     def tolerates(self, trial: Trial, error: BaseException) -> bool:
         """True when the search goes on after `error`, which is in the log already."""
-        if not self.history.any_success:
-            error.add_note(
-                f"haltune: trial {trial.id} failed and none has succeeded yet: a bug in the training code?"
-            )
-            return False
-        if self.history.failures_in_a_row >= self._max_failures:
-            error.add_note(f"haltune: {self.history.failures_in_a_row} trials failed in a row (max_failures)")
-            return False
-        _log.warning("trial %d failed and the search goes on: %s: %s", trial.id, type(error).__name__, error)
-        return True
+        return attempts.tolerates(self.history, trial, error, self._max_failures)
 
     def _hand_out(self, id: int) -> Trial:
         trial = Trial(self, id)
         self._replica.handed_out.add((id, trial.attempt))
         return trial
-
-    def _now(self) -> float:
-        return self._replica.store.now()
-
-    def _complain_of_silence(self, trial: Trial) -> None:
-        text = (
-            f"trial {trial.id} ended without one report: call trial.report(value) after every epoch, "
-            "or pass HaltuneCallback(trial), made for this trial, to the trainer; fast_dev_run reports nothing"
-        )
-        if not self.history.any_success or self.history.failures_in_a_row >= self._max_failures:
-            raise InvalidInput(text)
-        _log.warning(text)
-
-
-def _derived(verdict: Verdict | None) -> Status:
-    if verdict is None or not verdict.stops:
-        return Status.COMPLETED
-    if (
-        "policy" in verdict.evidence
-    ):  # the budget cut it short, not the policy: a larger one takes it up again
-        return Status.INTERRUPTED
-    return Status.PAUSED if verdict.action is Action.PAUSE else Status.STOPPED
-
-
-def _check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> None:
-    if not isinstance(problem, Problem):
-        raise InvalidInput(f"the first argument is a Problem(space, goal, max_epochs), not {problem!r}")
-    missing = [m for m in ("start", "fold", "propose", "judge", "spec", "endless") if not hasattr(policy, m)]
-    if missing or isinstance(policy, type):
-        hint = (
-            f"; write {policy.__name__}()" if isinstance(policy, type) else f": it lacks {', '.join(missing)}"
-        )
-        raise InvalidInput(f"the second argument is a policy such as BOBOS(), not {policy!r}{hint}")
-    if not isinstance(name, str) or not name:
-        raise InvalidInput(f"name={name!r}: a study's name is a text that is not empty")
-    if budget is not None and not isinstance(budget, Budget):
-        raise InvalidInput(f"budget={budget!r}: write Budget(time='2h') or Budget(trials=50)")
-
-
-def _check_counts(**counts: Any) -> None:
-    for what, count in counts.items():
-        if what == "seed" and count is None:
-            continue
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise InvalidInput(f"{what}={count!r}: a whole number, 0 or more")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from .decisions import Verdict
-from .errors import InvalidInput, StoreError
+from .checkpoints import best, discard
+from .decisions import Action, Verdict
+from .errors import InvalidInput, LeaseLost, StoreError
 from .events import Status
 from .failures import interrupts, one_line
 from .problem import Goal
@@ -36,8 +38,8 @@ class Trial:
         self.until = record.until
         self.resource = record.resource
         self.tags = dict(record.tags)
-        self.checkpoint = record.checkpoint
-        self.epoch = record.epoch  # the last one reported; where this attempt begins
+        self.checkpoint = study.checkpoints.located(record.checkpoint)  # the path to go on from
+        self.epoch = counted(record.epoch)  # the last one reported; where this attempt begins
         self.verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
         self.ended: Status | None = None
         self._lap = study.monotonic()
@@ -103,9 +105,75 @@ class Trial:
         """Say that `path` holds the state after the last epoch reported: a later attempt begins there."""
         self._study.record_checkpoint(self, str(path), seconds)
 
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> str:
+        """Save the state after the last epoch reported; a later attempt has its path as `checkpoint`.
+
+        write: called with a temporary path, which ends in `suffix`, to make a file or a folder there. It is
+        then forced to the disk, renamed, and recorded; older checkpoints of the trial are deleted.
+
+        Raises what `write` raises, NoRoom or OSError when the disk or the quota is full, LeaseLost when
+        the trial is another worker's by now. The checkpoint before it is there still, then.
+        """
+        began = self._study.monotonic()
+        temporary = self.begin_save(suffix)
+        try:
+            write(temporary)
+        except BaseException:
+            discard(temporary)
+            raise
+        return self.commit_save(temporary, self._study.monotonic() - began)
+
+    def begin_save(self, suffix: str = ".ckpt") -> Path:
+        """A temporary path for `commit_save`; for states that several processes write together."""
+        return self._study.checkpoints.temporary(self.id, self.attempt, self.epoch, suffix)
+
+    def commit_save(self, temporary: Path, seconds: float = 0.0) -> str:
+        """Make what was written at a path of `begin_save` the trial's checkpoint; its path. Raises as `save`."""
+        checkpoints = self._study.checkpoints
+        final = checkpoints.publish(temporary)
+        try:
+            if not self._study.record_checkpoint(self, checkpoints.recorded(final), seconds):
+                raise LeaseLost(f"trial {self.id} was offered to another worker: its state is not saved")
+        except BaseException:
+            discard(final)
+            raise
+        checkpoints.supersede(final)
+        self._lap = self._study.monotonic()
+        return str(final)
+
+    def room_for(self, size: int) -> None:
+        """Raises NoRoom or OSError when a checkpoint of `size` bytes could not be saved now."""
+        self._study.checkpoints.room_for(self.id, size)
+
+    def cannot_save(self, why: str) -> None:
+        """Its state could not be saved when it was too late to train on: `room_for` says so from now on."""
+        self._study.checkpoints.refused[self.id] = why
+
+    @property
+    def keeps_checkpoint(self) -> bool:
+        """True when the trial, as it stands, is one of the best whose final state is kept (keep_checkpoints)."""
+        keep = self._study.checkpoints.keep
+        return keep > 0 and self.id in best(self._study.history, keep, also=self.id)
+
+    def load_model(self, **options: Any) -> Any:
+        """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model."""
+        from importlib import import_module  # the core knows no framework: it only opens the door
+
+        return import_module("haltune.callbacks.keras").load_model(self, **options)
+
+    def go_on(self) -> None:
+        """Take back a PAUSE that could not be carried out: later reports are judged again."""
+        if self.verdict is not None and self.verdict.action is Action.PAUSE:
+            self.verdict = None
+
     def heartbeat(self) -> None:
         """Renew the lease during an epoch that outlasts it."""
         self._study.renew(self)
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """How often `heartbeat` is due while an epoch lasts, seconds."""
+        return self._study.lease_seconds / 4.0
 
     def finish(self, status: Status | str | None = None) -> None:
         """Give the trial back: stopped or paused after such a verdict, else completed. Idempotent.
@@ -146,6 +214,11 @@ class Trial:
         except StoreError as broken:  # the user's own exception matters more
             error.add_note(f"haltune could not record this: {broken}")
         return False
+
+
+def counted(epoch: float) -> float:
+    """An epoch as an int where it is whole: frameworks count with it."""
+    return int(epoch) if epoch == math.floor(epoch) else epoch
 
 
 _FINISHES = ("completed", "stopped", "interrupted", "failed")

@@ -21,7 +21,12 @@ class FakeTrial:
         self.epoch = epoch
         self.checkpoint = None
         self.verdict = None
+        self.ended = None
+        self.keeps_checkpoint = False
+        self.heartbeat_seconds = 3600.0
         self.broken: Exception | None = None  # raised by every report while it is set
+        self.full: Exception | None = None  # raised by every save while it is set
+        self.declined = 0  # pauses taken back
         self.reports: list[dict[str, Any]] = []
         self.endings: list[Any] = []  # statuses and exceptions, in order
         self._verdicts = verdicts or {}
@@ -37,6 +42,18 @@ class FakeTrial:
         unjudged = Verdict(Action.UNJUDGED, "delivered late")
         self.verdict = self._verdicts.get(epoch, go_on("fine")) if judge else unjudged
         return self.verdict
+
+    def go_on(self):
+        self.declined += 1
+
+    def room_for(self, size):
+        if self.full is not None:
+            raise self.full
+
+    def save(self, write, suffix=".ckpt"):
+        self.room_for(0)
+        self.checkpoint = write
+        return "saved" + suffix
 
     def finish(self, status=None):
         self.endings.append(status)

@@ -1,8 +1,10 @@
 """The rules that every callback shares."""
 
 import copy
+import gc
 import math
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from callback_fakes import OUTAGE, PAUSE, STOP, Clock, FakeTrial
 
 from haltune.callbacks.handle import Detached
 from haltune.callbacks.reporter import FIRST_EPOCH, Reporter
+from haltune.decisions import stop
 from haltune.errors import HaltuneWarning, InvalidInput, LeaseLost, NotSupported
 
 
@@ -27,10 +30,148 @@ def test_the_first_stop_is_latched_and_later_reports_are_not_judged():
     assert r.verdict is STOP
 
 
-def test_a_pause_says_not_yet():
+def test_a_pause_ends_the_training_and_asks_for_its_state():
     r = reporter(FakeTrial(verdicts={1.0: PAUSE}))
-    with pytest.raises(NotSupported, match=r"pause and resume a training yet.*only stops"):
+    trial = r.trial
+    assert r.report(0.5, 1)
+    assert (r.stopping, r.pausing) == (True, True)
+    assert r.save(lambda path: None)
+    r.end_of_fit()
+    assert trial.endings == [None]
+    assert not r.pausing
+
+
+def test_a_stop_asks_for_no_state_but_a_cut_by_the_budget_does():
+    r = reporter(FakeTrial(verdicts={1.0: STOP}))
+    r.report(0.5, 1)
+    assert not r.pausing
+    r = reporter(FakeTrial(verdicts={1.0: stop("the budget is spent", policy="not asked")}))
+    r.report(0.5, 1)
+    assert r.pausing
+
+
+FULL = OSError(28, "No space left on device")
+
+
+def test_a_save_that_fails_declines_the_pause_with_one_warning_and_is_tried_again():
+    r = reporter(FakeTrial(max_epochs=9, verdicts={1.0: PAUSE, 2.0: PAUSE, 3.0: PAUSE}))
+    trial = r.trial
+    trial.full = FULL
+    assert r.report(0.5, 1)
+    with pytest.warns(HaltuneWarning, match="No space left on device.*trains on instead of losing its work"):
+        assert not r.save(lambda path: None)
+    assert (r.stopping, r.pausing, trial.declined) == (False, False, 1)
+    assert r.report(0.5, 2)  # judged again
+    assert not r.save(lambda path: None)  # no second warning
+    trial.full = None
+    assert r.report(0.5, 3)
+    assert r.save(lambda path: None)
+    assert [c["judge"] for c in trial.reports] == [True, True, True]
+
+
+def test_a_loop_that_cannot_go_on_once_stopped_asks_for_room_first():
+    r = reporter(FakeTrial(verdicts={1.0: PAUSE, 2.0: PAUSE}))
+    trial = r.trial
+    trial.full = FULL
+    with pytest.warns(HaltuneWarning, match="No space left"):
+        assert not r.report(0.5, 1, need=lambda: 100)
+    trial.full = None
+    assert r.report(0.5, 2, need=lambda: 100)
+
+
+def test_what_the_budget_cuts_short_ends_even_unsaved():
+    r = reporter(FakeTrial(verdicts={1.0: stop("the budget is spent", policy="not asked")}))
+    trial = r.trial
+    trial.full = FULL
+    r.report(0.5, 1)
+    with pytest.warns(HaltuneWarning, match="a later attempt begins further back"):
+        r.save(lambda path: None)
+    assert r.stopping
+    assert trial.declined == 0
+
+
+def test_further_scalars_are_stored_unless_the_monitor_alone_is_wanted():
+    r = reporter()
+    trial = r.trial
+    r.report(0.5, 1, {"acc": 0.7})
+    assert trial.reports[0]["metrics"] == {"acc": 0.7, "haltune_first_epoch": 1.0}
+    r = reporter(record="monitor")
+    trial = r.trial
+    r.report(0.5, 1, {"acc": 0.7})
+    assert trial.reports[0]["metrics"] == {"haltune_first_epoch": 1.0}
+    with pytest.raises(InvalidInput, match="'all' stores every scalar"):
+        reporter(record="some")
+
+
+class Beats(FakeTrial):
+    """Counts its heartbeats; `enough` is set at the third."""
+
+    def __init__(self):
+        super().__init__()
+        self.heartbeat_seconds = 1e-4
+        self.beats, self.enough = 0, threading.Event()
+
+    def heartbeat(self):
+        self.beats += 1
+        if self.beats >= 3:
+            self.enough.set()
+        raise OUTAGE  # is no reason to give up
+
+
+def beating(trial):
+    """A reporter whose fit began, and the thread of its heartbeats."""
+    before = set(threading.enumerate())
+    r = reporter(trial)
+    return r, [t for t in threading.enumerate() if t not in before and t.name == "haltune-heartbeat"]
+
+
+def gone(threads):
+    for thread in threads:
+        thread.join(10)
+    return not any(t.is_alive() for t in threads)
+
+
+def test_a_long_epoch_is_covered_by_heartbeats_until_the_fit_is_over():
+    trial = Beats()
+    r, threads = beating(trial)
+    assert trial.enough.wait(10)
+    assert all(t.daemon for t in threads)
+    r.end_of_fit()
+    assert gone(threads)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        lambda r: r.end(),
+        lambda r: r.fail(ValueError("a bug")),
+        lambda r: r.fail(KeyboardInterrupt()),
+        lambda r: setattr(r.trial, "ended", "stopped"),
+        lambda r: r.release(),
+    ],
+    ids=["end", "fail", "Ctrl-C", "with trial", "release"],
+)
+def test_heartbeats_stop_in_every_exit_path(ending):
+    r, threads = beating(Beats())
+    assert threads
+    ending(r)
+    assert gone(threads)
+
+
+def test_heartbeats_stop_when_nobody_holds_the_reporter_any_more():
+    r, threads = beating(Beats())
+    del r
+    gc.collect()
+    assert gone(threads)
+
+
+def test_a_lost_lease_ends_the_heartbeats():
+    trial = Beats()
+    r, threads = beating(trial)
+    trial.broken = LeaseLost("offered to another worker")
+    with pytest.warns(HaltuneWarning, match="no longer this worker's"):
         r.report(0.5, 1)
+    assert gone(threads)
 
 
 def test_the_horizon_ends_the_training():

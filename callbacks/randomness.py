@@ -1,0 +1,62 @@
+"""The random state of a process, to go on with in another: Python, NumPy, and torch where it is in use.
+
+A state is made of primitives only, so that a checkpoint which holds it loads without pickle.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import sys
+from typing import Any
+
+import numpy as np
+
+
+def capture() -> dict[str, Any]:
+    """The state of every global generator in use: names -> JSON-able values."""
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
+    state: dict[str, Any] = {
+        "python": _listed(random.getstate()),
+        "numpy": [str(kind), _text(np.asarray(keys).tobytes()), int(position), int(has_gauss), float(cached)],
+    }
+    if (torch := sys.modules.get("torch")) is not None:
+        state["torch"] = _of_tensor(torch.random.get_rng_state())
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            state["cuda"] = [_of_tensor(s) for s in torch.cuda.get_rng_state_all()]
+    return state
+
+
+def restore(state: dict[str, Any]) -> None:
+    """Set the generators as they were; those of devices that are not here stay as they are."""
+    random.setstate(_tupled(state["python"]))
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    words = np.frombuffer(base64.b64decode(keys), dtype=np.uint32)
+    np.random.set_state((kind, words, position, has_gauss, cached))  # noqa: NPY002
+    torch = sys.modules.get("torch")
+    if torch is None or "torch" not in state:
+        return
+    torch.random.set_rng_state(_tensor(torch, state["torch"]))
+    if torch.cuda.is_available():
+        for device, text in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(_tensor(torch, text), device)
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(v) for v in value) if isinstance(value, list) else value
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _of_tensor(tensor: Any) -> str:
+    return _text(tensor.cpu().numpy().tobytes())
+
+
+def _tensor(torch: Any, text: str) -> Any:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)

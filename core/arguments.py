@@ -1,0 +1,42 @@
+"""What may be given to a Study; everything else gets a sentence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .errors import InvalidInput
+from .problem import Budget, Problem
+
+
+def check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> None:
+    """Raises InvalidInput for what is not a problem, a policy, a name or a budget."""
+    if not isinstance(problem, Problem):
+        raise InvalidInput(f"the first argument is a Problem(space, goal, max_epochs), not {problem!r}")
+    missing = [m for m in ("start", "fold", "propose", "judge", "spec", "endless") if not hasattr(policy, m)]
+    if missing or isinstance(policy, type):
+        hint = (
+            f"; write {policy.__name__}()" if isinstance(policy, type) else f": it lacks {', '.join(missing)}"
+        )
+        raise InvalidInput(f"the second argument is a policy such as BOBOS(), not {policy!r}{hint}")
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(f"name={name!r}: a study's name is a text that is not empty")
+    if budget is not None and not isinstance(budget, Budget):
+        raise InvalidInput(f"budget={budget!r}: write Budget(time='2h') or Budget(trials=50)")
+
+
+def check_counts(**counts: Any) -> None:
+    """Raises InvalidInput for what is no count; a seed may be None."""
+    for what, count in counts.items():
+        if what == "seed" and count is None:
+            continue
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise InvalidInput(f"{what}={count!r}: a whole number, 0 or more")
+
+
+def check_seconds(**durations: Any) -> None:
+    """Raises InvalidInput for what is no length of time."""
+    for what, seconds in durations.items():
+        number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if not number or not math.isfinite(seconds) or seconds <= 0:
+            raise InvalidInput(f"{what}={seconds!r}: seconds, more than 0")

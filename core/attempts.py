@@ -1,0 +1,92 @@
+"""What an attempt at a trial tells the log besides its reports: checkpoints, and how it ended."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from . import events as ev
+from .decisions import Action, Verdict
+from .errors import InvalidInput
+from .events import OVER, Status
+from .history import History
+from .replica import Replica
+from .store import Release
+
+if TYPE_CHECKING:
+    from .trial import Trial
+
+_log = logging.getLogger("haltune")
+
+
+def checkpointed(replica: Replica, trial: Trial, path: str, seconds: float) -> bool:
+    """Append a checkpoint after the last epoch reported; False when the trial is not this worker's any more."""
+    event = ev.Checkpointed(
+        at=replica.store.now(), trial=trial.id, attempt=trial.attempt, epoch=float(trial.epoch), path=path,
+        seconds=seconds,
+    )  # fmt: skip
+    held = replica.append_if_held(event, trial.id, trial.attempt, replica.lease(trial.id, trial.attempt))
+    if held:
+        trial.checkpoint = replica.checkpoints.located(path)
+    return held
+
+
+def end(
+    replica: Replica,
+    trial: Trial,
+    status: Status | None,
+    error: str | None,
+    text: str | None,
+    max_failures: int,
+) -> None:
+    """Append the end of an attempt, give the lease back, delete checkpoints that nobody needs; see Trial.finish."""
+    with replica.lock:
+        if trial.ended is not None:
+            return
+        silent = status is None and not len(replica.synced(trial.id).epochs)
+        if silent:
+            status, error = Status.FAILED, "ended without one report"
+        event = ev.Ended(
+            at=replica.store.now(), trial=trial.id, attempt=trial.attempt,
+            status=status or _derived(trial.verdict), error=error, traceback=text,
+        )  # fmt: skip
+        held = replica.append_if_held(event, trial.id, trial.attempt, Release(trial.id))
+        trial.ended = event.status if held else Status.INTERRUPTED
+        if trial.ended in OVER:
+            replica.checkpoints.tidy(replica.history)
+    if status is Status.INTERRUPTED and held:
+        _log.warning("trial %d was interrupted: the same program goes on where it was", trial.id)
+    if silent and held:
+        _complain_of_silence(replica.history, trial, max_failures)
+
+
+def tolerates(history: History, trial: Trial, error: BaseException, max_failures: int) -> bool:
+    """True when the search goes on after `error`, which is in the log already."""
+    if not history.any_success:
+        error.add_note(
+            f"haltune: trial {trial.id} failed and none has succeeded yet: a bug in the training code?"
+        )
+        return False
+    if history.failures_in_a_row >= max_failures:
+        error.add_note(f"haltune: {history.failures_in_a_row} trials failed in a row (max_failures)")
+        return False
+    _log.warning("trial %d failed and the search goes on: %s: %s", trial.id, type(error).__name__, error)
+    return True
+
+
+def _complain_of_silence(history: History, trial: Trial, max_failures: int) -> None:
+    text = (
+        f"trial {trial.id} ended without one report: call trial.report(value) after every epoch, "
+        "or pass HaltuneCallback(trial), made for this trial, to the trainer; fast_dev_run reports nothing"
+    )
+    if not history.any_success or history.failures_in_a_row >= max_failures:
+        raise InvalidInput(text)
+    _log.warning(text)
+
+
+def _derived(verdict: Verdict | None) -> Status:
+    if verdict is None or not verdict.stops:
+        return Status.COMPLETED
+    if verdict.action is Action.PAUSE:
+        return Status.PAUSED
+    return Status.INTERRUPTED if verdict.resumable else Status.STOPPED  # a larger budget takes it up again
