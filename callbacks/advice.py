@@ -65,6 +65,10 @@ def missing(name: str, logged: Iterable[str], when: str, how: str) -> InvalidInp
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """The logged name most like `name`, None when none is like it; letter case does not count."""
+    names = list(names)
+    for suffixed in names:  # Lightning's, with several validation loaders
+        if suffixed.startswith(f"{name}/dataloader_idx_"):
+            return suffixed
     lower = {n.lower(): n for n in names}
     found = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.5)
     return lower[found[0]] if found else None

@@ -2,7 +2,7 @@
 
 A value is new if its storage is not that of the value seen before the phase began.
 That value is kept alive meanwhile, so that its address cannot be given to the new one.
-The phase that first brings a new value is the metric's source from then on: a name
+The phase that first brings a new value of the goal's metric is its source from then on: a name
 logged both in training and in validation is taken once.
 """
 
@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 VALIDATION = "validation"
-TRAINING = "training"
-AFTERWARDS = "afterwards"  # logged by the module's own on_train_epoch_end, after every callback's
+TRAINING = "training"  # the whole epoch; validations within it belong to it
 
 
 class Fresh:
-    """The new values of one metric.
+    """The new values of a table of metrics, `name` being the goal's.
 
     Used as `before(phase, logged)` ... `take(phase, logged)`, where `logged` maps names to scalar tensors.
     """
@@ -25,20 +24,24 @@ class Fresh:
     def __init__(self, name: str) -> None:
         self.name = name
         self.source: str | None = None  # the phase it is taken from
-        self._seen: dict[str, Any] = {}  # phase -> the value when it began
+        self._seen: dict[str, dict[str, Any]] = {}  # phase -> the table when it began
 
-    def before(self, logged: Mapping[str, Any], *phases: str) -> None:
-        """`phases` begin now."""
-        for phase in phases:
-            self._seen[phase] = logged.get(self.name)
+    def before(self, phase: str, logged: Mapping[str, Any]) -> None:
+        """`phase` begins now."""
+        self._seen[phase] = dict(logged)
 
     def take(self, phase: str, logged: Mapping[str, Any]) -> Any:
-        """The value that `phase` brought; None if it brought none or is not the source."""
-        value = logged.get(self.name)
-        if value is None or self.source not in (None, phase) or _same(value, self._seen.get(phase)):
+        """The value of the goal's metric that `phase` brought; None if it brought none or is not the source."""
+        value = self.all(phase, logged).get(self.name)
+        if value is None or self.source not in (None, phase):
             return None
         self.source = phase
         return value
+
+    def all(self, phase: str, logged: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything that `phase` brought."""
+        seen = self._seen.get(phase, {})
+        return {name: value for name, value in logged.items() if not _same(value, seen.get(name))}
 
     def forget(self) -> None:
         """A fit begins or is over: drop the values."""

@@ -15,6 +15,7 @@ class Trial(Protocol):
     """What a callback needs of a trial."""
 
     id: int
+    attempt: int
     config: dict[str, Any]
     max_epochs: int | None
     goal: Any
@@ -59,6 +60,8 @@ class Trial(Protocol):
     def go_on(self) -> None: ...
 
     def heartbeat(self) -> None: ...
+
+    def adopt(self) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -3,27 +3,41 @@
     from haltune.callbacks.keras import HaltuneCallback
 
     with trial:
-        model.fit(..., epochs=trial.max_epochs, callbacks=[HaltuneCallback(trial)])
+        model = trial.load_model() or make_model(**trial.config)
+        model.fit(..., epochs=trial.max_epochs, initial_epoch=trial.epoch, callbacks=[HaltuneCallback(trial)])
 
-It reports after every epoch in which the metric was measured. After an exception Keras
-calls no callback, so keep the fit inside `with trial:`, which records it. No hook works
-on batches: one would switch JAX's asynchronous dispatch off. Importing this module
-imports no framework, so KERAS_BACKEND may be set later.
+It reports after every epoch in which the metric was measured. To pause, it saves the whole
+model and the random state at the end of the epoch; a fit that goes on from there, in any
+process, equals one that was never paused, digit for digit. Under a strategy of TensorFlow
+call trial.load_model() within its scope.
+
+What Keras keeps outside the model begins anew in such a fit: the state of other callbacks
+(ReduceLROnPlateau, EarlyStopping), the order of data that shuffles itself (tf.data's shuffle,
+your own generators, several workers of a PyDataset), the place in the data with
+steps_per_epoch, and what TensorFlow's own tf.random draws inside layers. With TensorFlow,
+seed with keras.utils.set_random_seed: else it shuffles arrays differently in every process.
+
+After an exception Keras calls no callback, so keep the fit inside `with trial:`, which
+records it. No hook works on batches: one would switch JAX's asynchronous dispatch off.
+Importing this module imports no framework, so KERAS_BACKEND may be set later.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
-from haltune.errors import NotSupported
+from haltune.errors import InvalidInput
 
-from .advice import missing
+from . import keras_files
+from .advice import missing, scalar
 from .handle import Trial
+from .keras_company import calling_list, is_tracker, put_trackers_behind, tracked
+from .keras_processes import refuse_many_processes
+from .keras_schedules import schedule_advice, stopping_advice
 from .portable import Portable
 from .reporter import Reporter
 
@@ -33,25 +47,46 @@ else:
     _Base = object
 
 
+def load_model(trial: Trial, **options: Any) -> Any:
+    """The model of a resumed trial, compiled and as it was when it was paused; None for a trial that begins.
+
+    `options`: those of keras.saving.load_model, such as custom_objects. The random state is set as it
+    was, too. Users call it as trial.load_model().
+
+    Raises InvalidInput when the trial's checkpoint is no .keras file, and what Keras raises.
+    """
+    return None if trial.checkpoint is None else keras_files.load(trial.checkpoint, **options)
+
+
 class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
-    """Reports the goal's metric to `trial` and stops the fit when the policy says so.
+    """Reports the goal's metric to `trial`, and stops or pauses the fit when the policy says so.
 
     `monitor`: the name of the metric in Keras' logs, if it is not the goal's.
     `verbose`: print a line for every report.
+    `record`: "all" scalars of the epoch's logs are stored with the report, or the "monitor" alone.
 
-    Raises InvalidInput when `trial` is not a trial and when the metric is a vector or was never
-    logged; NotSupported for several processes or replicas and for a verdict to pause.
+    Put it behind callbacks that add to the logs. Keras' TensorBoard and CSVLogger and the callbacks of
+    tracking services are called after it and log, with the other metrics, haltune_verdict (0 going on,
+    1 paused, 2 stopped), haltune_p_win and haltune_epochs_saved.
+
+    Raises InvalidInput when `trial` is not a trial, when the metric is a vector or was never logged, and
+    when a resumed trial trains another model than trial.load_model() gives; NotSupported for a fit of
+    several processes.
     """
 
     _homes = ("keras.callbacks",)
     _install = 'pip install "haltune[keras]"'
     _held = frozenset({"_model", "_model_ref"})
 
-    def __init__(self, trial: Trial, monitor: str | None = None, verbose: bool = False) -> None:
+    def __init__(
+        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
+    ) -> None:
         super().__init__()
-        hint = "Call model.fit(..., initial_epoch=int(trial.epoch)) on the model of trial.checkpoint"
-        self._reporter = Reporter(trial, monitor, verbose, resume_hint=hint)
+        hint = "Call model.fit(..., initial_epoch=trial.epoch) on the model of trial.load_model()"
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
+        self._resumed = trial.checkpoint if trial.epoch > 0 else None  # until its first epoch begins
         self._last_logs: list[str] | None = None  # the names in the last epoch's logs
+        self._epoch: int | None = None  # the last one trained, from 1
         self._start()
 
     @property
@@ -78,13 +113,16 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
     # the hooks, in the order Keras calls them
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        _refuse_many_processes(self.model)
+        refuse_many_processes()
         self._start()
         self._reporter.begin((self.params or {}).get("epochs"))
+        self._look_around(calling_list(self))
+        self._restore_randomness()
         self.model.stop_training |= self._reporter.verdict is not None
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._in_epoch, self._validated = True, False
+        self._need_the_trials_model(epoch)
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validating()
@@ -93,25 +131,74 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
         self._reporter.clock.validated()
         self._validated = self._in_epoch
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._in_epoch = False
-        self._last_logs = list(logs or {})
-        if self.monitor in (logs or {}):
-            self._reporter.report((logs or {})[self.monitor], epoch + 1)
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._in_epoch, self._epoch = False, epoch + 1
+        logs = {} if logs is None else logs
+        self._last_logs = list(logs)
+        if self.monitor in logs:
+            self._reporter.report(logs[self.monitor], self._epoch, _scalars(logs))
         else:
             self._wait_for_validation()
+        if self._reporter.pausing:
+            self._save()
+        if trackers := [c for c in calling_list(self) if is_tracker(c)]:
+            logs.update(tracked(self._reporter, self._epoch, trackers))
         self.model.stop_training |= self._reporter.stopping
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        silent = self._last_logs is not None and self._reporter.reports == 0
+        if not silent and self._reporter.keeps and not self._reporter.pausing:
+            self._save()
         self._forget()
-        if self._last_logs is not None and self._reporter.reports == 0:
+        if silent:
             raise self._missing("in this fit")
         self._reporter.end_of_fit()
 
     def _start(self) -> None:
         self._in_epoch = False
         self._validated = False
-        self._last_logs = None
+        self._last_logs = self._epoch = None
+
+    def _look_around(self, listed: list[Any]) -> None:
+        """Have the trackers called after this one; advise on what does not fit the trial, where it begins."""
+        put_trackers_behind(listed, self)
+        if self.trial.epoch == 0:
+            optimizer, horizon = getattr(self.model, "optimizer", None), self.trial.max_epochs
+            advice = {
+                "schedule": schedule_advice(optimizer, (self.params or {}).get("steps"), horizon),
+                "patience": stopping_advice(listed, self.trial.until, horizon),
+            }
+            for topic, sentence in advice.items():
+                if sentence:
+                    self._reporter.warn_once(topic, sentence)
+
+    def _restore_randomness(self) -> None:
+        """Just before the first epoch, as setting a fit up draws numbers too."""
+        if self._resumed is None or not self._resumed.endswith(keras_files.SUFFIX) or _fresh(self.model):
+            return
+        try:
+            keras_files.restore_randomness(self.model, self._resumed)
+        except (OSError, BadZipFile) as error:  # deleted since the model was loaded
+            why = f"the random state in {self._resumed} cannot be read ({error})"
+            self._reporter.warn_once(
+                "random", f"{why}: dropout and shuffling do not go on as they would have"
+            )
+
+    def _need_the_trials_model(self, epoch: int) -> None:
+        resumed, self._resumed = self._resumed, None
+        ours = resumed is not None and resumed.endswith(keras_files.SUFFIX)
+        if ours and epoch >= self.trial.epoch and _fresh(self.model):
+            raise InvalidInput(
+                f"trial {self.trial.id} goes on after epoch {self.trial.epoch:g}, but the optimizer of this model has "
+                "not taken a step: begin with model = trial.load_model() or make_model(**trial.config), "
+                "and do not compile what it loads again"
+            )
+
+    def _save(self) -> None:
+        """Save the state after the last report; after an epoch without one there is none to go on from."""
+        if self.trial.epoch == self._epoch:
+            model = self.model
+            self._reporter.save(lambda path: keras_files.write(model, path), keras_files.SUFFIX)
 
     def _wait_for_validation(self) -> None:
         """With validation_freq > 1 val_ names are absent in between; other absences are misspellings."""
@@ -126,33 +213,19 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
         return missing(self.monitor, self._last_logs or (), when, how)
 
 
-def _refuse_many_processes(model: Any) -> None:
-    """Raises NotSupported: each process would report, and stop, on its own."""
-    strategy = getattr(model, "distribute_strategy", None)
-    found = {
-        f"TF_CONFIG with {_workers_in_tf_config()} workers": _workers_in_tf_config(),
-        f"the strategy {type(strategy).__name__}": getattr(strategy, "num_replicas_in_sync", 1),
-        "torch.distributed": _torch_world(),
-    }
-    for what, count in found.items():
-        if count > 1:
-            raise NotSupported(
-                f"this fit has several processes or replicas ({what}); haltune cannot report from them yet. "
-                "Train on one device, without a distribution strategy"
-            )
+def _scalars(logs: Mapping[str, Any]) -> dict[str, float]:
+    """What is one number in an epoch's logs."""
+    found = {}
+    for name, value in logs.items():
+        if not isinstance(value, (str, bytes)):
+            with suppress(InvalidInput):
+                found[name] = scalar(value, name)
+    return found
 
 
-def _workers_in_tf_config() -> int:
-    """How many tasks train, by the environment variable TF_CONFIG; 1 when it is absent or unreadable."""
-    try:
-        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
-        return max(1, sum(len(cluster.get(job, ())) for job in ("chief", "worker", "master")))
-    except (ValueError, AttributeError, TypeError):
-        return 1
+def _fresh(model: Any) -> bool:
+    """True for a model whose optimizer has not taken a step."""
+    from keras import ops
 
-
-def _torch_world() -> int:
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return 1
-    return int(distributed.get_world_size())
+    iterations = getattr(getattr(model, "optimizer", None), "iterations", None)
+    return iterations is not None and int(ops.convert_to_numpy(iterations)) == 0

@@ -2,26 +2,42 @@
 
     from haltune.callbacks.lightning import HaltuneCallback
 
-    Trainer(max_epochs=trial.max_epochs, callbacks=[HaltuneCallback(trial)])
+    trainer = Trainer(max_epochs=trial.max_epochs, callbacks=[HaltuneCallback(trial)])
+    trainer.fit(model, data, ckpt_path=trial.checkpoint)
 
 It reports after every validation of a fit, be it several an epoch or one in several
 epochs; a metric logged only in training is reported at the end of each training epoch.
+What an epoch brings is reported at its very end, with every metric that was logged in it.
 It says nothing in sanity checks, in fast_dev_run, in the Tuner's own fits, and in
 `validate` and `test`. Importing this module imports no framework.
+
+A paused trial is saved at the end of an epoch and goes on, in the fit that is given
+`ckpt_path=trial.checkpoint`, as if it had never been paused. With several processes rank 0
+reports, and all obey.
 """
 
 from __future__ import annotations
 
-from math import isfinite
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import InvalidInput
 
-from .advice import missing
-from .fresh import AFTERWARDS, TRAINING, VALIDATION, Fresh
+from . import lightning_limits as limits
+from . import lightning_places as places
+from . import lightning_random as randomness
+from . import lightning_state as states
+from .advice import missing, scalar
+from .agreement import Agreement
+from .fresh import TRAINING, VALIDATION, Fresh
 from .handle import Trial
+from .lightning_progress import at_boundary, epochs_done, planned_epochs, ranks_of, silent
 from .portable import Portable
 from .reporter import Reporter
+from .schedules import advice
+from .trackers import tell_loggers
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback as _Base
@@ -35,25 +51,40 @@ _NO_LENGTH = (
 PATIENCE = 2  # epochs; a metric logged every other epoch may be absent in the first
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A new value of the goal's metric, not reported yet."""
+
+    value: Any  # a scalar tensor
+    epoch: float | None  # epochs trained; None: unknown
+    lap: tuple[float, float]  # seconds since the report before, and of them in validation
+
+
 class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
-    """Reports the goal's metric to `trial` and stops the fit when the policy says so.
+    """Reports the goal's metric to `trial`, stops the fit when the policy says so, and saves it for a pause.
 
     `monitor`: the name under which the metric is logged, if it is not the goal's.
     `verbose`: print a line for every report.
+    `record`: "all" scalars logged in an epoch are stored with its report, or the "monitor" only.
 
     Raises InvalidInput when `trial` is not a trial and when the metric is a vector or was never
-    logged; NotSupported for several processes and for a verdict to pause.
+    logged; NotSupported for Fabric, for a max_steps or max_time below the trial's horizon, and for a
+    trial to be paused under a sharded strategy.
     """
 
     _homes = ("lightning.pytorch", "pytorch_lightning")
     _install = 'pip install "haltune[lightning]"'
     _held = frozenset({"log", "log_dict"})  # methods of the module, set by the Trainer
 
-    def __init__(self, trial: Trial, monitor: str | None = None, verbose: bool = False) -> None:
+    def __init__(
+        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
+    ) -> None:
         hint = "Call trainer.fit(..., ckpt_path=trial.checkpoint)"
-        self._reporter = Reporter(trial, monitor, verbose, resume_hint=hint)
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
         self._fresh = Fresh(self.monitor)
-        self._done: float | None = None  # epochs trained when the last one ended, until it is dealt with
+        self._loaded: list[Any] = []  # random states of all ranks, from a checkpoint, until they are put back
+        self._to_save: list[Any] = []  # the same, while this callback saves
+        self._trained: float | None = None  # epochs trained when the last one ended
         self._start()
 
     @property
@@ -66,53 +97,73 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
         """The name of the metric it reports."""
         return self._reporter.metric
 
-    # the hooks, in the order Lightning calls them
+    # the hooks, in the order Lightning calls them; lightning_places.py calls those without an `on_`
+
+    def on_after_setup(self, fabric: Any, module: Any) -> None:
+        raise limits.fabric()
+
+    def on_after_optimizer_step(self, strategy: Any, optimizer: Any) -> None:
+        raise limits.fabric()  # the one hook of Fabric's after setup_module and setup_optimizers
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage == "fit":
-            _refuse_many_processes(trainer)
+            self._loaded = []  # what a `validate` loaded is not this fit's
+            places.take(trainer, self)
+            if getattr(self.trial, "checkpoint", None):
+                states.prepare(trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        if not _silent(trainer):
+        if not silent(trainer):
             self._start()
-            self._reporter.begin(_planned_epochs(trainer))
-            trainer.should_stop |= self._reporter.verdict is not None
+            limits.same_trial(ranks_of(trainer), self.trial)
+            trainer.should_stop |= ranks_of(trainer).decide(lambda: self._begin(trainer))
+            if trainer.reload_dataloaders_every_n_epochs:  # which draw before the epoch starts
+                self._restore(trainer)
 
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        if not _silent(trainer):
-            self._after_epoch(trainer)
-            self._fresh.before(trainer.callback_metrics, TRAINING, AFTERWARDS)
+    def epoch_starts(self, trainer: Any) -> None:
+        if not silent(trainer):
+            self._restore(trainer)
+            self._fresh.before(TRAINING, trainer.callback_metrics)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        if not _silent(trainer):
-            self._fresh.before(trainer.callback_metrics, VALIDATION)
+        if not silent(trainer):
+            self._fresh.before(VALIDATION, trainer.callback_metrics)
             self._reporter.clock.validating()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        if not _silent(trainer):
+        if not silent(trainer):
             self._reporter.clock.validated()
             self._validations += 1
-            self._report(trainer, VALIDATION, _epochs_done(trainer))
+            self._find(trainer, VALIDATION, trainer.callback_metrics)
+            if not at_boundary(trainer):  # else the epoch's last metrics are still to come
+                self._report(trainer, VALIDATION)
 
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        if not _silent(trainer):
+    def epoch_ends(self, trainer: Any) -> None:
+        if not silent(trainer):
             self._epochs += 1
-            self._done = _epochs_done(trainer)
-            self._report(trainer, TRAINING, self._done)
+            self._trained = epochs_done(trainer)
+            self._find(trainer, TRAINING, trainer.callback_metrics)
+            self._report(trainer, TRAINING)
 
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        if not _silent(trainer):
-            self._after_epoch(trainer)
-            self._need_a_value(trainer, patience=1)
-            self._reporter.end_of_fit()
+    def training_ends(self, trainer: Any) -> None:
+        if not silent(trainer):
+            ranks = ranks_of(trainer)
+            logged = dict(trainer.callback_metrics)
+            ranks.decide(lambda: self._check_end(trainer, logged))
+            states.save(trainer, self._reporter, ranks, lambda: self._remember(trainer, ranks))
+            self._to_save = []
+            if ranks.rank == 0:
+                tell_loggers(trainer, self._reporter)
+                self._reporter.end_of_fit()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        if trainer.state.fn == "fit" and not trainer.fast_dev_run:
+        if trainer.state.fn == "fit" and not trainer.fast_dev_run and trainer.is_global_zero:
+            self._report_late()
             self._reporter.fail(exception)
-        self._let_go()
+        self._let_go(trainer)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        self._let_go()
+        self._let_go(trainer)
 
     # what a checkpoint holds: primitives, and whose they are
 
@@ -122,77 +173,115 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
         return "haltune"
 
     def state_dict(self) -> dict[str, Any]:
-        return {"trial": self.trial.id, "source": self._fresh.source}
+        state = {"trial": self.trial.id, "source": self._fresh.source}
+        return state | ({"random": self._to_save} if self._to_save else {})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict.get("trial") == self.trial.id:
             self._fresh.source = state_dict.get("source")
+            self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads in between
 
     def _start(self) -> None:
         self._fresh.forget()
+        self._found: _Found | None = None
         self._epochs = 0  # training epochs that ended in this fit
+        self._trained = None
         self._validations = 0
-        self._done = None
+        self._ends = False  # whether this callback told the Trainer to stop
 
-    def _let_go(self) -> None:
+    def _let_go(self, trainer: Any) -> None:
         self._forget()
         self._fresh.forget()
+        self._found = None
+        self._reporter.release()
+        places.leave(trainer, self)
 
-    def _report(self, trainer: Any, phase: str, epoch: float | None) -> None:
-        value = self._fresh.take(phase, trainer.callback_metrics)
-        if value is not None and epoch is None:
-            self._reporter.warn_once("length", f"a value of {self.monitor!r} is not reported: {_NO_LENGTH}")
-        elif value is not None and epoch is not None:
-            trainer.should_stop |= self._reporter.report(value, epoch)
+    def _restore(self, trainer: Any) -> None:
+        """Go on with the random numbers of a checkpoint, once."""
+        states, self._loaded = self._loaded, []
+        if trainer.global_rank < len(states):
+            randomness.restore(trainer, states[trainer.global_rank])
 
-    def _after_epoch(self, trainer: Any) -> None:
-        """What the module's own on_train_epoch_end logged is there only now."""
-        if self._done is not None:
-            self._report(trainer, AFTERWARDS, self._done)
-        self._done = None
-        validates = bool(trainer.enable_validation)
-        if self._validations or not validates:
-            self._need_a_value(trainer, PATIENCE)
+    def _begin(self, trainer: Any) -> bool:
+        """True when the fit has nothing to do."""
+        reporter, trial = self._reporter, self.trial
+        reporter.begin(planned_epochs(trainer))
+        limits.check_start(trainer, trial)
+        if trial.checkpoint and trainer.current_epoch < int(trial.epoch):
+            reporter.warn_once(
+                "repeat",
+                f"trial {trial.id} goes on after epoch {trial.epoch:g}, but this fit begins at epoch "
+                f"{trainer.current_epoch} and trains them again: call trainer.fit(..., ckpt_path=trial.checkpoint)",
+            )
+        for topic, sentence in advice(trainer, trial):
+            reporter.warn_once(topic, sentence)
+        return reporter.verdict is not None
 
-    def _need_a_value(self, trainer: Any, patience: int) -> None:
+    def _find(self, trainer: Any, phase: str, logged: Mapping[str, Any]) -> None:
+        value = self._fresh.take(phase, logged)
+        if value is not None:
+            self._found = _Found(value, epochs_done(trainer), self._reporter.clock.lap())
+
+    def _report(self, trainer: Any, phase: str) -> None:
+        """What was found goes to the study by rank 0, and its answer to all; every rank comes here."""
+        found, self._found = self._found, None
+        logged = dict(trainer.callback_metrics)  # the reading may be a collective, so all ranks read
+        stops, pauses = ranks_of(trainer).decide(lambda: self._tell(trainer, phase, found, logged))
+        # a pause waits for the end of the epoch: from within one a fit cannot go on exactly
+        if stops and (not pauses or at_boundary(trainer)):
+            self._ends = trainer.should_stop = True
+
+    def _tell(
+        self, trainer: Any, phase: str, found: _Found | None, logged: Mapping[str, Any]
+    ) -> tuple[bool, bool]:
+        """Whether the fit should end, and whether for a pause."""
+        reporter = self._reporter
+        if found is not None and found.epoch is None:
+            reporter.warn_once("length", f"a value of {self.monitor!r} is not reported: {_NO_LENGTH}")
+        elif found is not None and found.epoch is not None:
+            others = self._fresh.all(phase, logged) if reporter.record == "all" else {}
+            others.pop(self.monitor, None)
+            reporter.report(found.value, found.epoch, _numbers(others), lambda: _need(trainer), found.lap)
+        if trainer.should_stop and not self._ends and reporter.pausing:
+            reporter.forgo()  # somebody else ends this fit for good, so there is nothing to go on with
+        if phase == TRAINING and (self._validations or not trainer.enable_validation):
+            self._need_a_value(logged, PATIENCE)
+        return reporter.stopping, reporter.pausing
+
+    def _report_late(self) -> None:
+        """What an exception kept from being reported."""
+        found, self._found = self._found, None
+        if found is not None and found.epoch is not None:
+            with suppress(Exception):  # it would replace the user's
+                self._reporter.report(found.value, found.epoch, lap=found.lap, judge=False)
+
+    def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:
+        self._need_a_value(logged, patience=1)
+        if not self._reporter.stopping:
+            limits.check_end(trainer, self.trial, self._trained)
+
+    def _remember(self, trainer: Any, ranks: Agreement) -> None:
+        self._to_save = ranks.gather(randomness.capture(trainer))
+
+    def _need_a_value(self, logged: Mapping[str, Any], patience: int) -> None:
         if self._epochs >= patience and self._reporter.reports == 0:
-            if self.monitor in trainer.callback_metrics:
+            if self.monitor in logged:
                 raise InvalidInput(f"{self.monitor!r} was logged but never reported: {_NO_LENGTH}")
             when = "in this fit" if patience == 1 else f"in the first {self._epochs} epochs"
-            how = f"Log it, self.log({self.monitor!r}, ...)"
-            raise missing(self.monitor, trainer.callback_metrics, when, how)
+            raise missing(self.monitor, logged, when, f"Log it, self.log({self.monitor!r}, ...)")
 
 
-def _silent(trainer: Any) -> bool:
-    """True where the same hooks fire but no training epoch is validated."""
-    return trainer.state.fn != "fit" or trainer.sanity_checking or bool(trainer.fast_dev_run)
+def _numbers(logged: Mapping[str, Any]) -> dict[str, float]:
+    """What is a number; only the goal's metric has to be one."""
+    numbers = {}
+    for name, value in logged.items():
+        with suppress(InvalidInput):
+            numbers[name] = scalar(value, name)
+    return numbers
 
 
-def _planned_epochs(trainer: Any) -> float | None:
-    epochs = trainer.max_epochs
-    return float(epochs) if epochs is not None and epochs >= 0 else None
-
-
-def _epochs_done(trainer: Any) -> float | None:
-    """Epochs trained so far, fractional within one: current_epoch + batches done / batches of an epoch.
-
-    None within an epoch of unknown length, and in one without a batch (the stop came at its start).
-    """
-    progress = trainer.fit_loop.epoch_loop.batch_progress
-    if progress.is_last_batch:
-        return float(trainer.current_epoch + 1)
-    batches = trainer.num_training_batches
-    if not isfinite(batches) or progress.current.ready == 0:
-        return None
-    return float(trainer.current_epoch + progress.current.ready / batches)
-
-
-def _refuse_many_processes(trainer: Any) -> None:
-    """Raises NotSupported: each process would report, and stop, on its own."""
-    counts = {n: getattr(trainer, n, 1) for n in ("world_size", "num_devices", "num_nodes")}
-    if max(counts.values()) > 1:
-        found = ", ".join(f"{name}={count}" for name, count in counts.items())
-        raise NotSupported(
-            f"this Trainer runs several processes or devices ({found}); "
-            "haltune does not report from them yet. Use Trainer(devices=1, num_nodes=1)"
-        )
+def _need(trainer: Any) -> int:
+    """Bytes of a checkpoint. Raises NotSupported where none can be made."""
+    if limits.sharded(trainer):
+        raise limits.cannot_save(trainer)
+    return states.size(trainer)

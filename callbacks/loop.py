@@ -19,6 +19,9 @@ paused; it goes on from trial.checkpoint, with the random state it had:
 
     state = torch.load(trial.checkpoint) if trial.checkpoint else None
     loop = TrainingLoop(trial, save=lambda path: torch.save(model.state_dict(), path))
+
+Under torchrun every rank runs the same loop: rank 0 reports and saves, and all stop, pause and go on together,
+each with the random state it had. A value that differs from rank to rank is rank 0's: reduce it first.
 """
 
 from __future__ import annotations
@@ -27,11 +30,12 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from haltune.errors import InvalidInput
+from haltune.ranks import this
 
 from .handle import Trial
 from .randomness import capture, restore
@@ -81,10 +85,10 @@ class TrainingLoop:
             self._epoch = epoch
             yield epoch
             if self._save is not None and self._reporter.pausing:
-                self._reporter.save(self._write, self._suffix)
+                self._keep()
         self._epoch = None
         if self._save is not None and self._reporter.keeps and not self._reporter.pausing:
-            self._reporter.save(self._write, self._suffix)
+            self._keep()
         self._reporter.end_of_fit()
 
     @contextmanager
@@ -105,15 +109,27 @@ class TrainingLoop:
             raise InvalidInput("report within the loop: for epoch in loop: ...; loop.report(value)")
         return self._reporter.report(value, self._epoch, metrics)
 
+    def _keep(self) -> None:
+        """Rank 0 saves the state, every rank its random state."""
+        if self._reporter.save(self._write, self._suffix) and this().place.rank:
+            with suppress(OSError):  # rank 0 is further on and has tidied up
+                _put(self._random())
+
     def _write(self, path: Path) -> None:
         assert self._save is not None
         self._save(path)
-        Path(f"{path}{_RANDOM}").write_text(json.dumps(capture()), encoding="utf-8")
+        _put(Path(f"{path}{_RANDOM}"))
 
     def _restore(self) -> None:
-        random = Path(f"{self.trial.checkpoint}{_RANDOM}")
-        if self.trial.checkpoint is not None and random.is_file():
-            restore(json.loads(random.read_text(encoding="utf-8")))
+        if self.trial.checkpoint is not None and self._random().is_file():
+            restore(json.loads(self._random().read_text(encoding="utf-8")))
+
+    def _random(self) -> Path:
+        return Path(f"{self.trial.checkpoint}{_RANDOM}{this().place.rank or ''}")
+
+
+def _put(path: Path) -> None:
+    path.write_text(json.dumps(capture()), encoding="utf-8")
 
 
 _RANDOM = ".random"  # beside a checkpoint: the random state that goes with it

@@ -21,13 +21,14 @@ from typing import Any, ClassVar, Self
 class Portable:
     """Base of the callbacks: builds the class, copies and pickles without framework objects."""
 
-    _homes: ClassVar[tuple[str, ...]] = ()  # modules that each hold a base class `Callback`
+    _homes: ClassVar[tuple[str, ...]] = ()  # modules that each hold a base class
+    _base: ClassVar[str] = "Callback"  # its name there
     _install: ClassVar[str] = ""  # what to type when none of them is installed
     _held: ClassVar[frozenset[str]] = frozenset()  # attributes that frameworks set and that hold a model
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         public: Any = cls
-        concrete: type[Self] = _over(public, framework_bases(cls._homes, cls._install))
+        concrete: type[Self] = _over(public, framework_bases(cls._homes, cls._install, cls._base))
         return super().__new__(concrete)
 
     def _own(self) -> dict[str, Any]:
@@ -55,13 +56,13 @@ class Portable:
         return self.__copy__()
 
 
-def framework_bases(homes: tuple[str, ...], install: str) -> tuple[type, ...]:
-    """The class `Callback` of each module of `homes` that is imported; if none is, of each installed one.
+def framework_bases(homes: tuple[str, ...], install: str, name: str = "Callback") -> tuple[type, ...]:
+    """The class `name` of each module of `homes` that is imported; if none is, of each installed one.
 
     Raises ImportError, saying what to install, when there is none.
     """
     found = [m for m in homes if m in sys.modules] or [m for m in homes if _installed(m)]
-    bases = [importlib.import_module(m).Callback for m in found]
+    bases = [getattr(importlib.import_module(m), name) for m in found]
     if not bases:
         raise ImportError(f"HaltuneCallback needs one of {', '.join(homes)}: {install}")
     return tuple(bases)

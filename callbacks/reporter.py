@@ -18,8 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from haltune.carried import spawning
 from haltune.decisions import Action, Verdict
-from haltune.errors import LeaseLost, NotSupported
+from haltune.errors import LeaseLost
 from haltune.failures import interrupts, one_line
 
 from .advice import need_record, need_trial, scalar
@@ -90,7 +91,8 @@ class Reporter:
     def begin(self, planned: float | None = None) -> None:
         """A fit starts training now. `planned`: its number of epochs, if it is known.
 
-        Raises NotSupported in another process than the one that made the trial.
+        Raises NotSupported in another process than the one that asked for the trial, unless that one forked or
+        spawned it to train and the study has a store that both can reach.
         """
         self._need_home()
         self.reports = 0
@@ -126,6 +128,7 @@ class Reporter:
         """
         seconds, validation = lap or self.clock.lap()
         scalars = dict(metrics or {}) if self.record == "all" else {}
+        scalars.pop(self.metric, None)  # it is the value
         if self.reports == 0:
             scalars[FIRST_EPOCH] = 1.0
         self.reports += 1
@@ -160,9 +163,7 @@ class Reporter:
         over: the loop has ended already, so the trial is offered again, and is not paused then.
         """
         consequence = "a later attempt begins further back" if self.pausing else "it is not kept"
-        if self.verdict is not None and self.verdict.action is Action.PAUSE:
-            self.verdict = None
-            self.trial.go_on()
+        if self.forgo():
             consequence = "it trains on instead of losing its work"
             if over:
                 self.trial.cannot_save(why)
@@ -171,6 +172,14 @@ class Reporter:
                     "its training had ended, so it begins again further back, and is not paused then"
                 )
         self.warn_once("save", f"trial {self.trial.id}: {why}; {consequence}")
+
+    def forgo(self) -> bool:
+        """Take a PAUSE back, where there was one: later reports are judged again."""
+        paused = self.verdict is not None and self.verdict.action is Action.PAUSE
+        if paused:
+            self.verdict = None
+            self.trial.go_on()
+        return paused
 
     def end_of_fit(self) -> None:
         """A fit is over: end the trial if nothing may follow; else `with trial` ends it."""
@@ -197,8 +206,9 @@ class Reporter:
         self._heartbeat.stop()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the trial: a report made in another process could be lost in silence."""
-        return self.__dict__ | {"trial": Detached.of(self.trial), "_heartbeat": None}
+        """With the trial only into a process that is spawned to train it: elsewhere reports could be lost."""
+        trial = self.trial if spawning() else Detached.of(self.trial)
+        return self.__dict__ | {"trial": trial, "_heartbeat": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -207,11 +217,9 @@ class Reporter:
     def _need_home(self) -> None:
         if isinstance(self.trial, Detached):
             self.trial.refuse()
-        if os.getpid() != self._process:
-            raise NotSupported(
-                f"trial {self.trial.id} was asked for in another process than the one that trains it "
-                "(a forked or spawned strategy): that is not supported yet. Train in the process that asks"
-            )
+        if os.getpid() != self._process:  # a strategy that forks or spawns
+            self.trial.adopt()
+            self._process, self._heartbeat = os.getpid(), Heartbeat(self)
 
     def _is_new(self, epoch: float) -> bool:
         self._last = max(self._last, float(self.trial.epoch))

@@ -12,6 +12,7 @@ from .events import OVER, Status
 from .history import History
 from .replica import Replica
 from .store import Release
+from .trial import counted
 
 if TYPE_CHECKING:
     from .trial import Trial
@@ -43,7 +44,8 @@ def end(
     with replica.lock:
         if trial.ended is not None:
             return
-        silent = status is None and not len(replica.synced(trial.id).epochs)
+        _catch_up(replica, trial)
+        silent = status is None and not len(replica.history.trial(trial.id).epochs)
         if silent:
             status, error = Status.FAILED, "ended without one report"
         event = ev.Ended(
@@ -51,9 +53,11 @@ def end(
             status=status or _derived(trial.verdict), error=error, traceback=text,
         )  # fmt: skip
         held = replica.append_if_held(event, trial.id, trial.attempt, Release(trial.id))
-        trial.ended = event.status if held else Status.INTERRUPTED
-        if trial.ended in OVER:
-            replica.checkpoints.tidy(replica.history)
+        trial.ended = event.status if held else _as_recorded(replica, trial)
+        if (
+            trial.ended in OVER or trial.ended is Status.PAUSED
+        ):  # a pause may complete a rung that others lost
+            replica.tidy()
     if status is Status.INTERRUPTED and held:
         _log.warning("trial %d was interrupted: the same program goes on where it was", trial.id)
     if silent and held:
@@ -82,6 +86,24 @@ def _complain_of_silence(history: History, trial: Trial, max_failures: int) -> N
     if not history.any_success or history.failures_in_a_row >= max_failures:
         raise InvalidInput(text)
     _log.warning(text)
+
+
+def _catch_up(replica: Replica, trial: Trial) -> None:
+    """A process that the training spawned may have reported for this trial."""
+    r = replica.synced(trial.id)
+    if r.attempt == trial.attempt and r.epoch > trial.epoch:
+        trial.epoch, trial.until = counted(r.epoch), r.until
+        trial.checkpoint = replica.checkpoints.located(r.checkpoint)
+        for event in replica.store.read(replica.name):
+            if isinstance(event, ev.Reported) and (event.trial, event.attempt) == (trial.id, trial.attempt):
+                judged = event.verdict.action is not Action.UNJUDGED
+                trial.verdict = event.verdict if judged else trial.verdict
+
+
+def _as_recorded(replica: Replica, trial: Trial) -> Status:
+    """How an attempt ended that is not held any more: in a process that the training spawned, or it was lost."""
+    r = replica.history.trial(trial.id)
+    return r.status if r.attempt == trial.attempt else Status.INTERRUPTED
 
 
 def _derived(verdict: Verdict | None) -> Status:

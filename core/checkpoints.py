@@ -116,14 +116,20 @@ class Checkpoints:
             if path != latest and not path.name.startswith(latest.name + "."):
                 discard(path)
 
-    def tidy(self, history: History) -> None:
-        """Delete the checkpoints of trials that will not go on, but those of the best `keep`."""
+    def tidy(self, history: History, alive: frozenset[int] | None = None) -> None:
+        """Delete the checkpoints of trials that will not go on, but those of the best `keep`.
+
+        alive: the paused trials that the policy may still resume; None: all of them.
+        """
         spared = set(best(history, self.keep))
         for folder in self.folder.glob("trial-*"):
             number = folder.name.removeprefix("trial-")
             if not number.isdigit() or int(number) >= len(history) or int(number) in spared:
                 continue
-            if _is_over(history, history.trial(int(number))):
+            t = history.trial(int(number))
+            if _is_over(history, t) or (
+                t.status is Status.PAUSED and alive is not None and t.id not in alive
+            ):
                 discard(folder)
 
     def used(self) -> int:

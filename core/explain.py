@@ -50,9 +50,15 @@ def _short(value: Any) -> str:
 
 
 def saved_epochs(history: History, record: TrialRecord) -> float:
-    """Epochs of a full training that a trial stopped by its policy did not need; 0 for every other."""
+    """Epochs of a full training that a trial did not need; 0 for one that was not stopped by its policy.
+
+    Paused trials count once the policy has finished: it resumes none of them any more.
+    """
     horizon = history.problem.max_epochs
-    if record.status is not Status.STOPPED or horizon is None:
+    ended = record.status is Status.STOPPED or (
+        record.status is Status.PAUSED and history.finished is not None
+    )
+    if not ended or horizon is None:
         return 0.0
     return max(0.0, horizon - record.epoch)
 

@@ -30,7 +30,7 @@ def _machine() -> tuple[str, str, str]:
     return socket.gethostname().replace("/", "-"), _read("/proc/sys/kernel/random/boot_id"), namespace
 
 
-def _started(pid: int) -> str:
+def started(pid: int) -> str:
     """The process's start time in clock ticks since boot; empty where /proc does not tell."""
     return stat[19] if (stat := _stat(pid)) else ""
 
@@ -43,7 +43,7 @@ def _stat(pid: int) -> list[str]:
 def new_holder() -> str:
     """An identity for one worker of this process."""
     pid = os.getpid()
-    return "/".join((*_machine(), str(pid), _started(pid), secrets.token_hex(4)))
+    return "/".join((*_machine(), str(pid), started(pid), secrets.token_hex(4)))
 
 
 def surely_gone(holder: str) -> bool:

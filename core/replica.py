@@ -91,6 +91,11 @@ class Replica:
             self._holder = (os.getpid(), new_holder())
         return self._holder[1]
 
+    def adopt(self, holder: str | None = None) -> None:
+        """In a forked or spawned process: hold the leases of `holder`, by default of the process forked from."""
+        self._holder = (os.getpid(), holder or self._holder[1] or new_holder())
+        self.lock = threading.RLock()  # another thread may have held it when the process was forked
+
     def expire(self, max_retries: int) -> bool:
         """Log the workers that are lost; True when there was one. Raises Conflict when the log moved on."""
         now, lost = self.store.now(), False
@@ -107,9 +112,14 @@ class Replica:
                 )  # fmt: skip
                 self.append(event, lease.trial, Release(lease.trial))
                 if failed:
-                    self.checkpoints.tidy(self.history)
+                    self.tidy()
                 lost = True
         return lost
+
+    def tidy(self) -> None:
+        """Delete the checkpoints that nobody needs any more."""
+        alive = getattr(self.policy, "alive", None)
+        self.checkpoints.tidy(self.history, None if alive is None else alive(self.state))
 
     def rescale(self) -> bool:
         """Log a new learnt scale when the old one no longer fits; True when it did."""

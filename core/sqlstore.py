@@ -23,6 +23,7 @@ from .store import Conflict, Lease, Release
 
 T = TypeVar("T")
 _BUSY_TIMEOUT = 30.0  # seconds SQLite waits for another writer
+_HEAD_OF_SQLITE = "SELECT max(seq) FROM haltune_events WHERE study = ?"
 _ATTEMPTS = 5  # transactions tried before a busy database is an error
 
 
@@ -78,12 +79,31 @@ class SqlStore:
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
         """See Store. Reads page by page, as far as the log goes when the last page is read."""
         end = sql.LAST if stop is None else stop
+        if start and self._ends_at(name, start):
+            return
         while start < end:
             page = self._run(lambda c, start=start: self._page(c, name, start, end), write=False)  # type: ignore[misc]
             yield from page
             if len(page) < sql.PAGE:
                 return
             start += len(page)
+
+    def _ends_at(self, name: str, position: int) -> bool:
+        """True when a log in SQLite surely has nothing from `position` on: a quarter of what the query costs."""
+        study = self._ids.get(name)
+        if study is None or os.getpid() != self._pid or self._engine.dialect.name != "sqlite":
+            return False
+        if self._file is not None and self._found() != self._file:
+            return False  # the query says what is wrong
+        try:
+            raw = self._engine.raw_connection()
+            try:
+                found = raw.cursor().execute(_HEAD_OF_SQLITE, (study,)).fetchone()
+            finally:
+                raw.close()
+        except Exception:  # likewise
+            return False
+        return found is not None and found[0] is not None and found[0] < position
 
     def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
         study = self._id(c, name)

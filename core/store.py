@@ -177,12 +177,14 @@ class MemoryStore:
         if os.getpid() != self._pid:
             raise NotSupported(
                 "this process was forked from the one that made the study, and a store in memory does not "
-                "cross that border: give the study a file, store='sqlite:///search.db'"
+                "cross that border: give the study a file, store='sqlite:///search.db', or train by a strategy that "
+                "runs the script once for each rank, such as 'ddp'"
             )
 
     def __reduce__(self) -> str:
         raise NotSupported(
-            "a store in memory cannot be sent to another process: give the study a file, store='sqlite:///search.db'"
+            "a store in memory cannot be sent to another process: give the study a file, store='sqlite:///search.db', "
+            "or train by a strategy that runs the script once for each rank, such as 'ddp'"
         )
 
 

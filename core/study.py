@@ -6,10 +6,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import attempts
+from . import attempts, carried, followers
 from . import events as ev
+from .accord import Following, join, same
 from .arguments import check_arguments, check_counts, check_seconds
 from .asking import ask, outcome
 from .checkpoints import Checkpoints, default_folder
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _log = logging.getLogger("haltune")
+T = TypeVar("T")
 _PATIENCE = (0.05, 2.0)  # seconds between asks while waiting: from, to
 
 
@@ -77,10 +80,18 @@ class Study:
         self.budget = budget or Budget()
         self.monotonic, self._sleep = monotonic, sleep
         self._max_failures, self._max_retries = max_failures, max_retries
-        found = open_store(store)
-        folder = default_folder(found, name) if checkpoints is None else checkpoints
-        self.checkpoints = Checkpoints(folder, keep_checkpoints, disk_quota)
-        self._replica = Replica(problem, policy, found, name, seed, self.checkpoints, float(lease))
+
+        def opened() -> Replica:
+            found = open_store(store)
+            folder = default_folder(found, name) if checkpoints is None else checkpoints
+            kept = Checkpoints(folder, keep_checkpoints, disk_quota)
+            return Replica(problem, policy, found, name, seed, kept, float(lease))
+
+        self._accord = join(name, store)
+        shadow = partial(followers.shadow, problem, policy, store, name, self._accord)
+        self._replica = self._accord.agree("opens", opened, followers.opened_to_json, shadow)
+        self._accord.attach(self._replica)
+        self.checkpoints = self._replica.checkpoints
 
     def __repr__(self) -> str:
         return f"Study({self.name!r}, {len(self.history)} trials, {self._replica.store.url})"
@@ -97,6 +108,10 @@ class Study:
                 f"{type(self.policy).__name__} never ends by itself and the study has no budget: "
                 "give one, such as budget=Budget(time='2h') or Budget(trials=50)"
             )
+        from_json = partial(followers.answer_from_json, self)
+        return self._accord.agree("ask", self._ask, followers.answer_to_json, from_json)
+
+    def _ask(self) -> Trial | Wait | Finish:
         with self._replica.lock:
             while True:
                 self.sync()
@@ -109,8 +124,11 @@ class Study:
 
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PATIENCE
+        followers.pass_over(self._accord)
         while not isinstance(answer := self.ask(), Finish):
             if isinstance(answer, Wait):
+                if isinstance(self._accord, Following):
+                    continue  # rank 0 waits
                 if pause == _PATIENCE[0]:
                     _log.info("waiting: %s", answer.reason)
                 self._sleep(pause)
@@ -123,6 +141,7 @@ class Study:
                 answer.interrupt()
                 raise
             answer.finish()
+            followers.pass_over(self._accord)
 
     def sync(self) -> None:
         """Read what other workers appended since."""
@@ -142,8 +161,11 @@ class Study:
 
     @property
     def best(self) -> Best | None:
-        """The best finite value at the largest epoch any trial reached; None before there is one."""
-        return self.history.best()
+        """The best finite value at the largest epoch any trial reached; None before there is one.
+
+        With a policy that compares trials at any epoch, such as Hyperband: the best value at any epoch.
+        """
+        return self.history.best(anywhere=getattr(self.policy, "best_anywhere", False))
 
     @property
     def spent(self) -> Spent:
@@ -179,12 +201,31 @@ class Study:
 
     # -- what trials call -------------------------------------------------------------------
 
+    def agree(
+        self,
+        trial: Trial,
+        about: str,
+        work: Callable[[], T],
+        to_json: Callable[[T], Any] = same,
+        from_json: Callable[[Any], T] = same,
+    ) -> T:
+        """What `work` does on rank 0 and comes to on all ranks of a distributed training; see haltune.accord."""
+        return self._accord.agree(f"{trial.label} {about}", work, to_json, from_json, trial)
+
     def record(self, trial: Trial, report: Report, judge: bool) -> Verdict:
         """Append a report with its verdict; see Trial.report."""
-        return record(self._replica, self.budget, trial, report, judge, self.monotonic)
+
+        def work() -> Verdict:
+            return record(self._replica, self.budget, trial, report, judge, self.monotonic)
+
+        about = f"reports epoch {report['epoch']:g}"
+        return self.agree(trial, about, work, ev.verdict_to_json, ev.verdict_from_json)
 
     def record_checkpoint(self, trial: Trial, path: str, seconds: float) -> bool:
         """Append a checkpoint; False when the trial is not this worker's any more. See Trial.checkpointed."""
+        if isinstance(self._accord, Following):
+            trial.checkpoint = path
+            return True
         return attempts.checkpointed(self._replica, trial, path, seconds)
 
     @property
@@ -194,17 +235,61 @@ class Study:
 
     def renew(self, trial: Trial) -> None:
         """Renew a lease; see Trial.heartbeat."""
-        self._replica.store.renew(self.name, self._replica.lease(trial.id, trial.attempt))
+        if not isinstance(self._accord, Following):
+            self._replica.store.renew(self.name, self._replica.lease(trial.id, trial.attempt))
 
     def end(
         self, trial: Trial, status: Status | None, error: str | None = None, text: str | None = None
     ) -> None:
         """Append the end of an attempt and give the lease back; see Trial.finish."""
-        attempts.end(self._replica, trial, status, error, text, self._max_failures)
+        if trial.ended is not None:
+            return
+        if isinstance(self._accord, Following):
+            followers.hear_end(self._accord, trial, status)
+            return
+
+        def work() -> str | None:
+            attempts.end(self._replica, trial, status, error, text, self._max_failures)
+            return error
+
+        self.agree(trial, "ends", work)
 
     def tolerates(self, trial: Trial, error: BaseException) -> bool:
         """True when the search goes on after `error`, which is in the log already."""
-        return attempts.tolerates(self.history, trial, error, self._max_failures)
+        if isinstance(self._accord, Following):
+            return followers.hear_tolerance(self._accord, trial)
+
+        def work() -> bool:
+            return attempts.tolerates(self.history, trial, error, self._max_failures)
+
+        return self.agree(trial, "is forgiven", work)
+
+    # -- other processes --------------------------------------------------------------------
+
+    def adopt(self, trial: Trial) -> None:
+        """Go on with a trial in a forked or spawned process, under the lease of the process that asked for it.
+
+        Raises NotSupported for a store in memory.
+        """
+        self._replica.adopt()
+        self.renew(trial)
+
+    def hold_as(self, holder: str, handed_out: set[tuple[int, int]]) -> None:
+        """Hold the leases of another process, which spawned this one to train its trials."""
+        self._replica.adopt(holder)
+        self._replica.handed_out |= handed_out
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not carried.spawning():
+            raise carried.refuse()
+        kept = self.checkpoints
+        arguments = {
+            "problem": self.problem, "policy": self.policy, "store": self._replica.store, "name": self.name,
+            "budget": self.budget, "max_failures": self._max_failures, "max_retries": self._max_retries,
+            "checkpoints": str(kept.folder), "keep_checkpoints": kept.keep, "disk_quota": kept.quota,
+            "lease": self._replica.term,
+        }  # fmt: skip
+        return carried.Carried, (arguments, self._replica.holder(), set(self._replica.handed_out))
 
     def _hand_out(self, id: int) -> Trial:
         trial = Trial(self, id)

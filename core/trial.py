@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from .checkpoints import best, discard
 from .decisions import Action, Verdict
-from .errors import InvalidInput, LeaseLost, StoreError
+from .errors import InvalidInput, LeaseLost, RankLost, StoreError
 from .events import Status
 from .failures import interrupts, one_line
 from .problem import Goal
@@ -29,12 +30,9 @@ class Trial:
 
     def __init__(self, study: Study, id: int) -> None:
         record = study.history.trial(id)
-        self._study = study
         self.id = id
         self.config: dict[str, Any] = dict(record.config)
         self.attempt = record.attempt
-        self.max_epochs = study.problem.max_epochs
-        self.goal: Goal = study.problem.goal
         self.until = record.until
         self.resource = record.resource
         self.tags = dict(record.tags)
@@ -42,7 +40,19 @@ class Trial:
         self.epoch = counted(record.epoch)  # the last one reported; where this attempt begins
         self.verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
         self.ended: Status | None = None
+        self.belongs_to(study)
+
+    def belongs_to(self, study: Study) -> None:
+        """What a trial has of its study."""
+        self._study = study
+        self.max_epochs = study.problem.max_epochs
+        self.goal: Goal = study.problem.goal
         self._lap = study.monotonic()
+
+    @property
+    def label(self) -> str:
+        """This attempt in words."""
+        return f"trial {self.id}, attempt {self.attempt}"
 
     def __repr__(self) -> str:
         return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:g}, config={self.config})"
@@ -110,10 +120,14 @@ class Trial:
 
         write: called with a temporary path, which ends in `suffix`, to make a file or a folder there. It is
         then forced to the disk, renamed, and recorded; older checkpoints of the trial are deleted.
+        Of the ranks of a distributed training rank 0 alone calls it; all return the path.
 
         Raises what `write` raises, NoRoom or OSError when the disk or the quota is full, LeaseLost when
         the trial is another worker's by now. The checkpoint before it is there still, then.
         """
+        return self._study.agree(self, "is saved", partial(self._save, write, suffix))
+
+    def _save(self, write: Callable[[Path], object], suffix: str) -> str:
         began = self._study.monotonic()
         temporary = self.begin_save(suffix)
         try:
@@ -124,11 +138,15 @@ class Trial:
         return self.commit_save(temporary, self._study.monotonic() - began)
 
     def begin_save(self, suffix: str = ".ckpt") -> Path:
-        """A temporary path for `commit_save`; for states that several processes write together."""
-        return self._study.checkpoints.temporary(self.id, self.attempt, self.epoch, suffix)
+        """A temporary path for `commit_save`, the same on all ranks; for states that they write together."""
+        work = partial(self._study.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix)
+        return self._study.agree(self, "begins to be saved", work, str, Path)
 
     def commit_save(self, temporary: Path, seconds: float = 0.0) -> str:
         """Make what was written at a path of `begin_save` the trial's checkpoint; its path. Raises as `save`."""
+        return self._study.agree(self, "commits", partial(self._commit_save, temporary, seconds))
+
+    def _commit_save(self, temporary: Path, seconds: float) -> str:
         checkpoints = self._study.checkpoints
         final = checkpoints.publish(temporary)
         try:
@@ -143,7 +161,7 @@ class Trial:
 
     def room_for(self, size: int) -> None:
         """Raises NoRoom or OSError when a checkpoint of `size` bytes could not be saved now."""
-        self._study.checkpoints.room_for(self.id, size)
+        self._study.agree(self, "needs room", partial(self._study.checkpoints.room_for, self.id, size))
 
     def cannot_save(self, why: str) -> None:
         """Its state could not be saved when it was too late to train on: `room_for` says so from now on."""
@@ -152,8 +170,12 @@ class Trial:
     @property
     def keeps_checkpoint(self) -> bool:
         """True when the trial, as it stands, is one of the best whose final state is kept (keep_checkpoints)."""
-        keep = self._study.checkpoints.keep
-        return keep > 0 and self.id in best(self._study.history, keep, also=self.id)
+
+        def work() -> bool:
+            keep = self._study.checkpoints.keep
+            return keep > 0 and self.id in best(self._study.history, keep, also=self.id)
+
+        return self._study.agree(self, "keeps its checkpoint", work)
 
     def load_model(self, **options: Any) -> Any:
         """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model."""
@@ -165,6 +187,14 @@ class Trial:
         """Take back a PAUSE that could not be carried out: later reports are judged again."""
         if self.verdict is not None and self.verdict.action is Action.PAUSE:
             self.verdict = None
+
+    def adopt(self) -> None:
+        """Go on with the trial in a process that was forked or spawned to train it, under the same lease.
+
+        Raises NotSupported when the study is in memory.
+        """
+        self._study.adopt(self)
+        self._lap = self._study.monotonic()
 
     def heartbeat(self) -> None:
         """Renew the lease during an epoch that outlasts it."""
@@ -210,8 +240,10 @@ class Trial:
                 self.interrupt()
             else:
                 self.fail(error)
+                if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
+                    return False  # it was over in a process that trained it
                 return self._study.tolerates(self, error)
-        except StoreError as broken:  # the user's own exception matters more
+        except (StoreError, RankLost) as broken:  # the user's own exception matters more
             error.add_note(f"haltune could not record this: {broken}")
         return False
 

@@ -178,6 +178,6 @@ def _footnote(facts: Digest) -> str:
     if not facts.saved:
         return ""
     return (
-        f"Saved: epochs of the full {facts.problem.max_epochs} that stopped trials did not train, "
+        f"Saved: epochs of the full {facts.problem.max_epochs} that trials stopped early did not train, "
         "at the median time of that trial's own epochs."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from haltune.decisions import Action, Verdict, go_on, stop
@@ -26,7 +28,10 @@ class FakeTrial:
         self.heartbeat_seconds = 3600.0
         self.broken: Exception | None = None  # raised by every report while it is set
         self.full: Exception | None = None  # raised by every save while it is set
+        self.homes = 0  # processes that took it over
         self.declined = 0  # pauses taken back
+        self.refused: str | None = None  # why its state cannot be saved
+        self.saved: list[float] = []  # the epochs after which it was saved
         self.reports: list[dict[str, Any]] = []
         self.endings: list[Any] = []  # statuses and exceptions, in order
         self._verdicts = verdicts or {}
@@ -44,6 +49,7 @@ class FakeTrial:
         return self.verdict
 
     def go_on(self):
+        self.verdict = None
         self.declined += 1
 
     def room_for(self, size):
@@ -54,6 +60,22 @@ class FakeTrial:
         self.room_for(0)
         self.checkpoint = write
         return "saved" + suffix
+
+    def begin_save(self, suffix=".ckpt"):
+        self.room_for(0)
+        return Path(tempfile.mkdtemp()) / ("part" + suffix)
+
+    def commit_save(self, temporary, seconds=0.0):
+        self.room_for(0)
+        self.saved.append(self.epoch)
+        self.checkpoint = str(temporary.rename(temporary.with_name("state.ckpt")))
+        return self.checkpoint
+
+    def cannot_save(self, why):
+        self.refused = why
+
+    def adopt(self):
+        self.homes += 1
 
     def finish(self, status=None):
         self.endings.append(status)

@@ -5,16 +5,33 @@ from pathlib import Path
 
 import pytest
 
-CHECKS = Path(__file__).parent / "keras_checks.py"
+HERE = Path(__file__).parent
+EVERYWHERE = ("keras_checks.py", "keras_resume_checks.py")
+CHECKS = {  # what is the same on every backend is checked on torch, which is fastest
+    "tensorflow": EVERYWHERE,
+    "torch": (*EVERYWHERE, "keras_pause_checks.py", "keras_misuse_checks.py", "keras_company_checks.py"),
+    "jax": EVERYWHERE,
+}
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
-def test_the_keras_callback_holds_its_contract(in_a_process, backend):
+def run(in_a_process, backend, *files, **environment):
     for package in ("keras", backend):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    in_a_process(
-        "import sys, pytest\n"
-        f"sys.exit(pytest.main([{str(CHECKS)!r}, '-q', '--import-mode=importlib', '-p', 'no:cacheprovider']))",
-        KERAS_BACKEND=backend,
-    )
+    arguments = [*(str(HERE / f) for f in files), "-q", "--import-mode=importlib", "-p", "no:cacheprovider"]
+    source = f"import sys, pytest\nsys.exit(pytest.main({arguments}))"
+    in_a_process(source, KERAS_BACKEND=backend, **environment)
+
+
+@pytest.mark.parametrize("backend", CHECKS)
+def test_the_keras_callback_holds_its_contract(in_a_process, tmp_path, backend):
+    compiled = {  # many checks train the same tiny net: XLA compiles it once
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    run(in_a_process, backend, *CHECKS[backend], **compiled)
+
+
+def test_it_holds_on_two_devices_of_a_mirrored_strategy(in_a_process):
+    run(in_a_process, "tensorflow", "keras_mirrored_checks.py")

@@ -5,7 +5,7 @@ import pickle
 from typing import ClassVar
 
 import pytest
-from callback_fakes import PAUSE, STOP, FakeTrial
+from callback_fakes import STOP, FakeTrial
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
@@ -203,9 +203,13 @@ def test_a_stop_on_such_a_metric_trains_no_further_batch():
     assert trainer.global_step == 2 * BATCHES
 
 
-def test_max_steps_end_within_an_epoch_at_a_fraction():
+def test_a_fit_that_ends_within_an_epoch_ends_at_a_fraction():
+    class Enough(pl.Callback):
+        def on_train_batch_end(self, trainer, *args):
+            trainer.should_stop = trainer.global_step == 6
+
     trial = FakeTrial("train_loss", max_epochs=9)
-    fit(trial, LogsTraining(), epochs=9, max_steps=6)
+    make_trainer(Enough(), HaltuneCallback(trial), epochs=9).fit(LogsTraining(), data())
     assert trial.epochs == [1, 1.5]
 
 
@@ -284,6 +288,12 @@ def test_early_stopping_and_checkpoints_work_beside_it(tmp_path):
     state = torch.load(keeper.last_model_path, weights_only=True)
     assert state["epoch"] == 1  # the epoch that was stopped is in it
     assert state["callbacks"]["haltune"] == {"trial": 7, "source": "validation"}
+
+
+def test_it_is_no_early_stopping_and_no_checkpoint_callback():
+    from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
+
+    assert not isinstance(HaltuneCallback(FakeTrial()), (Checkpoint, EarlyStopping))
 
 
 def test_the_state_of_another_trials_checkpoint_is_ignored():
@@ -428,18 +438,6 @@ def test_a_fit_that_ends_without_one_value_says_what_was_logged():
 def test_swapped_arguments_are_noticed():
     with pytest.raises(InvalidInput, match="swapped"):
         HaltuneCallback("val_loss", FakeTrial())
-
-
-def test_a_verdict_to_pause_says_not_yet():
-    with pytest.raises(NotSupported, match="pause and resume a training yet"):
-        fit(FakeTrial(verdicts={1.0: PAUSE}))
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_several_processes_say_not_yet():
-    trainer = make_trainer(devices=2)
-    with pytest.raises(NotSupported, match=r"world_size=2.*yet\. Use Trainer\(devices=1"):
-        HaltuneCallback(FakeTrial()).setup(trainer, None, "fit")
 
 
 class NoLength(IterableDataset):

@@ -9,13 +9,22 @@ from haltune.callbacks.portable import framework_bases
 
 FIT = """
 import sys
-from callback_fakes import FakeTrial, STOP
+from callback_fakes import FakeTrial, PAUSE, STOP
 from haltune.callbacks.lightning import HaltuneCallback  # before any framework, as sorted imports have it
 
 assert not {"torch", "lightning", "pytorch_lightning"} & set(sys.modules)
 import copy, pickle, torch
 
 def fit(pl):
+    def trained(trial, checkpoint=None):
+        torch.manual_seed(trial.attempt)
+        callback = HaltuneCallback(trial)
+        trainer = pl.Trainer(max_epochs=trial.max_epochs, callbacks=callback, logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, accelerator="cpu")
+        loader = torch.utils.data.DataLoader(torch.arange(4.0).reshape(4, 1), shuffle=True)
+        trainer.fit(Net(), loader, loader, ckpt_path=checkpoint)
+        assert trainer.callbacks == [callback], trainer.callbacks
+        return callback
     class Net(pl.LightningModule):
         def __init__(self):
             super().__init__()
@@ -32,11 +41,15 @@ def fit(pl):
     for twin in (copy.copy(callback), copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):
         assert type(twin) is type(callback), type(twin)
     assert type(callback).__qualname__ == HaltuneCallback.__qualname__
-    trainer = pl.Trainer(max_epochs=5, callbacks=callback, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu")
-    loader = torch.utils.data.DataLoader(torch.randn(4, 1))
-    trainer.fit(Net(), loader, loader)
+    callback = trained(trial)
     assert trial.epochs == [1, 2], trial.epochs
+    straight, paused = FakeTrial(max_epochs=3), FakeTrial(max_epochs=3, verdicts={1.0: PAUSE})
+    trained(straight)
+    trained(paused)
+    again = FakeTrial(max_epochs=3, epoch=1.0)
+    again.attempt = 2
+    trained(again, paused.checkpoint)
+    assert paused.values + again.values == straight.values, (paused.values, again.values, straight.values)
     return callback
 """
 LIGHTNING = (

@@ -20,7 +20,15 @@ from haltune import (
     Trial,
 )
 from haltune.events import Event
-from haltune.policies import BOBOS, GPUCB, Halting, RandomSearch
+from haltune.policies import (
+    BOBOS,
+    GPUCB,
+    Halting,
+    Hyperband,
+    InfiniteHyperband,
+    RandomSearch,
+    SuccessiveHalving,
+)
 from haltune.store import Lease, MemoryStore, Release
 
 EPOCHS = 6
@@ -34,6 +42,17 @@ POLICIES: dict[str, Callable[[], Any]] = {
         initial=2, stopping=OptimalStopping(mode="faithful", paths=2000, first=20), kappa=math.inf
     ),
     "halting-random": lambda: Halting(RandomSearch(trials=5), QUICK),
+    "halving": lambda: SuccessiveHalving(n=5, eta=2, rounds=9),
+    "hyperband": lambda: Hyperband(eta=2, rounds=9),
+    "hyperband-retrains": lambda: Hyperband(eta=2, rounds=9, resume=False, sampler="lhs"),
+    "hyperband-seconds": lambda: Hyperband(4.0, eta=2, rounds=None, resource="seconds"),
+    "hyperband-samples": lambda: Hyperband(4, eta=2, rounds=None, resource="samples"),
+    "hyperband-gp": lambda: Hyperband(eta=2, rounds=9, sampler=GPUCB(initial=2)),
+    "hyperband-growing": lambda: Hyperband(eta=2, schedule="growing", sampler="sobol"),
+    "asha": lambda: Hyperband(eta=2, rounds=9, brackets="most_exploratory", asynchronous=True),
+    "asha-stopping": lambda: SuccessiveHalving(n=5, eta=2, rounds=9, asynchronous="stop"),
+    "infinite-hyperband": lambda: InfiniteHyperband(),
+    "halting-hyperband": lambda: Halting(Hyperband(eta=2, rounds=9), QUICK),
     "halting-gpucb": lambda: Halting(GPUCB(initial=2), QUICK, kappa=2.0, epoch_cost="seconds"),
 }
 

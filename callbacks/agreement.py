@@ -1,0 +1,64 @@
+"""One process decides, all obey: what rank 0 answered, or what it raised, holds on every rank.
+
+Every rank must ask in the same places, whether it has something to say or not: a rank that asks
+alone waits for ever.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The processes of one training.
+
+    rank, size: this process among how many. broadcast: (value, rank) -> that rank's value, on every rank.
+    """
+
+    rank: int = 0
+    size: int = 1
+    broadcast: Callable[[Any, int], Any] | None = None  # unused by a single process
+
+    def decide(self, question: Callable[[], T]) -> T:
+        """The answer of rank 0, which alone asks `question`; what that raised is raised on every rank."""
+        if self.size == 1 or self.broadcast is None:
+            return question()
+        answer, error = _asked(question) if self.rank == 0 else (None, None)
+        answer, travelled = self.broadcast((answer, _portable(error)), 0)
+        if travelled is not None:
+            raise error or travelled  # rank 0 raises its own, with its traceback
+        return answer  # type: ignore[no-any-return]
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, by rank."""
+        if self.size == 1 or self.broadcast is None:
+            return [value]
+        return [self.broadcast(value, rank) for rank in range(self.size)]
+
+
+def _asked(question: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return question(), None
+    except BaseException as error:  # Ctrl-C too: the others wait for an answer
+        return None, error
+
+
+def _portable(error: BaseException | None) -> BaseException | None:
+    """The error as it can be sent: one that does not survive pickling becomes a RuntimeError of its words."""
+    if error is None:
+        return None
+    try:
+        pickle.dumps(error)  # as the broadcast will; and it can be built anew from what is sent:
+        twin = copy.copy(error)
+        if type(twin) is type(error) and str(twin) == str(error):
+            return error
+    except Exception:
+        pass  # raised below, in words
+    return RuntimeError(f"{type(error).__name__}: {error}")

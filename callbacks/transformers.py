@@ -1,0 +1,208 @@
+"""The callback for the Trainer of Hugging Face's transformers.
+
+    from haltune.callbacks.transformers import HaltuneCallback
+
+    with trial:
+        arguments = TrainingArguments(folder, num_train_epochs=trial.max_epochs, eval_strategy="epoch")
+        trainer = Trainer(model, arguments, ..., callbacks=[HaltuneCallback(trial, "eval_loss")])
+        trainer.train(resume_from_checkpoint=trial.checkpoint)
+
+It reports after every evaluation of a training, with state.epoch, which is fractional within an epoch; not
+what `trainer.evaluate()` alone or eval_on_start measures. After an exception the Trainer calls no callback:
+keep the training inside `with trial:`. A pause asks the Trainer for one of its checkpoints and takes that
+over, random state included: a resumed training equals an uninterrupted one digit for digit.
+
+In a distributed training every rank makes a callback, the first talks to the study, and all do as it says.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .advice import missing
+from .broadcast import torch_ranks
+from .handle import Trial
+from .portable import Portable
+from .reporter import Reporter
+
+if TYPE_CHECKING:
+    from transformers import TrainerCallback as _Base
+else:
+    _Base = object
+
+PATIENCE = 2  # epochs without an evaluation of a Trainer that does not evaluate by itself
+GO_ON, END, SAVE = "go on", "end", "save"  # what the first rank tells the others
+
+
+class HaltuneCallback(Portable, _Base):  # type: ignore[misc, unused-ignore]
+    """Reports the goal's metric to `trial` after every evaluation and ends the training when the policy says so.
+
+    `monitor`: the metric as the Trainer logs it, with or without "eval_"; the goal's metric if None.
+    `verbose`: print a line for every report. `record`: "all" scalars logged since the last report, or the
+    "monitor" only.
+
+    Raises InvalidInput when `trial` is not a trial and when the metric is a vector or was never logged.
+    A pause is declined, with one warning, for save_only_model, save_strategy="best", FSDP and DeepSpeed.
+    """
+
+    _homes = ("transformers.trainer_callback",)
+    _base = "TrainerCallback"
+    _install = 'pip install "transformers[torch]"'
+
+    def __init__(
+        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
+    ) -> None:
+        hint = "Call trainer.train(resume_from_checkpoint=trial.checkpoint)"
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
+        self._training = False
+        self._start()
+
+    @property
+    def trial(self) -> Trial:
+        """The trial it reports to."""
+        return self._reporter.trial
+
+    @property
+    def monitor(self) -> str:
+        """The name of the metric it reports."""
+        return self._reporter.metric
+
+    # the hooks, in the order the Trainer calls them
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._training = True
+        self._start(state.global_step)
+        planned = _planned(args, state, others.get("train_dataloader"))
+        over = torch_ranks().decide(lambda: self._begin(planned))
+        control.should_training_stop |= over
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._need_a_value(late=args.eval_strategy == "no" and self._epochs >= PATIENCE)
+        self._epochs += 1
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if control.should_evaluate:
+            self._reporter.clock.validating()
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self.on_step_end(args, state, control)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
+        numbers = {k: v for k, v in (logs or {}).items() if isinstance(v, (int, float)) and k != "epoch"}
+        self._logged.update(numbers)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
+        if not self._training or state.global_step <= self._first_step:
+            return  # evaluate() outside train(), or eval_on_start
+        self._reporter.clock.validated()
+        self._seen |= metrics.keys()
+        what = torch_ranks().decide(lambda: self._report(metrics, args, state, others))
+        if what == SAVE:
+            self._takes, self._asked = True, not control.should_save
+            control.should_save = True
+        control.should_training_stop |= what == END
+
+    def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._takes:
+            self._takes = False
+            torch_ranks().gather(None)  # each has written its part
+            control.should_training_stop |= torch_ranks().decide(lambda: self._take(args, state))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._training:
+            self._training = False
+            self._need_a_value(late=state.global_step > self._first_step)
+            torch_ranks().decide(self._reporter.end_of_fit)
+
+    def _start(self, step: int = 0) -> None:
+        self._first_step: int = step  # of the optimizer, trained before this training
+        self._epochs = 0  # begun in this training
+        self._logged: dict[str, float] = {}  # since the last report
+        self._seen: set[str] = set()  # names of all evaluations
+        self._takes = self._asked = False  # the next checkpoint is the trial's; it was made for the trial
+
+    # what the first rank does
+
+    def _begin(self, planned: float | None) -> bool:
+        self._reporter.begin(planned)
+        return self._reporter.verdict is not None
+
+    def _report(self, metrics: Any, args: Any, state: Any, others: Any) -> str:
+        """Report, and say what all ranks do next."""
+        name = next((n for n in (self.monitor, f"eval_{self.monitor}") if n in metrics), None)
+        if name is None:
+            return GO_ON  # with several data sets each has an evaluation of its own
+
+        def need() -> int:
+            return _room(args.output_dir, others["model"], others["optimizer"])
+
+        self._reporter.report(metrics[name], state.epoch, self._logged, need)
+        self._logged = {}
+        if not self._reporter.pausing and not (self._reporter.stopping and self._reporter.keeps):
+            return END if self._reporter.stopping else GO_ON
+        why_not = _no_checkpoint(args)
+        if why_not is None:
+            return SAVE
+        if self._reporter.pausing:
+            self._reporter.decline(why_not)
+        return END if self._reporter.stopping else GO_ON
+
+    def _take(self, args: Any, state: Any) -> bool:
+        """Take over the checkpoint that the Trainer has just written; True when the training ends now."""
+        source = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        best = state.best_model_checkpoint and Path(state.best_model_checkpoint)
+        moves = self._asked and args.save_total_limit is None and best != source
+        self._reporter.save(lambda path: (shutil.move if moves else shutil.copytree)(source, path), "")
+        if moves:
+            shutil.rmtree(source, ignore_errors=True)  # it is there still when that failed
+        return self._reporter.stopping
+
+    def _need_a_value(self, late: bool) -> None:
+        """Raises InvalidInput, on all ranks: evaluations came without the metric, or it is late and none came."""
+        if self._seen & {self.monitor, f"eval_{self.monitor}"}:
+            return
+        if any(name.startswith("eval_") for name in self._seen):
+            how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
+            raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
+        if late:
+            how = "Evaluate, TrainingArguments(eval_strategy='epoch')"
+            raise missing(self.monitor, self._logged, "in this fit", how)
+
+
+def _planned(args: Any, state: Any, loader: Any) -> float | None:
+    """The number of epochs that a training is set to; None for a loader without a length."""
+    if args.max_steps <= 0:
+        return float(args.num_train_epochs)
+    try:
+        return float(state.max_steps / math.ceil(len(loader) / args.gradient_accumulation_steps))
+    except TypeError:
+        return None
+
+
+def _no_checkpoint(args: Any) -> str | None:
+    """Why the Trainer writes no checkpoint that a training could go on from; None if it does."""
+    if args.save_only_model:
+        return "with save_only_model=True the Trainer saves no optimizer to go on with"
+    if args.save_strategy == "best":  # the Trainer then overrules the wish to save
+        return "with save_strategy='best' the Trainer saves at no other time: use 'epoch' or 'no'"
+    if args.fsdp or args.deepspeed:
+        return "its checkpoints are sharded (FSDP, DeepSpeed), which haltune cannot take over"
+    return None
+
+
+def _room(folder: str, model: Any, optimizer: Any) -> int:
+    """About the bytes that a checkpoint takes. Raises OSError when the Trainer's own folder has no room for them."""
+    state = [value for values in optimizer.state.values() for value in values.values()]
+    tensors = [*model.parameters(), *model.buffers(), *state]
+    size: int = sum(t.nbytes for t in tensors if hasattr(t, "nbytes"))
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:  # a disk that is full must not end the training
+        file.write(bytes(4096))
+    if shutil.disk_usage(folder).free < size:
+        raise OSError(errno.ENOSPC, f"no room for a checkpoint of {size / 1e6:.0f} MB", folder)
+    return size

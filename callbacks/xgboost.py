@@ -1,0 +1,154 @@
+"""The callback for XGBoost: `xgb.train`, `xgb.cv` and the estimators that look like scikit-learn's.
+
+    from haltune.callbacks.xgboost import HaltuneCallback
+
+    with trial:
+        xgb.train(params, data, trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint,
+                  evals=[(held_out, "validation")], callbacks=[HaltuneCallback(trial, "validation-logloss")])
+
+A boosting round is an epoch. Put the callback first: XGBoost asks no further one in a round in which one
+stops. After an exception XGBoost calls no callback: keep the training inside `with trial:`.
+
+A pause saves the booster (.ubj). A resumed training equals an uninterrupted one digit for digit as long as
+XGBoost draws nothing at random. Its generator is in no file and starts again at `seed`: with subsample,
+colsample_by*, a random feature_selector or dart's rate_drop the resumed rounds are other ones, and with the
+same seed they draw what the first rounds drew, so give `seed=trial.attempt` then; seed_per_iteration does not
+mend it. XGBoost's own callbacks start again too: a LearningRateScheduler counts rounds from 0, so
+write `lambda round: rate(round + trial.epoch)` and params["eta"] = rate(trial.epoch - 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from haltune.errors import InvalidInput, NotSupported
+
+from .advice import missing
+from .handle import Trial
+from .portable import Portable
+from .reporter import Reporter
+
+if TYPE_CHECKING:
+    from xgboost.callback import TrainingCallback as _Base
+else:
+    _Base = object
+
+_CV = "xgb.cv takes no boosters to go on from, so it cannot be paused: use xgb.train, or a policy that only stops"
+
+
+class HaltuneCallback(Portable, _Base):  # type: ignore[misc, unused-ignore]
+    """Reports the goal's metric to `trial` after every boosting round and stops when the policy says so.
+
+    `monitor`: "<name in evals>-<metric>", such as "validation-logloss", or the metric alone where one
+    data set has it; the goal's metric if None. In `xgb.cv` "test-logloss" is the mean over the folds.
+    `verbose`: print a line for every report. `record`: "all" metrics of the round, or the "monitor" only.
+
+    Raises InvalidInput when `trial` is not a trial and when no data set has the metric, or several have;
+    NotSupported for distributed training.
+    """
+
+    _homes = ("xgboost.callback",)
+    _base = "TrainingCallback"
+    _install = "pip install xgboost"
+
+    def __init__(
+        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
+    ) -> None:
+        hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
+        self._before = 0  # rounds of this trial trained before this training
+
+    @property
+    def trial(self) -> Trial:
+        """The trial it reports to."""
+        return self._reporter.trial
+
+    @property
+    def monitor(self) -> str:
+        """The name of the metric it reports."""
+        return self._reporter.metric
+
+    # the hooks, in the order XGBoost calls them
+
+    def before_training(self, model: Any) -> Any:
+        _refuse_many_processes()
+        # XGBoost numbers a continued booster's rounds from 0; a new booster begins the trial again
+        self._before = int(self.trial.epoch) if model.num_boosted_rounds() else 0
+        self._reporter.begin()
+        return model
+
+    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        return self._reporter.verdict is not None  # it came in a training before this one
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        metrics = _last(evals_log)
+        name = _find(self.monitor, metrics)
+        self._reporter.report(metrics[name], self._before + epoch + 1, metrics)
+        if self._reporter.pausing:
+            self._save(model)
+        if self._reporter.stopping and _folds(model):
+            _keep_all_rounds(model, epoch, metrics[name])
+        return self._reporter.stopping
+
+    def after_training(self, model: Any) -> Any:
+        if self._reporter.keeps and not _folds(model):
+            self._save(model)
+        self._reporter.end_of_fit()
+        return model
+
+    def _save(self, model: Any) -> None:
+        if _folds(model):
+            self._reporter.decline(_CV)
+        else:
+            self._reporter.save(model.save_model, ".ubj")
+
+
+def _last(evals_log: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """The metrics of the last round, named as XGBoost prints them; of xgb.cv as its results are."""
+    metrics: dict[str, float] = {}
+    for data, columns in evals_log.items():
+        for metric, values in columns.items():
+            if isinstance(values[-1], tuple):
+                metrics[f"{data}-{metric}-mean"], metrics[f"{data}-{metric}-std"] = values[-1]
+            else:
+                metrics[f"{data}-{metric}"] = values[-1]
+    return metrics
+
+
+def _find(monitor: str, metrics: Mapping[str, float]) -> str:
+    """The full name of `monitor`; raises InvalidInput when there is none or more than one."""
+    plain = {name.removesuffix("-mean"): name for name in metrics if not name.endswith("-std")}
+    if monitor in metrics or monitor in plain:
+        return plain.get(monitor, monitor)
+    found = [short for short in plain if short.partition("-")[2] == monitor]
+    if len(found) > 1:
+        raise InvalidInput(
+            f"the metric {monitor!r} was logged for {len(found)} data sets: name one, {' or '.join(found)}, "
+            f"as in HaltuneCallback(trial, monitor={found[-1]!r})"
+        )
+    if not found:
+        how = f"Give xgb.train evals=[(data, 'validation')] and params eval_metric={monitor.rpartition('-')[2]!r}"
+        raise missing(monitor, metrics, "in the first round", how)
+    return plain[found[0]]
+
+
+def _folds(model: Any) -> bool:
+    """True for the boosters of xgb.cv, one a fold."""
+    return hasattr(model, "cvfolds")
+
+
+def _keep_all_rounds(model: Any, epoch: int, value: float) -> None:
+    """xgb.cv cuts its results after best_iteration when told to stop, and crashes where there is none."""
+    if model.attr("best_iteration") is None:
+        model.set_attr(best_iteration=str(epoch), best_score=str(value))
+
+
+def _refuse_many_processes() -> None:
+    from xgboost import collective
+
+    if (workers := collective.get_world_size()) > 1:
+        raise NotSupported(
+            f"this training runs on {workers} workers, and each would report on its own: "
+            "haltune reports from xgb.train in one process. Give it nthread instead of workers"
+        )

@@ -1,0 +1,156 @@
+"""What a study does on the ranks above 0: it hears. It writes nothing, and reads the log only to look back."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+from . import accord as together
+from .accord import Accord, Following
+from .checkpoints import Checkpoints
+from .decisions import Finish, Wait
+from .errors import RankLost
+from .events import Status
+from .handover import Line, error_from_json
+from .history import History
+from .policy import Policy
+from .problem import Problem
+from .store import MemoryStore, Store, open_store
+
+if TYPE_CHECKING:
+    from .replica import Replica
+    from .study import Study
+    from .trial import Trial
+
+GRACE = 10.0  # seconds that a rank which fails waits for word from rank 0, which may know nothing of it
+
+
+class Shadow:
+    """What stands for a replica: the history as far as rank 0 had read it when it was last heard."""
+
+    def __init__(
+        self, problem: Problem, policy: Policy[Any], store: Any, name: str, accord: Following, told: Any
+    ) -> None:
+        self.problem, self.policy, self.name = problem, policy, name
+        self.term: float = told["term"]
+        self.checkpoints = Checkpoints(told["folder"])
+        self.lock = threading.RLock()
+        self._where = store
+        self._store: Store | None = _Told(accord) if told["url"] == "memory" else None
+        self._accord = accord
+        self._history = History(problem)
+
+    @property
+    def store(self) -> Store:
+        """Opened when somebody looks back: to read."""
+        if self._store is None:
+            self._store = open_store(self._where)
+        return self._store
+
+    @property
+    def history(self) -> History:
+        """The same on all ranks after the same calls."""
+        with self.lock:
+            for event in self.store.read(self.name, self._history.position, self._accord.position):
+                self._history.apply(event)
+            return self._history
+
+    def sync(self) -> None:
+        """Rank 0 alone reads on."""
+
+
+class _Told(MemoryStore):
+    """The log of a study in rank 0's memory, as far as it was told."""
+
+    def __init__(self, accord: Following) -> None:
+        super().__init__()
+        self._accord = accord
+
+    def _log(self, name: str) -> list[Any]:
+        return self._accord.events
+
+
+def shadow(
+    problem: Problem, policy: Policy[Any], store: Any, name: str, accord: Accord, told: Any
+) -> Replica:
+    """A Shadow, where a replica is expected."""
+    assert isinstance(accord, Following)
+    return cast("Replica", Shadow(problem, policy, store, name, accord, told))
+
+
+def opened_to_json(replica: Replica) -> dict[str, Any]:
+    """What a Shadow has to know."""
+    return {"url": replica.store.url, "folder": str(replica.checkpoints.folder), "term": replica.term}
+
+
+def answer_to_json(answer: Trial | Wait | Finish) -> dict[str, Any]:
+    """What `Study.ask` answered."""
+    if isinstance(answer, Wait | Finish):
+        return {"finish" if isinstance(answer, Finish) else "wait": answer.reason}
+    return {"trial": together.state(answer)}
+
+
+def answer_from_json(study: Study, told: dict[str, Any]) -> Trial | Wait | Finish:
+    """The inverse of `answer_to_json`, on another rank."""
+    if "trial" in told:
+        return trial_from_json(study, told["trial"])
+    return Finish(told["finish"]) if "finish" in told else Wait(told["wait"])
+
+
+def trial_from_json(study: Study, told: dict[str, Any]) -> Trial:
+    """A trial as rank 0 holds it; its configuration regains the types that JSON lacks."""
+    from .trial import Trial
+
+    trial = Trial.__new__(Trial)
+    together.change(trial, told)
+    trial.id, trial.attempt = told["id"], told["attempt"]
+    trial.resource, trial.tags = told["resource"], told["tags"]
+    trial.config = dict(study.problem.space.canonical(told["config"]))
+    trial.belongs_to(study)
+    return trial
+
+
+def hear_end(accord: Following, trial: Trial, status: Status | None) -> None:
+    """The end of an attempt, as rank 0 has it. Raises what rank 0 raises, unless this rank has an error of its own."""
+    if status is Status.INTERRUPTED:  # Ctrl-C waits for nobody
+        trial.ended = status
+        return
+    failing = status is Status.FAILED
+    line = accord.heard(f"{trial.label} ends", GRACE if failing else None)
+    together.change(trial, line["trial"])
+    if failing:
+        return
+    if "error" in line:
+        raise error_from_json(*line["error"])
+    if line["answer"] is not None and not hear_tolerance(accord, trial):
+        kind, _, words = line["answer"].partition(": ")
+        raise error_from_json(kind, words)
+
+
+def hear_tolerance(accord: Following, trial: Trial) -> bool:
+    """Whether the search goes on after the trial failed; as rank 0 says where it failed there, too."""
+    if trial.ended is not Status.FAILED:
+        return False
+    try:
+        return bool(accord.agree(f"{trial.label} is forgiven", lambda: False, seconds=GRACE))
+    except RankLost:
+        return False
+
+
+def pass_over(accord: Accord) -> None:
+    """Leave out the trials that were over before this process was started: their training is not repeated."""
+    if not isinstance(accord, Following):
+        return
+
+    def is_over(line: Line) -> bool:
+        told = line.get("answer", {})
+        if "trial" not in told:
+            return "finish" not in told
+        return accord.was_before(f"{_label(**told['trial'])} ends")
+
+    accord.skip("ask", is_over)
+
+
+def _label(id: int, attempt: int, **_: Any) -> str:
+    """As Trial.label."""
+    return f"trial {id}, attempt {attempt}"

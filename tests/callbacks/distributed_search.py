@@ -1,0 +1,118 @@
+"""Searches under a strategy of Lightning with two ranks; run as a script by test_distributed.py.
+
+    python distributed_search.py STRATEGY FOLDER SCENE...
+
+Every rank writes what it trained to FOLDER, and every process that runs this script what its study told it.
+"""
+
+import json
+import logging
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import lightning.pytorch as pl
+import torch
+from callback_studies import study as stopping_study
+from lightning_nets import Net, make_trainer, seed, shuffled
+from paused_studies import pausing_study
+
+from haltune.callbacks.lightning import HaltuneCallback
+from haltune.errors import HaltuneError
+
+warnings.simplefilter("ignore")
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+
+class Told(Net):
+    """Draws other numbers on every rank and in every attempt; writes down how it ended."""
+
+    def __init__(self, trial, folder, scene):
+        super().__init__()
+        self.name = f"{scene}-{trial.id}-{trial.attempt}"
+        self.rate, self.folder, self.attempt = trial.config["lr"], folder, trial.attempt
+
+    def setup(self, stage):
+        seed(10 * self.attempt + self.trainer.global_rank)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=self.rate, momentum=0.9)
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", self.loss(batch[0]) + self.global_rank, sync_dist=True)
+
+    def on_train_end(self):
+        weights = [float(p.detach().double().sum()).hex() for p in self.parameters()]
+        seen = {"lr": self.rate, "epochs": self.trainer.current_epoch, "weights": weights}
+        (self.folder / f"{self.name}-rank{self.global_rank}.json").write_text(json.dumps(seen))
+
+
+def train(strategy, folder, scene, trial, monitor=None):
+    seed(0)
+    net = Told(trial, folder, scene)
+    trainer = make_trainer(
+        HaltuneCallback(trial, monitor), epochs=trial.max_epochs, strategy=strategy, devices=2
+    )
+    trainer.fit(net, shuffled(), shuffled(), ckpt_path=trial.checkpoint)
+
+
+def search(study, strategy, folder, scene):
+    told = []
+    for trial in study:
+        with trial:
+            train(strategy, folder, scene, trial)
+        told.append(
+            [trial.id, trial.attempt, trial.config["lr"], trial.epoch, trial.ended, trial.verdict.action]
+        )
+    told.append([str(study.best), str(study.outcome), [list(t.values) for t in study.trials]])
+    return told
+
+
+def three_trials(strategy, folder, store="three.db"):
+    study = stopping_study(None if store is None else folder / store)
+    return search(study, strategy, folder, "three")
+
+
+def three_in_memory(strategy, folder):
+    return three_trials(strategy, folder, None)
+
+
+def straight(strategy, folder):
+    return search(pausing_study(folder / "straight.db", at=()), strategy, folder, "straight")
+
+
+def paused(strategy, folder):
+    return search(pausing_study(folder / "paused.db", at=(2,)), strategy, folder, "paused")
+
+
+def refused(strategy, folder, scene, store, monitor=None):
+    """What the fit raises, and how the trial ended."""
+    trial = stopping_study(store).ask()
+    try:
+        with trial:
+            train(strategy, folder, scene, trial, monitor)
+    except HaltuneError as error:
+        return type(error).__name__, str(error), trial.ended
+    except Exception as error:  # torch wraps what a process that it started raised
+        return "wrapped", str(error), trial.ended
+    return "nothing raised"
+
+
+def misspelt(strategy, folder):
+    return refused(strategy, folder, "misspelt", folder / "misspelt.db", "val_los")
+
+
+def memory(strategy, folder):
+    return refused(strategy, folder, "memory", None)
+
+
+def main(strategy, folder, *scenes):
+    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK", "0")
+    pl.seed_everything(1, verbose=False)  # also the order in which ranks share out the data
+    told = {scene: globals()[scene](strategy, Path(folder)) for scene in scenes}
+    Path(folder, f"told-{rank}.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

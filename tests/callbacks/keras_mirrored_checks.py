@@ -1,0 +1,60 @@
+"""One Keras training on two devices: MirroredStrategy on TensorFlow. Run by test_keras.py in a process of its own."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from callback_fakes import STOP, FakeTrial
+from paused_studies import pausing_study
+
+from haltune.callbacks.keras import HaltuneCallback
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+two = [tf.config.LogicalDeviceConfiguration()] * 2  # before TensorFlow's first operation
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
+X = np.random.default_rng(0).normal(size=(24, 3)).astype("float32")
+Y = X.sum(1, keepdims=True)
+
+
+def net(lr=0.01):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.3), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(lr), "mse")
+    return model
+
+
+def fit(trial):
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        model = (trial.load_model() if trial.checkpoint else None) or net()
+    assert model.distribute_strategy.num_replicas_in_sync == 2
+    options = {
+        "epochs": trial.max_epochs,
+        "initial_epoch": trial.epoch,
+        "callbacks": [HaltuneCallback(trial)],
+    }
+    history = model.fit(X, Y, validation_data=(X, Y), batch_size=8, verbose=0, **options)
+    return model, history.history["val_loss"]
+
+
+def test_two_replicas_are_one_training_that_reports_and_stops():
+    trial = FakeTrial(max_epochs=4, verdicts={2.0: STOP}, epoch=0)
+    _, values = fit(trial)
+    assert trial.epochs == [1, 2]
+    assert trial.values == values
+
+
+def test_they_pause_and_go_on_as_if_they_had_not():
+    def trained(*at):
+        study = pausing_study(at=at)
+        for trial in study:
+            with trial:
+                keras.utils.set_random_seed(3 if trial.checkpoint is None else 77)
+                model, _ = fit(trial)
+        (record,) = study.trials
+        assert record.attempt == 1 + len(at)
+        variables = [*model.variables, *model.optimizer.variables]
+        return [keras.ops.convert_to_numpy(v) for v in variables], record.values
+
+    (straight, values), (paused, again) = trained(), trained(2)
+    assert values.tolist() == again.tolist()
+    for a, b in zip(straight, paused, strict=True):
+        np.testing.assert_array_equal(a, b)

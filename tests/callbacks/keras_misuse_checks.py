@@ -1,0 +1,73 @@
+"""What is said when HaltuneCallback is used wrongly in Keras. Run by test_keras.py, on torch."""
+
+import keras
+import numpy as np
+import pytest
+from callback_fakes import FakeTrial
+from keras_checks import X, Y, fit, net
+
+from haltune.callbacks.keras import HaltuneCallback
+from haltune.errors import InvalidInput, NotSupported
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+
+
+def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name():
+    with pytest.raises(
+        InvalidInput, match=r"'val_lss' was not logged.*loss, mae, val_loss, val_mae\..*mean 'val_loss'\?"
+    ):
+        fit(FakeTrial(), monitor="val_lss")
+    with pytest.raises(InvalidInput, match=r"mean 'mae'\?"):
+        fit(FakeTrial(), monitor="mea", validation_freq=2)
+
+
+def test_a_fit_without_validation_data_says_so_at_its_end():
+    with pytest.raises(
+        InvalidInput, match=r"in this fit\. What was logged: loss, mae\..*Give model\.fit validation data"
+    ):
+        fit(FakeTrial(), validation=False)
+
+
+def test_a_vector_prints_its_shape():
+    class Vector(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["val_loss"] = np.zeros(10)
+
+    with pytest.raises(InvalidInput, match=r"'val_loss'.*\(10,\)"):
+        fit(FakeTrial(), before=[Vector()])
+
+
+def test_swapped_arguments_are_noticed():
+    with pytest.raises(InvalidInput, match="swapped"):
+        HaltuneCallback("val_loss", FakeTrial())
+
+
+def test_several_processes_are_refused_with_a_sentence(monkeypatch):
+    monkeypatch.setenv(
+        "TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
+    )
+    with pytest.raises(NotSupported, match=r"several processes \(TF_CONFIG with 2 workers\).*train in one"):
+        fit(FakeTrial())
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}}')
+    trial = FakeTrial()
+    fit(trial)
+    assert trial.epochs == [1, 2, 3]
+
+
+def test_torchs_processes_are_refused_with_a_sentence(monkeypatch):
+    import torch.distributed
+
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    with pytest.raises(NotSupported, match=r"torch\.distributed with 2 processes"):
+        fit(FakeTrial())
+
+
+def test_only_the_monitored_metric_is_recorded_on_request():
+    trial, model = FakeTrial(), net()
+    callback = HaltuneCallback(trial, record="monitor")
+    model.fit(X, Y, validation_data=(X, Y), epochs=3, callbacks=[callback], verbose=0)
+    assert [set(r["metrics"]) for r in trial.reports] == [{"haltune_first_epoch"}, set(), set()]
+    with pytest.raises(InvalidInput, match=r"record='monitr'.*'all'.*'monitor'"):
+        HaltuneCallback(trial, record="monitr")

@@ -1,0 +1,34 @@
+"""A real study whose policy pauses each trial at given epochs and resumes it at once."""
+
+from dataclasses import dataclass
+
+from haltune import Float, Minimize, Problem, Resume, Space, Study, Verdict
+from haltune.decisions import Action, go_on
+from haltune.events import Status
+from haltune.policies import RandomSearch
+
+
+@dataclass(frozen=True)
+class PausesAt(RandomSearch):
+    """Random search; a trial pauses after the epochs `at` and is resumed before a new one starts."""
+
+    at: tuple[float, ...] = ()
+
+    @property
+    def spec(self):
+        return super().spec | {"policy": "PausesAt", "at": list(self.at)}
+
+    def propose(self, state, history, rng):
+        for trial in history.with_status(Status.PAUSED):
+            return Resume(trial.id, reason="it was paused")
+        return super().propose(state, history, rng)
+
+    def judge(self, state, history, trial, rng):
+        if trial.epoch in self.at:
+            return Verdict(Action.PAUSE, f"a rung ends at {trial.epoch:g}")
+        return go_on("more")
+
+
+def pausing_study(store=None, at=(2,), epochs=4, trials=1, metric="val_loss", **options):
+    problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), Minimize(metric), max_epochs=epochs)
+    return Study(problem, PausesAt(trials, at=at), store=store, seed=0, **options)

@@ -1,0 +1,213 @@
+"""Searches with two ranks under each way in which Lightning starts them; gloo on the CPU."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+
+from callback_fakes import FakeTrial
+
+from haltune.callbacks.agreement import Agreement
+from haltune.callbacks.lightning_limits import same_trial
+from haltune.errors import NotSupported
+from haltune.events import Ended, Reported, Started
+from haltune.sqlstore import SqlStore
+
+HERE = Path(__file__).parent
+SCRIPT = str(HERE / "distributed_search.py")
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SCRIPT]
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+
+
+class Ran:
+    """What one run of the script left behind."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def told(self, scene):
+        """What the study told each process of the script."""
+        return [json.loads(p.read_text())[scene] for p in sorted(self.folder.glob("told-*.json"))]
+
+    def trained(self, name):
+        """What each rank trained in a fit, "scene-trial-attempt"."""
+        return [json.loads(p.read_text()) for p in sorted(self.folder.glob(f"{name}-rank*.json"))]
+
+    def log(self, store, kind):
+        return [e for e in SqlStore(f"sqlite:///{self.folder}/{store}").read("study") if isinstance(e, kind)]
+
+    def values(self, store):
+        return [(e.epoch, e.value) for e in self.log(store, Reported)]
+
+
+def run(folder, command, strategy, *scenes, timeout=200):
+    """Run the script; whatever it started is gone afterwards."""
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    paths = [str(HERE), str(HERE.parent / "support"), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary),
+        "PYTHONWARNINGS": "ignore", "HALTUNE_RANK_TIMEOUT": "60", "USE_LIBUV": "0",
+    }  # fmt: skip
+    environment.pop("HALTUNE_RUN", None)
+    with (folder / "output").open("w+") as output:
+        process = subprocess.Popen(
+            [sys.executable, *command, strategy, str(folder), *scenes],
+            env=environment, cwd=folder, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = process.wait(timeout)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        assert code == 0, (folder / "output").read_text()[-4000:]
+    assert not list(temporary.rglob("run-*")), "the hand-over's folder is left"
+    return Ran(folder)
+
+
+@pytest.fixture(scope="module")
+def ddp(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("ddp"), [SCRIPT], "ddp", "three_trials", "three_in_memory", "misspelt",
+               "straight", "paused")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def torchrun(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("torchrun"), TORCHRUN, "ddp", "three_trials", "misspelt", "paused")
+
+
+@pytest.fixture(scope="module")
+def fork(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("fork"), [SCRIPT], "ddp_fork", "three_trials", "misspelt", "memory",
+               "paused")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def spawn(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("spawn"), [SCRIPT], "ddp_spawn", "memory", "paused")
+
+
+STARTED = ["ddp", "torchrun", pytest.param("fork", marks=needs_fork), "spawn"]
+THREE = STARTED[:3]
+
+
+@pytest.fixture
+def ran(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("ran", THREE, indirect=True)
+def test_three_trials_of_one_script_are_the_same_on_all_ranks(ran):
+    fits = [ran.trained(f"three-{trial}-1") for trial in range(3)]
+    assert [len(fit) for fit in fits] == [2, 2, 2]
+    for first, second in fits:
+        assert first == second
+    assert len({first["lr"] for first, _ in fits}) == 3
+
+
+@pytest.mark.parametrize("ran", THREE, indirect=True)
+def test_a_stop_ends_the_fit_on_all_ranks(ran):
+    epochs = [[fit["epochs"] for fit in ran.trained(f"three-{trial}-1")] for trial in range(3)]
+    assert epochs == [[4, 4], [2, 2], [2, 2]]
+
+
+@pytest.mark.parametrize("ran", THREE, indirect=True)
+def test_only_rank_0_writes(ran):
+    assert len(ran.log("three.db", Started)) == 3
+    assert [(e.trial, e.epoch) for e in ran.log("three.db", Reported)] == [
+        *((0, epoch) for epoch in (1, 2, 3, 4)), (1, 1), (1, 2), (2, 1), (2, 2),
+    ]  # fmt: skip
+    assert [e.status for e in ran.log("three.db", Ended)] == ["completed", "stopped", "stopped"]
+
+
+@pytest.mark.parametrize("ran", THREE, indirect=True)
+def test_trials_and_the_study_are_up_to_date_in_every_process_of_the_script(ran):
+    first, *others = ran.told("three_trials")
+    assert all(other == first for other in others)
+    assert [(id, epoch, ended, action) for id, _, _, epoch, ended, action in first[:3]] == [
+        (0, 4, "completed", "continue"), (1, 2, "stopped", "stop"), (2, 2, "stopped", "stop"),
+    ]  # fmt: skip
+    best, outcome, values = first[3]
+    assert best.startswith("Best(trial=0")
+    assert "over=True" in outcome
+    assert [len(curve) for curve in values] == [4, 2, 2]
+
+
+def test_a_study_in_memory_is_known_on_all_ranks_of_ddp(ddp):
+    first, second = ddp.told("three_in_memory")
+    assert first == second == ddp.told("three_trials")[0]
+
+
+def test_ddp_and_torchrun_run_the_script_on_each_rank(ddp, torchrun):
+    assert len(ddp.told("three_trials")) == len(torchrun.told("three_trials")) == 2
+    assert ddp.told("three_trials") == torchrun.told("three_trials")
+
+
+@pytest.mark.parametrize("ran", ["ddp", "torchrun"], indirect=True)
+def test_a_missing_metric_raises_the_same_on_every_rank(ran):
+    first, second = ran.told("misspelt")
+    assert first == second
+    assert first[0] == "InvalidInput"
+    assert "'val_los' was not logged" in first[1]
+    assert "Did you mean 'val_loss'?" in first[1]
+
+
+@needs_fork
+def test_a_missing_metric_reaches_the_process_that_forked_the_ranks(fork):
+    ((kind, text, _),) = fork.told("misspelt")
+    assert kind == "wrapped"
+    assert "Did you mean 'val_loss'?" in text
+
+
+@pytest.mark.parametrize("ran", STARTED, indirect=True)
+def test_a_paused_training_equals_an_uninterrupted_one_digit_for_digit(ran, ddp):
+    assert [fit["epochs"] for fit in ran.trained("paused-0-1")] == [2, 2]
+    assert ran.trained("paused-0-2") == ddp.trained("straight-0-1")
+    assert ran.values("paused.db") == ddp.values("straight.db")
+    assert len(ran.values("paused.db")) == 4
+    for told in ran.told("paused"):
+        assert [line[:2] + line[3:5] for line in told[:2]] == [[0, 1, 2, "paused"], [0, 2, 4, "completed"]]
+
+
+@pytest.mark.parametrize("ran", [pytest.param("fork", marks=needs_fork), "spawn"], indirect=True)
+def test_a_study_in_memory_is_refused_where_its_reports_would_be_lost(ran):
+    ((_, text, _),) = ran.told("memory")
+    assert "a store in memory" in text
+    assert "store='sqlite:///search.db'" in text
+    assert "'ddp'" in text
+
+
+def test_a_spawned_training_is_refused_a_study_in_memory_by_haltunes_own_error(spawn):
+    assert spawn.told("memory")[0][0] == "NotSupported"
+
+
+@needs_fork
+def test_a_trial_stays_with_the_process_that_forks_its_ranks(fork):
+    holders = {e.worker.split("/")[3] for e in fork.log("three.db", Started)}
+    assert len(holders) == 1  # and no lease expired, though the ranks that reported are gone
+    assert {e.attempt for e in fork.log("three.db", Reported)} == {1}
+
+
+def test_ranks_that_train_different_trials_are_refused():
+    def heard(value, rank):
+        return [8, *value[1:]] if rank == 1 else value
+
+    with pytest.raises(NotSupported, match=r"rank 0 trial 7, rank 1 trial 8.*HALTUNE_RUN_FOLDER"):
+        same_trial(Agreement(0, 2, heard), FakeTrial())
+    same_trial(Agreement(0, 2, lambda value, _: value), FakeTrial())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_notebook"])
+def test_three_trials_under_the_other_strategies(tmp_path, strategy, ddp):
+    ran = run(tmp_path, [SCRIPT], strategy, "three_trials", timeout=400)
+    for trial in range(3):
+        assert ran.trained(f"three-{trial}-1") == ddp.trained(f"three-{trial}-1")
+    assert ran.told("three_trials") == ddp.told("three_trials")[:1]

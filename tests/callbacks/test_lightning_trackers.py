@@ -1,0 +1,149 @@
+"""Loggers learn how a trial ended, and a stopped run is a success to them."""
+
+import csv
+
+import pytest
+from callback_fakes import PAUSE, FakeTrial
+from paused_studies import pausing_study
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+
+from lightning.pytorch.loggers import CSVLogger, Logger  # noqa: E402
+from lightning_nets import Net, make_trainer, shuffled  # noqa: E402
+
+from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
+from haltune.decisions import stop  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+REASON = "P(beats 0.9) = 0.01 at epoch 2"
+STOPPED = {"haltune_verdict": 2.0, "haltune_p_win": 0.01, "haltune_epochs_saved": 7.0}
+
+
+def fit(trial, *loggers, net=None, checkpoint=None):
+    trainer = make_trainer(HaltuneCallback(trial), epochs=trial.max_epochs, logger=list(loggers))
+    trainer.fit(net or Net(), shuffled(), shuffled(), ckpt_path=checkpoint)
+
+
+def stopped_trial():
+    return FakeTrial(max_epochs=9, verdicts={2.0: stop(REASON, p_win=0.01)})
+
+
+class Remembers(Logger):
+    """A tracker like any other."""
+
+    name, version = "tracker", 0
+
+    def __init__(self):
+        super().__init__()
+        self.metrics, self.hyperparameters, self.statuses = {}, {}, []
+
+    def log_metrics(self, metrics, step=None):
+        self.metrics |= metrics
+
+    def log_hyperparams(self, params, *args, **kwargs):
+        self.hyperparameters |= dict(params)
+
+    def finalize(self, status):
+        self.statuses.append(status)
+
+    @property
+    def experiment(self):
+        return None
+
+    def of_haltune(self):
+        return {n: v for n, v in self.metrics.items() if n.startswith("haltune")}
+
+
+def test_a_stopped_run_logs_its_verdict_and_is_a_success():
+    logger = Remembers()
+    fit(stopped_trial(), logger)
+    assert logger.of_haltune() == STOPPED
+    assert logger.hyperparameters["haltune_reason"] == f"stop: {REASON}"
+    assert logger.statuses == ["success"]
+
+
+def test_a_run_trained_in_full_and_a_paused_one_say_so():
+    full, paused = Remembers(), Remembers()
+    fit(FakeTrial(max_epochs=2), full)
+    fit(FakeTrial(max_epochs=4, verdicts={1.0: PAUSE}), paused)
+    assert full.of_haltune() == {"haltune_verdict": 0.0, "haltune_epochs_saved": 0.0}
+    assert paused.of_haltune() == {"haltune_verdict": 1.0, "haltune_epochs_saved": 3.0}
+    assert (full.statuses, paused.statuses) == (["success"], ["success"])
+    assert paused.hyperparameters["haltune_reason"] == "pause: end of the rung"
+
+
+def test_a_csv_file_holds_the_verdict_and_the_reason(tmp_path):
+    fit(stopped_trial(), CSVLogger(tmp_path))
+    (table,) = tmp_path.rglob("metrics.csv")
+    rows = list(csv.DictReader(table.open()))
+    assert {n: float(rows[-1][n]) for n in STOPPED} == STOPPED
+    (hyperparameters,) = tmp_path.rglob("hparams.yaml")
+    assert REASON in hyperparameters.read_text()
+
+
+def test_tensorboard_shows_the_verdict_and_the_reason(tmp_path):
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    from lightning.pytorch.loggers import TensorBoardLogger
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logger = TensorBoardLogger(tmp_path, default_hp_metric=False)
+    fit(stopped_trial(), logger)
+    events = EventAccumulator(logger.log_dir).Reload()
+    assert {n: events.Scalars(n)[0].value for n in STOPPED} == pytest.approx(STOPPED)
+    text = events.Tensors("haltune_reason/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert text == f"stop: {REASON}"
+    assert logger.hparams["haltune_reason"] == text
+    assert "hp_metric" not in events.Tags()["scalars"]  # the user's own table of hyperparameters stays
+
+
+def test_a_trackers_summary_is_preferred_for_the_reason():
+    class WithSummary(Remembers):
+        def __init__(self):
+            super().__init__()
+            self.summary = {}
+
+        @property
+        def experiment(self):
+            return self
+
+    logger = WithSummary()
+    fit(stopped_trial(), logger)
+    assert logger.summary == {"haltune_reason": f"stop: {REASON}"}
+
+
+def test_a_tracker_that_fails_breaks_nothing_and_spares_the_others():
+    class Fails(Remembers):
+        def log_metrics(self, metrics, step=None):
+            if "haltune_verdict" in metrics:
+                raise ConnectionError
+
+        def log_hyperparams(self, params, *args, **kwargs):
+            if "haltune_reason" in params:
+                raise ConnectionError
+
+    fails, works, trial = Fails(), Remembers(), stopped_trial()
+    fit(trial, fails, works)
+    assert (trial.endings, works.of_haltune()) == ([None], STOPPED)
+    assert fails.statuses == ["success"]
+
+
+def test_a_resumed_run_logs_again_with_the_same_kind_of_logger(tmp_path):
+    study = pausing_study()
+    for trial in study:
+        with trial:
+            fit(trial, CSVLogger(tmp_path, version=trial.attempt), checkpoint=trial.checkpoint)
+    last = [list(csv.DictReader(path.open()))[-1] for path in sorted(tmp_path.rglob("metrics.csv"))]
+    assert [float(row["haltune_verdict"]) for row in last] == [1.0, 0.0]
+    assert study.trials[0].status == "completed"
+
+
+def test_a_failed_run_is_left_to_lightning():
+    class Fails(Net):
+        def on_train_epoch_start(self):
+            raise ValueError("a bug")
+
+    logger = Remembers()
+    with pytest.raises(ValueError, match="a bug"):
+        fit(stopped_trial(), logger, net=Fails())
+    assert (logger.of_haltune(), logger.statuses) == ({}, ["failed"])

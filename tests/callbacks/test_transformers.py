@@ -1,0 +1,482 @@
+"""HaltuneCallback in real trainings of Hugging Face's Trainer."""
+
+import copy
+import gc
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+from callback_fakes import OUTAGE, PAUSE, STOP, FakeTrial
+from callback_studies import study
+from paused_studies import pausing_study
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("accelerate", reason="accelerate is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402
+
+from haltune.callbacks.reporter import FIRST_EPOCH  # noqa: E402
+from haltune.callbacks.transformers import HaltuneCallback  # noqa: E402
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+
+
+class Net(torch.nn.Module):
+    """A linear layer behind a dropout, with a batch norm's buffers."""
+
+    def __init__(self, dropout=0.3):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.BatchNorm1d(3), torch.nn.Dropout(dropout), torch.nn.Linear(3, 1)
+        )
+
+    def forward(self, x, labels):
+        out = self.layers(x).squeeze(-1)
+        return {"loss": (out - labels).pow(2).mean(), "logits": out}
+
+
+def rows(n, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 3, generator=rng)
+    return [{"x": row, "labels": row.sum()} for row in x]
+
+
+def measured(prediction):
+    return {"mae": float(np.abs(prediction.predictions - prediction.label_ids).mean())}
+
+
+def trainer(folder, *callbacks, epochs=3, optimizers=None, model=None, data=None, **options):
+    quiet = {
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "save_strategy": "no",
+        "eval_strategy": "epoch",
+        "logging_strategy": "epoch",
+        "per_device_train_batch_size": 4,
+        "learning_rate": 0.05,
+        "seed": 3,
+    }
+    arguments = TrainingArguments(output_dir=str(folder), num_train_epochs=epochs, **quiet | options)
+    torch.manual_seed(0)
+    model = model or Net()
+    return Trainer(
+        model,
+        arguments,
+        train_dataset=rows(16),
+        eval_dataset=data or rows(8, 1),
+        compute_metrics=measured,
+        callbacks=list(callbacks),
+        optimizers=optimizers(model) if optimizers else (None, None),
+    )
+
+
+def logged(t, name="eval_loss"):
+    return [line[name] for line in t.state.log_history if name in line]
+
+
+def test_every_evaluation_is_reported_with_every_scalar_logged(tmp_path):
+    trial = FakeTrial("eval_loss")
+    t = trainer(tmp_path, HaltuneCallback(trial))
+    t.train()
+    assert trial.epochs == [1, 2, 3]
+    assert trial.values == logged(t)
+    assert trial.endings == [None]
+    assert all(0 < r["validation"] < r["seconds"] for r in trial.reports)
+    for name in ("eval_mae", "loss", "learning_rate", "grad_norm"):
+        assert [r["metrics"][name] for r in trial.reports] == logged(t, name)
+    assert "epoch" not in trial.reports[0]["metrics"]
+
+
+def test_only_the_monitored_metric_is_recorded_on_request(tmp_path):
+    trial = FakeTrial("eval_loss")
+    trainer(tmp_path, HaltuneCallback(trial, record="monitor")).train()
+    assert [r["metrics"] for r in trial.reports] == [{FIRST_EPOCH: 1.0}, {}, {}]
+
+
+@pytest.mark.parametrize("name", ["mae", "eval_mae"])
+def test_a_metric_is_found_with_its_prefix_and_without(name, tmp_path):
+    trial = FakeTrial()
+    t = trainer(tmp_path, HaltuneCallback(trial, name))
+    t.train()
+    assert trial.values == logged(t, "eval_mae")
+
+
+def test_evaluations_within_an_epoch_are_fractions(tmp_path):
+    trial = FakeTrial("eval_loss", max_epochs=2)
+    trainer(tmp_path, HaltuneCallback(trial), epochs=2, eval_strategy="steps", eval_steps=2).train()
+    assert trial.epochs == [0.5, 1.0, 1.5, 2.0]
+
+
+def test_gradient_accumulation_counts_epochs_all_the_same(tmp_path):
+    trial = FakeTrial("eval_loss", max_epochs=2)
+    options = {"gradient_accumulation_steps": 3, "eval_strategy": "steps", "eval_steps": 1}
+    trainer(tmp_path, HaltuneCallback(trial), epochs=2, **options).train()
+    assert trial.epochs == [0.75, 1.0, 1.75, 2.0]
+
+
+def test_a_stop_ends_the_training_by_the_flag(tmp_path):
+    trial = FakeTrial("eval_loss", max_epochs=9, verdicts={2.0: STOP})
+    t = trainer(tmp_path, HaltuneCallback(trial), epochs=9)
+    t.train()
+    assert (trial.epochs, t.state.epoch, trial.endings) == ([1, 2], 2.0, [None])
+
+
+def test_evaluate_alone_and_eval_on_start_say_nothing(tmp_path):
+    trial = FakeTrial("eval_loss")
+    t = trainer(tmp_path, HaltuneCallback(trial), eval_on_start=True)
+    t.evaluate()
+    t.train()
+    t.evaluate()
+    t.predict(rows(4))
+    assert trial.epochs == [1, 2, 3]
+
+
+def test_several_evaluation_sets_are_one_report_an_epoch(tmp_path):
+    trial = FakeTrial()
+    data = {"easy": rows(4, 1), "hard": rows(4, 2)}
+    t = trainer(tmp_path, HaltuneCallback(trial, "hard_loss"), data=data)
+    t.train()
+    assert (trial.epochs, trial.values) == ([1, 2, 3], logged(t, "eval_hard_loss"))
+    assert [r["metrics"]["eval_easy_loss"] for r in trial.reports] == logged(t, "eval_easy_loss")
+
+
+def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name(tmp_path):
+    t = trainer(tmp_path, HaltuneCallback(FakeTrial(), "eval_mea"))
+    with pytest.raises(InvalidInput, match=r"'eval_mea' was not.*eval_loss, eval_mae, .*mean 'eval_mae'\?"):
+        t.train()
+    assert t.state.epoch == 1.0
+
+
+def test_a_trainer_that_never_evaluates_says_so_after_two_epochs_and_at_the_end(tmp_path):
+    for planned, trained in ((9, 2.0), (1, 1.0)):
+        trial = FakeTrial("eval_loss", max_epochs=planned)
+        t = trainer(tmp_path, HaltuneCallback(trial), epochs=planned, eval_strategy="no")
+        with pytest.raises(InvalidInput, match=r"in this fit\..*Evaluate, TrainingArguments\(eval_strategy="):
+            t.train()
+        assert t.state.epoch == trained
+
+
+def test_a_trainer_that_a_callback_asks_to_evaluate_reports(tmp_path):
+    class Asks(TrainerCallback):
+        def on_epoch_end(self, args, state, control, **others):
+            control.should_evaluate = state.epoch >= 3
+
+    trial = FakeTrial("eval_loss", max_epochs=4)
+    trainer(tmp_path, Asks(), HaltuneCallback(trial), epochs=4, eval_delay=3).train()
+    assert trial.epochs == [3, 4]
+
+
+def test_a_vector_prints_its_shape(tmp_path):
+    class Vector(TrainerCallback):
+        def on_evaluate(self, args, state, control, metrics, **others):
+            metrics["eval_loss"] = np.zeros(10)
+
+    with pytest.raises(InvalidInput, match=r"'eval_loss'.*\(10,\)"):
+        trainer(tmp_path, Vector(), HaltuneCallback(FakeTrial("eval_loss"))).train()
+
+
+@pytest.mark.parametrize("options", [{"epochs": 2}, {"epochs": 9, "max_steps": 8}])
+def test_a_training_shorter_than_the_horizon_is_warned_of(options, tmp_path):
+    with pytest.warns(HaltuneWarning, match="plans 2 epochs but trials are compared at 5"):
+        trainer(tmp_path, HaltuneCallback(FakeTrial("eval_loss", max_epochs=5)), **options).train()
+
+
+def test_a_training_begun_again_is_ignored_with_a_warning_that_names_the_checkpoint(tmp_path):
+    trial = FakeTrial("eval_loss", max_epochs=3, epoch=2.0)
+    with pytest.warns(HaltuneWarning, match=r"resume_from_checkpoint=trial\.checkpoint"):
+        trainer(tmp_path, HaltuneCallback(trial)).train()
+    assert trial.epochs == [3]
+
+
+def weights(t):
+    return {name: value.clone() for name, value in t.model.state_dict().items()}
+
+
+def same(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one) and one.keys() == other.keys()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_same_seed_gives_bit_equal_weights_with_and_without(stops, tmp_path):
+    trial = FakeTrial("eval_loss", verdicts={2.0: STOP} if stops else {})
+    told = trainer(tmp_path, HaltuneCallback(trial))
+    told.train()
+    plain = trainer(tmp_path, Ends() if stops else TrainerCallback())
+    plain.train()
+    assert same(weights(told), weights(plain))
+
+
+class Ends(TrainerCallback):
+    def on_epoch_end(self, args, state, control, **others):
+        control.should_training_stop = state.epoch >= 2
+
+
+# pausing
+
+
+def plateau(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    return optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, factor=0.5, patience=0, threshold=0.3
+    )
+
+
+EXACT = {
+    "AdamW, linear decay, dropout, shuffled data": {},
+    "cosine with warm-up": {"lr_scheduler_type": "cosine", "warmup_steps": 3},
+    "gradient accumulation": {"gradient_accumulation_steps": 3},
+    "ReduceLROnPlateau": {"optimizers": plateau, "metric_for_best_model": "eval_loss"},
+    "evaluation by steps": {"eval_strategy": "steps", "eval_steps": 2},
+    "the user saves too": {"save_strategy": "epoch"},
+    "the user saves two": {"save_strategy": "epoch", "save_total_limit": 2},
+    "bf16": {"bf16": True},
+    "a sampler of its own seed": {"data_seed": 11},
+}
+
+
+@pytest.mark.parametrize("options", EXACT.values(), ids=EXACT)
+def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(options, tmp_path):
+    straight = trainer(tmp_path / "straight", epochs=4, **options)
+    straight.train()
+    drawn_next = torch.rand(3)
+    s = pausing_study(f"{tmp_path}/s.db", at=(1, 3), epochs=4, metric="eval_loss")
+    t = search(s, tmp_path / "out", **options)
+    assert torch.equal(torch.rand(3), drawn_next)
+    assert same(weights(t), weights(straight))
+    for key, state in straight.optimizer.state_dict()["state"].items():
+        assert same(t.optimizer.state_dict()["state"][key], state)
+    assert t.optimizer.param_groups[0]["lr"] == straight.optimizer.param_groups[0]["lr"]
+    record = s.trials[0]
+    assert record.attempt == 3
+    assert record.epochs[record.whole].tolist() == [1, 2, 3, 4]
+    assert record.values.tolist() == logged(straight)
+
+
+def search(s, folder, **options):
+    """Train every trial of a study; the last Trainer."""
+    for trial in s:
+        torch.manual_seed(trial.attempt)  # not the state that a resumed training is to find
+        with trial:
+            t = trainer(folder, HaltuneCallback(trial), epochs=trial.max_epochs, **options)
+            t.train(resume_from_checkpoint=trial.checkpoint)
+    return t
+
+
+def checkpoints(folder):
+    return sorted(path.name for path in Path(folder).glob("checkpoint-*"))
+
+
+def test_the_trainers_folder_holds_what_it_would_hold_without_pauses(tmp_path):
+    search(pausing_study(at=(1, 2), epochs=3, metric="eval_loss"), tmp_path / "no")
+    assert checkpoints(tmp_path / "no") == []
+    search(pausing_study(at=(1, 2), epochs=3, metric="eval_loss"), tmp_path / "all", save_strategy="epoch")
+    assert checkpoints(tmp_path / "all") == ["checkpoint-12", "checkpoint-4", "checkpoint-8"]
+
+
+def test_the_best_model_is_still_there_at_the_end(tmp_path):
+    options = {"save_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}
+    s = pausing_study(at=(1, 2), epochs=3, metric="eval_loss")
+    t = search(s, tmp_path / "out", **options)
+    straight = trainer(tmp_path / "straight", **options)
+    straight.train()
+    assert same(weights(t), weights(straight))
+
+
+UNSAVED = {
+    "save_only_model": {"save_strategy": "epoch", "save_only_model": True},
+    "save_strategy='best'": {"save_strategy": "best", "metric_for_best_model": "eval_loss"},
+}
+
+
+@pytest.mark.parametrize(("why", "options"), UNSAVED.items(), ids=UNSAVED)
+def test_a_trainer_that_saves_nothing_to_go_on_with_is_not_paused(why, options, tmp_path):
+    trial = FakeTrial("eval_loss", verdicts={1.0: PAUSE})
+    with pytest.warns(HaltuneWarning, match=f"{why}.*trains on"):
+        trainer(tmp_path, HaltuneCallback(trial), **options).train()
+    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
+
+
+def test_a_pause_that_finds_no_room_trains_on_with_one_warning(tmp_path):
+    trial = FakeTrial("eval_loss", max_epochs=4, verdicts={1.0: PAUSE, 3.0: PAUSE})
+    trial.full = OSError(28, "No space left on device")
+    with pytest.warns(HaltuneWarning, match="No space left.*trains on") as caught:
+        t = trainer(tmp_path, HaltuneCallback(trial), epochs=4)
+        t.train()
+    assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
+    assert (trial.epochs, t.state.epoch, trial.declined) == ([1, 2, 3, 4], 4.0, 2)
+    assert checkpoints(tmp_path) == []
+
+
+def test_a_full_disk_under_the_trainers_own_folder_does_not_end_the_training(tmp_path, monkeypatch):
+    def full(folder):
+        return type("Usage", (), {"free": 100})
+
+    monkeypatch.setattr("haltune.callbacks.transformers.shutil.disk_usage", full)
+    trial = FakeTrial("eval_loss", verdicts={1.0: PAUSE})
+    with pytest.warns(HaltuneWarning, match="no room for a checkpoint.*trains on"):
+        trainer(tmp_path, HaltuneCallback(trial)).train()
+    assert (trial.epochs, trial.declined, checkpoints(tmp_path)) == ([1, 2, 3], 1, [])
+
+
+def test_a_checkpoint_that_cannot_be_taken_over_trains_on(tmp_path):
+    class TakesAway(TrainerCallback):
+        def on_save(self, args, state, control, **others):
+            trial.full = OSError(5, "the disk is broken")
+
+    trial = FakeTrial("eval_loss", verdicts={1.0: PAUSE})
+    with pytest.warns(HaltuneWarning, match="disk is broken.*trains on"):
+        trainer(tmp_path, TakesAway(), HaltuneCallback(trial)).train()
+    assert (trial.epochs, trial.declined, checkpoints(tmp_path)) == ([1, 2, 3], 1, [])
+
+
+def test_the_best_trials_keep_their_final_checkpoints(tmp_path):
+    s = pausing_study(f"{tmp_path}/s.db", at=(), epochs=2, metric="eval_loss", keep_checkpoints=1)
+    t = search(s, tmp_path / "out")
+    kept = trainer(tmp_path / "again", epochs=2)
+    kept.train(resume_from_checkpoint=s.checkpoints.located(s.trials[0].checkpoint))
+    assert same(weights(kept), weights(t))
+
+
+# several processes, outages, and what is left behind
+
+RANKS = """
+import os, sys
+sys.path.insert(0, {folder!r})
+import torch
+from callback_fakes import STOP, FakeTrial
+from paused_studies import pausing_study
+from test_transformers import HaltuneCallback, InvalidInput, trainer, same, weights
+
+out, rank = sys.argv[1], int(os.environ["RANK"])
+ddp = dict(ddp_backend="gloo", ddp_find_unused_parameters=False, per_device_train_batch_size=2)
+
+trial = FakeTrial("eval_loss", max_epochs=4, verdicts={{2.0: STOP}} if rank == 0 else {{}})
+t = trainer(out + "/stop", HaltuneCallback(trial), epochs=4, **ddp)
+t.train()
+assert t.state.epoch == 2.0, t.state.epoch
+assert trial.epochs == ([1, 2] if rank == 0 else []), trial.epochs
+
+try:
+    trainer(out + "/missing", HaltuneCallback(FakeTrial(), "eval_lss"), **ddp).train()
+except InvalidInput as error:
+    assert "eval_loss" in str(error)
+else:
+    raise AssertionError("no error")
+
+class Breaks(FakeTrial):
+    def report(self, *args, **kwargs):
+        raise InvalidInput("on the first rank")
+
+try:
+    trainer(out + "/raises", HaltuneCallback((Breaks if rank == 0 else FakeTrial)("eval_loss")), **ddp).train()
+except InvalidInput as error:
+    assert "on the first rank" in str(error)
+else:
+    raise AssertionError("no error")
+
+straight = trainer(out + "/straight", **ddp)
+straight.train()
+s = pausing_study("sqlite:///" + out + "/s.db", at=(1, 2), epochs=3, metric="eval_loss")
+for trial in s:
+    torch.manual_seed(rank + int(trial.epoch))  # not the state that a resumed training is to find
+    with trial:
+        t = trainer(out + "/out", HaltuneCallback(trial), **ddp)
+        t.train(resume_from_checkpoint=trial.checkpoint)
+assert same(weights(t), weights(straight))
+assert (s.trials[0].attempt, s.trials[0].epochs.tolist()) == (3, [1, 2, 3]), s.trials
+print("agreed")
+"""
+
+
+def test_two_processes_agree_on_stops_errors_and_pauses(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+    }
+    source = RANKS.format(folder=str(Path(__file__).parent))
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", source, str(tmp_path)],
+            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [rank.communicate(timeout=200)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert all(text.endswith("agreed\n") for text in said), "\n".join(said)
+
+
+def test_a_real_study_stops_trainings_and_goes_on_after_a_failure(tmp_path):
+    class Raises(TrainerCallback):
+        def on_step_begin(self, args, state, control, **others):
+            if state.epoch > 1:
+                raise ValueError("a bug")
+
+    s = study(f"{tmp_path}/search.db", metric="eval_loss")
+    for trial in s:
+        with trial:
+            others = [Raises()] if trial.id == 1 else []
+            trainer(tmp_path / "out", HaltuneCallback(trial), *others, epochs=trial.max_epochs).train()
+    assert [t.status for t in s.trials] == ["completed", "failed", "stopped"]
+    assert [t.epochs.tolist() for t in s.trials] == [[1, 2, 3, 4], [1], [1, 2]]
+
+
+def test_an_outage_does_not_end_the_training(tmp_path):
+    trial = FakeTrial("eval_loss")
+
+    class Mends(TrainerCallback):
+        def on_epoch_begin(self, args, state, control, **others):
+            trial.broken = OUTAGE if (state.epoch or 0) < 2 else None
+
+    with pytest.warns(HaltuneWarning, match="training goes on"):
+        trainer(tmp_path, HaltuneCallback(trial), Mends()).train()
+    assert trial.epochs == [1, 2, 3]
+
+
+def test_after_the_training_the_callback_holds_no_model_and_copies_and_pickles(tmp_path):
+    trial = FakeTrial("eval_loss", max_epochs=1)
+    callback = HaltuneCallback(trial)
+    t = trainer(tmp_path, callback, epochs=1)
+    t.train()
+    gone = weakref.ref(t.model)
+    del t
+    gc.collect()
+    assert gone() is None
+    for twin in (copy.copy(callback), copy.deepcopy(callback)):
+        assert isinstance(twin, TrainerCallback)
+        assert twin.trial is trial
+    with pytest.raises(NotSupported, match="unpickled"):
+        trainer(tmp_path, pickle.loads(pickle.dumps(callback))).train()
+
+
+def test_swapped_arguments_are_noticed():
+    with pytest.raises(InvalidInput, match="swapped"):
+        HaltuneCallback("eval_loss", FakeTrial())
+
+
+def test_importing_the_module_imports_no_framework(in_a_process):
+    found = in_a_process(
+        "import sys, haltune.callbacks.transformers; print({'torch', 'transformers'} & {*sys.modules})"
+    )
+    assert found == "set()\n"

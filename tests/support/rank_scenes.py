@@ -1,0 +1,225 @@
+"""What two ranks of one training go through; run as a script by test_ranks.py, in both processes at once.
+
+Each scene is a function that yields what it saw. Where both ranks must see the same, values are rank 0's only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from whims import PAUSE, PROBLEM, STOP, Whims
+
+from haltune import Budget, Choice, Float, Int, Maximize, Problem, Space, Start, Study, Trial
+from haltune.callbacks.loop import TrainingLoop
+from haltune.decisions import Action
+from haltune.errors import StoreError
+
+RANK = int(os.environ.get("RANK", 0))
+Seen = Iterator[tuple[Any, ...]]
+
+
+def a_study(trials: int, policy: Any = None, **options: Any) -> Study:
+    return Study(PROBLEM, policy or Whims(), budget=Budget(trials=trials), **{"seed": 1, **options})
+
+
+def search(store: str | None) -> Seen:
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002  as seed_everything does
+    study = Study(
+        Problem(PROBLEM.space, PROBLEM.goal, 4), Whims(), store, name="search", budget=Budget(trials=4)
+    )
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                verdict = trial.report(0.1 * epoch if RANK == 0 else -1.0)
+                yield trial.id, trial.config, verdict, trial.epoch, trial.until
+        yield trial.ended, trial.checkpoint, study.best
+    values = [list(map(float, t.values)) for t in study.trials]
+    yield study.outcome, study.best, study.spent.epochs, values, len(list(study.events()))
+
+
+def search_in_memory() -> Seen:
+    yield from search(None)
+
+
+def search_in_a_file() -> Seen:
+    yield from search("search.db")
+
+
+def types() -> Seen:
+    kernels = Choice([(3, 3), (5, 5), None, 1, 1.5, True, "a"])
+    space = Space({"kernel": kernels, "n": Int(1, 9), "x": Float(1e-9, 1, log=True)})
+
+    class Anywhere(Whims):
+        def propose(self, state: Any, history: Any, rng: Any) -> Any:
+            return Start(space.sample(1, rng)[0], resource=2, tags={"rung": 1, "pair": (1, 2.0)})
+
+    study = Study(Problem(space, Maximize("acc", (0, 1)), 4), Anywhere(), budget=Budget(trials=20), seed=1)
+    for trial in study:
+        trial.report(0.5)
+        yield repr(trial.config), repr(trial.epoch), repr(trial.tags), repr(trial.resource), repr(trial.goal)
+
+
+def stop_pause_and_resume() -> Seen:
+    values = iter([0.5, PAUSE, 0.5, STOP, STOP])
+    for trial in a_study(2):
+        with trial:
+            for _ in trial.epochs():
+                if trial.report(next(values) if RANK == 0 else 0.5).stops:
+                    break
+            saved = False
+            if trial.verdict and trial.verdict.action is Action.PAUSE:
+                saved = trial.save(lambda path: path.write_text("state"), ".txt") == trial.checkpoint
+                saved = saved and (RANK > 0 or Path(str(trial.checkpoint)).is_file())
+        yield trial.id, trial.attempt, trial.epoch, trial.ended, saved, trial.verdict, trial.checkpoint
+
+
+def a_full_disk() -> Seen:
+    for trial in a_study(1, disk_quota=10):
+        trial.report(PAUSE)
+        for save in (
+            lambda t=trial: t.room_for(100),
+            lambda t=trial: t.save(lambda p: p.write_bytes(bytes(99))),
+        ):
+            try:
+                save()
+            except OSError as error:
+                yield type(error).__name__, str(error), trial.checkpoint
+        trial.go_on()
+        trial.report(0.5)
+
+
+def rank_0_alone_reports() -> Seen:
+    for trial in a_study(2):
+        with trial:
+            if RANK == 0:
+                trial.report(STOP)
+                trial.heartbeat()
+                trial.save(lambda path: path.write_text("x"))
+        yield trial.id, trial.epoch, trial.ended, trial.checkpoint
+
+
+def failures(everywhere: bool) -> Seen:
+    trial: Any = None
+    try:
+        for trial in a_study(6, max_failures=2):
+            with trial:
+                trial.report(0.5)
+                if trial.id and (everywhere or RANK == 0):
+                    raise ValueError("diverged")
+            yield trial.id, trial.ended
+    except ValueError as error:
+        yield trial.id, str(error)
+
+
+def failures_everywhere() -> Seen:
+    yield from failures(True)
+
+
+def failures_of_rank_0() -> Seen:
+    yield from failures(False)
+
+
+def nowhere_to_write() -> Seen:
+    try:
+        a_study(1, store="/nowhere/at/all/search.db")
+    except StoreError as error:
+        yield type(error).__name__, str(error)
+
+
+def errors_while_deciding() -> Seen:
+    class Broken(Whims):
+        def judge(self, *_: Any) -> Any:
+            raise ZeroDivisionError("in judge")
+
+        def propose(self, state: Any, history: Any, rng: Any) -> Any:
+            if len(history):
+                raise OverflowError("in propose")
+            return super().propose(state, history, rng)
+
+    study = a_study(2, Broken())
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    for work in (lambda: trial.report(0.5), study.ask):
+        try:
+            work()
+        except ArithmeticError as error:
+            yield type(error).__name__, str(error)
+
+
+def several_studies_and_a_wait() -> Seen:
+    one, two, more = a_study(3, Whims(wait_at=1)), a_study(3, name="two"), a_study(3)
+    yield tuple(repr(study.ask()) for study in (one, two, one, more, two))
+    yield repr(one), repr(two)
+
+
+def a_training_loop() -> Seen:
+    full = [True, False]
+
+    def save(path: Path) -> None:
+        if full.pop(0):
+            raise OSError("no space left")
+        path.write_text("state")
+
+    values = iter([PAUSE, 0.5, PAUSE, *9 * [STOP]])
+    for trial in a_study(2):
+        with trial, warnings.catch_warnings(action="ignore"):
+            loop = TrainingLoop(trial, save=save)
+            for epoch in loop:
+                loop.report(next(values) if RANK == 0 else 0.5)
+                yield epoch, loop.stopping, trial.verdict
+        yield trial.id, trial.attempt, trial.epoch, trial.ended, trial.checkpoint
+
+
+def in_step(where: str) -> None:
+    """Both ranks come here before one goes on, as a collective makes them in real trainings."""
+    Path(f"{where}-{RANK}").touch()
+    while not Path(f"{where}-{1 - RANK}").exists():
+        time.sleep(0.001)
+
+
+def draws(pauses: bool) -> list[float]:
+    """The random numbers of four epochs, after which the trial stops, perhaps with a pause after two."""
+    values = iter([0.5, PAUSE if pauses else 0.5, 0.5, STOP])
+    drawn = []
+    for trial in a_study(1):
+        random.seed(10 * trial.attempt + RANK)
+        with trial:
+            loop = TrainingLoop(trial, save=lambda path: path.write_text("state"))
+            for epoch in loop:
+                in_step(f"{pauses}-{epoch}")
+                drawn.append(random.random())
+                loop.report(next(values) if RANK == 0 else 0.5)
+    return drawn
+
+
+def a_resumed_loop_draws_on() -> Seen:
+    straight = draws(False)
+    yield len(straight), draws(True) == straight
+
+
+def train_elsewhere(trial: Trial) -> None:
+    """What rank 0 of a fit does in a process that was spawned or forked for it."""
+    trial.adopt()
+    trial.report(0.5, seconds=1.0)
+    trial.report(STOP, seconds=1.0)
+    trial.save(lambda path: path.write_text("state"))
+    trial.finish()
+
+
+SCENES = [
+    search_in_memory, search_in_a_file, types, stop_pause_and_resume, a_full_disk, rank_0_alone_reports,
+    failures_everywhere, failures_of_rank_0, nowhere_to_write, errors_while_deciding,
+    several_studies_and_a_wait, a_training_loop, a_resumed_loop_draws_on,
+]  # fmt: skip
+
+if __name__ == "__main__":
+    print(json.dumps({scene.__name__: list(scene()) for scene in SCENES}, default=str))
