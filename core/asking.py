@@ -28,18 +28,22 @@ def ask(replica: Replica, budget: Budget, clock: Clock) -> int | Wait | Finish:
         return _offer_again(replica, history.interrupted[0])
     full = history.spent.starts_no_more(budget)
     if full is not None and not history.paused:
-        return Wait(f"{full}; other workers still train")
+        return _wait(full)
     began = clock()
     move = propose(replica.policy, replica.state, history)
     deciding = clock() - began
     if isinstance(move, Start):
-        return Finish(full) if full is not None else _start(replica, move, deciding)
+        return _wait(full) if full is not None else _start(replica, move, deciding)
     if isinstance(move, Resume):
         return _resume(replica, move, deciding, by_policy=True)
     if isinstance(move, Finish):
         replica.append(ev.Finished(at=replica.store.now(), reason=move.reason, seen=history.position), None)
-        replica.checkpoints.tidy(history)
+        replica.tidy()
     return move
+
+
+def _wait(full: str) -> Wait:
+    return Wait(f"{full}; other workers still train")
 
 
 def propose(policy: Policy[S], state: S, history: History) -> Move:
@@ -53,11 +57,18 @@ def outcome(replica: Replica, budget: Budget) -> Outcome:
     history, spent = replica.history, replica.history.spent
     unfinished = history.running + len(history.interrupted)
     reason = history.finished or spent.exhausts(budget)
-    if reason is None and not unfinished and not history.paused:
-        reason = spent.starts_no_more(budget)
+    full = spent.starts_no_more(budget)
+    if reason is None and full is not None and not unfinished and not _resumes(replica):
+        reason = full
     if reason is not None:
         return Outcome(True, reason)
     return Outcome(False, f"the search goes on, with {unfinished} unfinished trial{'s' * (unfinished != 1)}")
+
+
+def _resumes(replica: Replica) -> bool:
+    """True when the policy would go on with a paused trial."""
+    history = replica.history
+    return history.paused > 0 and isinstance(propose(replica.policy, replica.state, history), Resume)
 
 
 def _start(replica: Replica, move: Start, deciding: float) -> int:

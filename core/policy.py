@@ -59,3 +59,8 @@ class Policy(Protocol[S]):
         Asked at whole epochs before the horizon only.
         """
         ...
+
+    # Two more that a policy may have:
+    #   alive(state) -> frozenset of the paused trials that it may still resume, None for all: the checkpoints
+    #       of the others are deleted. Without it all are kept until the policy finishes.
+    #   best_anywhere = True: `study.best` is the best value at any epoch, not the best of those that went furthest.

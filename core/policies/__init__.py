@@ -2,7 +2,8 @@
 
 from .bobos import BOBOS
 from .gpucb import GPUCB
+from .hyperband import Hyperband, InfiniteHyperband, SuccessiveHalving
 from .random import RandomSearch
 from .wrappers import Halting
 
-__all__ = ["BOBOS", "GPUCB", "Halting", "RandomSearch"]
+__all__ = ["BOBOS", "GPUCB", "Halting", "Hyperband", "InfiniteHyperband", "RandomSearch", "SuccessiveHalving"]

@@ -23,6 +23,7 @@ from ..history import History, TrialRecord
 
 Array = NDArray[np.float64]
 Rows = tuple[Array, Array]  # inputs (k, d), targets (k,)
+Keys = tuple[tuple[int, int, int, float | None], ...]  # trial, attempt, reports, last value
 Finished = tuple[int, ...]  # ids of the trials that ended with something learnt, in log order
 _MARKS = (0.02, 0.2, 0.4, 0.6, 0.8)  # epochs 1, 10, 20, 30, 40 of 50: BO-BOS, appendix D
 
@@ -47,15 +48,16 @@ class Surrogate:
         """The belief after `finished`; None while fewer than `minimum` trials taught anything."""
         if len(finished) < self.minimum:
             return None
+        data = _data_keys(history, finished)
         every = self.refit_every if len(finished) >= self.refit_every else 1
         fitted = max(self.minimum, every * (len(finished) // every))
-        posterior = self._fit(history, finished[:fitted])
+        posterior = self._fit(history, finished[:fitted], data[:fitted])
         for n in range(fitted, len(finished)):
-            posterior = posterior and self._extend(history, finished[: n + 1], posterior)
+            posterior = posterior and self._extend(history, finished[n], data[: n + 1], posterior)
         return posterior
 
-    def _fit(self, history: History, finished: Finished) -> Posterior | None:
-        key = (_scale_key(history), finished)
+    def _fit(self, history: History, finished: Finished, data: Keys) -> Posterior | None:
+        key = (history.seed, _scale_key(history), data)
         if key not in self._fits:
             x, y = _stack([self.rows(history, history.trial(i)) for i in finished])
             if not len(y):
@@ -63,10 +65,10 @@ class Surrogate:
             self._remember(key, fit(x, y, rng=history.rng("fit", len(finished)), learn_from=400))
         return self._fits[key]
 
-    def _extend(self, history: History, finished: Finished, before: Posterior) -> Posterior:
-        key = (_scale_key(history), finished)
+    def _extend(self, history: History, trial: int, data: Keys, before: Posterior) -> Posterior:
+        key = (history.seed, _scale_key(history), data)
         if key not in self._fits:
-            x, y = self.rows(history, history.trial(finished[-1]))
+            x, y = self.rows(history, history.trial(trial))
             self._remember(key, before.condition(x, y) if len(y) else before)
         return self._fits[key]
 
@@ -87,6 +89,16 @@ def hallucinate(posterior: Posterior, points: Array) -> Posterior:
 def _scale_key(history: History) -> tuple[float, float]:
     scale = history.scale
     return (scale.low, scale.high) if scale else (0.0, 0.0)
+
+
+def _data_keys(history: History, finished: Finished) -> Keys:
+    """What tells the data of trials apart: a schedule shows the same trials up to another rung, or trained again."""
+    trials = (history.trial(i) for i in finished)
+    return tuple((t.id, t.attempt, len(t.values), _known(t.values[-1:])) for t in trials)
+
+
+def _known(last: Array) -> float | None:
+    return float(last[0]) if len(last) and np.isfinite(last[0]) else None  # NaN is unlike itself, and no key
 
 
 def _stack(rows: Sequence[Rows]) -> Rows:

@@ -81,6 +81,16 @@ class Halting:
         inner, finished = state
         return self.policy.fold(inner, event), fold_finished(finished, event)
 
+    def alive(self, state: State) -> frozenset[int] | None:
+        """As the inner policy."""
+        alive = getattr(self.policy, "alive", None)
+        return None if alive is None else alive(state[0])
+
+    @property
+    def best_anywhere(self) -> bool:
+        """As the inner policy."""
+        return getattr(self.policy, "best_anywhere", False)
+
     def propose(self, state: State, history: History, rng: Generator) -> Move:
         """The inner policy's move."""
         return self.policy.propose(state[0], history, rng)

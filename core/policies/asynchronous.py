@@ -1,0 +1,265 @@
+"""Asynchronous successive halving: nobody waits for a rung to be complete (Li et al. 2020, ASHA).
+
+A trial goes on as soon as it is in the top 1 / eta of those that have arrived at its rung so far. In the
+promotion form it pauses there until it is; in the stopping form it is decided on arrival, for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from types import MappingProxyType
+
+from ..decisions import Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
+from ..events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
+from ..history import History, TrialRecord
+from ..schedules import Bracket
+from .persistent import Key, Ranked, Sparse
+from .rungs import OUT, Member, score_of
+from .sampling import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rung of a ladder."""
+
+    arrived: Ranked = field(default_factory=Ranked)  # finite values
+    count: int = 0  # all that arrived, what is not finite and what failed among them
+    waiting: Ranked = field(default_factory=Ranked)  # paused here
+
+    def top(self, eta: Fraction, least: int = 0) -> int:
+        """How many of those that arrived go on."""
+        return max(least, self.count // eta)
+
+    def arrive(self, key: Key | None) -> Step:
+        """One more; None: it can only be counted."""
+        arrived = self.arrived if key is None else self.arrived.add(key)
+        return replace(self, arrived=arrived, count=self.count + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a trial is."""
+
+    bracket: Bracket
+    rung: int
+    member: Member
+
+    @property
+    def needed(self) -> float:
+        """The resource of its rung."""
+        return self.bracket.rungs[self.rung].resource
+
+    @property
+    def last(self) -> bool:
+        """True on the last rung."""
+        return self.rung == len(self.bracket.rungs) - 1
+
+
+Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """Everything that is known of rungs and trials."""
+
+    sign: float  # of the goal
+    number: int = 0  # the bracket that new trials belong to
+    started: int = 0  # of its configurations
+    ladders: Mapping[Bracket, Steps] = field(default_factory=lambda: MappingProxyType({}))
+    places: Sparse[Place] = field(default_factory=Sparse)
+
+    def step(self, place: Place) -> Step:
+        """The rung at which a trial is."""
+        return self.ladders[place.bracket][place.rung]
+
+    def put(self, place: Place, step: Step) -> Climb:
+        """Another state of a rung."""
+        steps = self.ladders[place.bracket]
+        steps = (*steps[: place.rung], step, *steps[place.rung + 1 :])
+        return replace(self, ladders=MappingProxyType({**self.ladders, place.bracket: steps}))
+
+    def at(self, trial: int, place: Place) -> Climb:
+        """A trial at another place."""
+        return replace(self, places=self.places.put(trial, place))
+
+
+@dataclass(frozen=True)
+class Climber:
+    """Asynchronous successive halving over the brackets of a plan.
+
+    unit: "epochs" or "seconds". stops: the stopping form; else the promotion form.
+    """
+
+    plan: Callable[[int], Bracket | None]
+    sampler: Sampler
+    unit: str
+    eta: Fraction
+    stops: bool
+
+    # -- the fold ------------------------------------------------------------------------
+
+    def fold(self, state: Climb, event: Event) -> Climb:
+        """What is known after `event`."""
+        if isinstance(event, Started):
+            return self._started(state, event)
+        trial = getattr(event, "trial", -1)
+        place = state.places.get(trial)
+        if place is None:
+            return state
+        if isinstance(event, Resumed):
+            return self._resumed(state, place, event)
+        if getattr(event, "attempt", place.member.attempt) != place.member.attempt:
+            return state  # superseded
+        if isinstance(event, Reported) and place.member.held:
+            return self._reported(state, place, event)
+        if isinstance(event, Checkpointed):
+            return state.at(trial, replace(place, member=place.member.checkpointed()))
+        if isinstance(event, Ended | Expired):
+            place = replace(place, member=replace(place.member, held=False))
+            state = state.at(trial, place)
+            return self._over(state, place, trial, event.status) if event.status in _OVER else state
+        return state
+
+    def _started(self, state: Climb, e: Started) -> Climb:
+        number = int(e.tags["bracket"])
+        bracket = self.plan(number)
+        assert bracket is not None
+        ladders = state.ladders
+        if bracket not in ladders:
+            ladders = MappingProxyType({**ladders, bracket: tuple(Step() for _ in bracket.rungs)})
+        started = state.started + 1 if number == state.number else 1
+        state = replace(state, number=number, started=started, ladders=ladders)
+        return state.at(e.trial, Place(bracket, 0, Member(1)))
+
+    def _resumed(self, state: Climb, place: Place, e: Resumed) -> Climb:
+        place = replace(place, member=place.member.again(e.attempt, e.anew))
+        return self._climb(state, e.trial, place) if e.by_policy else state.at(e.trial, place)
+
+    def _climb(self, state: Climb, trial: int, place: Place) -> Climb:
+        """On to the next rung."""
+        step = state.step(place)
+        waiting = step.waiting.drop(_key(place.member, trial))
+        above = replace(place, rung=place.rung + 1, member=replace(place.member, result=None))
+        return state.put(place, replace(step, waiting=waiting)).at(trial, above)
+
+    def _reported(self, state: Climb, place: Place, e: Reported) -> Climb:
+        score, had = score_of(state.sign, e.value), self.had(place.member, e.epoch, e.seconds)
+        stopped = e.verdict.action is Action.STOP
+        member = replace(place.member, last=score, had=had)
+        arrives = member.result is None and had >= place.needed and not (stopped and e.verdict.resumable)
+        if arrives:
+            member = replace(member, result=score)
+            state = state.put(place, state.step(place).arrive(_key(member, e.trial) if score > OUT else None))
+        place = replace(place, member=member)
+        state = state.at(e.trial, place)
+        if member.result is None or had < place.needed or place.last:
+            return state  # on its way, for the first time or again after a crash
+        if e.verdict.action is Action.CONTINUE:
+            return self._climb(state, e.trial, place)
+        if arrives and e.verdict.action is Action.PAUSE:
+            step = state.step(place)
+            return state.put(place, replace(step, waiting=step.waiting.add(_key(member, e.trial))))
+        return state
+
+    def _over(self, state: Climb, place: Place, trial: int, status: Status) -> Climb:
+        """It arrives where it did not: with its last value if it was trained in full, else only counted."""
+        step, member = state.step(place), place.member
+        if member.result is not None:
+            return state.put(place, replace(step, waiting=step.waiting.drop(_key(member, trial))))
+        counts = status is Status.COMPLETED and member.last > OUT
+        member = replace(member, result=member.last if counts else OUT)
+        state = state.put(place, step.arrive(_key(member, trial) if counts else None))
+        return state.at(trial, replace(place, member=member))
+
+    def had(self, member: Member, epoch: float, seconds: float) -> float:
+        """The resource of a trial after a report."""
+        return epoch if self.unit == "epochs" else member.had + seconds
+
+    # -- the questions -------------------------------------------------------------------
+
+    def propose(self, state: Climb, history: History) -> Move:
+        """The promotion at the highest rung, or a new configuration."""
+        for bracket, steps in state.ladders.items():
+            for rung in range(len(steps) - 2, -1, -1):
+                if (id := self._promotable(steps[rung], history)) is not None:
+                    return self._promotion(state, bracket, rung + 1, id, history)
+        return self._new(state, history)
+
+    def _promotable(self, step: Step, history: History) -> int | None:
+        top = step.top(self.eta)
+        for key in step.waiting.best(top):
+            if step.arrived.rank(key) >= top:
+                return None  # and so are those after it
+            if history.trial(key[1]).status is Status.PAUSED:
+                return key[1]
+        return None
+
+    def _promotion(self, state: Climb, bracket: Bracket, rung: int, id: int, history: History) -> Resume:
+        resource, below = bracket.rungs[rung].resource, state.ladders[bracket][rung - 1]
+        tags = {**history.trial(id).tags, "rung": rung}
+        reason = f"in the top {below.top(self.eta)} of {below.count} at rung {rung - 1}: on to {resource:g} {self.unit}"
+        return Resume(id, self._until(resource, history), resource, tags, reason)
+
+    def _new(self, state: Climb, history: History) -> Move:
+        number, index = state.number, state.started
+        bracket = self.plan(number)
+        if bracket is not None and index >= bracket.rungs[0].n:
+            number, index = number + 1, 0
+            bracket = self.plan(number)
+        if bracket is None:
+            if history.running:
+                return Wait(
+                    "all configurations are started; some are still trained, and may let others go on"
+                )
+            return Finish("all configurations are started, and none is to go on")
+        drawn = self.sampler.draw(history, number, bracket, index, self.unit)
+        resource, tags = bracket.rungs[0].resource, {"bracket": number, "rung": 0}
+        reason = f"{drawn.reason}; to {resource:g} {self.unit} at first"
+        return Start(drawn.config, self._until(resource, history), resource, tags, reason, drawn.evidence)
+
+    def _until(self, resource: float, history: History) -> float | None:
+        if self.unit != "epochs":
+            return None
+        horizon = history.problem.max_epochs
+        return resource if horizon is None else min(resource, float(horizon))
+
+    def judge(self, state: Climb, history: History, trial: TrialRecord) -> Verdict:
+        """On to the rung; there on, PAUSE or STOP by its rank among those that arrived."""
+        place = state.places.get(trial.id)
+        if place is None:
+            return go_on("no schedule started this trial")
+        had = self.had(place.member, trial.epoch, float(trial.seconds[-1]))
+        if had < place.needed:
+            return go_on(f"on to {place.needed:g} {self.unit}")
+        score = score_of(state.sign, float(trial.values[-1]))
+        if score == OUT and place.member.result is None:
+            return stop("its value at the rung is not finite: it never goes on")
+        if place.last:
+            return stop(f"trained its {place.needed:g} {self.unit}")
+        return self._ranked(state, history, place, trial.id, score)
+
+    def _ranked(self, state: Climb, history: History, place: Place, trial: int, score: float) -> Verdict:
+        step, member = state.step(place), place.member
+        if member.result is None:
+            member = replace(member, result=score)
+            step = step.arrive(_key(member, trial))
+        rank, top = step.arrived.rank(_key(member, trial)), step.top(self.eta, least=int(self.stops))
+        evidence = {"rank": rank + 1, "arrived": step.count, "go_on": top, "rung": place.rung}
+        text = f"rank {rank + 1} of {step.count} at {place.needed:g} {self.unit}; the best {top} go on"
+        if rank < top:
+            until = self._until(place.bracket.rungs[place.rung + 1].resource, history)
+            return Verdict(Action.CONTINUE, text, evidence, until)
+        return Verdict(Action.STOP if self.stops else Action.PAUSE, text, evidence)
+
+    def alive(self, state: Climb) -> frozenset[int] | None:
+        """None: any paused trial may still go on, when more arrive at its rung."""
+        return None
+
+
+_OVER = (Status.COMPLETED, Status.STOPPED, Status.FAILED)
+
+
+def _key(member: Member, trial: int) -> Key:
+    return (-(OUT if member.result is None else member.result), trial)

@@ -1,0 +1,134 @@
+"""What the policies of brackets share: options, the problem's horizon, and who answers their questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from typing import Any, Literal
+
+from numpy.random import Generator
+
+from ..decisions import Move, Verdict
+from ..errors import InvalidInput
+from ..events import Event
+from ..history import History, TrialRecord
+from ..policy import Policy
+from ..problem import Problem
+from ..schedules import Bracket, exact
+from .asynchronous import Climb, Climber
+from .halving import Halver, Halves
+from .sampling import Design, Sampler
+
+Async = bool | Literal["promote", "stop"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bracketed:
+    """A policy of brackets; each says in `_brackets` which there are."""
+
+    resource: str = "epochs"
+    resume: bool = True
+    sampler: Design | Policy[Any] = "random"
+    asynchronous: Async = False
+    best_anywhere: bool = field(default=True, init=False, repr=False)  # line 11: the smallest loss seen
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not isinstance(self.resource, str) or not self.resource:
+            raise InvalidInput(
+                f"{name}(resource={self.resource!r}): 'epochs', 'seconds', or a name of your own such as 'samples', "
+                "which your training reads from trial.resource"
+            )
+        if self.asynchronous not in (False, True, "promote", "stop"):
+            raise InvalidInput(
+                f"{name}(asynchronous={self.asynchronous!r}): True, False, 'promote' or 'stop'"
+            )
+        if self.asynchronous and not (self.resume and self.resource in ("epochs", "seconds")):
+            raise InvalidInput(
+                f"{name}(asynchronous=...) goes on with trials: it needs epochs or seconds, and resume"
+            )
+        if not isinstance(self.resume, bool):
+            raise InvalidInput(f"{name}(resume={self.resume!r}): True, or False to train winners anew")
+        Sampler(self.sampler)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy."""
+        options = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        return {"policy": type(self).__name__, **options, "sampler": Sampler(self.sampler).spec}
+
+    def start(self, problem: Problem) -> Any:
+        """No bracket yet. Raises InvalidInput when the problem's epochs do not suit the schedule."""
+        return self._scheduler(problem)
+
+    def fold(self, state: Any, event: Event) -> Any:
+        """The brackets after `event`."""
+        scheduler, brackets = state
+        return scheduler, scheduler.fold(brackets, event)
+
+    def propose(self, state: Any, history: History, rng: Generator) -> Move:
+        """A winner, a new configuration, the next bracket, or a wait; Finish after the last bracket."""
+        return state[0].propose(state[1], history)  # type: ignore[no-any-return]
+
+    def judge(self, state: Any, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
+        return state[0].judge(state[1], history, trial)  # type: ignore[no-any-return]
+
+    def alive(self, state: Any) -> frozenset[int] | None:
+        """The paused trials that may still go on; None: all of them."""
+        return state[0].alive(state[1])  # type: ignore[no-any-return]
+
+    def _brackets(self, problem: Problem) -> Iterator[Bracket]:
+        raise NotImplementedError
+
+    def _horizon(self, problem: Problem, given: float | None) -> float:
+        """The largest resource of a trial: as given, else the problem's epochs."""
+        if self.resource != "epochs":
+            if given is None:
+                raise InvalidInput(
+                    f"{type(self).__name__}(resource={self.resource!r}) needs max_resource, in {self.resource}"
+                )
+            return given
+        horizon = problem.max_epochs
+        if given is None and horizon is None:
+            raise InvalidInput(f"{type(self).__name__} needs max_resource, or a problem with max_epochs")
+        if given is not None and horizon is not None and given > horizon:
+            raise InvalidInput(
+                f"max_resource={given:g} is beyond the problem's max_epochs={horizon}: lower it to {horizon}"
+            )
+        return float(horizon if given is None else given)  # type: ignore[arg-type]
+
+    @property
+    def _whole(self) -> bool:
+        """True when resources are counted in whole units."""
+        return self.resource != "seconds"
+
+    def _scheduler(self, problem: Problem) -> tuple[Any, Any]:
+        plan, sampler = Plan(lambda: self._brackets(problem)), Sampler(self.sampler)
+        sampler.check(problem)
+        if self.asynchronous:
+            stops, eta = self.asynchronous == "stop", exact(getattr(self, "eta", 3))
+            return Climber(plan, sampler, self.resource, eta, stops), Climb(problem.goal.sign)
+        return Halver(plan, sampler, self.resource, self.resume), Halves(problem.goal.sign)
+
+
+class Plan:
+    """The brackets of a schedule by their number; made as they are asked for, and remembered."""
+
+    def __init__(self, make: Callable[[], Iterator[Bracket]]) -> None:
+        self._source = make()
+        self._made: list[Bracket] = []
+
+    def __call__(self, number: int) -> Bracket | None:
+        self._made.extend(islice(self._source, max(0, number + 1 - len(self._made))))
+        return self._made[number] if number < len(self._made) else None
+
+    def __repr__(self) -> str:
+        return "Plan()"
+
+
+def check_rounds(name: str, rounds: int | None) -> None:
+    """Raises InvalidInput for what is no number of rounds."""
+    if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1):
+        raise InvalidInput(f"{name}(rounds={rounds!r}): at least 1, or None to run until the budget ends")
