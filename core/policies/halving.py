@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..decisions import Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
 from ..events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
 from ..history import History, TrialRecord
 from ..schedules import Bracket
+from .persistent import Sparse
 from .rungs import OUT, Member, Open, score_of
 from .sampling import Sampler
 
@@ -28,6 +29,9 @@ class Halves:
     sign: float  # of the goal
     opened: int = 0  # brackets so far
     open: tuple[Open, ...] = ()  # oldest first
+    aims: Sparse[float] = field(
+        default_factory=Sparse
+    )  # in seconds: the last rung that a trial trained towards
 
     def holding(self, trial: int) -> Open | None:
         """The bracket in which a trial may still go on."""
@@ -72,7 +76,15 @@ class Halver:
         bracket = None if trial is None else state.holding(trial)
         if trial is None or bracket is None:
             return state
-        return state.put(bracket.number, self._moved(bracket, state.sign, event))
+        moved = self._moved(bracket, state.sign, event)
+        return self._aimed(state.put(bracket.number, moved), moved, trial)
+
+    def _aimed(self, state: Halves, bracket: Open | None, trial: int) -> Halves:
+        """The record of a trial tells its aim in epochs; one in seconds that goes on at once is told here."""
+        if self.unit != "seconds" or bracket is None or bracket.members.get(trial) is None:
+            return state
+        aim = bracket.at.resource
+        return state if state.aims.get(trial) == aim else replace(state, aims=state.aims.put(trial, aim))
 
     def _started(self, state: Halves, e: Started) -> Halves:
         number, of = int(e.tags["bracket"]), e.tags.get("of")
@@ -83,7 +95,10 @@ class Halver:
                 state, opened=number + 1, open=(*state.open, Open.new(number, found, self.goes_on))
             )
         bracket = next((b for b in state.open if b.number == number), None)
-        return state if bracket is None else state.put(number, bracket.enter(e.trial, Member(1), of))
+        if bracket is None:
+            return state
+        bracket = bracket.enter(e.trial, Member(1), of)
+        return self._aimed(state.put(number, bracket), bracket, e.trial)
 
     def _moved(self, bracket: Open, sign: float, e: Event) -> Open | None:
         trial = getattr(e, "trial", -1)
@@ -187,13 +202,13 @@ class Halver:
         """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
         bracket = state.holding(trial.id)
         if bracket is None:
-            return self._alone(trial)
+            return self._alone(state, trial)
         member = bracket.member(trial.id)
         assert member is not None
         had = self.had(member, trial.epoch, float(trial.seconds[-1]))
         if trial.id in bracket.queue:
             if not self.goes_on:  # another trial goes on in its place
-                return self._alone(trial)
+                return self._alone(state, trial)
             return self._on(bracket, "it was among the best of its rung", history)
         if not self.counted or had < bracket.at.resource:
             return go_on(f"on to {bracket.at.resource:g} {self.unit}")
@@ -202,11 +217,11 @@ class Halver:
         score = score_of(state.sign, float(trial.values[-1]))
         return self._arrival(bracket, trial.id, score, had, history)
 
-    def _alone(self, trial: TrialRecord) -> Verdict:
+    def _alone(self, state: Halves, trial: TrialRecord) -> Verdict:
         """Its bracket went on without it: it was offered again after a crash, and regains what it had."""
         in_epochs = self.unit == "epochs"
         had = trial.epoch if in_epochs else float(trial.seconds.sum())
-        target = (trial.until if in_epochs else trial.resource) or 0.0
+        target = (trial.until if in_epochs else state.aims.get(trial.id)) or 0.0
         if not self.counted or had < target:
             return go_on(f"offered again: on to the {target:g} {self.unit} that it had before")
         return stop("its rung is complete, and it is not among those that go on")

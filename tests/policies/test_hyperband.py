@@ -1,41 +1,21 @@
-"""Hyperband as a search: what is spent, who goes on, and that nothing keeps it from its end."""
+"""Hyperband as a search: what is spent, who goes on, and how it ends."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import pytest
-from halving_log import Filling, recomputed
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from laboratory import Lab, Worker, problem, rough
+from halving_log import plan_of, recomputed
+from laboratory import Lab, problem, rising
 
 from haltune import Budget, Finish, Minimize, OptimalStopping, Problem, Study, Trial
-from haltune.decisions import Action, stop
-from haltune.errors import InvalidInput, StudyMismatch
-from haltune.events import Resumed, Started, Status
+from haltune.decisions import Action
+from haltune.errors import InvalidInput
+from haltune.events import Resumed, Status
 from haltune.policies import Halting, Hyperband, InfiniteHyperband, SuccessiveHalving
-from haltune.replay import replay
-from haltune.schedules import Bracket, growing, infinite
-
-
-def rising(trial: int, epoch: float) -> float:
-    """Later epochs are better, and the order of the trials never changes."""
-    return float(np.random.default_rng(trial).random()) - 1.0 / epoch
-
-
-def plan_of(policy: Hyperband | SuccessiveHalving, R: float, rounds: int = 1) -> list[Bracket]:
-    return list(policy.table(R).brackets) * rounds
-
-
-def differences(lab: Lab) -> list[Any]:
-    return [d for d in replay(lab.problem, lab.make(), lab.log) if d[1] != d[2]]
-
+from haltune.schedules import growing, infinite
 
 # -- what is spent ----------------------------------------------------------------------------
 
@@ -239,17 +219,48 @@ def test_a_lost_trial_does_not_block_its_rung(resume: bool) -> None:
     assert len(filling.promoted[0]) == 3
 
 
-def test_what_a_lost_worker_reports_late_is_no_result() -> None:
-    lab = Lab(lambda: SuccessiveHalving(n=3), lambda t, e: t, epochs=9, workers=2)
-    with pytest.warns(match="lease"):
-        lab.workers[0].step()
-        lab.kill(0)
-        lab.workers[1].step()  # finds the lease expired; trial 0 is its own now
-        assert lab.workers[1].trial is not None
-        lab.workers[1].interrupt()
-        lab.late()  # a value far above all others
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_is_reported_after_a_trial_was_given_back_is_no_result(asynchronous: bool) -> None:
+    lab = Lab(lambda: SuccessiveHalving(n=3, asynchronous=asynchronous), lambda t, e: t, epochs=9)
+    worker = lab.workers[0]
+    worker.step()
+    trial = worker.trial
+    assert trial is not None
+    worker.interrupt()
+    trial.report(1e6)  # far above all others, and in nobody's curve
     lab.run()
     assert [t.id for t in lab.study.trials if t.epoch == 9] == [2]
+
+
+def test_a_trial_that_ends_at_its_checkpoint_counts_with_the_value_it_had_there() -> None:
+    values = {(0, 1): 0.1, (0, 2): 99.0}
+    make = lambda: SuccessiveHalving(n=3, min_resource=3)  # noqa: E731
+    lab = Lab(make, lambda t, e: values.get((t, int(e)), 0.5), epochs=9)
+    worker = lab.workers[0]
+    worker.step(), worker.step()
+    worker.save()
+    worker.step()  # 99, in an attempt that is superseded
+    worker.interrupt()
+    worker.step()
+    worker.stop_early()
+    lab.run()
+    assert [t.id for t in lab.study.trials if t.epoch == 9] == [1]
+
+
+@pytest.mark.parametrize("end", ["fail", "stop_early"])
+def test_a_winner_that_ends_before_it_goes_on_does_not_block_the_next_rung(end: str) -> None:
+    lab = Lab(lambda: SuccessiveHalving(n=9), lambda t, e: -t, epochs=9, workers=2)
+    first, other = lab.workers
+    first.stuck = True
+    first.step(), first.step()  # trial 0, the best, cannot pause
+    while lab.study.history.trial(len(lab.study.trials) - 1).id < 8 or other.trial is not None:
+        other.step()
+    assert 0 not in {e.trial for e in lab.log if isinstance(e, Resumed)}
+    getattr(first, end)()
+    lab.run()
+    (filling,) = recomputed(lab.log, plan_of(SuccessiveHalving(n=9), 9)).values()
+    assert filling.closed
+    assert filling.promoted == [[0, 1, 2], [0] if end == "stop_early" else [1], []]
 
 
 def test_optimal_stopping_inside_ends_trials_before_their_rung_and_the_rungs_close_without_them() -> None:
@@ -268,128 +279,6 @@ def test_optimal_stopping_inside_ends_trials_before_their_rung_and_the_rungs_clo
     assert filling.closed
     assert filling.promoted[0]
     assert not stopped & {t for rung in filling.promoted for t in rung}
-
-
-# -- anything may happen ----------------------------------------------------------------------
-
-MADE: dict[str, tuple[Any, int, int]] = {  # name -> (policy, epochs, rounds)
-    "hyperband": (lambda: Hyperband(), 9, 1),
-    "eta 2, twice": (lambda: Hyperband(eta=2, rounds=2), 4, 2),
-    "halving": (lambda: SuccessiveHalving(n=9), 9, 1),
-    "below the horizon": (lambda: SuccessiveHalving(n=6, max_resource=4, eta=2), 7, 1),
-    "retrains": (lambda: Hyperband(eta=2, resume=False), 4, 1),
-}
-ACTIONS = (
-    ["step"] * 12 + ["race"] * 4 + ["save", "fail", "early", "kill", "interrupt", "stuck", "late", "mourn"]
-)
-
-
-class Whimsical:
-    """STOP at some epochs for no reason, as a stopping rule inside the rungs might say it."""
-
-    def __init__(self, policy: Any, seed: int) -> None:
-        self.policy, self.seed = policy, seed
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.policy, name)
-
-    def judge(self, state: Any, history: Any, trial: Any, rng: Any) -> Any:
-        whim = np.random.default_rng([self.seed, trial.id, int(trial.epoch)]).random() < 0.1
-        return stop("a whim") if whim else self.policy.judge(state, history, trial, rng)
-
-
-def act(lab: Lab, number: int, other: int, action: str) -> None:
-    worker: Worker = lab.workers[number]
-    if action == "race":
-        worker.policy.meanwhile = lab.workers[other].step if other != number else None
-        worker.step()
-        worker.policy.meanwhile = None
-    elif action == "kill":
-        lab.kill(number)
-    elif action == "mourn":  # one worker fewer for good
-        if len(lab.workers) > 1:
-            lab.kill(number)
-            del lab.workers[number]
-    elif action == "late":
-        lab.late()
-    elif action == "stuck":
-        worker.stuck = not worker.stuck
-    else:
-        {"step": worker.step, "save": worker.save, "fail": worker.fail, "early": worker.stop_early,
-         "interrupt": worker.interrupt}[action]()  # fmt: skip
-
-
-def checked(lab: Lab, policy: Any, epochs: int, rounds: int) -> dict[int, Filling]:
-    """The invariants that hold for every log; `recomputed` asserts that nobody went on who had not won."""
-    resume = policy.resume
-    filled = recomputed(lab.log, plan_of(policy, policy.max_resource or epochs, rounds), resume)
-    for trial in lab.study.trials:
-        if trial.tags["rung"] and resume:
-            assert trial.status is not Status.RUNNING or trial.attempt > 1
-    for e in lab.log:
-        if isinstance(e, Resumed) and e.by_policy:
-            assert resume
-    return filled
-
-
-@pytest.mark.parametrize("name", list(MADE))
-@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    steps=st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from(ACTIONS)), min_size=10, max_size=100
-    ),
-    seed=st.integers(0, 10**6),
-    bad=st.sampled_from([0.0, 0.1, 0.5]),
-    halts=st.booleans(),
-)
-def test_whatever_happens_only_winners_go_on_and_the_search_ends(
-    name: str, steps: list[tuple[int, int, str]], seed: int, bad: float, halts: bool
-) -> None:
-    make, epochs, rounds = MADE[name]
-    wrapped = (lambda: Whimsical(make(), seed)) if halts else make
-    lab = Lab(wrapped, rough(seed, bad), epochs=epochs, workers=4)
-    for number, other, action in steps:
-        act(lab, number % len(lab.workers), other % len(lab.workers), action)
-    for worker in lab.workers:
-        worker.stuck = False
-    lab.clock.now += 1e5  # nobody who is not here any more holds anything
-    lab.run()
-    filled = checked(lab, make(), epochs, rounds)
-    assert len(filled) == len(plan_of(make(), epochs, rounds))
-    assert all(f.closed for f in filled.values())
-    assert all(t.status is not Status.RUNNING for t in lab.study.trials)
-    assert differences(lab) == []
-
-
-@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    steps=st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from(ACTIONS)), min_size=10, max_size=100
-    ),
-    seed=st.integers(0, 10**6),
-    limits=st.lists(st.integers(5, 80), min_size=1, max_size=4),
-)
-def test_a_budget_is_kept_whatever_happens_and_a_larger_one_goes_on(
-    steps: list[tuple[int, int, str]], seed: int, limits: list[int]
-) -> None:
-    lab = Lab(Hyperband, rough(seed), epochs=9, workers=4, budget=Budget(epochs=limits[0]))
-    for number, other, action in steps:
-        act(lab, number % len(lab.workers), other % len(lab.workers), action)
-    for limit in sorted(limits):
-        lab.budget = Budget(epochs=limit)
-        for worker in lab.workers:
-            worker.study.budget, worker.answer, worker.stuck = lab.budget, None, False
-        lab.clock.now += 1e5
-        for worker in lab.workers:
-            if worker.trial is not None:
-                worker.trial.heartbeat()
-        lab.run()
-        assert lab.study.spent.epochs <= max(limit, limits[0]) + 3  # what three others were training
-        assert lab.study.outcome.over
-        checked(lab, Hyperband(), 9, 1)
-    assert differences(lab) == []
 
 
 # -- budgets and ends -------------------------------------------------------------------------
@@ -442,207 +331,3 @@ def test_checkpoints_of_trials_that_lost_their_rung_are_deleted(tmp_path: Any, a
     if not asynchronous:  # nobody who lost comes back
         assert min(kept for kept, paused in seen if paused == 8) <= 3
     assert not list(tmp_path.glob("trial-*/*"))
-
-
-# -- resources --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("workers", [1, 4])
-def test_a_resource_of_the_users_own_trains_each_rung_as_a_trial_of_its_own(workers: int) -> None:
-    policy = Hyperband(27, resource="samples")
-    lab = Lab(lambda: policy, rough(5, steps=10**6), epochs=2, workers=workers).run()
-    started = [e for e in lab.log if isinstance(e, Started)]
-    assert Counter(e.resource for e in started if e.tags["bracket"] == 0) == {1: 27, 3: 9, 9: 3, 27: 1}
-    assert sum(e.resource or 0.0 for e in started) == policy.table().total(resume=False)
-    final = {t.id: t.values[-1] for t in lab.study.trials}
-    for e in started:
-        if e.tags["rung"]:
-            parent = lab.study.history.trial(e.tags["of"])
-            assert dict(e.config) == dict(parent.config)
-            same = [s.trial for s in started if (s.tags["bracket"], s.tags["rung"]) ==
-                    (e.tags["bracket"], e.tags["rung"] - 1)]  # fmt: skip
-            places = policy.table().brackets[e.tags["bracket"]].rungs[e.tags["rung"]].n
-            assert parent.id in sorted(same, key=lambda t: (-final[t], t))[:places]
-    assert all(t.status is Status.COMPLETED for t in lab.study.trials)
-
-
-def test_a_failed_training_on_samples_is_not_promoted_and_its_place_is_not_lost() -> None:
-    lab = Lab(lambda: SuccessiveHalving(9, 1, 9, resource="samples"), lambda t, e: t, epochs=1)
-    worker = lab.workers[0]
-    while worker.trial is None or worker.trial.id != 8:
-        worker.step()
-    worker.fail()
-    lab.run()
-    of = [e.tags["of"] for e in lab.log if isinstance(e, Started) and e.tags["rung"] == 1]
-    assert sorted(of) == [5, 6, 7]
-
-
-class Slow(Lab):
-    """Epochs take 0.5, 1 or 1.5 seconds, by the trial."""
-
-    def seconds(self, trial: int, epoch: float) -> float:
-        return 0.5 + 0.5 * (trial % 3)
-
-
-def test_rungs_in_seconds_are_reached_by_measured_time() -> None:
-    policy = SuccessiveHalving(n=9, min_resource=1.2, max_resource=10.8, resource="seconds")
-    lab = Slow(lambda: policy, rising, epochs=1000).run()
-    for t in lab.study.trials:
-        had = np.cumsum(t.seconds)
-        rung = next((r for r in (10.8, 3.6, 1.2) if had[-1] >= r), None)
-        assert rung is not None
-        assert len(had) == 1 or had[-2] < rung  # it ended at the first report beyond the rung
-    sizes = [sum(np.sum(t.seconds) >= r for t in lab.study.trials) for r in (1.2, 3.6, 10.8)]
-    assert sizes == [9, 3, 1]
-
-
-@pytest.mark.parametrize("saved", [True, False])
-def test_seconds_of_an_attempt_that_is_superseded_count_once(saved: bool) -> None:
-    policy = SuccessiveHalving(n=1, min_resource=5, max_resource=5, resource="seconds")
-    lab = Lab(lambda: policy, rising, epochs=100)
-    worker = lab.workers[0]
-    for _ in range(3):  # asked, and two epochs of a second
-        worker.step()
-    if saved:
-        worker.save()
-    for _ in range(2):
-        worker.step()
-    worker.interrupt()  # after four
-    lab.run()
-    (trial,) = lab.study.trials
-    assert trial.seconds.sum() == 5.0
-    assert len(trial.epochs) == 5
-    assert lab.trained == (4 + 3 if saved else 4 + 5)
-
-
-def test_seconds_of_a_vanished_checkpoint_are_trained_again(tmp_path: Any) -> None:
-    policy = SuccessiveHalving(n=1, min_resource=5, max_resource=5, resource="seconds")
-    lab = Lab(lambda: policy, rising, epochs=100, checkpoints=tmp_path)
-    worker = lab.workers[0]
-    for _ in range(4):
-        worker.step()
-    assert worker.trial is not None
-    path = worker.trial.save(lambda p: p.write_bytes(b"state"))
-    worker.interrupt()
-    tmp_path.joinpath(path).unlink()
-    with pytest.warns(match="begins anew"):
-        worker.step()
-    worker.step()
-    worker.interrupt()  # once more, and there is no checkpoint now that could vanish
-    lab.run()
-    (trial,) = lab.study.trials
-    assert trial.seconds.sum() == 5.0
-
-
-def test_a_report_beyond_several_rungs_counts_in_each_of_them() -> None:
-    """Validated every five epochs, rungs 1 and 3 are both reached at 5: nothing is trained twice for them."""
-    study = Study(problem(27), SuccessiveHalving(n=27), seed=1)
-    for trial in study:
-        with trial:
-            for epoch in trial.epochs():
-                if epoch % 5 == 0 or epoch == 27:
-                    trial.report(float(trial.id), epoch)
-            if trial.verdict is not None and trial.verdict.resumable:
-                trial.checkpointed(f"memory of {trial.id} at {epoch}")
-    assert sorted((t.epoch for t in study.trials), reverse=True) == [27, 10, 10, *[5] * 24]
-    assert [t.epoch for t in study.trials][-3:] == [10, 10, 27]
-    assert study.outcome.over
-
-
-def test_seconds_of_a_long_epoch_count_in_all_rungs_that_they_reach() -> None:
-    policy = SuccessiveHalving(n=9, min_resource=0.1, max_resource=8.1, resource="seconds")
-    assert [r.resource for r in policy.table().brackets[0].rungs] == pytest.approx([0.1, 0.3, 8.1])
-    lab = Lab(lambda: policy, lambda t, e: t, epochs=1000).run()
-    assert [len(t.epochs) for t in lab.study.trials] == [*[1] * 8, 9]
-
-
-# -- options ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: Hyperband(0), "above 0"),
-        (lambda: Hyperband(81, 1), "above 1"),
-        (lambda: Hyperband(eta=1), "above 1"),
-        (lambda: Hyperband(eta="3"), "not a finite number"),
-        (lambda: Hyperband(n_max=0), "n_max=0"),
-        (lambda: Hyperband(n_max=3, n_min=9), "lower n_min"),
-        (lambda: Hyperband(min_resource=-1), "above 0"),
-        (lambda: Hyperband(schedule="table2"), "'line2', 'table1' or 'growing'"),
-        (lambda: Hyperband(schedule="growing", n_max=9), "n_max=9"),
-        (lambda: Hyperband(schedule="growing", rounds=2), "rounds=2"),
-        (lambda: Hyperband(schedule="growing", brackets=1), "brackets=1"),
-        (lambda: Hyperband(81, schedule="growing").table(), "no round"),
-        (lambda: Hyperband(brackets="best"), "'most_exploratory'"),
-        (lambda: Hyperband(brackets=True), "brackets=True"),
-        (lambda: Hyperband(81, brackets=5), "s = 4, 3, 2, 1, 0"),
-        (lambda: Hyperband(rounds=0), "rounds=0"),
-        (lambda: Hyperband(resource=""), "trial.resource"),
-        (lambda: Hyperband(resource=3), "trial.resource"),
-        (lambda: Hyperband(resume=None), "resume=None"),
-        (lambda: Hyperband(asynchronous="soon"), "'promote' or 'stop'"),
-        (lambda: Hyperband(asynchronous=True, resume=False), "needs epochs or seconds"),
-        (lambda: Hyperband(9, asynchronous=True, resource="samples"), "needs epochs or seconds"),
-        (lambda: Hyperband(sampler="halton"), "random, sobol, lhs"),
-        (lambda: Hyperband(sampler=Hyperband), "or a policy"),
-        (lambda: Hyperband().table(), "give max_resource"),
-        (lambda: SuccessiveHalving(n=0), "n=0"),
-        (lambda: SuccessiveHalving(min_resource=0), "above 0"),
-        (lambda: SuccessiveHalving(min_resource=10, max_resource=9), "the first at least the second"),
-        (lambda: SuccessiveHalving(rounds=True), "rounds=True"),
-        (lambda: InfiniteHyperband(eta=1), "at least 2"),
-        (lambda: InfiniteHyperband(eta=2.5), "whole number"),
-        (lambda: InfiniteHyperband(start_budget=0), "above 0"),
-        (lambda: InfiniteHyperband(min_resource=math.nan), "not a finite number"),
-    ],
-)  # fmt: skip
-def test_options_that_make_no_sense_are_refused_in_a_sentence(make: Any, says: str) -> None:
-    with pytest.raises(InvalidInput, match=says):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("policy", "epochs", "says"),
-    [
-        (Hyperband(), None, "needs max_resource"),
-        (Hyperband(81), 27, "lower it to 27"),
-        (Hyperband(resource="samples"), 5, "needs max_resource, in samples"),
-        (Hyperband(resource="seconds"), 5, "needs max_resource, in seconds"),
-        (Hyperband(brackets=4), 27, "s = 3, 2, 1, 0"),
-        (SuccessiveHalving(min_resource=10), 9, "the first at least the second"),
-        (SuccessiveHalving(), None, "needs max_resource"),
-    ],
-)
-def test_a_problem_that_does_not_suit_is_refused_when_the_study_is_made(
-    policy: Any, epochs: int | None, says: str
-) -> None:
-    with pytest.raises(InvalidInput, match=says):
-        Study(problem(epochs), policy, seed=1)
-
-
-def test_a_study_reopened_with_another_rate_says_so() -> None:
-    lab = Lab(Hyperband, rising, epochs=9)
-    with pytest.raises(StudyMismatch, match=r"policy\.eta: recorded 3, given 4"):
-        Study(lab.problem, Hyperband(eta=4), lab.store)
-    with pytest.raises(StudyMismatch, match=r"policy\.asynchronous: recorded False, given 'stop'"):
-        Study(lab.problem, Hyperband(asynchronous="stop"), lab.store)
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        Hyperband(81, 4, n_max=16, n_min=2, schedule="table1", rounds=None, sampler="lhs"),
-        Hyperband(9.5, min_resource=0.5, resource="seconds", asynchronous="stop"),
-        SuccessiveHalving(n=12, max_resource=4, eta=2, resume=False),
-        InfiniteHyperband(eta=4, start_budget=600, min_resource=2),
-    ],
-)
-def test_the_spec_is_json_that_makes_the_same_policy_again(policy: Any) -> None:
-    spec = json.loads(json.dumps(policy.spec))
-    name = spec.pop("policy")
-    again = {"Hyperband": Hyperband, "SuccessiveHalving": SuccessiveHalving}.get(name, InfiniteHyperband)(
-        **spec
-    )
-    assert again == policy
-    assert again.spec == policy.spec

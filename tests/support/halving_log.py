@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from haltune.decisions import Action
 from haltune.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
+from haltune.policies import Hyperband, SuccessiveHalving
 from haltune.schedules import Bracket
 
 
@@ -135,3 +136,7 @@ def _ended(f: Filling, t: Seen, e: Ended | Expired, trials: dict[int, Seen], res
             f.winners.remove(id)
             f.places -= 1
     f.check(trials, resume)
+
+
+def plan_of(policy: Hyperband | SuccessiveHalving, R: float, rounds: int = 1) -> list[Bracket]:
+    return list(policy.table(R).brackets) * rounds

@@ -12,6 +12,7 @@ from worlds import Clock
 from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
 from haltune.decisions import Action
 from haltune.events import Event, Reported
+from haltune.replay import replay
 from haltune.store import MemoryStore
 
 SPACE = Space({"x": Float(0.0, 1.0)})
@@ -30,6 +31,11 @@ def rough(seed: int, bad: float = 0.0, steps: int = 6) -> Value:
         return math.nan if rng.random() < bad else float(rng.integers(steps)) / steps
 
     return value
+
+
+def rising(trial: int, epoch: float) -> float:
+    """Later epochs are better, and the order of the trials never changes."""
+    return float(np.random.default_rng(trial).random()) - 1.0 / epoch
 
 
 class Racing:
@@ -110,6 +116,7 @@ class Worker:
     def interrupt(self) -> None:
         if self.trial is not None:
             self.trial.interrupt()
+            self.lab.lost.append(self.trial)
             self.trial = None
 
 
@@ -183,3 +190,8 @@ class Lab:
 
     def reports(self, trial: int | None = None) -> list[Reported]:
         return [e for e in self.log if isinstance(e, Reported) and trial in (None, e.trial)]
+
+
+def differences(lab: Lab) -> list[Any]:
+    """The decisions that a replay finds otherwise than recorded."""
+    return [d for d in replay(lab.problem, lab.make(), lab.log) if d[1] != d[2]]
