@@ -37,7 +37,7 @@ from .advice import missing, scalar
 from .handle import Trial
 from .keras_company import calling_list, is_tracker, put_trackers_behind, tracked
 from .keras_processes import refuse_many_processes
-from .keras_schedules import schedule_advice, stopping_advice
+from .keras_schedules import schedule_advice, stopping_advice, swapping_advice
 from .portable import Portable
 from .reporter import Reporter
 
@@ -65,9 +65,9 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
     `verbose`: print a line for every report.
     `record`: "all" scalars of the epoch's logs are stored with the report, or the "monitor" alone.
 
-    Put it behind callbacks that add to the logs. Keras' TensorBoard and CSVLogger and the callbacks of
-    tracking services are called after it and log, with the other metrics, haltune_verdict (0 going on,
-    1 paused, 2 stopped), haltune_p_win and haltune_epochs_saved.
+    Put it behind callbacks that add to the logs, and before SwapEMAWeights. Keras' TensorBoard and
+    CSVLogger and the callbacks of tracking services are called after it and log, with the other metrics,
+    haltune_verdict (0 going on, 1 paused, 2 stopped), haltune_p_win and haltune_epochs_saved.
 
     Raises InvalidInput when `trial` is not a trial, when the metric is a vector or was never logged, and
     when a resumed trial trains another model than trial.load_model() gives; NotSupported for a fit of
@@ -164,13 +164,13 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
         put_trackers_behind(listed, self)
         if self.trial.epoch == 0:
             optimizer, horizon = getattr(self.model, "optimizer", None), self.trial.max_epochs
-            advice = {
-                "schedule": schedule_advice(optimizer, (self.params or {}).get("steps"), horizon),
-                "patience": stopping_advice(listed, self.trial.until, horizon),
-            }
-            for topic, sentence in advice.items():
-                if sentence:
-                    self._reporter.warn_once(topic, sentence)
+            advice = (
+                schedule_advice(optimizer, (self.params or {}).get("steps"), horizon),
+                stopping_advice(listed, self.trial.until, horizon),
+                swapping_advice(listed, self),
+            )
+            for sentence in filter(None, advice):
+                self._reporter.advise(sentence)
 
     def _restore_randomness(self) -> None:
         """Just before the first epoch, as setting a fit up draws numbers too."""

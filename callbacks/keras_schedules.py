@@ -7,7 +7,7 @@ number of epochs. ExponentialDecay, InverseTimeDecay and restarts have no end to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 _WITH_AN_END = {"CosineDecay", "PolynomialDecay"}
@@ -42,10 +42,26 @@ def stopping_advice(company: Iterable[Any], until: float | None, max_epochs: int
     if until is None or (max_epochs is not None and until >= max_epochs):
         return None
     for stopping in company:
-        if isinstance(stopping, EarlyStopping) and stopping.start_from_epoch + stopping.patience < until:
+        if not isinstance(stopping, EarlyStopping):
+            continue
+        # the first epoch that it looks at always improves; then patience more may not, one at least
+        if stopping.start_from_epoch + max(stopping.patience, 1) + 1 < until:
             return (
                 f"EarlyStopping(patience={stopping.patience}) can end this training before epoch {until:g}, where "
                 f"the policy compares trials: give it patience={until:g} or more, or leave stopping to haltune"
+            )
+    return None
+
+
+def swapping_advice(company: Sequence[Any], callback: Any) -> str | None:
+    """What is wrong with a SwapEMAWeights that has swapped the weights before `callback` saves them."""
+    for other in company:
+        if other is callback:
+            return None
+        if type(other).__name__ == "SwapEMAWeights" and getattr(other, "swap_on_epoch", False):
+            return (
+                "SwapEMAWeights(swap_on_epoch=True) stands before HaltuneCallback, so that a paused trial would be "
+                "saved with its averaged weights and not go on as it was: put HaltuneCallback before it"
             )
     return None
 

@@ -213,8 +213,8 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
                 f"trial {trial.id} goes on after epoch {trial.epoch:g}, but this fit begins at epoch "
                 f"{trainer.current_epoch} and trains them again: call trainer.fit(..., ckpt_path=trial.checkpoint)",
             )
-        for topic, sentence in advice(trainer, trial):
-            reporter.warn_once(topic, sentence)
+        for sentence in advice(trainer, trial):
+            reporter.advise(sentence)
         return reporter.verdict is not None
 
     def _find(self, trainer: Any, phase: str, logged: Mapping[str, Any]) -> None:
@@ -239,9 +239,8 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
         if found is not None and found.epoch is None:
             reporter.warn_once("length", f"a value of {self.monitor!r} is not reported: {_NO_LENGTH}")
         elif found is not None and found.epoch is not None:
-            others = self._fresh.all(phase, logged) if reporter.record == "all" else {}
-            others.pop(self.monitor, None)
-            reporter.report(found.value, found.epoch, _numbers(others), lambda: _need(trainer), found.lap)
+            fresh = self._fresh.all(phase, logged) if reporter.record == "all" else {}
+            reporter.report(found.value, found.epoch, _numbers(fresh), lambda: _need(trainer), found.lap)
         if trainer.should_stop and not self._ends and reporter.pausing:
             reporter.forgo()  # somebody else ends this fit for good, so there is nothing to go on with
         if phase == TRAINING and (self._validations or not trainer.enable_validation):
@@ -281,7 +280,8 @@ def _numbers(logged: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _need(trainer: Any) -> int:
-    """Bytes of a checkpoint. Raises NotSupported where none can be made."""
+    """Bytes of a checkpoint. Raises where none can be made, or it could not be loaded again."""
     if limits.sharded(trainer):
         raise limits.cannot_save(trainer)
-    return states.size(trainer)
+    # collecting the state may be a collective, and rank 0 is alone here
+    return states.rehearse(trainer) if ranks_of(trainer).size == 1 else states.size(trainer)

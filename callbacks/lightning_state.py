@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import re
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from haltune.checkpoints import discard
+from haltune.errors import NotSupported
 
 from .agreement import Agreement
 from .reporter import Reporter
@@ -57,12 +60,69 @@ def _publish(reporter: Reporter, path: Path, error: Exception | None, seconds: f
         )
 
 
-def _refused(path: Path) -> str | None:
+def rehearse(trainer: Any) -> int:
+    """Bytes of a checkpoint, found by making one in memory without its tensors; in a single process only.
+
+    Raises what keeps it from being made, and NotSupported when it could not be loaded again: before the
+    training is told to stop, for afterwards it cannot go on.
+    """
+    import torch
+
+    sizes: dict[int, int] = {}
+    state = _stripped(trainer._checkpoint_connector.dump_checkpoint(weights_only=False), sizes)
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    length = buffer.tell()
+    buffer.seek(0)
+    if not _loads_anything() and (found := _refused(buffer)) is not None:
+        raise NotSupported(
+            f"its checkpoint would hold {found}, from the module's hyperparameters or a callback's state, which torch "
+            "does not load by default: keep numbers, texts and lists there, str(path) for a path, or call "
+            "trainer.fit(..., weights_only=False)"
+        )
+    return sum(sizes.values()) + length + _MARGIN
+
+
+def _stripped(value: Any, sizes: dict[int, int]) -> Any:
+    """The same without tensors, whose bytes are counted, those that share a storage once."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        storage = value.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return None
+    if isinstance(value, Mapping):
+        return {k: _stripped(v, sizes) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_stripped(v, sizes) for v in value)
+    return value
+
+
+def _loads_anything() -> bool:
+    """True when this fit was called with weights_only=False, or by a Lightning that knows no such thing.
+
+    The Trainer does not keep it: it is read where it runs, in the frames above.
+    """
+    frame: Any = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "_run" and "ckpt_path" in frame.f_locals:
+            return frame.f_locals.get("weights_only", False) is False
+        frame = frame.f_back
+    return False
+
+
+_MARGIN = 2**16  # bytes: the random state, the names of tensors in the file
+
+
+def _refused(file: Path | io.BytesIO) -> str | None:
     """What in a checkpoint torch.load refuses under weights_only, its default; None when it refuses nothing."""
     import torch
 
+    where: Any = str(file) if isinstance(file, Path) else file
     try:
-        torch.load(str(path), map_location="cpu", mmap=True, weights_only=True)  # reads no tensor
+        torch.load(
+            where, map_location="cpu", mmap=isinstance(file, Path), weights_only=True
+        )  # reads no tensor
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         return found[1] if found else "an object"

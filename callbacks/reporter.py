@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from haltune.carried import spawning
 from haltune.decisions import Action, Verdict
-from haltune.errors import LeaseLost
+from haltune.errors import LeaseLost, warn
 from haltune.failures import interrupts, one_line
 
 from .advice import need_record, need_trial, scalar
@@ -29,6 +30,7 @@ from .delivery import Delivery, Report, Warnings
 from .handle import Detached, Trial
 from .heartbeat import Heartbeat
 
+_ADVISED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # study -> what it was told
 FIRST_EPOCH = "haltune_first_epoch"  # metric, 1.0 at a fit's first report: its seconds hold compilation
 
 
@@ -128,8 +130,7 @@ class Reporter:
         """
         seconds, validation = lap or self.clock.lap()
         scalars = dict(metrics or {}) if self.record == "all" else {}
-        scalars.pop(self.metric, None)  # it is the value
-        if self.reports == 0:
+        if self.reports == 0 and self.record == "all":
             scalars[FIRST_EPOCH] = 1.0
         self.reports += 1
         try:
@@ -279,6 +280,13 @@ class Reporter:
                 f"{verdict.action}: {verdict.reason}",
                 flush=True,
             )
+
+    def advise(self, sentence: str) -> None:
+        """A HaltuneWarning, once a study: what is true of every trial's training."""
+        given = _ADVISED.setdefault(getattr(self.trial, "_study", self.trial), set())
+        if sentence not in given:
+            given.add(sentence)
+            warn(sentence)
 
     def warn_once(self, topic: str, sentence: str) -> None:
         """A HaltuneWarning, once for each topic."""

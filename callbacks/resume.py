@@ -179,10 +179,18 @@ def _compare(straight: _Run, broken: _Run, epochs: int, middle: int) -> ResumeCh
     for part in (*straight.state, *(p for p in broken.state if p not in straight.state)):
         parts[part] = (straight.state.get(part, {}), broken.state.get(part, {}))
     parts["random state"] = (straight.randomness, broken.randomness)
+    if not (straight.state and broken.state):
+        return ResumeCheck(epochs, middle, tuple(parts), (_NOTHING,))
     found = [f"{part}: {what}" for part, pair in parts.items() if (what := differing(*pair)) is not None]
     if found:
         found += broken.said
     return ResumeCheck(epochs, middle, tuple(parts), tuple(found))
+
+
+_NOTHING = (
+    "make_run returned nothing, so that weights and optimizer cannot be compared: let it return the trainer, the "
+    "model, or a dict of arrays"
+)
 
 
 def _seed(seed: int) -> None:

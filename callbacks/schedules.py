@@ -16,13 +16,13 @@ from .handle import Trial
 _ENDS = {"CosineAnnealingLR": "T_max", "OneCycleLR": "total_steps", "PolynomialLR": "total_iters"}
 
 
-def advice(trainer: Any, trial: Trial) -> Iterator[tuple[str, str]]:
-    """(topic, sentence) for what does not fit, each at most once."""
+def advice(trainer: Any, trial: Trial) -> Iterator[str]:
+    """A sentence for each thing that does not fit."""
     for config in trainer.lr_scheduler_configs if trial.max_epochs is not None else ():
         if sentence := _schedule_advice(trainer, trial, config):
-            yield "schedule", sentence
+            yield sentence
     if sentence := _stopping_advice(trainer, trial):
-        yield "early stopping", sentence
+        yield sentence
 
 
 def ends(scheduler: Any, began: float = 0.0) -> Iterator[tuple[str, str, float, float]]:
@@ -52,7 +52,7 @@ def _schedule_advice(trainer: Any, trial: Trial, config: Any) -> str | None:
         before = end - value
         return (
             f"the schedule {name}({argument}={value:g}) ends after {end:g} {config.interval}s, but trials "
-            f"train towards trial.max_epochs={trial.max_epochs}, which is {total:g} {config.interval}s: give it "
+            f"train towards trial.max_epochs={trial.max_epochs}{_in_steps(total, config.interval)}: give it "
             f"{argument}={_fix(config.interval)}{f' - {before:g}' if before else ''}. "
             "haltune stops or pauses a trial before that where it pays"
         )
@@ -69,6 +69,10 @@ def _steps(trainer: Any, trial: Trial, config: Any) -> tuple[Any, Any]:
     return (horizon / frequency, 1.0), (horizon * steps / frequency, steps / frequency)
 
 
+def _in_steps(total: float, interval: str) -> str:
+    return "" if interval == "epoch" else f", which is {total:g} steps"
+
+
 def _fix(interval: str) -> str:
     return "trial.max_epochs" if interval == "epoch" else "self.trainer.estimated_stepping_batches"
 
@@ -78,8 +82,9 @@ def _stopping_advice(trainer: Any, trial: Trial) -> str | None:
     if trial.epoch > 0 or until is None or (horizon is not None and until >= horizon):
         return None  # no rung lies ahead, or the first one is past
     for stopping in trainer.early_stopping_callbacks:
-        epochs = stopping.patience * _epochs_per_check(trainer)
-        if epochs < until:
+        # the first check always improves; then patience more may not, one at least
+        earliest = (max(stopping.patience, 1) + 1) * _epochs_per_check(trainer)
+        if earliest < until:
             return (
                 f"EarlyStopping(monitor={stopping.monitor!r}, patience={stopping.patience}) can end this training "
                 f"before epoch {until:g}, where the policy first compares trials: give it more patience, "

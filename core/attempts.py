@@ -58,6 +58,15 @@ def end(
             trial.ended in OVER or trial.ended is Status.PAUSED
         ):  # a pause may complete a rung that others lost
             replica.tidy()
+    if (
+        held
+        and trial.ended is Status.PAUSED
+        and replica.history.trial(trial.id).checkpoint_epoch < trial.epoch
+    ):
+        _log.warning(
+            "trial %d is paused and nothing was saved after epoch %g: it will train again what came since. "
+            "Save it: trial.save(write), TrainingLoop(trial, save=write)", trial.id, trial.epoch,
+        )  # fmt: skip
     if status is Status.INTERRUPTED and held:
         _log.warning("trial %d was interrupted: the same program goes on where it was", trial.id)
     if silent and held:

@@ -108,7 +108,10 @@ class Checkpoints:
 
     def missing(self, path: str | None) -> bool:
         """True when a checkpoint of this folder is not there any more; a user's own paths are believed."""
-        return path is not None and path.startswith("trial-") and not (self.folder / path).exists()
+        if path is None:
+            return False
+        own = Path(path).is_relative_to(self.folder) if os.path.isabs(path) else path.startswith("trial-")
+        return own and not (self.folder / path).exists()
 
     def supersede(self, latest: Path) -> None:
         """Delete what else is in the folder of a trial that this process holds."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -51,6 +51,9 @@ class History:
         self._firsts: dict[int, float] = {}  # trial -> sign * first finite value
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._ledger = Ledger()
+        self.locate: Callable[[str | None], str | None] = lambda path: (
+            path
+        )  # a path of the log as users open it
 
     # -- what policies and people read ------------------------------------------------
 
@@ -143,7 +146,7 @@ class History:
             return None
         sign = self.problem.goal.sign
         t, i = max(marks, key=lambda mark: sign * mark[0].values[mark[1]])  # the first of equals
-        return Best(t.id, dict(self.trial(t.id).config), t.values[i], t.epochs[i])
+        return Best(t.id, dict(self.trial(t.id).config), t.values[i], t.epochs[i], self.locate(t.checkpoint))
 
     @property
     def spent(self) -> Spent:
@@ -176,7 +179,7 @@ class History:
             for t, config in zip(raw, configs, strict=True):
                 t.config, t.restored = MappingProxyType(config), True
         for t in trials:
-            t.record = t.frozen(self.scale_of(t.id))
+            t.record = t.frozen(self.scale_of(t.id), self.locate(t.checkpoint))
         return [t.record for t in trials if t.record is not None]
 
     # -- the fold ----------------------------------------------------------------------

@@ -37,7 +37,7 @@ class TrialRecord:
     attempt: int  # from 1
     tags: Mapping[str, Any]
     resource: float | None = None
-    checkpoint: str | None = None  # path
+    checkpoint: str | None = None  # path; one that was deleted is relative to the folder of checkpoints
     checkpoint_epoch: float = 0.0
     started: float = 0.0  # seconds since the epoch
     verdict: Verdict | None = None  # the last that was not CONTINUE
@@ -72,6 +72,7 @@ class Best:
     config: Config
     value: float  # the goal's metric
     epoch: float
+    checkpoint: str | None = None  # path; None where none is kept
 
 
 @dataclass(eq=False)
@@ -155,8 +156,8 @@ class Growing:
             self._rank(i, value)
         self.record = None
 
-    def frozen(self, scale: Scale | None) -> TrialRecord:
-        """A read-only copy."""
+    def frozen(self, scale: Scale | None, checkpoint: str | None) -> TrialRecord:
+        """A read-only copy; `checkpoint` as a user opens it."""
         values = _frozen(self.values)
         scores = scale.score(values) if scale else np.full(len(values), math.nan)
         scores.flags.writeable = False
@@ -165,7 +166,7 @@ class Growing:
             epochs=_frozen(self.epochs), values=values, scores=scores, seconds=_frozen(self.seconds),
             metrics=MappingProxyType({name: _frozen(c) for name, c in self.metrics.items()}),
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
-            checkpoint=self.checkpoint, checkpoint_epoch=self.checkpoint_epoch,
+            checkpoint=checkpoint, checkpoint_epoch=self.checkpoint_epoch,
             started=self.started, verdict=self.verdict, error=self.error,
         )  # fmt: skip
 

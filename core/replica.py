@@ -41,6 +41,7 @@ class Replica:
         self.checkpoints, self.term = checkpoints, term
         self.lock = threading.RLock()
         self.history = History(problem)
+        self.history.locate = checkpoints.located
         self.state = policy.start(problem)
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
         self._warned: set[str] = set()

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -165,7 +166,9 @@ class Study:
 
         With a policy that compares trials at any epoch, such as Hyperband: the best value at any epoch.
         """
-        return self.history.best(anywhere=getattr(self.policy, "best_anywhere", False))
+        best = self.history.best(anywhere=getattr(self.policy, "best_anywhere", False))
+        gone = best is not None and self.checkpoints.missing(best.checkpoint)
+        return replace(best, checkpoint=None) if best is not None and gone else best
 
     @property
     def spent(self) -> Spent:

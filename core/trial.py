@@ -177,6 +177,11 @@ class Trial:
 
         return self._study.agree(self, "keeps its checkpoint", work)
 
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Further scalars reported so far: name -> (n,), one entry a report, NaN where it was not reported."""
+        return self._study.history.trial(self.id).metrics
+
     def load_model(self, **options: Any) -> Any:
         """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model."""
         from importlib import import_module  # the core knows no framework: it only opens the door

@@ -385,7 +385,12 @@ def test_whatever_happens_the_log_names_only_whole_files_and_nothing_else_is_lef
         elif not (trial.verdict and trial.verdict.stops):
             trial.report(PAUSE if step == "pause" else 0.5)
     world.study.sync()
-    named = {t.checkpoint: t for t in world.study.trials if t.checkpoint and t.status not in OVER}
+    checkpoints = world.study.checkpoints
+    named = {
+        checkpoints.recorded(Path(t.checkpoint)): t
+        for t in world.study.trials
+        if t.checkpoint and t.status not in OVER
+    }
     assert set(files(world)) == set(named)
     for path, t in named.items():
         assert (folder / path).read_text() == f"{t.id} at {t.checkpoint_epoch:g}"

@@ -49,7 +49,10 @@ def fit(trial, *others, net=None, record="all", **options):
     return trainer
 
 
-def metrics(trial):
+def metrics(trial, monitor=None):
+    """Those recorded besides the monitored one, which is among them with the value that was judged."""
+    goal = monitor or trial.goal.metric
+    assert all(r["metrics"].pop(goal) == r["value"] for r in trial.reports)
     return [{n: v for n, v in r["metrics"].items() if n != FIRST_EPOCH} for r in trial.reports]
 
 
@@ -70,7 +73,7 @@ def test_all_scalars_of_an_epoch_are_stored_with_it_and_no_older_one():
 def test_record_monitor_stores_the_goals_metric_alone():
     trial = FakeTrial()
     fit(trial, num_sanity_val_steps=0, record="monitor")
-    assert (trial.values, metrics(trial)) == ([1, 2, 3], [{}, {}, {}])
+    assert (trial.values, [r["metrics"] for r in trial.reports]) == ([1, 2, 3], [{}, {}, {}])
     with pytest.raises(InvalidInput, match="record='some'"):
         HaltuneCallback(FakeTrial(), record="some")
 
@@ -176,7 +179,7 @@ def test_several_validation_loaders_name_their_metrics_in_the_advice():
     trial = FakeTrial()
     run(trial, "val_loss/dataloader_idx_1")
     assert trial.values == [2, 2, 2]
-    assert [m["val_loss/dataloader_idx_0"] for m in metrics(trial)] == [1, 1, 1]
+    assert [m["val_loss/dataloader_idx_0"] for m in metrics(trial, "val_loss/dataloader_idx_1")] == [1, 1, 1]
 
 
 def test_a_stop_on_any_metric_ends_the_fit_after_whole_epochs():

@@ -183,16 +183,17 @@ def test_a_save_that_fails_at_the_end_gives_the_trial_back_and_it_is_not_paused_
     assert (again.id, again.attempt, study.trials[0].status) == (0, 2, "completed")
 
 
-def test_a_state_that_cannot_be_collected_gives_the_trial_back():
+def test_a_state_that_cannot_be_collected_declines_the_pause_before_anything_is_lost():
     class Unsaveable(pl.Callback):
         def state_dict(self):
             raise ValueError("no state of mine")
 
     study = pausing_study()
     trial = study.ask()
-    with trial, pytest.warns(HaltuneWarning, match=r"no state of mine.*not paused"):
+    with trial, pytest.warns(HaltuneWarning, match=r"no state of mine.*trains on") as caught:
         fit(trial, Unsaveable())
-    assert study.trials[0].status == "interrupted"
+    assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
+    assert (study.trials[0].status, study.trials[0].attempt, study.trials[0].epoch) == ("completed", 1, 4)
 
 
 class Preset:
@@ -216,6 +217,20 @@ def test_a_checkpoint_that_torch_will_not_load_unasked_says_how_to_load_it():
             else:
                 trainer.fit(WithPreset(Preset()), shuffled(), shuffled(), **given)
     assert (study.trials[0].status, study.trials[0].attempt) == ("completed", 3)
+
+
+def test_a_checkpoint_that_the_next_fit_would_refuse_is_not_made():
+    class WithPreset(Net):
+        def __init__(self, preset):
+            super().__init__()
+            self.save_hyperparameters()
+
+    study = pausing_study()
+    (trial,) = [study.ask()]
+    with trial, pytest.warns(HaltuneWarning, match=r"would hold [\w.]*Preset.*weights_only=False.*trains on"):
+        trainer = make_trainer(HaltuneCallback(trial), epochs=trial.max_epochs)
+        trainer.fit(WithPreset(Preset()), shuffled(), shuffled(), ckpt_path=trial.checkpoint)
+    assert (study.trials[0].status, study.trials[0].attempt) == ("completed", 1)
 
 
 def test_an_asynchronous_writer_is_waited_for():

@@ -94,11 +94,11 @@ def test_further_scalars_are_stored_unless_the_monitor_alone_is_wanted():
     r = reporter()
     trial = r.trial
     r.report(0.5, 1, {"acc": 0.7, r.metric: 0.5})
-    assert trial.reports[0]["metrics"] == {"acc": 0.7, "haltune_first_epoch": 1.0}
+    assert trial.reports[0]["metrics"] == {"acc": 0.7, r.metric: 0.5, "haltune_first_epoch": 1.0}
     r = reporter(record="monitor")
     trial = r.trial
     r.report(0.5, 1, {"acc": 0.7})
-    assert trial.reports[0]["metrics"] == {"haltune_first_epoch": 1.0}
+    assert trial.reports[0]["metrics"] == {}
     with pytest.raises(InvalidInput, match="'all' stores every scalar"):
         reporter(record="some")
 

@@ -117,13 +117,14 @@ def stopping(until, patience, epoch=0.0, **options):
 
 
 def test_an_early_stopping_that_can_fire_before_the_first_rung_is_named():
-    (warning,) = stopping(until=4, patience=3)
-    assert "EarlyStopping(monitor='val_loss', patience=3) can end this training before epoch 4" in warning
+    (warning,) = stopping(until=4, patience=2)
+    assert "EarlyStopping(monitor='val_loss', patience=2) can end this training before epoch 4" in warning
     (often,) = stopping(until=4, patience=8, val_check_interval=1 / 3)  # 8 validations are under 3 epochs
     assert "patience=8" in often
 
 
 def test_an_early_stopping_that_leaves_the_first_rung_alone_is_left_alone():
-    assert stopping(until=4, patience=4) == []
+    assert stopping(until=4, patience=3) == []  # the first epoch always improves
+    assert stopping(until=2, patience=0) == []
     assert stopping(until=EPOCHS, patience=1) == []  # no rung before the end
     assert stopping(until=4, patience=2, check_val_every_n_epoch=2) == []
