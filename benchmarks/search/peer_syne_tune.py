@@ -1,0 +1,63 @@
+"""Syne Tune's schedulers (0.13), asked directly, without its tuner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from recorded import Meter
+
+NAMES = {
+    "asha": ("ASHA", {"type": "stopping"}),
+    "asha_promotion": ("ASHA", {"type": "promotion"}),
+    "hyperband": ("SyncHyperband", {}),
+    "mobster": ("MOBSTER", {"type": "promotion"}),
+    "dyhpo": ("DyHPO", {}),
+}
+
+
+def run(name: str, meter: Meter, seed: int) -> None:
+    """Trials until the meter is full. Syne Tune models the points that it proposed. Raises ImportError without it."""
+    from datetime import datetime
+
+    from syne_tune.backend.trial_status import Trial
+    from syne_tune.optimizer.scheduler import SchedulerDecision
+
+    scheduler = _scheduler(name, meter, seed)
+    trials: dict[int, Trial] = {}
+    rows: dict[int, int] = {}
+    had: dict[int, int] = {}  # epochs
+    while not meter.full:
+        suggestion = scheduler.suggest(len(trials))
+        if suggestion is None:
+            return
+        id = len(trials) if suggestion.spawn_new_trial_id else suggestion.checkpoint_trial_id
+        if suggestion.spawn_new_trial_id:
+            trials[id] = Trial(id, suggestion.config, datetime.now())
+            point = np.array([suggestion.config[f"u{i}"] for i in range(meter.task.points.shape[1])])
+            rows[id], had[id] = meter.take(point), 0
+            scheduler.on_trial_add(trials[id])
+        elif suggestion.config is not None:
+            trials[id] = Trial(id, suggestion.config, trials[id].creation_time)
+        for epoch in range(had[id] + 1, meter.task.scores.shape[1] + 1):
+            had[id], result = epoch, {"score": meter.train(rows[id], epoch), "epoch": epoch}
+            decision = scheduler.on_trial_result(trials[id], result)
+            if decision != SchedulerDecision.CONTINUE or meter.full:
+                break
+        else:
+            scheduler.on_trial_complete(trials[id], result)
+
+
+def _scheduler(name: str, meter: Meter, seed: int) -> Any:
+    from syne_tune.config_space import uniform
+    from syne_tune.optimizer import baselines
+
+    kind, options = NAMES[name]
+    horizon = meter.task.scores.shape[1]
+    space = {f"u{i}": uniform(0.0, 1.0) for i in range(meter.task.points.shape[1])} | {"epochs": horizon}
+    return getattr(baselines, kind)(
+        space, metric="score", mode="max", resource_attr="epoch", max_resource_attr="epochs",
+        grace_period=1, reduction_factor=3, random_seed=seed, **options,
+    )  # fmt: skip

@@ -1,0 +1,186 @@
+"""Recorded trainings that answer a search: tables of learning curves, and the meter that pays for epochs.
+
+A proposed point of the unit cube becomes the nearest configuration of the table that was not tried yet; its
+curve is then read epoch by epoch. One worker trains; a resumed trial pays only its further epochs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.accord import alone
+from haltune.decisions import Move, Start
+from haltune.history import History
+from haltune.policy import Policy
+
+Array = NDArray[np.float64]
+EPOCHS = 50  # of a full training: the untrained network, recorded first, is left out
+
+
+@dataclass(frozen=True)
+class Task:
+    """One table: configurations in the unit cube and their scores after each epoch."""
+
+    name: str
+    number: int  # among all tasks: part of the random stream
+    points: Array  # (n, d)
+    scores: Array  # (n, EPOCHS), 1 best
+
+    @cached_property
+    def space(self) -> Space:
+        """The unit cube, a coordinate for each hyperparameter."""
+        return Space({f"u{i}": Float(0.0, 1.0) for i in range(self.points.shape[1])})
+
+    @cached_property
+    def problem(self) -> Problem:
+        """A score to maximise, with bounds that are true."""
+        return Problem(self.space, Maximize("score", bounds=(0, 1)), EPOCHS)
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """Every row as the history names what was tried."""
+        return list(self.space.keys([self.config(row) for row in range(len(self.points))]))
+
+    def config(self, row: int) -> dict[str, float]:
+        """A row as a configuration of `space`."""
+        return {f"u{i}": float(u) for i, u in enumerate(self.points[row])}
+
+    def point(self, config: dict[str, Any]) -> Array:
+        """(d,) A configuration of `space` in the unit cube."""
+        return np.array([config[f"u{i}"] for i in range(self.points.shape[1])])
+
+    def nearest(self, point: Array, free: NDArray[np.bool_]) -> int:
+        """The row nearest to a point among those that are free."""
+        distance = ((self.points - point) ** 2).sum(axis=1)
+        return int(np.where(free, distance, np.inf).argmin())
+
+    def regret(self, incumbents: Array) -> Array:
+        """0 at the best score of the table, 1 at the median final score."""
+        best = float(self.scores.max())
+        return (best - incumbents) / (best - float(np.median(self.scores[:, -1])))
+
+
+def load(folder: str | None) -> list[Task]:
+    """The tasks of learning_curves.npz. Exits with what is missing."""
+    tables = np.load(found(folder, "learning_curves.npz"))
+    names = [key.split("/")[0] for key in tables.files if key.endswith("/valid_loss")]
+    columns = [str(name) for name in tables["names"]]
+    return [
+        Task(
+            name,
+            number,
+            to_cube(tables[f"{name}/hyperparameters"], columns),
+            to_scores(tables[f"{name}/valid_loss"].astype(float))[:, 1:],
+        )
+        for number, name in enumerate(names)
+    ]
+
+
+def found(folder: str | None, file: str) -> Path:
+    """A file of the data folder. Exits with a sentence when it is not there."""
+    path = Path(folder or os.environ.get("HALTUNE_DATA") or ".") / file
+    if not path.is_file():
+        sys.exit(f"{path} is missing: name its folder by --data DIR or HALTUNE_DATA.")
+    return path
+
+
+def to_cube(hyperparameters: Array, names: list[str]) -> Array:
+    """log10 of each column (of 1 - beta for the betas), scaled to [0, 1]."""
+    columns = [1.0 - c if n.startswith("beta") else c for c, n in zip(hyperparameters.T, names, strict=True)]
+    logs = np.log10(np.array(columns, dtype=np.float64)).T
+    low, high = logs.min(axis=0), logs.max(axis=0)
+    return np.asarray((logs - low) / (high - low))
+
+
+def to_scores(loss: Array) -> Array:
+    """1 - (loss - best) / (cap - best) in [0, 1]; cap: the median first loss; 0 where the loss is not finite."""
+    finite = np.isfinite(loss)
+    best, cap = loss[finite].min(), np.median(loss[finite[:, 0], 0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(finite, np.clip(1.0 - (loss - best) / (cap - best), 0.0, 1.0), 0.0)
+
+
+@dataclass
+class Meter:
+    """Trains rows of a task and remembers the incumbent after every epoch that was paid."""
+
+    task: Task
+    budget: int  # epochs
+    incumbents: list[float] = field(default_factory=list)
+    free: NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.free = np.ones(len(self.task.points), dtype=bool)
+
+    def take(self, point: Array) -> int:
+        """The row that a proposed point becomes; nobody gets it again."""
+        row = self.task.nearest(point, self.free)
+        self.free[row] = False
+        return row
+
+    def train(self, row: int, epoch: int) -> float:
+        """The score of a row after an epoch, from 1; it is paid."""
+        score = float(self.task.scores[row, epoch - 1])
+        self.incumbents.append(max(score, self.incumbents[-1] if self.incumbents else 0.0))
+        return score
+
+    @property
+    def full(self) -> bool:
+        """True when the budget is spent."""
+        return len(self.incumbents) >= self.budget
+
+    def after(self, epochs: list[int]) -> Array:
+        """The regret after so many epochs; a search that ended before keeps its last."""
+        kept = np.array(self.incumbents or [0.0])
+        return self.task.regret(kept[np.minimum(epochs, len(kept)) - 1])
+
+
+class OnRows:
+    """A policy whose points become rows of the table: what its model learns from is what was trained."""
+
+    def __init__(self, policy: Policy[Any], task: Task) -> None:
+        self._policy, self._task = policy, task
+        self._row_of = {key: row for row, key in enumerate(task.keys)}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    def propose(self, state: Any, history: History, rng: Generator) -> Move:
+        """The policy's move, its configuration replaced by the nearest row not tried."""
+        move = self._policy.propose(state, history, rng)
+        if not isinstance(move, Start):
+            return move
+        free = np.ones(len(self._row_of), dtype=bool)
+        free[[self._row_of[key] for key in history.tried]] = False
+        row = self._task.nearest(self._task.point(dict(move.config)), free)
+        return Start(self._task.config(row), move.until, move.resource, move.tags, move.reason, move.evidence)
+
+
+def search(policy: Policy[Any], meter: Meter, seed: int, snapped: bool = True) -> Study:
+    """A study of the task until the meter is full or the policy finishes.
+
+    snapped: trials are recorded with the rows they became; else with the points that were proposed.
+    """
+    task = meter.task
+    asked: Any = OnRows(policy, task) if snapped else policy
+    with alone():  # no other rank listens
+        study = Study(task.problem, asked, seed=seed, budget=Budget(epochs=meter.budget))
+    rows: dict[int, int] = {}
+    for trial in study:
+        if trial.id not in rows:
+            rows[trial.id] = meter.take(task.point(trial.config))
+        for epoch in trial.epochs():
+            verdict = trial.report(meter.train(rows[trial.id], epoch), seconds=1.0)
+        if verdict.resumable:
+            trial.checkpointed(f"row-{rows[trial.id]}")  # so that it goes on where it was
+    return study
