@@ -156,7 +156,8 @@ class Climber:
         state = state.at(e.trial, place)
         if member.result is None or had < place.needed or place.last:
             return state  # on its way, for the first time or again after a crash
-        if e.verdict.action is Action.CONTINUE:
+        # at the horizon nobody is asked: a CONTINUE that says nothing of the next rung
+        if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.until is not None):
             return self._climb(state, e.trial, place)
         if arrives and e.verdict.action is Action.PAUSE:
             step = state.step(place)

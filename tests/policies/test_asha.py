@@ -95,7 +95,9 @@ def climbed(log: list[Event], plan: list[Bracket], eta: float, stops: bool, race
             if reached and t.result is None and "policy" not in e.verdict.evidence:
                 r.arrive(e.trial, t.last)
             if reached and t.result is not None and t.rung + 1 < len(t.bracket.rungs):
-                if e.verdict.action is Action.CONTINUE:
+                if e.epoch >= t.bracket.rungs[-1].resource:
+                    pass  # trained in full below its last rung, as its pauses could not be saved: nobody is asked
+                elif e.verdict.action is Action.CONTINUE:
                     r.climb(e.trial, e.seen)
                 elif math.isfinite(t.result):
                     assert e.trial not in r.top(e.trial, e.seen)
