@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from haltune.decisions import Verdict
-from haltune.errors import HaltuneError, LeaseLost, StoreError, warn
+from haltune.errors import HaltuneError, StoreError, warn
 
 from .handle import Trial
 
@@ -55,8 +55,6 @@ class Delivery:
         try:
             self._flush(trial)
             return _deliver(trial, report, judge)
-        except LeaseLost:
-            raise
         except Exception as error:
             # a store out of reach, or a bug in a policy: neither is the training's fault
             if isinstance(error, HaltuneError) and not isinstance(error, StoreError):

@@ -38,7 +38,7 @@ from .handle import Trial
 from .keras_company import calling_list, is_tracker, put_trackers_behind, tracked
 from .keras_processes import refuse_many_processes
 from .keras_schedules import schedule_advice, stopping_advice, swapping_advice
-from .portable import Portable
+from .portable import Reporting
 from .reporter import Reporter
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def load_model(trial: Trial, **options: Any) -> Any:
     return None if trial.checkpoint is None else keras_files.load(trial.checkpoint, **options)
 
 
-class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
+class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     """Reports the goal's metric to `trial`, and stops or pauses the fit when the policy says so.
 
     `monitor`: the name of the metric in Keras' logs, if it is not the goal's.
@@ -88,16 +88,6 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
         self._last_logs: list[str] | None = None  # the names in the last epoch's logs
         self._epoch: int | None = None  # the last one trained, from 1
         self._start()
-
-    @property
-    def trial(self) -> Trial:
-        """The trial it reports to."""
-        return self._reporter.trial
-
-    @property
-    def monitor(self) -> str:
-        """The name of the metric it reports."""
-        return self._reporter.metric
 
     # Keras gives every callback its model; held weakly, as no hook lets us drop it after an exception.
 

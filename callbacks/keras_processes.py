@@ -11,12 +11,14 @@ import sys
 
 from haltune.errors import NotSupported
 
+from .broadcast import torch_ranks
+
 
 def refuse_many_processes() -> None:
     """Raises NotSupported when this training runs in several processes."""
     found = {
         "TF_CONFIG with {} workers": _workers_in_tf_config,
-        "torch.distributed with {} processes": _torch_world,
+        "torch.distributed with {} processes": lambda: torch_ranks().size,
         "jax.distributed with {} processes": _jax_world,
     }
     for sentence, count in found.items():
@@ -34,13 +36,6 @@ def _workers_in_tf_config() -> int:
         return max(1, sum(len(cluster.get(job, ())) for job in ("chief", "worker", "master")))
     except (ValueError, AttributeError, TypeError):
         return 1
-
-
-def _torch_world() -> int:
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return 1
-    return int(distributed.get_world_size())
 
 
 def _jax_world() -> int:

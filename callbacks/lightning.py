@@ -34,7 +34,7 @@ from .agreement import Agreement
 from .fresh import TRAINING, VALIDATION, Fresh
 from .handle import Trial
 from .lightning_progress import at_boundary, epochs_done, planned_epochs, ranks_of, silent
-from .portable import Portable
+from .portable import Reporting
 from .reporter import Reporter
 from .schedules import advice
 from .trackers import tell_loggers
@@ -60,7 +60,7 @@ class _Found:
     lap: tuple[float, float]  # seconds since the report before, and of them in validation
 
 
-class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
+class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     """Reports the goal's metric to `trial`, stops the fit when the policy says so, and saves it for a pause.
 
     `monitor`: the name under which the metric is logged, if it is not the goal's.
@@ -86,16 +86,6 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc]
         self._to_save: list[Any] = []  # the same, while this callback saves
         self._trained: float | None = None  # epochs trained when the last one ended
         self._start()
-
-    @property
-    def trial(self) -> Trial:
-        """The trial it reports to."""
-        return self._reporter.trial
-
-    @property
-    def monitor(self) -> str:
-        """The name of the metric it reports."""
-        return self._reporter.metric
 
     # the hooks, in the order Lightning calls them; lightning_places.py calls those without an `on_`
 

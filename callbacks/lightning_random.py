@@ -7,7 +7,6 @@ saved by their place. Those inside persistent worker processes cannot be.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +16,7 @@ from .lightning_progress import at_boundary
 
 def capture(trainer: Any) -> dict[str, Any]:
     """This process's random state, of primitives only."""
-    loaders = {name: _text(g) for name, g in _generators(trainer)}
+    loaders = {name: randomness.of_tensor(g.get_state()) for name, g in _generators(trainer)}
     reloaded = getattr(
         trainer.fit_loop, "_last_train_dl_reload_epoch", 0
     )  # for reload_dataloaders_every_n_epochs
@@ -26,13 +25,10 @@ def capture(trainer: Any) -> dict[str, Any]:
 
 def restore(trainer: Any, state: dict[str, Any]) -> None:
     """Go on with `state` in the epoch that is about to start."""
-    import torch
-
     randomness.restore(state)
     for name, generator in _generators(trainer):
         if name in state["loaders"]:
-            words = bytearray(base64.b64decode(state["loaders"][name]))
-            generator.set_state(torch.frombuffer(words, dtype=torch.uint8))
+            generator.set_state(randomness.tensor_of(state["loaders"][name]))
     if at_boundary(trainer):
         trainer.fit_loop._last_train_dl_reload_epoch = state["reloaded"]
         _begin_a_new_epoch(trainer.fit_loop)
@@ -78,7 +74,3 @@ def _leaves(loaders: Any) -> Iterator[Any]:
             yield from _leaves(loader)
     elif loaders is not None:
         yield loaders
-
-
-def _text(generator: Any) -> str:
-    return base64.b64encode(generator.get_state().cpu().numpy().tobytes()).decode("ascii")

@@ -17,6 +17,9 @@ import importlib.util
 import sys
 from typing import Any, ClassVar, Self
 
+from .handle import Trial
+from .reporter import Reporter
+
 
 class Portable:
     """Base of the callbacks: builds the class, copies and pickles without framework objects."""
@@ -54,6 +57,22 @@ class Portable:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # the reporter is a handle on one running training: two of it would both report
         return self.__copy__()
+
+
+class Reporting(Portable):
+    """A callback over a reporter."""
+
+    _reporter: Reporter
+
+    @property
+    def trial(self) -> Trial:
+        """The trial it reports to."""
+        return self._reporter.trial
+
+    @property
+    def monitor(self) -> str:
+        """The name of the metric it reports."""
+        return self._reporter.metric
 
 
 def framework_bases(homes: tuple[str, ...], install: str, name: str = "Callback") -> tuple[type, ...]:

@@ -21,9 +21,9 @@ def capture() -> dict[str, Any]:
         "numpy": [str(kind), _text(np.asarray(keys).tobytes()), int(position), int(has_gauss), float(cached)],
     }
     if (torch := sys.modules.get("torch")) is not None:
-        state["torch"] = _of_tensor(torch.random.get_rng_state())
+        state["torch"] = of_tensor(torch.random.get_rng_state())
         if torch.cuda.is_available() and torch.cuda.is_initialized():
-            state["cuda"] = [_of_tensor(s) for s in torch.cuda.get_rng_state_all()]
+            state["cuda"] = [of_tensor(s) for s in torch.cuda.get_rng_state_all()]
     return state
 
 
@@ -36,10 +36,10 @@ def restore(state: dict[str, Any]) -> None:
     torch = sys.modules.get("torch")
     if torch is None or "torch" not in state:
         return
-    torch.random.set_rng_state(_tensor(torch, state["torch"]))
+    torch.random.set_rng_state(tensor_of(state["torch"]))
     if torch.cuda.is_available():
         for device, text in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(_tensor(torch, text), device)
+            torch.cuda.set_rng_state(tensor_of(text), device)
 
 
 def _listed(value: Any) -> Any:
@@ -54,9 +54,13 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def _of_tensor(tensor: Any) -> str:
+def of_tensor(tensor: Any) -> str:
+    """The state of a torch generator as text."""
     return _text(tensor.cpu().numpy().tobytes())
 
 
-def _tensor(torch: Any, text: str) -> Any:
+def tensor_of(text: str) -> Any:
+    """The inverse of `of_tensor`."""
+    import torch
+
     return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)

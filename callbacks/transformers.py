@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from .advice import missing
 from .broadcast import torch_ranks
 from .handle import Trial
-from .portable import Portable
+from .portable import Reporting
 from .reporter import Reporter
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ PATIENCE = 2  # epochs without an evaluation of a Trainer that does not evaluate
 GO_ON, END, SAVE = "go on", "end", "save"  # what the first rank tells the others
 
 
-class HaltuneCallback(Portable, _Base):  # type: ignore[misc, unused-ignore]
+class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     """Reports the goal's metric to `trial` after every evaluation and ends the training when the policy says so.
 
     `monitor`: the metric as the Trainer logs it, with or without "eval_"; the goal's metric if None.
@@ -61,16 +61,6 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc, unused-ignore]
         self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
         self._training = False
         self._start()
-
-    @property
-    def trial(self) -> Trial:
-        """The trial it reports to."""
-        return self._reporter.trial
-
-    @property
-    def monitor(self) -> str:
-        """The name of the metric it reports."""
-        return self._reporter.metric
 
     # the hooks, in the order the Trainer calls them
 

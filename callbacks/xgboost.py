@@ -26,7 +26,7 @@ from haltune.errors import InvalidInput, NotSupported
 
 from .advice import missing
 from .handle import Trial
-from .portable import Portable
+from .portable import Reporting
 from .reporter import Reporter
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ else:
 _CV = "xgb.cv takes no boosters to go on from, so it cannot be paused: use xgb.train, or a policy that only stops"
 
 
-class HaltuneCallback(Portable, _Base):  # type: ignore[misc, unused-ignore]
+class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     """Reports the goal's metric to `trial` after every boosting round and stops when the policy says so.
 
     `monitor`: "<name in evals>-<metric>", such as "validation-logloss", or the metric alone where one
@@ -58,16 +58,6 @@ class HaltuneCallback(Portable, _Base):  # type: ignore[misc, unused-ignore]
         hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
         self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
         self._before = 0  # rounds of this trial trained before this training
-
-    @property
-    def trial(self) -> Trial:
-        """The trial it reports to."""
-        return self._reporter.trial
-
-    @property
-    def monitor(self) -> str:
-        """The name of the metric it reports."""
-        return self._reporter.metric
 
     # the hooks, in the order XGBoost calls them
 

@@ -176,6 +176,11 @@ def _end_of(me: Self) -> Writer | Reader:
 # what of a trial every rank knows
 
 
+def label(id: int, attempt: int, **_: Any) -> str:
+    """An attempt in words, as topics name it."""
+    return f"trial {id}, attempt {attempt}"
+
+
 def state(trial: Trial) -> dict[str, Any]:
     """A trial as it is handed out."""
     fixed = {name: getattr(trial, name) for name in ("id", "attempt", "resource", "tags")}

@@ -102,7 +102,7 @@ def _catch_up(replica: Replica, trial: Trial) -> None:
     r = replica.synced(trial.id)
     if r.attempt == trial.attempt and r.epoch > trial.epoch:
         trial.epoch, trial.until = counted(r.epoch), r.until
-        trial.checkpoint = replica.checkpoints.located(r.checkpoint)
+        trial.checkpoint = r.checkpoint
         for event in replica.store.read(replica.name):
             if isinstance(event, ev.Reported) and (event.trial, event.attempt) == (trial.id, trial.attempt):
                 judged = event.verdict.action is not Action.UNJUDGED

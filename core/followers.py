@@ -39,6 +39,7 @@ class Shadow:
         self._store: Store | None = _Told(accord) if told["url"] == "memory" else None
         self._accord = accord
         self._history = History(problem)
+        self._history.locate = self.checkpoints.located
 
     @property
     def store(self) -> Store:
@@ -146,11 +147,6 @@ def pass_over(accord: Accord) -> None:
         told = line.get("answer", {})
         if "trial" not in told:
             return "finish" not in told
-        return accord.was_before(f"{_label(**told['trial'])} ends")
+        return accord.was_before(f"{together.label(**told['trial'])} ends")
 
     accord.skip("ask", is_over)
-
-
-def _label(id: int, attempt: int, **_: Any) -> str:
-    """As Trial.label."""
-    return f"trial {id}, attempt {attempt}"

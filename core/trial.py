@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from .accord import label
 from .checkpoints import best, discard
 from .decisions import Action, Verdict
 from .errors import InvalidInput, LeaseLost, RankLost, StoreError
@@ -36,7 +37,7 @@ class Trial:
         self.until = record.until
         self.resource = record.resource
         self.tags = dict(record.tags)
-        self.checkpoint = study.checkpoints.located(record.checkpoint)  # the path to go on from
+        self.checkpoint = record.checkpoint  # the path to go on from
         self.epoch = counted(record.epoch)  # the last one reported; where this attempt begins
         self.verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
         self.ended: Status | None = None
@@ -52,7 +53,7 @@ class Trial:
     @property
     def label(self) -> str:
         """This attempt in words."""
-        return f"trial {self.id}, attempt {self.attempt}"
+        return label(self.id, self.attempt)
 
     def __repr__(self) -> str:
         return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:g}, config={self.config})"

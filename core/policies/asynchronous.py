@@ -12,11 +12,11 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from ..decisions import Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
-from ..events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
+from ..events import OVER, Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
 from ..history import History, TrialRecord
 from ..schedules import Bracket
 from .persistent import Key, Ranked, Sparse
-from .rungs import OUT, Member, score_of
+from .rungs import OUT, Member, score_of, until
 from .sampling import Sampler
 
 
@@ -119,7 +119,7 @@ class Climber:
         if isinstance(event, Ended | Expired):
             place = replace(place, member=replace(place.member, held=False))
             state = state.at(trial, place)
-            return self._over(state, place, trial, event.status) if event.status in _OVER else state
+            return self._over(state, place, trial, event.status) if event.status in OVER else state
         return state
 
     def _started(self, state: Climb, e: Started) -> Climb:
@@ -145,7 +145,7 @@ class Climber:
         return state.put(place, replace(step, waiting=waiting)).at(trial, above)
 
     def _reported(self, state: Climb, place: Place, e: Reported) -> Climb:
-        score, had = score_of(state.sign, e.value), self.had(place.member, e.epoch, e.seconds)
+        score, had = score_of(state.sign, e.value), place.member.after(self.unit, e.epoch, e.seconds)
         stopped = e.verdict.action is Action.STOP
         member = replace(place.member, last=score, had=had)
         arrives = member.result is None and had >= place.needed and not (stopped and e.verdict.resumable)
@@ -174,10 +174,6 @@ class Climber:
         state = state.put(place, step.arrive(_key(member, trial) if counts else None))
         return state.at(trial, replace(place, member=member))
 
-    def had(self, member: Member, epoch: float, seconds: float) -> float:
-        """The resource of a trial after a report."""
-        return epoch if self.unit == "epochs" else member.had + seconds
-
     # -- the questions -------------------------------------------------------------------
 
     def propose(self, state: Climb, history: History) -> Move:
@@ -201,7 +197,7 @@ class Climber:
         resource, below = bracket.rungs[rung].resource, state.ladders[bracket][rung - 1]
         tags = {**history.trial(id).tags, "rung": rung}
         reason = f"in the top {below.top(self.eta)} of {below.count} at rung {rung - 1}: on to {resource:g} {self.unit}"
-        return Resume(id, self._until(resource, history), resource, tags, reason)
+        return Resume(id, until(resource, self.unit, history), resource, tags, reason)
 
     def _new(self, state: Climb, history: History) -> Move:
         number, index = state.number, state.started
@@ -218,20 +214,16 @@ class Climber:
         drawn = self.sampler.draw(history, number, bracket, index, self.unit)
         resource, tags = bracket.rungs[0].resource, {"bracket": number, "rung": 0}
         reason = f"{drawn.reason}; to {resource:g} {self.unit} at first"
-        return Start(drawn.config, self._until(resource, history), resource, tags, reason, drawn.evidence)
-
-    def _until(self, resource: float, history: History) -> float | None:
-        if self.unit != "epochs":
-            return None
-        horizon = history.problem.max_epochs
-        return resource if horizon is None else min(resource, float(horizon))
+        return Start(
+            drawn.config, until(resource, self.unit, history), resource, tags, reason, drawn.evidence
+        )
 
     def judge(self, state: Climb, history: History, trial: TrialRecord) -> Verdict:
         """On to the rung; there on, PAUSE or STOP by its rank among those that arrived."""
         place = state.places.get(trial.id)
         if place is None:
             return go_on("no schedule started this trial")
-        had = self.had(place.member, trial.epoch, float(trial.seconds[-1]))
+        had = place.member.after(self.unit, trial.epoch, float(trial.seconds[-1]))
         if had < place.needed:
             return go_on(f"on to {place.needed:g} {self.unit}")
         score = score_of(state.sign, float(trial.values[-1]))
@@ -250,16 +242,13 @@ class Climber:
         evidence = {"rank": rank + 1, "arrived": step.count, "go_on": top, "rung": place.rung}
         text = f"rank {rank + 1} of {step.count} at {place.needed:g} {self.unit}; the best {top} go on"
         if rank < top:
-            until = self._until(place.bracket.rungs[place.rung + 1].resource, history)
-            return Verdict(Action.CONTINUE, text, evidence, until)
+            following = place.bracket.rungs[place.rung + 1].resource
+            return Verdict(Action.CONTINUE, text, evidence, until(following, self.unit, history))
         return Verdict(Action.STOP if self.stops else Action.PAUSE, text, evidence)
 
     def alive(self, state: Climb) -> frozenset[int] | None:
         """None: any paused trial may still go on, when more arrive at its rung."""
         return None
-
-
-_OVER = (Status.COMPLETED, Status.STOPPED, Status.FAILED)
 
 
 def _key(member: Member, trial: int) -> Key:

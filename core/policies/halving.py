@@ -16,7 +16,7 @@ from ..events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Sta
 from ..history import History, TrialRecord
 from ..schedules import Bracket
 from .persistent import Sparse
-from .rungs import OUT, Member, Open, score_of
+from .rungs import OUT, Member, Open, score_of, until
 from .sampling import Sampler
 
 Plan = Callable[[int], Bracket | None]  # the bracket of a number, 0, 1, ...; None: there are no more
@@ -150,7 +150,7 @@ class Halver:
         """The resource of a trial after a report."""
         if not self.counted:
             return 0.0  # it arrives when it is over
-        return epoch if self.unit == "epochs" else member.had + seconds
+        return member.after(self.unit, epoch, seconds)
 
     # -- the questions -------------------------------------------------------------------
 
@@ -180,9 +180,9 @@ class Halver:
                 f"among the best {bracket.places} of rung {bracket.rung - 1}: on to {resource:g} {self.unit}"
             )
             if self.goes_on:
-                return Resume(id, self._until(resource, history), resource, tags, reason)
+                return Resume(id, until(resource, self.unit, history), resource, tags, reason)
             tags["of"] = id
-            return Start(trial.config, self._until(resource, history), resource, tags, reason)
+            return Start(trial.config, until(resource, self.unit, history), resource, tags, reason)
         return None
 
     def _new(self, bracket: Open, history: History) -> Start:
@@ -190,13 +190,9 @@ class Halver:
         resource = bracket.at.resource
         tags = {"bracket": bracket.number, "rung": 0}
         reason = f"{drawn.reason}; bracket {bracket.number}, to {resource:g} {self.unit} at first"
-        return Start(drawn.config, self._until(resource, history), resource, tags, reason, drawn.evidence)
-
-    def _until(self, resource: float, history: History) -> float | None:
-        if self.unit != "epochs":
-            return None
-        horizon = history.problem.max_epochs
-        return resource if horizon is None else min(resource, float(horizon))
+        return Start(
+            drawn.config, until(resource, self.unit, history), resource, tags, reason, drawn.evidence
+        )
 
     def judge(self, state: Halves, history: History, trial: TrialRecord) -> Verdict:
         """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
@@ -254,7 +250,7 @@ class Halver:
     def _on(self, bracket: Open, why: str, history: History) -> Verdict:
         resource = bracket.at.resource
         return Verdict(
-            Action.CONTINUE, f"{why}; on to {resource:g} {self.unit}", {}, self._until(resource, history)
+            Action.CONTINUE, f"{why}; on to {resource:g} {self.unit}", {}, until(resource, self.unit, history)
         )
 
     def alive(self, state: Halves) -> frozenset[int]:

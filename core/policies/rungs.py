@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from ..history import History
 from ..schedules import Bracket, Rung
 from .persistent import Key, Ranked, Sparse
 
@@ -29,6 +30,10 @@ class Member:
     result: float | None = None  # sign * value at the rung; None until it arrives
     whole: bool = False  # trained in full: it cannot go on, and need not
     held: bool = True  # by a worker: what is reported after that is not in its curve
+
+    def after(self, unit: str, epoch: float, seconds: float) -> float:
+        """The resource it has had after a report, counted in epochs or seconds."""
+        return epoch if unit == "epochs" else self.had + seconds
 
     def again(self, attempt: int, anew: bool) -> Member:
         """A later attempt, from the checkpoint or from the beginning."""
@@ -160,6 +165,14 @@ class Open:
             return self
         queue = tuple(t for t in self.queue if t != trial)
         return replace(self, queue=queue, past=self.past.drop(trial))
+
+
+def until(resource: float, unit: str, history: History) -> float | None:
+    """The epoch to which a resource takes a trial, at most the horizon; None when it counts otherwise."""
+    if unit != "epochs":
+        return None
+    horizon = history.problem.max_epochs
+    return resource if horizon is None else min(resource, float(horizon))
 
 
 def score_of(sign: float, value: float) -> float:

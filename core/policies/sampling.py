@@ -38,14 +38,11 @@ class Sampler:
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.source, str) and self.source not in _DESIGNS:
+        proposes = hasattr(self.source, "propose") and not isinstance(self.source, type)
+        if not (proposes or self.source in _DESIGNS):
             raise InvalidInput(
                 f"sampler={self.source!r}: one of {', '.join(_DESIGNS)}, or a policy such as GPUCB()"
             )
-        if not isinstance(self.source, str) and (
-            isinstance(self.source, type) or not hasattr(self.source, "propose")
-        ):
-            raise InvalidInput(f"sampler={self.source!r}: {', '.join(_DESIGNS)}, or a policy such as GPUCB()")
 
     @property
     def spec(self) -> Any:

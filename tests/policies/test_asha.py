@@ -10,16 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from laboratory import Lab, rough
+from laboratory import Lab, act, differences, happenings, rough
 
 from haltune import Budget, Finish
 from haltune.decisions import Action
-from haltune.events import Ended, Event, Expired, Reported, Resumed, Started, Status
+from haltune.events import OVER, Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.policies import Hyperband, SuccessiveHalving
-from haltune.replay import replay
 from haltune.schedules import Bracket
-
-OVER = (Status.COMPLETED, Status.STOPPED, Status.FAILED)
 
 
 @dataclass
@@ -119,7 +116,7 @@ def test_who_goes_on_is_in_the_top_of_those_that_arrived(form: Any, eta: float, 
     rungs = climbed(lab.log, list(policy.table(27).brackets), eta, stops=form == "stop")
     assert len(rungs.promotions) > 15
     assert len(lab.study.trials) == 60
-    assert [d for d in replay(lab.problem, policy, lab.log) if d[1] != d[2]] == []
+    assert differences(lab) == []
     longest = max(t.epoch for t in lab.study.trials)
     assert longest == 27
     if form == "stop":
@@ -175,9 +172,7 @@ ACTIONS = ["step"] * 10 + ["race"] * 3 + ["save", "fail", "early", "kill", "inte
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    steps=st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from(ACTIONS)), min_size=10, max_size=150
-    ),
+    steps=happenings(ACTIONS, 150),
     seed=st.integers(0, 10**6),
     bad=st.sampled_from([0.0, 0.2]),
 )
@@ -187,18 +182,7 @@ def test_whatever_happens_only_the_top_goes_on_and_the_search_ends(
     policy = SuccessiveHalving(n=12, eta=2, asynchronous=form)
     lab = Lab(lambda: policy, rough(seed, bad), epochs=8, workers=4)
     for number, other, action in steps:
-        worker = lab.workers[number]
-        if action == "race":
-            worker.policy.meanwhile = lab.workers[other].step if other != number else None
-            worker.step()
-            worker.policy.meanwhile = None
-        elif action == "stuck":
-            worker.stuck = not worker.stuck
-        elif action in ("kill", "late"):
-            lab.kill(number) if action == "kill" else lab.late()
-        else:
-            {"step": worker.step, "save": worker.save, "fail": worker.fail, "early": worker.stop_early,
-             "interrupt": worker.interrupt}[action]()  # fmt: skip
+        act(lab, number, other, action)
     for worker in lab.workers:
         worker.stuck = False
     lab.clock.now += 1e5
@@ -208,4 +192,4 @@ def test_whatever_happens_only_the_top_goes_on_and_the_search_ends(
     for id, t in rungs.trials.items():
         assert not (t.paused and id in rungs.top(id))
     assert len(lab.study.trials) == 12
-    assert [d for d in replay(lab.problem, policy, lab.log) if d[1] != d[2]] == []
+    assert differences(lab) == []

@@ -9,7 +9,7 @@ import pytest
 from halving_log import Filling, plan_of, recomputed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from laboratory import Lab, Worker, differences, rough
+from laboratory import Lab, act, differences, happenings, rough
 
 from haltune import Budget
 from haltune.decisions import stop
@@ -60,27 +60,6 @@ def test_a_trial_that_is_stopped_where_it_would_win_leaves_its_place_to_the_next
     assert lab.study.history.trial(at[0]).status is Status.STOPPED
 
 
-def act(lab: Lab, number: int, other: int, action: str) -> None:
-    worker: Worker = lab.workers[number]
-    if action == "race":
-        worker.policy.meanwhile = lab.workers[other].step if other != number else None
-        worker.step()
-        worker.policy.meanwhile = None
-    elif action == "kill":
-        lab.kill(number)
-    elif action == "mourn":  # one worker fewer for good
-        if len(lab.workers) > 1:
-            lab.kill(number)
-            del lab.workers[number]
-    elif action == "late":
-        lab.late()
-    elif action == "stuck":
-        worker.stuck = not worker.stuck
-    else:
-        {"step": worker.step, "save": worker.save, "fail": worker.fail, "early": worker.stop_early,
-         "interrupt": worker.interrupt}[action]()  # fmt: skip
-
-
 def checked(lab: Lab, policy: Any, epochs: int, rounds: int) -> dict[int, Filling]:
     """The invariants that hold for every log; `recomputed` asserts that nobody went on who had not won."""
     resume = policy.resume
@@ -98,9 +77,7 @@ def checked(lab: Lab, policy: Any, epochs: int, rounds: int) -> dict[int, Fillin
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    steps=st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from(ACTIONS)), min_size=10, max_size=100
-    ),
+    steps=happenings(ACTIONS, 100),
     seed=st.integers(0, 10**6),
     bad=st.sampled_from([0.0, 0.1, 0.5]),
     halts=st.booleans(),
@@ -112,7 +89,7 @@ def test_whatever_happens_only_winners_go_on_and_the_search_ends(
     wrapped = (lambda: Whimsical(make(), seed)) if halts else make
     lab = Lab(wrapped, rough(seed, bad), epochs=epochs, workers=4)
     for number, other, action in steps:
-        act(lab, number % len(lab.workers), other % len(lab.workers), action)
+        act(lab, number, other, action)
     for worker in lab.workers:
         worker.stuck = False
     lab.clock.now += 1e5  # nobody who is not here any more holds anything
@@ -127,9 +104,7 @@ def test_whatever_happens_only_winners_go_on_and_the_search_ends(
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    steps=st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from(ACTIONS)), min_size=10, max_size=100
-    ),
+    steps=happenings(ACTIONS, 100),
     seed=st.integers(0, 10**6),
     limits=st.lists(st.integers(5, 80), min_size=1, max_size=4),
 )
@@ -138,7 +113,7 @@ def test_a_budget_is_kept_whatever_happens_and_a_larger_one_goes_on(
 ) -> None:
     lab = Lab(Hyperband, rough(seed), epochs=9, workers=4, budget=Budget(epochs=limits[0]))
     for number, other, action in steps:
-        act(lab, number % len(lab.workers), other % len(lab.workers), action)
+        act(lab, number, other, action)
     for limit in sorted(limits):
         lab.budget = Budget(epochs=limit)
         for worker in lab.workers:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 from worlds import Clock
 
 from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
@@ -190,6 +191,36 @@ class Lab:
 
     def reports(self, trial: int | None = None) -> list[Reported]:
         return [e for e in self.log if isinstance(e, Reported) and trial in (None, e.trial)]
+
+
+def act(lab: Lab, number: int, other: int, action: str) -> None:
+    """Something happens to worker `number`, or to those that are left of it and `other`."""
+    number, other = number % len(lab.workers), other % len(lab.workers)
+    worker = lab.workers[number]
+    if action == "race":
+        worker.policy.meanwhile = lab.workers[other].step if other != number else None
+        worker.step()
+        worker.policy.meanwhile = None
+    elif action == "kill":
+        lab.kill(number)
+    elif action == "mourn":  # one worker fewer for good
+        if len(lab.workers) > 1:
+            lab.kill(number)
+            del lab.workers[number]
+    elif action == "late":
+        lab.late()
+    elif action == "stuck":
+        worker.stuck = not worker.stuck
+    else:
+        {"step": worker.step, "save": worker.save, "fail": worker.fail, "early": worker.stop_early,
+         "interrupt": worker.interrupt}[action]()  # fmt: skip
+
+
+def happenings(actions: list[str], most: int) -> st.SearchStrategy[list[tuple[int, int, str]]]:
+    """Steps for `act`: at least 10 and at most so many."""
+    return st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from(actions)), min_size=10, max_size=most
+    )
 
 
 def differences(lab: Lab) -> list[Any]:
