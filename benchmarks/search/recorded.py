@@ -1,7 +1,8 @@
 """Recorded trainings that answer a search: tables of learning curves, and the meter that pays for epochs.
 
 A proposed point of the unit cube becomes the nearest configuration of the table that was not tried yet; its
-curve is then read epoch by epoch. One worker trains; a resumed trial pays only its further epochs.
+curve is then read epoch by epoch. One worker trains; a resumed trial pays only its further epochs. The scripts beside
+this one run searches on it: `python benchmarks/search/curves.py --help`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from haltune.decisions import Action
 from haltune.events import Checkpointed, Created, Ended, Event, Reported, Resumed, Started, Status
 from haltune.history import History
 from haltune.judging import with_report
-from haltune.policies import Hyperband, SuccessiveHalving
+from haltune.policies import Hyperband, Ladder, SuccessiveHalving
 
 EPOCHS = 81
 PROBLEM = Problem(Space({f"x{i}": Float(0.0, 1.0) for i in range(6)}), Maximize("acc", (0, 1)), EPOCHS)
@@ -31,6 +31,7 @@ SEARCHES: dict[str, Callable[[int], Any]] = {
     "Hyperband(R=81)": lambda trials: Hyperband(rounds=None),
     "Hyperband(R=81, asynchronous)": lambda trials: Hyperband(rounds=None, asynchronous=True),
     "ASHA, one ladder": lambda trials: SuccessiveHalving(n=trials, asynchronous=True),
+    "Ladder": lambda trials: Ladder(),
     "one bracket of all trials": lambda trials: SuccessiveHalving(n=trials),
 }
 

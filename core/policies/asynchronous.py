@@ -28,10 +28,6 @@ class Step:
     count: int = 0  # all that arrived, what is not finite and what failed among them
     waiting: Ranked = field(default_factory=Ranked)  # paused here
 
-    def top(self, eta: Fraction, least: int = 0) -> int:
-        """How many of those that arrived go on."""
-        return max(least, self.count // eta)
-
     def arrive(self, key: Key | None) -> Step:
         """One more; None: it can only be counted."""
         arrived = self.arrived if key is None else self.arrived.add(key)
@@ -89,14 +85,18 @@ class Climb:
 class Climber:
     """Asynchronous successive halving over the brackets of a plan.
 
-    unit: "epochs" or "seconds". stops: the stopping form; else the promotion form.
+    unit: "epochs" or "seconds". eta: one in so many of a rung goes on; first: of the first rung, as of the others
+    if None. stops: the stopping form; else the promotion form. patience: trials that arrive at the first rung
+    before any goes on.
     """
 
     plan: Callable[[int], Bracket | None]
     sampler: Sampler
     unit: str
     eta: Fraction
-    stops: bool
+    stops: bool = False
+    first: Fraction | None = None
+    patience: int = 1
 
     # -- the fold ------------------------------------------------------------------------
 
@@ -180,12 +180,19 @@ class Climber:
         """The promotion at the highest rung, or a new configuration."""
         for bracket, steps in state.ladders.items():
             for rung in range(len(steps) - 2, -1, -1):
-                if (id := self._promotable(steps[rung], history)) is not None:
+                if (id := self._promotable(steps[rung], rung, history)) is not None:
                     return self._promotion(state, bracket, rung + 1, id, history)
         return self._new(state, history)
 
-    def _promotable(self, step: Step, history: History) -> int | None:
-        top = step.top(self.eta)
+    def _top(self, step: Step, rung: int) -> int:
+        """How many of those that arrived at a rung go on."""
+        if rung == 0 and step.count < self.patience:
+            return 0
+        cut = self.eta if self.first is None or rung else self.first
+        return max(int(self.stops), step.count // cut)
+
+    def _promotable(self, step: Step, rung: int, history: History) -> int | None:
+        top = self._top(step, rung)
         for key in step.waiting.best(top):
             if step.arrived.rank(key) >= top:
                 return None  # and so are those after it
@@ -196,7 +203,8 @@ class Climber:
     def _promotion(self, state: Climb, bracket: Bracket, rung: int, id: int, history: History) -> Resume:
         resource, below = bracket.rungs[rung].resource, state.ladders[bracket][rung - 1]
         tags = {**history.trial(id).tags, "rung": rung}
-        reason = f"in the top {below.top(self.eta)} of {below.count} at rung {rung - 1}: on to {resource:g} {self.unit}"
+        top = self._top(below, rung - 1)
+        reason = f"in the top {top} of {below.count} at rung {rung - 1}: on to {resource:g} {self.unit}"
         return Resume(id, until(resource, self.unit, history), resource, tags, reason)
 
     def _new(self, state: Climb, history: History) -> Move:
@@ -238,7 +246,7 @@ class Climber:
         if member.result is None:
             member = replace(member, result=score)
             step = step.arrive(_key(member, trial))
-        rank, top = step.arrived.rank(_key(member, trial)), step.top(self.eta, least=int(self.stops))
+        rank, top = step.arrived.rank(_key(member, trial)), self._top(step, place.rung)
         evidence = {"rank": rank + 1, "arrived": step.count, "go_on": top, "rung": place.rung}
         text = f"rank {rank + 1} of {step.count} at {place.needed:g} {self.unit}; the best {top} go on"
         if rank < top:
