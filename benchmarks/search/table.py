@@ -17,13 +17,14 @@ class Row:
 
     means: Array
     errors: Array  # standard errors, seeds being the chance and tasks being given
+    seeds: int
 
     @classmethod
     def of(cls, regrets: Array) -> Row:
         """From regrets (tasks, seeds, budgets)."""
         tasks, seeds = regrets.shape[:2]
         variance = regrets.var(axis=1, ddof=1) / seeds if seeds > 1 else np.full_like(regrets[:, 0], np.nan)
-        return cls(regrets.mean(axis=(0, 1)), np.sqrt(variance.sum(axis=0)) / tasks)
+        return cls(regrets.mean(axis=(0, 1)), np.sqrt(variance.sum(axis=0)) / tasks, seeds)
 
     def text(self) -> str:
         """Every budget's mean and error."""
@@ -36,7 +37,7 @@ class Row:
 
         Its errors are taken as ours would be with its number of seeds.
         """
-        own = np.sqrt(1.0 + self._seeds / seeds) * self.errors
+        own = np.sqrt(1.0 + self.seeds / seeds) * self.errors
         cells = [
             " " * 11
             if there is None
@@ -46,8 +47,6 @@ class Row:
             for mean, there, e in zip(self.means, published, own, strict=True)
         ]
         return "  ".join(cells)
-
-    _seeds: int = 20
 
 
 def header(first: str, budgets: Sequence[int], unit: str) -> str:

@@ -83,7 +83,10 @@ class Hyperband(Bracketed):
         return self.rounds is None or self.schedule == "growing"
 
     def table(self, max_resource: float | None = None) -> Schedule:
-        """One round: `.table()` prints it as table 1 does, `.total()` is what it spends."""
+        """One round: `.table()` prints it as table 1 does, `.total()` is what it spends.
+
+        `.total(resume=False)` is where each rung trains anew: with a resource of yours, such as samples.
+        """
         R = self.max_resource if max_resource is None else max_resource
         if R is None:
             raise InvalidInput("give max_resource here: this Hyperband takes it from the problem")
@@ -145,7 +148,7 @@ class SuccessiveHalving(Bracketed):
         return self.rounds is None
 
     def table(self, max_resource: float | None = None) -> Schedule:
-        """The bracket: `.table()` prints it as table 1 does, `.total()` is what it spends."""
+        """The bracket: `.table()` prints it as table 1 does, `.total()` is what it spends; see Hyperband."""
         R = self.max_resource if max_resource is None else max_resource
         if R is None:
             raise InvalidInput("give max_resource here: this SuccessiveHalving takes it from the problem")

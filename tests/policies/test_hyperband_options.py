@@ -49,6 +49,15 @@ def test_a_failed_training_on_samples_is_not_promoted_and_its_place_is_not_lost(
     assert sorted(of) == [5, 6, 7]
 
 
+def test_a_whole_number_of_samples_cuts_an_array() -> None:
+    study = Study(problem(epochs=1), SuccessiveHalving(3, 25, 75, resource="samples"), seed=0)
+    cut = []
+    for trial in study:
+        cut.append(len(np.arange(100)[: trial.resource]))
+        trial.report(0.1 * trial.id)
+    assert cut == [25, 25, 25, 75]
+
+
 class Slow(Lab):
     """Epochs take 0.5, 1 or 1.5 seconds, by the trial."""
 

@@ -1,0 +1,163 @@
+"""Figure 4 of Hyperband (Li et al. 2018): each bracket alone, Hyperband and random search on LeNet, R = 81.
+
+    python benchmarks/papers/hyperband_lenet.py [--seeds 5] [--budget 18] [--figure FILE] [--full --data FOLDER]
+
+Learning rate, batch size and k1 <= k2 kernels, as in the paper's table 2. Every epoch of haltune is a unit of 100
+images (the paper: an epoch of 50,000), so a full training shows 8,100; the learning rate goes to 1 instead of 0.1,
+and there are 4 to 24 kernels and batches of 250 at most, for the images are few and have 8 x 8 pixels. Schedules
+are those of table 1, repeated until `budget` times R units are spent; bracket s = 0 is random search. Trials really
+pause: their weights and random states go to files, and winners go on from there. random 2x has twice the budget,
+drawn in half of it. A seed takes two or three minutes.
+
+--full: the 10,000 digits of mnist_10k.npz in FOLDER, or in HALTUNE_DATA, at 14 x 14 pixels, 10 to 60 kernels and
+units of 1,000 images: over an hour a seed.
+"""
+
+import os
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from lenet import Digits, mnist, small, train
+from races import Progress, draw, mean_of, table
+
+from haltune import Budget, Float, Int, Minimize, Problem, Space, Study
+from haltune.policies import Hyperband, RandomSearch
+from haltune.policy import Policy
+
+R = 81
+BAND, RANDOM, TWICE = "Hyperband", "random search, s = 0", "random 2x"
+BRACKETS = {f"bracket s = {s}": s for s in (4, 3, 2, 1)}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One search."""
+
+    progress: Progress  # in units
+    trials: int
+    resumed: int  # attempts that went on from a checkpoint
+    seconds: float  # of CPU
+
+
+def problem(full: bool) -> Problem:
+    """Table 2, scaled to the images."""
+    low, high, batch = (10, 60, 1_000) if full else (4, 24, 250)
+    space = {
+        "learning_rate": Float(1e-3, 1.0, log=True),
+        "batch_size": Int(10, batch, log=True),
+        "k2": Int(low, high),
+        "k1": Int(low // 2, "k2"),
+    }
+    return Problem(Space(space), Minimize("validation error", bounds=(0, 1)), R)
+
+
+def policy(name: str) -> Policy:
+    """A method by its name."""
+    if name == RANDOM:
+        return RandomSearch()
+    return Hyperband(schedule="table1", brackets=BRACKETS.get(name, "all"), rounds=None)
+
+
+def search(name: str, seed: int, digits: Digits, full: bool, units: int) -> Run:
+    """One search through a study, until its units are spent."""
+    began = time.process_time()
+    study = Study(problem(full), policy(name), seed=seed, budget=Budget(epochs=units))
+    progress = Progress()
+    for trial in study:
+        with trial:
+            for error, net in train(trial, digits, seed=1_000_000 * seed + trial.id):
+                progress.add(len(progress.spent) + 1.0, error, lambda net=net: tested(digits, net))
+    resumed = sum(t.attempt - 1 for t in study.trials)
+    return Run(progress, len(study.trials), resumed, time.process_time() - began)
+
+
+def tested(digits: Digits, net: torch.nn.Module) -> float:
+    """The test error."""
+    return digits.wrong(net, digits.train + digits.held_out, None)
+
+
+def searches(seed: int, data: Path | None, budget: float) -> dict[str, Run]:
+    """Every method."""
+    torch.set_num_threads(1)  # the networks are tiny: more threads only wait for each other
+    digits = small() if data is None else mnist(data)
+    runs = {}
+    for name in (*BRACKETS, BAND, RANDOM):
+        units = round(R * budget * (2 if name == RANDOM else 1))
+        runs[name] = search(name, seed, digits, data is not None, units)
+    print(f"seed {seed}: {sum(r.seconds for r in runs.values()):.0f} s", file=sys.stderr, flush=True)
+    return runs
+
+
+def report(every: Sequence[dict[str, Run]], budget: float, figure: Path) -> None:
+    """Tables, what Hyperband is to be compared with, and the figure."""
+    runs = {name: [in_multiples(of[name].progress, R) for of in every] for name in (*BRACKETS, BAND, RANDOM)}
+    runs[TWICE] = [in_multiples(of[RANDOM].progress, 2 * R) for of in every]
+    runs[RANDOM] = [p.until(budget) for p in runs[RANDOM]]
+    marks = sorted({m for m in (1, 2, 5, 10, 15, 20, 40) if m < budget} | {budget})
+    for measure in ("validation", "test"):
+        print(table(runs, marks, "R", measure) + "\n")
+        ends = {name: float(mean_of(of, np.array([budget]), measure)[0][0]) for name, of in runs.items()}
+        best = min(BRACKETS, key=ends.__getitem__)
+        print(
+            f"at the end: {BAND} {100 * ends[BAND]:.2f}%, the best bracket ({best}) {100 * ends[best]:.2f}%, "
+            f"random search {100 * ends[RANDOM]:.2f}%\n"
+        )
+    print(f"{'a search':26s}{'trials':>8s}{'resumed':>9s}{'CPU s':>8s}")
+    for name in (*BRACKETS, BAND, RANDOM):
+        counts = np.mean([(of[name].trials, of[name].resumed, of[name].seconds) for of in every], axis=0)
+        print(f"{name:26s}{counts[0]:8.0f}{counts[1]:9.0f}{counts[2]:8.0f}")
+    draw(runs, figure, f"LeNet on digits, R = {R}, {len(every)} seeds", "units trained, in multiples of R")
+
+
+def in_multiples(progress: Progress, of: float) -> Progress:
+    """The same counted in multiples."""
+    return Progress([units / of for units in progress.spent], progress.validation, progress.test)
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--budget", type=float, default=18, help="of each method, in multiples of R units")
+    parser.add_argument("--full", action="store_true", help="MNIST instead of the small digits")
+    parser.add_argument("--data", type=Path, help="folder of mnist_10k.npz; default: HALTUNE_DATA")
+    parser.add_argument("--figure", type=Path, default=Path("hyperband_lenet.html"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="seeds at a time")
+    return parser.parse_args(arguments)
+
+
+def data_folder(given: Path | None) -> Path:
+    """The folder with mnist_10k.npz, or an exit that says what is missing."""
+    folder = given or Path(os.environ.get("HALTUNE_DATA") or ".")
+    if not (folder / "mnist_10k.npz").is_file():
+        sys.exit(f"mnist_10k.npz is needed and not in {folder}: give --data FOLDER, or set HALTUNE_DATA")
+    return folder
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = parsed(arguments)
+    print(Hyperband(R, schedule="table1").table())
+    job = partial(searches, data=data_folder(given.data) if given.full else None, budget=given.budget)
+    if given.jobs > 1 and given.seeds > 1:
+        with get_context("spawn").Pool(min(given.jobs, given.seeds)) as pool:
+            every = pool.map(job, range(given.seeds), chunksize=1)
+    else:
+        every = [job(seed) for seed in range(given.seeds)]
+    report(every, given.budget, given.figure)
+
+
+if __name__ == "__main__":
+    main()
