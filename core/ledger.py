@@ -7,6 +7,7 @@ alone, so that a search that was closed overnight is not charged for the night.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
@@ -35,6 +36,7 @@ class Spent:
     checkpoint: float = 0.0
     start_up: float = 0.0  # from a trial's start to its first epoch's beginning
     deciding: float = 0.0  # proposals and verdicts
+    cost: float = 0.0  # what trials reported, own units
 
     def money(self, price: float | None) -> float:
         """Cost at `price` per worker-hour; 0 without a price."""
@@ -47,6 +49,7 @@ class Spent:
             ("s of time", budget.time, self.time),
             ("s of worker time", budget.worker_time, self.worker_time),
             ("of money", budget.money, self.money(budget.price)),
+            ("of cost", budget.cost, self.cost),
         )
         for unit, limit, spent in limits:
             if limit is not None and spent >= float(limit) * (1.0 - 1e-12):
@@ -131,6 +134,8 @@ class Ledger:
         self._epochs = self._training = self._validation = 0.0
         self._checkpoint = self._start_up = self._deciding = 0.0
         self._fresh: dict[int, float] = {}  # trial that has not reported yet -> start of its attempt
+        self._held: dict[int, float] = {}  # trial -> worker seconds of its attempts that ended
+        self._costs: dict[int, float] = {}  # trial -> what it reported as cost
 
     def begin(self, trial: int, at: float, deciding: float) -> None:
         """An attempt begins, after `deciding` seconds of thought."""
@@ -146,6 +151,8 @@ class Ledger:
         self._validation += validation
         self._training += e.seconds - validation
         self._deciding += e.deciding
+        if e.cost is not None:
+            self._costs[e.trial] = self._costs.get(e.trial, 0.0) + e.cost
         self.longest_epoch = max(self.longest_epoch, e.seconds)
         if e.trial in self._fresh:
             self._start_up += max(0.0, e.at - e.deciding - self._fresh.pop(e.trial) - e.seconds)
@@ -159,19 +166,30 @@ class Ledger:
     def end(self, trial: int, at: float) -> None:
         """An attempt ended, or was last known to live, at `at`."""
         self._fresh.pop(trial, None)
+        before = self._clock.summed
         self._clock.end(trial, at)
+        self._held[trial] = self._held.get(trial, 0.0) + self._clock.summed - before
+
+    def worker_seconds(self, trial: int) -> float:
+        """Worker time of a trial so far, over all its attempts: start-up, checkpoints and decisions included."""
+        start, last = self._clock.open.get(trial, (0.0, 0.0))
+        return self._held.get(trial, 0.0) + last - start
+
+    def cost(self, trial: int) -> float | None:
+        """What a trial reported as cost so far; None when it never did."""
+        return self._costs.get(trial)
 
     def spent(self) -> Spent:
         """The totals so far."""
         return self._spent(self._clock, 0.0)
 
-    def spent_at(self, trial: int, now: float, epochs: float) -> Spent:
-        """The totals at `now`, when a running trial has trained `epochs` more than it reported."""
-        return self._spent(self._clock.at(trial, now), epochs)
+    def spent_at(self, trial: int, now: float, epochs: float, cost: float = 0.0) -> Spent:
+        """The totals at `now`, when a running trial has trained `epochs` more, for `cost`, than it reported."""
+        return self._spent(self._clock.at(trial, now), epochs, cost)
 
-    def _spent(self, clock: Clockwork, more: float) -> Spent:
+    def _spent(self, clock: Clockwork, more: float, cost: float = 0.0) -> Spent:
         return Spent(
             trials=self.trials, epochs=self._epochs + more, time=clock.wall(), worker_time=clock.worker(),
             training=self._training, validation=self._validation, checkpoint=self._checkpoint,
-            start_up=self._start_up, deciding=self._deciding,
+            start_up=self._start_up, deciding=self._deciding, cost=math.fsum(self._costs.values()) + cost,
         )  # fmt: skip

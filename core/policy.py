@@ -60,7 +60,8 @@ class Policy(Protocol[S]):
         """
         ...
 
-    # Two more that a policy may have:
+    # Three more that a policy may have:
     #   alive(state) -> frozenset of the paused trials that it may still resume, None for all: the checkpoints
     #       of the others are deleted. Without it all are kept until the policy finishes.
+    #   plans = True: the study logs its budget, and again when it changes: `history.budget`. Without it that is None.
     #   best_anywhere = True: `study.best` is the best value at any epoch, not the best of those that went furthest.

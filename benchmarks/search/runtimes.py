@@ -4,8 +4,9 @@
 
 Data: svm_on_grid.csv and logreg_on_grid.csv, a validation error and the seconds of every configuration of a grid; each
 column is an ordered choice of its levels. Regret (error - min) / (median - min), at most 1. A training that
-would end after the budget does not count. Policies learn errors and costs from the trials alone. Random stream
-100 * seed + table. Beneath a row stands the published one, where there is one.
+would end after the budget does not count. Policies learn errors and costs from the trials alone. A policy that plans
+by its budget is told it, and searches once for each of the three; with --anytime it is told the largest alone and read
+on the way. Random stream 100 * seed + table. Beneath a row stands the published one, where there is one.
 """
 
 import os
@@ -27,7 +28,8 @@ from table import Row, header
 
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
 from haltune.accord import alone
-from haltune.policies import GPUCB, RandomSearch
+from haltune.policies import EI, GPUCB, CostCooledEI, EIPerCost, RandomSearch, Rollout
+from haltune.store import MemoryStore
 
 BUDGETS = (10, 20, 40)  # median runtimes of the table
 FILES = {"svm": ("svm_on_grid.csv", "error"), "logreg": ("logreg_on_grid.csv", "valid_error")}
@@ -44,7 +46,13 @@ class Method:
 
 METHODS = {
     "random": Method(RandomSearch, {"svm": (0.391, 0.289, 0.153), "logreg": (0.568, 0.355, 0.135)}),
-    "gpucb": Method(GPUCB),  # policies that know of costs join here
+    "gpucb": Method(GPUCB),
+    "ei": Method(EI, {"svm": (0.308, 0.094, 0.051), "logreg": (0.659, 0.362, 0.136)}),
+    "ei-per-cost": Method(EIPerCost, {"svm": (0.311, 0.084, 0.033), "logreg": (0.482, 0.152, 0.013)}),
+    "ei-cooled": Method(CostCooledEI, {"svm": (0.369, 0.079, 0.012), "logreg": (0.588, 0.184, 0.070)}),
+    "rollout": Method(Rollout),
+    "rollout-4": Method(lambda: Rollout(4)),
+    "rollout-paper": Method(lambda: Rollout(cooled=False)),
 }
 PUBLISHED = {
     "EI (GP)": ((0.308, 0.094, 0.051), (0.659, 0.362, 0.136)),
@@ -81,18 +89,26 @@ class Grid:
         errors, seconds = (np.array([row[column] for row in table]) for column in (measure, "seconds"))
         return cls(name, number, space, {key: row for row, key in enumerate(keys)}, errors, seconds)
 
-    def regrets(self, policy: Any, seed: int) -> list[float]:
+    def regrets(self, policy: Any, seed: int, anytime: bool = False) -> list[float]:
         """After each budget: the least regret of the trainings that had ended by then."""
+        limits = [b * float(np.median(self.seconds)) for b in BUDGETS]
+        if getattr(policy, "plans", False) and not anytime:
+            return [self._regret(self.ended(policy, seed, limit), limit) for limit in limits]
+        ended = self.ended(policy, seed, max(limits))
+        return [self._regret(ended, limit) for limit in limits]
+
+    def ended(self, policy: Any, seed: int, limit: float) -> list[tuple[float, float]]:
+        """(when, the best error by then) for each training of one search that ended within `limit` seconds."""
         clock = Clock()
         problem = Problem(self.space, Minimize("error"), max_epochs=1)
-        limit, best = max(BUDGETS) * float(np.median(self.seconds)), np.inf
-        ended: list[tuple[float, float]] = []  # (when, the best error by then)
+        best, ended = np.inf, []
         with alone():
             study = Study(
                 problem,
                 policy,
+                MemoryStore(clock),
                 seed=100 * seed + self.number,
-                budget=Budget(trials=len(self.errors)),
+                budget=Budget(time=limit, trials=len(self.errors)),
                 monotonic=clock,
             )
         for trial in study:
@@ -103,7 +119,7 @@ class Grid:
                 break
             best = min(best, float(self.errors[row]))
             ended.append((clock.now, best))
-        return [self._regret(ended, b * float(np.median(self.seconds))) for b in BUDGETS]
+        return ended
 
     def _regret(self, ended: list[tuple[float, float]], until: float) -> float:
         best = min((error for when, error in ended if when <= until), default=np.inf)
@@ -126,22 +142,26 @@ def main() -> None:
     parser.add_argument("--data", help="folder of the tables")
     parser.add_argument("--policy", nargs="+", choices=[*METHODS], default=[*METHODS])
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--table", nargs="+", choices=[*FILES], default=[*FILES])
+    parser.add_argument("--anytime", action="store_true", help="tell planners the largest budget alone")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)  # the last training of each search is cut short
     for number, name in enumerate(FILES):
+        if name not in args.table:
+            continue
         grid = Grid.read(name, number, args.data)
         print(header(f"{name}, regret after median runtimes", BUDGETS, ""))
         for policy in args.policy:
-            show(policy, grid, args.seeds)
+            show(policy, grid, args.seeds, args.anytime)
         for peer, rows in PUBLISHED.items():
             print(f"  {peer:32s}        " + "  ".join(f"{v:.3f}      " for v in rows[number]))
 
 
-def show(name: str, grid: Grid, seeds: int) -> None:
+def show(name: str, grid: Grid, seeds: int, anytime: bool) -> None:
     """The row of a policy, the published one beneath it."""
     method, begin = METHODS[name], time.perf_counter()
-    row = Row.of(np.array([[grid.regrets(method.policy(), seed) for seed in range(seeds)]]))
+    row = Row.of(np.array([[grid.regrets(method.policy(), seed, anytime) for seed in range(seeds)]]))
     spent = 1e3 * (time.perf_counter() - begin) / seeds
     print(f"{name:34s} {seeds:5d}  {row.text()}  {spent:6.0f} ms a search", flush=True)
     if method.published:

@@ -91,6 +91,11 @@ class Halting:
         """As the inner policy."""
         return getattr(self.policy, "best_anywhere", False)
 
+    @property
+    def plans(self) -> bool:
+        """As the inner policy."""
+        return getattr(self.policy, "plans", False)
+
     def propose(self, state: State, history: History, rng: Generator) -> Move:
         """The inner policy's move."""
         return self.policy.propose(state[0], history, rng)

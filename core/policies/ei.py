@@ -1,0 +1,259 @@
+"""Expected improvement, and what it becomes when trainings cost different times.
+
+EI(x) = E[(f(x) - y*)^+], y* the best score of a trained configuration (Jones et al. 1998). EI per cost divides by the
+predicted median cost c(x) (Snoek et al. 2012); cost cooling by c(x)^alpha, alpha the share of the budget that is left,
+so that a search begins cheap and ends with what is best (Lee et al. 2020). All are maximised in logarithms. They look
+one step ahead: `Rollout` plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from ..acquisition import Surface, log_ei
+from ..decisions import Move, Start, Verdict, go_on
+from ..errors import InvalidInput
+from ..events import Event
+from ..gp.kernels import Array
+from ..history import History, TrialRecord
+from ..maximiser import Proposal, maximise
+from ..problem import Problem
+from .gpucb import initial_design
+from .improving import Believed, Believer, cheap_design
+from .purse import CostOption, LogCost, Purse
+from .surrogate import Finished, fold_finished
+
+
+def check_counts(name: str, **counts: int) -> None:
+    """Raise InvalidInput unless all are whole numbers of at least 1."""
+    for option, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidInput(f"{name}({option}={value!r}): a whole number, at least 1")
+
+
+def improve(
+    history: History,
+    believed: Believed,
+    rng: Generator,
+    log_cost: LogCost | None = None,
+    candidates: int = 1024,
+) -> Proposal:
+    """The configuration not tried yet of largest log EI - log cost."""
+    surface = Surface(
+        believed.posterior, lambda mean, variance: log_ei(mean, variance, believed.best), log_cost=log_cost
+    )
+    top = history.best()
+    around = [top.config] if top else []
+    space = history.problem.space
+    return maximise(surface, space, rng, tried=history.tried, around=around, candidates=candidates)
+
+
+@dataclass(frozen=True)
+class _Greedy:
+    """One step ahead: what the three policies share."""
+
+    name: str
+    initial: int
+    refit_every: int
+    purse: Purse | None = None
+    believer: Believer = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_counts(self.name, initial=self.initial, refit_every=self.refit_every)
+        object.__setattr__(self, "believer", Believer(self.refit_every))
+
+    def propose(self, state: Finished, history: History, rng: Generator, alpha: float) -> Start:
+        """The initial design, then the largest EI / cost^alpha."""
+        believed = self.believer.belief(history, state)
+        if len(history) < self.initial or believed is None:
+            if self.purse is None:
+                return initial_design(history, self.initial, rng)
+            return cheap_design(history, self.purse.log_cost(history, state), rng)
+        choice = improve(history, believed, rng, self._log_cost(history, state, alpha))
+        point = history.problem.space.encode(choice.config)[None]
+        mean, variance = believed.posterior.predict(point)
+        ei = float(np.exp(log_ei(mean, variance, believed.best).value[0]))
+        value = believed.units.value(float(mean[0]))
+        evidence = {"ei": ei, "predicted": value, "alpha": alpha}
+        reason = f"largest expected improvement, {ei:.3g}: predicted {value:.4g}"
+        if (cost := self._cost(history, state, point)) is not None:
+            evidence["cost"] = cost
+            power = "" if alpha == 1.0 else f"^{alpha:.2f}"
+            reason = f"largest expected improvement per cost{power}, {ei:.3g} for {cost:.3g}: predicted {value:.4g}"
+        if choice.exhausted:
+            reason += "; every configuration found has been tried, this one is trained again"
+        return Start(choice.config, reason=reason, evidence=evidence)
+
+    def _log_cost(self, history: History, state: Finished, alpha: float) -> LogCost | None:
+        log_cost = None if self.purse is None else self.purse.log_cost(history, state)
+        if log_cost is None:
+            return None
+
+        def cooled(points: Array) -> tuple[Array, Array]:
+            value, slopes = log_cost(points)
+            return alpha * value, alpha * slopes
+
+        return cooled
+
+    def _cost(self, history: History, state: Finished, point: Array) -> float | None:
+        if self.purse is None:
+            return None
+        model = self.purse.model(history, state, self.purse.unit(history))
+        return None if model is None else float(model.predict(point, self.purse.standing(history)).median[0])
+
+
+@dataclass(frozen=True)
+class EI:
+    """Every trial trains in full; the next is the one of largest expected improvement, whatever it costs.
+
+    initial: Sobol configurations before the first fit. refit_every: finished trials, beyond 50, between fits of
+    the kernel. Pending trials count as observed at their mean. Raises InvalidInput for options outside these.
+    """
+
+    initial: int = 4
+    refit_every: int = 10
+    _greedy: _Greedy = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_greedy", _Greedy("EI", self.initial, self.refit_every))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy."""
+        return {"policy": "EI", "initial": self.initial, "refit_every": self.refit_every}
+
+    @property
+    def endless(self) -> bool:
+        """Always: the budget ends the search."""
+        return True
+
+    def start(self, problem: Problem) -> Finished:
+        """No trial has finished."""
+        return ()
+
+    def fold(self, state: Finished, event: Event) -> Finished:
+        """The trials that ended, in log order."""
+        return fold_finished(state, event)
+
+    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
+        """The initial design, then the largest expected improvement."""
+        return self._greedy.propose(state, history, rng, 0.0)
+
+    def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """Every trial goes on."""
+        return go_on("expected improvement trains every configuration in full")
+
+
+@dataclass(frozen=True)
+class EIPerCost:
+    """Every trial trains in full; the next is the one of largest expected improvement per predicted cost.
+
+    initial: trials of a design of cheap configurations far from each other. refit_every: see EI.
+    cost: a function (config) or (config, previous configuration) that is known in
+    advance. cost_model: how costs are learnt else: "gp", names of parameters in which log cost is linear, or a
+    function of the configuration whose scale is learnt. Costs are what trials report as `cost`, or their seconds.
+    Raises InvalidInput for options outside these.
+    """
+
+    initial: int = 6
+    refit_every: int = 10
+    cost: Callable[..., float] | None = None
+    cost_model: CostOption = "gp"
+    _greedy: _Greedy = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_greedy", _costly("EIPerCost", self))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy, functions apart: these are named."""
+        return _costly_spec("EIPerCost", self)
+
+    @property
+    def endless(self) -> bool:
+        """Always: the budget ends the search."""
+        return True
+
+    def start(self, problem: Problem) -> Finished:
+        """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
+        return _checked(self._greedy, problem)
+
+    def fold(self, state: Finished, event: Event) -> Finished:
+        """The trials that ended, in log order."""
+        return fold_finished(state, event)
+
+    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
+        """The initial design, then the largest EI / cost."""
+        return self._greedy.propose(state, history, rng, 1.0)
+
+    def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """Every trial goes on."""
+        return go_on("expected improvement per cost trains every configuration in full")
+
+
+@dataclass(frozen=True)
+class CostCooledEI:
+    """EI per cost that cools: EI / cost^alpha, where alpha is the share of the budget that is left.
+
+    Options: see EIPerCost. Of several budgets the one with the smallest share left counts. Raises InvalidInput.
+    """
+
+    initial: int = 6
+    refit_every: int = 10
+    cost: Callable[..., float] | None = None
+    cost_model: CostOption = "gp"
+    plans = True  # by the study's budget
+    _greedy: _Greedy = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_greedy", _costly("CostCooledEI", self))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy, functions apart: these are named."""
+        return _costly_spec("CostCooledEI", self)
+
+    @property
+    def endless(self) -> bool:
+        """Always: the budget ends the search."""
+        return True
+
+    def start(self, problem: Problem) -> Finished:
+        """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
+        return _checked(self._greedy, problem)
+
+    def fold(self, state: Finished, event: Event) -> Finished:
+        """The trials that ended, in log order."""
+        return fold_finished(state, event)
+
+    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
+        """The initial design, then the largest EI / cost^alpha."""
+        purse = self._greedy.purse
+        lefts = purse.lefts(history, state) if purse else []
+        return self._greedy.propose(state, history, rng, min((left.share for left in lefts), default=1.0))
+
+    def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """Every trial goes on."""
+        return go_on("cost-cooled expected improvement trains every configuration in full")
+
+
+def _costly(name: str, policy: EIPerCost | CostCooledEI) -> _Greedy:
+    purse = Purse(name, policy.cost, policy.cost_model, refit_every=policy.refit_every)
+    return _Greedy(name, policy.initial, policy.refit_every, purse)
+
+
+def _costly_spec(name: str, policy: EIPerCost | CostCooledEI) -> dict[str, Any]:
+    purse = policy._greedy.purse
+    options = {"policy": name, "initial": policy.initial, "refit_every": policy.refit_every}
+    return {**options, **(purse.spec if purse else {})}
+
+
+def _checked(greedy: _Greedy, problem: Problem) -> Finished:
+    if greedy.purse is not None:
+        greedy.purse.check(problem)
+    return ()

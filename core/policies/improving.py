@@ -1,0 +1,130 @@
+"""What policies of expected improvement believe: a Gaussian process over squashed results, and how they begin.
+
+With larger better: y = -log((best - v) / s + 0.3), s = best - median of the results v so far. Halfway between the best
+and 0 this is nearly linear; far below the best all results look alike, so that a few trainings that went wrong do not
+set the scale of the rest, and near it differences of a hundredth of s still count. It is a change of units alone: which
+result is better stays, and what is improved is the gap to a result slightly better than the best.
+
+Kernels are fitted to all of the first 50 results, then to multiples of ten: with so few results a fit costs little
+and an old one misleads. Results change all their y when the best or the median moves: the posterior is made anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from ..decisions import Start
+from ..gp import Posterior, condition_on, fit
+from ..gp.kernels import Array
+from ..history import History
+from .purse import EARLY, LogCost
+from .random import fresh
+from .surrogate import Finished, hallucinate
+
+_FLOOR = 0.3  # of s: results closer to the best than this are hardly told apart, noise neither
+_DRAWN = 512  # configurations that a design chooses from
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """From results v = sign * value, larger better, to y and back."""
+
+    best: float
+    spread: float  # s
+    sign: float
+
+    @classmethod
+    def of(cls, results: Array, sign: float) -> Units:
+        """From finite results (n,), n at least 1."""
+        best = float(results.max())
+        spread = best - float(np.median(results))
+        if not spread > 1e-12 * abs(best):  # half of the results are the best
+            spread = float(best - results.mean())
+        return cls(best, spread if spread > 1e-12 * abs(best) else max(abs(best), 1e-6), sign)
+
+    def squashed(self, results: Array) -> Array:
+        """y (n,); what is not finite counts as the worst result that is."""
+        finite = np.isfinite(results)
+        worst = float(results[finite].min(initial=self.best))
+        known = np.where(finite, results, worst)
+        return np.asarray(-np.log((self.best - known) / self.spread + _FLOOR))
+
+    def value(self, y: float) -> float:
+        """In the metric's own units."""
+        return self.sign * (self.best - self.spread * (float(np.exp(-y)) - _FLOOR))
+
+
+@dataclass(frozen=True, eq=False)
+class Believed:
+    """A posterior over y, pending trials counted as observed at their mean, and the units of y."""
+
+    posterior: Posterior
+    best: float  # the best y of a trained configuration
+    units: Units
+
+
+@dataclass(eq=False)
+class Believer:
+    """Beliefs by their data. The memory only saves work: the same question has the same answer without it."""
+
+    refit_every: int  # results, beyond the first fifty
+    _fits: dict[tuple[Any, ...], Posterior] = field(default_factory=dict)
+
+    def belief(self, history: History, finished: Finished) -> Believed | None:
+        """After `finished`; None while none of them gave a finite value."""
+        sign = history.problem.goal.sign
+        trials = [history.trial(i) for i in finished]
+        results = np.array([sign * t.values[-1] if len(t.values) else np.nan for t in trials])
+        if not np.isfinite(results).any():
+            return None
+        units = Units.of(results[np.isfinite(results)], sign)
+        x = np.array([history.point(i) for i in finished])
+        y = units.squashed(results)
+        posterior = self._posterior(history, x, y)
+        points = [history.point(t.id) for t in history.pending]
+        pending = np.array(points).reshape(len(points), history.problem.space.dim)
+        return Believed(hallucinate(posterior, pending), float(y.max()), units)
+
+    def _posterior(self, history: History, x: Array, y: Array) -> Posterior:
+        key = (history.seed, x.tobytes(), y.tobytes())
+        if key not in self._fits:
+            learnt = len(y) if len(y) <= EARLY else max(EARLY, len(y) - len(y) % self.refit_every)
+            posterior = self._fitted(history, x[:learnt], y[:learnt])
+            if learnt < len(y):
+                constant = float(y.mean())
+                posterior = condition_on(posterior.kernel, x, y, noise=posterior.noise, constant=constant)
+            self._remember(key, posterior)
+        return self._fits[key]
+
+    def _fitted(self, history: History, x: Array, y: Array) -> Posterior:
+        return fit(x, y, rng=history.rng("fit", len(y)), learn_from=400)
+
+    def _remember(self, key: tuple[Any, ...], posterior: Posterior) -> None:
+        while len(self._fits) >= 8:
+            del self._fits[next(iter(self._fits))]
+        self._fits[key] = posterior
+
+
+def cheap_design(history: History, log_cost: LogCost | None, rng: Generator) -> Start:
+    """Far from all that was tried, and cheap: of 512 Sobol configurations the one of largest distance / cost.
+
+    Distances are in the cube, to the nearest trial; costs are what is believed after the trials so far, so that even
+    the second configuration leans to where the first says it is cheaper.
+    """
+    space = history.problem.space
+    drawn = space.sample_up_to(_DRAWN, rng, "sobol")
+    keys = space.keys(drawn)
+    new = [config for config, key in zip(drawn, keys, strict=True) if key not in history.tried]
+    if not len(history) or not new:
+        return Start(fresh(history, rng), reason="the first of the initial design, drawn at random")
+    points = space.encode_many(new)
+    seen = np.array([history.point(id) for id in range(len(history))])
+    apart = np.sqrt(((points[:, None, :] - seen[None]) ** 2).sum(axis=2)).min(axis=1)
+    worth = np.log(np.maximum(apart, 1e-12)) - (log_cost(points)[0] if log_cost else 0.0)
+    chosen = int(np.argmax(worth))
+    known = "cheap and far" if log_cost else "far"
+    return Start(new[chosen], reason=f"initial design: {known} from what was tried")
