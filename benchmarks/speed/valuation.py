@@ -1,0 +1,66 @@
+"""How long AutoBCT thinks: one decision by dimension and depth, and the building of a value map, on one core.
+
+    python benchmarks/speed/valuation.py [--repeats 20] [--states 200]
+
+A decision is the value of every control from the beliefs after three trainings, as the policy computes it. The aims:
+in one coordinate 5 ms at depth 2 and 50 ms at depth 3, in two 10 ms and 300 ms; 20,000 states of a depth-3 map in 4
+minutes. Processor time of this process, on one thread: other programs may run.
+"""
+
+import os
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import argparse
+import time
+
+import numpy as np
+
+from haltune import Float, Space
+from haltune.mapbuild import build_map
+from haltune.policies.controls import controls_of
+from haltune.presets import preset
+from haltune.valuation import effort_for, prospect, values
+
+AIMS = {(1, 2): 5.0, (1, 3): 50.0, (2, 2): 10.0, (2, 3): 300.0}  # ms
+MAP_STATES, MAP_SECONDS = 20_000, 240.0
+
+
+def decisions(dim, depth, repeats):
+    """Milliseconds of each."""
+    rng = np.random.default_rng(0)
+    controls = controls_of(Space({f"x{i}": Float(0, 1) for i in range(dim)}))
+    prior, spent = preset("D.1" if dim == 1 else "D.4"), []
+    for _ in range(repeats):
+        believed = prior
+        for u in rng.integers(len(controls.points), size=3):
+            believed = believed.observe(
+                prior.on(controls.points[[u]])[0], rng.normal(0.5, 0.2), rng.uniform(0, 1)
+            )
+        began = time.process_time()
+        values(prospect(believed, prior.on(controls.points), 0.16), depth, effort_for(dim))
+        spent.append(1e3 * (time.process_time() - began))
+    return np.array(spent)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--states", type=int, default=200)
+    options = parser.parse_args()
+    print("dim depth  median ms  fastest ms  aim ms")
+    for (dim, depth), aim in AIMS.items():
+        spent = decisions(dim, depth, options.repeats)
+        print(f"{dim:3d} {depth:5d} {np.median(spent):10.1f} {spent.min():11.1f} {aim:7.0f}")
+    for dim in (1, 2):
+        began = time.process_time()
+        build_map(dim, 3, options.states)
+        each = (time.process_time() - began) / options.states
+        print(
+            f"a depth-3 map in {dim}-D: {1e3 * each:.1f} ms a state, {each * MAP_STATES:.0f} s for {MAP_STATES:,} "
+            f"(aim {MAP_SECONDS:.0f} s)"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Worth another hour? What a search is expected to gain with more time, whoever has searched so far.
+
+The trials that were trained in full teach AutoBCT's beliefs about score and cost; its search is then simulated on from
+there in worlds drawn from these beliefs, without an end, so that the gain of any time can be read off.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .beliefs import Array
+from .blas import one_thread
+from .errors import InvalidInput
+from .foresight import Futures, simulate
+from .policies.autobct import AutoBCT
+from .policies.trainings import ENDED
+from .policies.weighing import Weighed
+from .policies.wrappers import Halting
+from .problem import seconds_of
+from .valuation import effort_for, expected_cost, prospect
+
+if TYPE_CHECKING:
+    from .study import Study
+
+_TIMES = 13  # from now to the end
+_MOST = 8  # trainings simulated
+
+
+@dataclass(frozen=True, eq=False)
+class Outlook:
+    """Expected gain against time. Raw scores; a gain is at least 0, also where smaller is better."""
+
+    metric: str
+    now: float  # the score expected of the best configuration trained so far
+    seconds: Array  # (n,) from now
+    gain: Array  # (n,) expected
+    low: Array  # (n,) in one case of ten it is no more than this,
+    high: Array  # (n,) in one no less
+    training: float  # seconds that the next training is expected to take
+
+    def __str__(self) -> str:
+        return (
+            f"{self.metric} {self.now:.4g} is expected of the best configuration so far. Another "
+            f"{_span(self.seconds[-1])} would gain {self.gain[-1]:.3g} on average, {self.low[-1]:.3g} to "
+            f"{self.high[-1]:.3g} in eight cases of ten; the next training takes about {_span(self.training)}"
+        )
+
+
+def outlook(
+    study: Study, time: float | str = "1h", policy: AutoBCT | None = None, worlds: int = 200, seed: int = 0
+) -> Outlook:
+    """What another `time` would gain. policy: the AutoBCT that would go on; the study's own, or `AutoBCT()`.
+
+    At most eight more trainings are simulated: of far more time than these take, the gain is a lower bound.
+    Raises InvalidInput while too few trials have ended, and for a space that AutoBCT does not search.
+    """
+    last, history = seconds_of(time), study.history
+    policy = policy or _own(study.policy)
+    policy.start(history.problem)
+    ended = [t.id for t in history.trials if t.status in ENDED]
+    with one_thread():
+        weighed = policy.weigh(history, ended) if ended else None
+        if weighed is None or not weighed.done:
+            raise InvalidInput(
+                f"{len(ended)} trials have ended, too few to expect anything of more: train {policy.initial} or more"
+            )
+        return _simulated(study, weighed, last, worlds, np.random.default_rng(seed))
+
+
+def _own(policy: Any) -> AutoBCT:
+    inner = policy.policy if isinstance(policy, Halting) else policy
+    return inner if isinstance(inner, AutoBCT) else AutoBCT()
+
+
+def _simulated(study: Study, weighed: Weighed, last: float, worlds: int, rng: np.random.Generator) -> Outlook:
+    history, ruler = study.history, weighed.ruler
+    trained = np.array([history.point(t.trials[0]) for t in weighed.done])
+    points = np.vstack([weighed.controls.points, trained])
+    beliefs = weighed.beliefs
+    x = prospect(beliefs, beliefs.on(points), weighed.gamma)
+    here = tuple(range(len(weighed.controls.points), len(points)))
+    now = float(x.m[list(here)].max())
+    first = expected_cost(x)[:, 0]
+    many = min(_MOST, max(1, math.ceil(last / max(ruler.seconds(float(first.min()) / weighed.gamma), 1e-9))))
+    effort = replace(effort_for(points.shape[1]), cost_nodes=3)
+    futures = simulate(x, worlds, many, rng, ends=False, effort=effort, trained=here)
+    seconds = np.linspace(0.0, last, _TIMES)
+    tops = _tops(futures, now, seconds, weighed)
+    sign = history.problem.goal.sign
+    raw = np.vectorize(ruler.raw)(tops)
+    gains = np.maximum(sign * (raw - ruler.raw(now)), 0.0)
+    low, high = np.quantile(gains, [0.1, 0.9], axis=1)
+    training = ruler.seconds(float(first[int(np.argmax(x.m[:, 0] - first))]) / weighed.gamma)
+    return Outlook(
+        history.problem.goal.metric, ruler.raw(now), seconds, gains.mean(axis=1), low, high, training
+    )
+
+
+def _tops(futures: Futures, now: float, seconds: Array, weighed: Weighed) -> Array:
+    """(n, w) the highest score expected of a control trained by each time: what has not ended does not count."""
+    spent = weighed.ruler.unit * futures.spent / weighed.gamma
+    spent += weighed.ruler.zero * np.arange(1, len(spent) + 1)[:, None]
+    reached = (spent[None] <= seconds[:, None, None]).sum(axis=1)  # (n, w) trainings that ended
+    tops = np.vstack([np.full((1, futures.top.shape[1]), now), futures.top])
+    return np.asarray(np.take_along_axis(tops, reached, axis=0))
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
