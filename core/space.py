@@ -27,7 +27,7 @@ from .errors import InvalidInput, InvalidSpace
 from .spaces.constraints import Constraints, Predicate, constraints_from
 from .spaces.designs import batches
 from .spaces.domains import Domain, as_domain, domain_from
-from .spaces.enumeration import LARGEST, configurations, hull_size, is_product
+from .spaces.enumeration import LARGEST, configurations, hull_size, is_product, mesh_axes
 from .spaces.layout import layout_of
 from .spaces.tables import Config, read_configs, read_cube, write_configs, write_cube
 
@@ -159,6 +159,18 @@ class Space:
     def enumerate(self) -> list[Config]:
         """Every configuration, the last parameter fastest. Raises InvalidSpace beyond 100,000 of them."""
         return [config for config in configurations(self._layout) if self._allows(config)]
+
+    def mesh(self, levels: int, most: int = LARGEST) -> list[Config]:
+        """The configurations of a mesh: `levels` values of each continuous parameter, at most as many of an Int.
+
+        Of choices and short ranges all values; along a log scale in equal ratios. The last parameter is fastest.
+        Raises InvalidInput when levels < 2 or the mesh has more than `most` nodes.
+        """
+        axes = mesh_axes(self._layout, levels, most)
+        nodes = np.meshgrid(*axes, indexing="ij") if axes else []
+        points = np.stack([node.ravel() for node in nodes], axis=1) if nodes else np.empty((1, 0))
+        found = {self.key_of_canonical(config): config for config in self._passing(points)}
+        return list(found.values())
 
     def to_json(self) -> dict[str, Any]:
         """The space as JSON; constraints by their names."""

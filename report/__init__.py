@@ -6,6 +6,7 @@ Plotly and Rich are imported when a figure or a table is asked for, never before
 from .console import live
 from .figure import learning_curves
 from .page import write
+from .region import region
 from .summary import summary
 
-__all__ = ["learning_curves", "live", "summary", "write"]
+__all__ = ["learning_curves", "live", "region", "summary", "write"]

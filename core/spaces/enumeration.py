@@ -8,7 +8,8 @@ import math
 
 import numpy as np
 
-from ..errors import InvalidSpace
+from ..errors import InvalidInput, InvalidSpace
+from .grids import Array
 from .layout import Layout, Parameter
 from .tables import Config, Table, write_configs
 
@@ -45,6 +46,33 @@ def configurations(layout: Layout) -> list[Config]:
         within = (table.lows[p.name] <= column) & (column <= table.highs[p.name])
         keep &= np.where(table.active[p.name], within & ~table.crossed[p.name], offsets[p.name] == 0)
     return write_configs(layout, table.rows(keep))
+
+
+def mesh_axes(layout: Layout, levels: int, most: int) -> list[Array]:
+    """The nodes of a mesh along each design coordinate. Raises InvalidInput for levels < 2 and for too many nodes."""
+    if isinstance(levels, bool) or levels < 2:
+        raise InvalidInput(f"a mesh has 2 levels or more along each continuous parameter, not {levels!r}")
+    counts = [_count(p) for p in layout.coordinates]
+    nodes = [
+        levels if count is None else count if p.axis.width > 1 else min(count, levels)
+        for p, count in zip(layout.coordinates, counts, strict=True)
+    ]
+    if math.prod(nodes) > most:
+        raise InvalidInput(
+            f"a mesh of {' x '.join(map(str, nodes))} has {math.prod(nodes):,} nodes; at most {most:,} fit: use fewer"
+        )
+    return [_nodes(p, n, count) for p, n, count in zip(layout.coordinates, nodes, counts, strict=True)]
+
+
+def _nodes(parameter: Parameter, number: int, count: int | None) -> Array:
+    """Evenly spread over the cube; those of all values where there are no more."""
+    if number != count:
+        return np.linspace(0.0, 1.0, number)
+    if parameter.axis.width > 1:  # options without an order: a design coordinate picks one
+        return (np.arange(count) + 0.5) / count
+    low, high = (np.full(number, end, dtype=parameter.axis.blank.dtype) for end in parameter.hull)
+    values = low + np.arange(number, dtype=low.dtype)
+    return np.asarray(parameter.axis.encode(values, low, high)[:, 0])
 
 
 def _count(parameter: Parameter) -> int | None:

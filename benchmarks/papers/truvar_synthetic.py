@@ -1,0 +1,158 @@
+"""Figures 3a and 3b of TruVaR: regret on functions of a Gaussian process, against EI and GP-UCB.
+
+    python benchmarks/papers/truvar_synthetic.py [--functions 30] [--evaluations 100] [--figure FILE.html]
+
+A function is the posterior mean of 200 random points of [0, 1]^2 whose values are drawn from a Gaussian process
+(squared exponential, lengthscale 0.1, variance 1), seen through noise of variance 1e-6 on a mesh of 50 x 50. All
+methods know the kernel. The regret is that of the configuration of highest posterior mean. GP-UCB has the theorem's
+beta over 5. EI and GP-UCB are the package's acquisition functions over the same mesh.
+"""
+
+import os
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import argparse
+import logging
+import math
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.accord import alone
+from haltune.acquisition import log_ei, ucb
+from haltune.field import field_of
+from haltune.gp import Kernel, condition_on
+from haltune.policies import TruVaR
+
+SIDE, NOISE = 50, 1e-6
+KERNEL = Kernel("se", 1.0, np.array([0.1, 0.1]))
+SPACE = Space({"x": Float(0.0, 1.0), "z": Float(0.0, 1.0)})
+CONFIGS = SPACE.mesh(SIDE)
+PLACES = {key: i for i, key in enumerate(SPACE.keys(CONFIGS))}
+POINTS = SPACE.encode_many(CONFIGS)
+Method = Callable[
+    [np.ndarray, int, int], tuple[np.ndarray, bool]
+]  # values, seed, evaluations -> regrets, lost
+
+
+def function(seed: int) -> np.ndarray:
+    """Values on the mesh."""
+    rng = np.random.default_rng(seed)
+    anchors = rng.random((200, 2))
+    covariance = KERNEL(anchors) + 1e-8 * np.eye(200)
+    heights = np.linalg.cholesky(covariance) @ rng.standard_normal(200)
+    return np.asarray(KERNEL(POINTS, anchors) @ np.linalg.solve(covariance, heights))
+
+
+def truvar(monotone: bool) -> Method:
+    """The policy; lost: the maximiser is not among the potential ones at the end."""
+
+    def run(values: np.ndarray, seed: int, evaluations: int) -> tuple[np.ndarray, bool]:
+        policy = TruVaR(kernel=KERNEL, noise=NOISE, grid=SIDE, initial=1, monotone=monotone)
+        rng, regrets = np.random.default_rng([seed, 1]), []
+        with alone():
+            budget = Budget(trials=evaluations)
+            study = Study(Problem(SPACE, Maximize("value"), 1), policy, seed=seed, budget=budget)
+        for trial in study:
+            noise = math.sqrt(NOISE) * rng.standard_normal()
+            trial.report(values[PLACES[SPACE.key(trial.config)]] + noise, seconds=1.0)
+            trial.finish()
+            belief = policy.narrowing.outlook.belief(study.history, tuple(range(len(study.history))))
+            regrets.append(values.max() - values[np.argmax(belief.field.mean)])
+        left = {PLACES[SPACE.key(config)] for config in study.maximisers().configs}
+        return np.array(regrets), int(np.argmax(values)) not in left
+
+    return run
+
+
+def greedy(score: Callable[[np.ndarray, np.ndarray, float, int], np.ndarray]) -> Method:
+    """A method that takes the place of highest score(mean, variance, best, t)."""
+
+    def run(values: np.ndarray, seed: int, evaluations: int) -> tuple[np.ndarray, bool]:
+        rng, regrets, best = np.random.default_rng([seed, 1]), [], -np.inf
+        field = field_of(condition_on(KERNEL, np.zeros((0, 2)), [], noise=0.0), POINTS)
+        place = int(rng.integers(len(POINTS)))
+        for t in range(1, evaluations + 1):
+            target = values[place] + math.sqrt(NOISE) * rng.standard_normal()
+            field.observe(place, target, NOISE)
+            best = max(best, target)
+            regrets.append(values.max() - values[np.argmax(field.mean)])
+            place = int(np.argmax(score(field.mean, field.variance, best, t + 1)))
+        return np.array(regrets), False
+
+    return run
+
+
+def scaled(t: int) -> float:
+    """The beta of Srinivas et al. (2010), theorem 1 with delta = 0.1, over 5."""
+    return 2.0 * math.log(len(POINTS) * t**2 * math.pi**2 / 0.6) / 5.0
+
+
+METHODS: dict[str, Method] = {
+    "TruVaR": truvar(monotone=False),
+    "TruVaR, monotone sets": truvar(monotone=True),
+    "EI": greedy(lambda mean, variance, best, _: log_ei(mean, variance, best).value),
+    "GP-UCB": greedy(lambda mean, variance, _, t: ucb(mean, variance, scaled(t)).value),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--functions", type=int, default=30)
+    parser.add_argument("--evaluations", type=int, default=100)
+    parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
+    parser.add_argument("--figure", type=Path, default=Path("truvar_synthetic.html"))
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    functions = [function(seed) for seed in range(args.functions)]
+    marks = [m for m in (20, 40, 60, 80, 100) if m <= args.evaluations]
+    head = "".join(f"{m:>9d}" for m in marks)
+    print(f"{len(functions)} functions, mean regret after{'':8s}{head}   median{head}   maximiser lost")
+    curves = {}
+    for name in args.methods:
+        began = time.perf_counter()
+        runs = [METHODS[name](values, seed, args.evaluations) for seed, values in enumerate(functions)]
+        curves[name] = regrets = np.array([regret for regret, _ in runs])
+        means = "".join(f"{regrets[:, m - 1].mean():9.4f}" for m in marks)
+        medians = "".join(f"{np.median(regrets[:, m - 1]):9.4f}" for m in marks)
+        lost, spent = sum(lost for _, lost in runs), (time.perf_counter() - began) / len(runs)
+        print(f"{name:36s}{means}         {medians}   {lost}   ({spent:.1f} s a function)", flush=True)
+    draw(curves, args.figure)
+
+
+def draw(curves: dict[str, np.ndarray], path: Path) -> None:
+    """Median regrets on a log scale. Says so when Plotly is missing."""
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        print("\nno figure: it needs Plotly, pip install 'haltune[report]'")
+        return
+    figure = go.Figure()
+    for name, regrets in curves.items():
+        times = list(range(1, regrets.shape[1] + 1))
+        figure.add_scatter(x=times, y=np.maximum(np.median(regrets, axis=0), 1e-4).tolist(), name=name)
+        figure.add_scatter(
+            x=times,
+            y=np.maximum(regrets.mean(axis=0), 1e-4).tolist(),
+            name=f"{name}, mean",
+            line={"dash": "dot"},
+        )
+    figure.update_layout(
+        template="plotly_white", width=800, height=500, yaxis_type="log", xaxis_title="evaluations",
+        yaxis_title="regret of the highest posterior mean", title="Median (solid) and mean (dotted)",
+    )  # fmt: skip
+    figure.write_html(path, include_plotlyjs=True)
+    figure.write_json(path.with_suffix(".json"))
+    print(f"\nfigure: {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""What policies over an `Outlook` do alike: begin, count pending trials as seen, price, and word a start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from ..costs import CostModel, KnownCost, fit_gp, name_of
+from ..decisions import Start
+from ..errors import InvalidInput, NotSupported
+from ..field import field_of
+from ..gp import Kernel, Posterior
+from ..gp.kernels import Array
+from ..history import History
+from ..levels import ONLY, Level
+from ..stages import Mask
+from .outlook import Belief, Outlook
+from .purse import Purse, full_cost
+from .random import fresh
+from .surrogate import Finished
+
+_REFIT = 10  # finished trials between fits of the costs
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What an observation costs: 1, a function (config) or (config, previous), or learnt; times its level's cost."""
+
+    purse: Purse
+    learnt: bool
+    levels: tuple[Level, ...]
+    _fits: dict[Any, CostModel] = field(default_factory=dict, repr=False, compare=False)
+
+    def of(self, history: History, finished: Finished, points: Array) -> Array:
+        """(k, n) at points (n, dim) for each level."""
+        factors = np.array([level.cost for level in self.levels])[:, None]
+        model = self.model(history, finished)
+        if model is None:
+            return factors * np.ones(len(points))
+        own = model.predict(points, self.purse.standing(history)).median
+        return factors * np.maximum(own, 1e-12)  # what is free is divided by, too
+
+    def model(self, history: History, finished: Finished) -> CostModel | None:
+        """The cost of a configuration at a level of cost 1; None: 1."""
+        if self.purse.cost is not None:
+            return KnownCost(self.purse.cost, history.problem.space)
+        unit = self.purse.unit(history)
+        costs = [(id, c) for id in finished if (c := full_cost(history, id, unit)) > 0.0]
+        if not self.learnt or not costs:
+            return None
+        costs = costs[: max(len(costs) - len(costs) % _REFIT, min(len(costs), _REFIT))]
+        key = (history.seed, tuple(costs))
+        if key not in self._fits:  # the memory only saves work
+            relative = [c / self._factor(history, id) for id, c in costs]
+            points = [history.point(id) for id, _ in costs]
+            self._fits.clear()
+            self._fits[key] = fit_gp(points, relative, rng=history.rng("fit", len(costs), 2))
+        return self._fits[key]
+
+    def spent(self, history: History, ids: Finished, least: float) -> float:
+        """What these trials cost, in units of the least cost an observation can have."""
+        if self.purse.cost is None:
+            return float(sum(self._factor(history, id) for id in ids)) / least
+        model = KnownCost(self.purse.cost, history.problem.space)
+        after = [None, *(history.trial(id).config for id in ids)]
+        own = [
+            model.of([history.trial(id).config], before)[0] for id, before in zip(ids, after, strict=False)
+        ]
+        return float(sum(c * self._factor(history, id) for id, c in zip(ids, own, strict=True))) / least
+
+    def _factor(self, history: History, id: int) -> float:
+        name = history.trial(id).tags.get("level")
+        return next((level.cost for level in self.levels if level.name == name), 1.0)
+
+
+def begin(history: History, outlook: Outlook, count: int, rng: Generator) -> Start:
+    """The next of `count` trials at scrambled Sobol configurations, moved to the nearest place not tried.
+
+    Where levels have to be estimated, the first configuration is measured twice at each of them.
+    """
+    repeated = _estimated(outlook.levels)
+    plan = [(0, level) for level in repeated for _ in range(2)]
+    cheap = min(outlook.levels, key=lambda level: level.cost)
+    initial = count - max(len(plan) - 1, 0)  # configurations
+    plan += [(k, cheap) for k in range(bool(repeated), initial)]
+    number = len(history)
+    k, level = plan[number] if number < len(plan) else (number, cheap)
+    space = history.problem.space
+    design = space.sample_up_to(max(initial, 1), history.rng("design"), design="sobol")
+    config: Mapping[str, Any] = design[k] if k < len(design) else fresh(history, rng)
+    places = outlook.places_of(history.problem)
+    again = number < len(repeated) * 2
+    if places is not None:
+        apart = np.linalg.norm(places.points - space.encode(config), axis=1)
+        tried = places.tried(history.tried)
+        config = places.configs[int(np.argmin(apart + np.where(tried & (not again), 1e3, 0.0)))]
+    elif not again and space.key(config) in history.tried:
+        config = fresh(history, rng)
+    return Start(config, tags=tags_of(level), reason=f"initial design of {len(plan)}")
+
+
+def with_pending(history: History, belief: Belief, outlook: Outlook) -> Belief:
+    """The belief as if the trials that run had come out at their mean: their neighbours are less uncertain."""
+    pending = history.pending
+    if not pending:
+        return belief
+    levels = [outlook.level_of(history, trial.id) for trial in pending]
+    if not belief.places.fixed:
+        points = np.array([history.point(trial.id) for trial in pending])
+        noise = belief.noise[levels].mean(axis=1)
+        posterior = belief.posterior.condition(points, belief.posterior.mean(points), noise)
+        return replace(belief, posterior=posterior, field=field_of(posterior, belief.places.points))
+    believed = belief.field.copy()
+    for trial, level in zip(pending, levels, strict=True):
+        place = belief.places.number.get(history.problem.space.key(trial.config))
+        if place is not None:
+            believed.observe(place, float(believed.mean[place]), float(belief.noise[level, place]))
+    return replace(belief, field=believed)
+
+
+def check_survey(name: str, policy: Any) -> None:
+    """Raise InvalidInput for options that all policies over an outlook have, where they are not what they can be."""
+    for option, least in (("refit_every", 1), ("initial", 0)):
+        value = getattr(policy, option)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise InvalidInput(f"{name}({option}={value!r}): a whole number, at least {least}")
+    noise, levels = policy.noise, _levels(policy)
+    if isinstance(noise, Mapping) or isinstance(policy.grid, Mapping):
+        raise NotSupported(
+            f"{name} has a noise function or a list of configurations, of which a log keeps a name or a digest alone: "
+            "build the policy with it in your program"
+        )
+    if isinstance(noise, (int, float)) and not 0.0 <= noise < np.inf:
+        raise InvalidInput(f"{name}(noise={noise!r}): a variance, 0 or more, or None to learn it")
+    if isinstance(policy.kernel, Kernel):
+        unknown = any(level.noise is None for level in levels) if levels else noise is None
+        if unknown:
+            raise InvalidInput(
+                f"{name}: a given kernel comes with known noise: give noise=, or that of all levels"
+            )
+
+
+def outlook_of(policy: Any, matters: Callable[[Posterior, Array, int, float], Mask] | None = None) -> Outlook:
+    """The belief that a policy's options describe."""
+    only = ONLY if policy.noise is None else replace(ONLY, noise=0.0)
+    return Outlook(
+        policy.kernel, policy.mean, policy.noise, _levels(policy) or (only,), policy.refit_every,
+        max(1, first_of(policy)), policy.grid, policy.representers,
+        policy.threshold is not None or getattr(policy, "implicit", None) is not None, policy.threshold, matters,
+    )  # fmt: skip
+
+
+def first_of(policy: Any) -> int:
+    """Trials before the first decision: the initial configurations, and repeats of the first."""
+    given = 1 if isinstance(policy.kernel, Kernel) else 3
+    initial = given if policy.initial is None else int(policy.initial)
+    repeats = 2 * len(_estimated(_levels(policy)))
+    return initial + max(repeats - 1, 0)
+
+
+def _estimated(levels: tuple[Level, ...]) -> list[Level]:
+    """The levels whose noise repeats have to tell; a single one's is learnt with the kernel."""
+    return [level for level in levels if level.noise is None] if len(levels) > 1 else []
+
+
+def least_of(policy: Any, belief: Belief) -> int:
+    """Observations before nothing may be left: a kernel learnt from fewer is a guess that can be too sure."""
+    coordinates = belief.places.points.shape[1]
+    return 0 if isinstance(policy.kernel, Kernel) else min(3 * (coordinates + 1), len(belief.places))
+
+
+def _levels(policy: Any) -> tuple[Level, ...]:
+    return tuple(getattr(policy, "levels", ()))
+
+
+def prices_of(name: str, policy: Any, levels: tuple[Level, ...]) -> Prices:
+    """What observations cost. Raises InvalidInput for a cost that is neither a function nor learnt."""
+    if getattr(policy, "cost_model", None) not in (None, "gp"):
+        raise InvalidInput(f"{name}(cost_model={policy.cost_model!r}): 'gp' to learn costs, or None")
+    return Prices(
+        Purse(name, getattr(policy, "cost", None)), getattr(policy, "cost_model", None) == "gp", levels
+    )
+
+
+def function_to_json(option: Any) -> Any:
+    """A function by its name; what else it is as it is."""
+    return {"function": name_of(option)} if callable(option) else option
+
+
+def tags_of(level: Level) -> dict[str, Any]:
+    """What tells a training its level."""
+    return {} if level.name == ONLY.name else {"level": level.name}
+
+
+def kernel_from(name: str, kernel: Any) -> Any:
+    """A kernel, its kind, or either from JSON. Raises InvalidInput for anything else."""
+    if isinstance(kernel, Mapping):
+        return Kernel(kernel["kind"], float(kernel["variance"]), np.array(kernel["lengthscales"]))
+    if isinstance(kernel, Kernel) or kernel in ("se", "matern32", "matern52"):
+        return kernel
+    raise InvalidInput(
+        f"{name}(kernel={kernel!r}): 'se', 'matern32' or 'matern52' to learn one, or a haltune.gp.Kernel"
+    )
+
+
+def kernel_to_json(kernel: Any) -> Any:
+    """The inverse of `kernel_from`."""
+    if not isinstance(kernel, Kernel):
+        return kernel
+    return {"kind": kernel.kind, "variance": kernel.variance, "lengthscales": kernel.lengthscales.tolist()}

@@ -1,0 +1,74 @@
+"""The level set of a search in two of its parameters: the region, its boundary, and what is undecided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from haltune.answers import LevelSet
+from haltune.errors import InvalidInput
+
+from .figure import _plotly
+from .palette import ACCENT, FONT, INK, MUTED, PAPER, RULE
+from .wording import plotly_text
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_SCALE = [[0.0, RULE], [0.5, "#f2c49b"], [1.0, ACCENT]]  # probability
+
+
+def region(found: LevelSet, across: str | None = None, along: str | None = None) -> go.Figure:
+    """Configurations by two parameters (by default the first two), coloured by their probability to reach it.
+
+    Undecided ones are rings. On a mesh the boundary, probability 1/2 of the likeliest over all other parameters,
+    is a line. Raises InvalidInput for names that are not parameters, ImportError when Plotly is missing.
+    """
+    names = [name for name in found.space.parameters if name in found.space.places]
+    across, along = across or names[0], along or names[min(1, len(names) - 1)]
+    graph = _plotly()
+    if not {across, along} <= set(names):
+        raise InvalidInput(f"{across!r} and {along!r}: two of the parameters {', '.join(names)}")
+    figure = graph.Figure(layout=_layout(found, across, along))
+    xs, ys, field = found.boundary(across, along)
+    if field.size and not np.isnan(field).any() and min(field.shape) > 1:
+        line = {"start": 0.5, "end": 0.5, "size": 1, "coloring": "none"}
+        figure.add_trace(graph.Contour(
+            x=xs, y=ys, z=field, contours=line, line={"color": INK, "width": 2}, showscale=False, name="boundary",
+            hoverinfo="skip",
+        ))  # fmt: skip
+    for open_, name, symbol in ((False, "settled", "circle"), (True, "undecided", "circle-open")):
+        figure.add_trace(graph.Scatter(_points(found, across, along, open_, name, symbol)))
+    return figure
+
+
+def _points(found: LevelSet, across: str, along: str, open_: bool, name: str, symbol: str) -> dict[str, Any]:
+    chosen = [i for i in np.flatnonzero(found.open == open_) if {across, along} <= set(found.configs[int(i)])]
+    marker = {
+        "color": found.probability[chosen], "cmin": 0.0, "cmax": 1.0, "colorscale": _SCALE, "symbol": symbol, "size": 8,
+        "line": {"width": 1.6 if open_ else 0.0},
+        "colorbar": {"title": "P(reaches)", "thickness": 12}, "showscale": not open_,
+    }  # fmt: skip
+    return {
+        "x": [found.configs[int(i)][across] for i in chosen], "y": [found.configs[int(i)][along] for i in chosen],
+        "mode": "markers", "name": name, "marker": marker,
+        "customdata": np.stack([found.probability, found.mean, found.sd], axis=1)[chosen],
+        "hovertemplate": "P = %{customdata[0]:.2f}, %{customdata[1]:.4g} ± %{customdata[2]:.2g}<extra></extra>",
+    }  # fmt: skip
+
+
+def _layout(found: LevelSet, across: str, along: str) -> dict[str, Any]:
+    side = "at least" if found.larger else "at most"
+    axes = {
+        f"{axis}axis": {
+            "title": plotly_text(name), "gridcolor": RULE, "zeroline": False,
+            "type": "log" if getattr(found.space.parameters[name], "log", False) else None,
+        }
+        for axis, name in (("x", across), ("y", along))
+    }  # fmt: skip
+    return {
+        **axes, "title": {"text": f"Where it reaches {side} {found.threshold:.4g}"}, "paper_bgcolor": PAPER,
+        "plot_bgcolor": PAPER, "font": {"family": FONT, "color": INK}, "width": 760, "height": 560,
+        "legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}},
+    }  # fmt: skip

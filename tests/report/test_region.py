@@ -1,0 +1,43 @@
+"""The figure of a level set shows what the answer says."""
+
+import numpy as np
+import pytest
+
+from haltune import Budget, Choice, Float, HaltuneError, Maximize, Problem, Space, Study
+from haltune.policies import TruVaR
+
+pytest.importorskip("plotly")
+from haltune.report import region
+
+
+def studied(space, **options):
+    study = Study(Problem(space, Maximize("v"), 1), TruVaR(threshold=0.5, noise=1e-6, initial=6, **options), seed=0,
+                  budget=Budget(trials=14))  # fmt: skip
+    for trial in study:
+        trial.report(trial.config["x"] * (1.0 - trial.config.get("lr", 0.0)))
+        trial.finish()
+    return study
+
+
+def test_a_mesh_has_a_boundary_and_every_configuration_is_a_point():
+    found = studied(Space({"x": Float(0, 1), "lr": Float(1e-3, 1, log=True)}), grid=6).level_set()
+    figure = region(found)
+    contour, settled, undecided = figure.data
+    assert contour.z.shape == (6, 6)
+    assert len(settled.x) == int((~found.open).sum())
+    assert len(undecided.x) == int(found.open.sum())
+    assert np.allclose(settled.marker.color, found.probability[~found.open])
+    assert figure.layout.yaxis.type == "log"
+
+
+def test_a_space_without_a_mesh_has_points_alone_and_an_option_may_be_an_axis():
+    space = Space({"x": Float(0, 1), "kind": Choice(["a", "b"])})
+    figure = region(studied(space, representers=40).level_set(), "kind", "x")
+    assert [trace.type for trace in figure.data] == ["scatter", "scatter"]
+    assert set(figure.data[0].x) | set(figure.data[1].x) == {"a", "b"}
+
+
+def test_a_name_that_is_no_parameter_is_refused():
+    found = studied(Space({"x": Float(0, 1)}), grid=6).level_set()
+    with pytest.raises(HaltuneError, match="parameters x"):
+        region(found, "x", "z")
