@@ -48,10 +48,11 @@ class Delivery:
         self._warnings = warnings
 
     def send(self, trial: Trial, report: Report, judge: bool) -> Verdict | None:
-        """The verdict; None when the report has to wait.
+        """The verdict; None when the report has to wait, as for a server that is away: the training does not.
 
         Raises LeaseLost when the trial is another worker's, and haltune's errors about the report itself.
         """
+        trial.patient = False
         try:
             self._flush(trial)
             return _deliver(trial, report, judge)
@@ -68,7 +69,8 @@ class Delivery:
             return None
 
     def close(self, trial: Trial) -> None:
-        """Deliver what waits; never raises."""
+        """Deliver what waits, and now wait for a server that is away; never raises."""
+        trial.patient = True
         with suppress(Exception):
             self._flush(trial)
         if self._waiting:

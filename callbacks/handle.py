@@ -24,6 +24,7 @@ class Trial(Protocol):
     ended: Any  # None while this worker holds it
     checkpoint: str | None
     verdict: Verdict | None  # the last
+    patient: bool  # its reports wait for a database server that is away
 
     @property
     def heartbeat_seconds(self) -> float: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import events as ev
 from .blas import one_thread
+from .claims import claimed
 from .decisions import Finish, Move, Resume, Start, Wait
 from .errors import InvalidInput
 from .events import Status
@@ -13,13 +14,27 @@ from .ledger import Outcome
 from .policy import Policy, S
 from .problem import Budget
 from .replica import Replica
+from .store import Conflict
+
+
+def answer(replica: Replica, budget: Budget, max_retries: int, clock: Clock) -> int | Wait | Finish:
+    """As `ask`, once the log says all that must be said before: workers lost, a new scale, a new budget."""
+    while True:
+        replica.sync()
+        try:
+            if not replica.expire(max_retries) and not replica.rescale():
+                replica.budget(budget)
+                return ask(replica, budget, clock)
+        except Conflict:
+            continue  # another worker moved first: look again
 
 
 def ask(replica: Replica, budget: Budget, clock: Clock) -> int | Wait | Finish:
     """The number of a trial that now belongs to this worker, or why there is none.
 
     A trial that was interrupted comes before the policy's own proposals. Raises store.Conflict when
-    another worker moved since the last sync, InvalidInput for a move that makes no sense.
+    another worker moved since the last sync, claims.Elsewhere while one decides, InvalidInput for a move
+    that makes no sense.
     """
     history = replica.history
     if (over := outcome(replica, budget)).over:
@@ -29,9 +44,17 @@ def ask(replica: Replica, budget: Budget, clock: Clock) -> int | Wait | Finish:
     full = history.spent.starts_no_more(budget)
     if full is not None and not history.paused:
         return _wait(full)
-    began = clock()
+    with claimed(replica):
+        return _decide(replica, full, clock)
+
+
+def _decide(replica: Replica, full: str | None, clock: Clock) -> int | Wait | Finish:
+    """What the policy says. full: why no trial is started any more."""
+    began, history = clock(), replica.history
     move = propose(replica.policy, replica.state, history)
     deciding = clock() - began
+    if isinstance(move, Start) and "warning" in move.evidence:
+        replica.warn_once(str(move.evidence["warning"]))
     if isinstance(move, Start):
         return _wait(full) if full is not None else _start(replica, move, deciding)
     if isinstance(move, Resume):
@@ -56,7 +79,7 @@ def outcome(replica: Replica, budget: Budget) -> Outcome:
     """Whether the search is over: by its policy, or by a limit of its budget."""
     history, spent = replica.history, replica.history.spent
     unfinished = history.running + len(history.interrupted)
-    reason = history.finished or spent.exhausts(budget)
+    reason = history.finished or history.held or spent.exhausts(budget)
     full = spent.starts_no_more(budget)
     if reason is None and full is not None and not unfinished and not _resumes(replica):
         reason = full

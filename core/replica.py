@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from . import events as ev
@@ -19,7 +20,7 @@ from .events import Status
 from .history import History, TrialRecord
 from .holder import new_holder, surely_gone
 from .policy import Policy
-from .problem import Problem
+from .problem import Budget, Problem
 from .scale import outgrown
 from .store import Conflict, Lease, Release, Store
 
@@ -40,19 +41,23 @@ class Replica:
         self.problem, self.policy, self.store, self.name = problem, policy, store, name
         self.checkpoints, self.term = checkpoints, term
         self.lock = threading.RLock()
-        self.history = History(problem)
-        self.history.locate = checkpoints.located
-        self.state = policy.start(problem)
+        self._begin()
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
+        self.leaving: Callable[[], str | None] = lambda: None  # why this process should let go of its trials
         self._warned: set[str] = set()
         self._holder = (0, "")
+        self._outages = 0
         self._open(seed)
 
     def sync(self) -> None:
         """Fold what was appended since, by whomever."""
         with self.lock:
-            for event in self.store.read(self.name, self.history.position):
-                self._fold(event)
+            self._read()
+            while (outages := getattr(self.store, "outages", 0)) != self._outages:
+                self._outages = outages
+                if self._last is not None and not self._is_in_log(self._last):
+                    self._begin()  # a crash of the server took back what it had shown
+                self._read()
 
     def synced(self, trial: int) -> TrialRecord:
         """A trial as the log has it now."""
@@ -106,16 +111,20 @@ class Replica:
             # our own, but never handed out: Ctrl-C came between the append and the trial
             orphan = lease.holder == self.holder() and (lease.trial, lease.attempt) not in self.handed_out
             if orphan or lease.expires < now or surely_gone(lease.holder):
-                failed = self.history.losses(lease.trial) >= max_retries
-                event = ev.Expired(
-                    at=now, trial=lease.trial, attempt=lease.attempt, holder=lease.holder, last_alive=lease.renewed,
-                    status=Status.FAILED if failed else Status.INTERRUPTED,
-                )  # fmt: skip
+                event = self.expired(lease, max_retries)
                 self.append(event, lease.trial, Release(lease.trial))
-                if failed:
+                if event.status is Status.FAILED:
                     self.tidy()
                 lost = True
         return lost
+
+    def expired(self, lease: Lease, max_retries: int, reason: str | None = None) -> ev.Expired:
+        """The end of an attempt that was lost: it is offered again, or was one retry too many."""
+        failed = self.history.losses(lease.trial) >= max_retries
+        return ev.Expired(
+            at=self.store.now(), trial=lease.trial, attempt=lease.attempt, holder=lease.holder,
+            last_alive=lease.renewed, status=Status.FAILED if failed else Status.INTERRUPTED, reason=reason,
+        )  # fmt: skip
 
     def tidy(self) -> None:
         """Delete the checkpoints that nobody needs any more."""
@@ -130,16 +139,40 @@ class Replica:
         self.append(ev.Rescaled(at=self.store.now(), low=new.low, high=new.high), None)
         return True
 
+    def budget(self, budget: Budget) -> None:
+        """Log the budget when the policy plans by it and it is not the one logged last. Raises Conflict."""
+        if not getattr(self.policy, "plans", False):
+            return
+        if (limits := budget.to_json()) != (self.history.budget or Budget()).to_json():
+            self.append(ev.Budgeted(at=self.store.now(), budget=ev.plain(limits)), None)
+
     def warn_once(self, text: str, about: str | None = None) -> None:
         """A HaltuneWarning, once a process and study: the same text, or the first `about` a matter."""
         if (about or text) not in self._warned:
             self._warned.add(about or text)
             warn(text)
 
+    def _begin(self) -> None:
+        """Nothing is read yet."""
+        self.history = History(self.problem)
+        self.history.locate = self.checkpoints.located
+        self.state = self.policy.start(self.problem)
+        self._last: ev.Event | None = None  # that was folded
+
+    def _read(self) -> None:
+        for event in self.store.read(self.name, self.history.position):
+            self._fold(event)
+
+    def _is_in_log(self, last: ev.Event) -> bool:
+        """True when the log still has at our position what we read there."""
+        position = self.history.position
+        found = next(self.store.read(self.name, position - 1, position), None)
+        return found is not None and ev.to_json(found) == ev.to_json(last)
+
     def _fold(self, event: ev.Event) -> None:
         state = self.policy.fold(self.state, event)  # first: if it raises, nothing has moved
         self.history.apply(event)
-        self.state = state
+        self.state, self._last = state, event
 
     def _open(self, seed: int | None) -> None:
         created = ev.Created(

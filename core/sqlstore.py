@@ -16,43 +16,51 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
+from . import sqlpostgres as postgres
 from . import sqltables as sql
-from .errors import InvalidInput, StoreError
+from .errors import StoreError
 from .events import Event
-from .store import Conflict, Lease, Release
+from .sqlengine import File, explained, is_away, is_busy, make_engine, shown
+from .store import CLAIM, Conflict, Lease, Release
 
 T = TypeVar("T")
-_BUSY_TIMEOUT = 30.0  # seconds SQLite waits for another writer
-_HEAD_OF_SQLITE = "SELECT max(seq) FROM haltune_events WHERE study = ?"
 _ATTEMPTS = 5  # transactions tried before a busy database is an error
 
 
 class SqlStore:
     """A store behind a SQLAlchemy URL. Safe for many threads and processes at once.
 
+    clock: seconds since the epoch; this machine's for SQLite, the server's for PostgreSQL if None.
     Raises StoreError when the database cannot be opened, InvalidInput for one that is in memory.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.time) -> None:
-        self._address, self._clock = url, clock
+    def __init__(self, url: str, clock: Callable[[], float] | None = None) -> None:
+        self.address = url
+        self.outages = 0  # connections that a server has ended: what was read before may be lost
         self._ids: dict[str, int] = {}
         self._pid = os.getpid()
         try:
-            self.url = _shown(url)
-            self._engine = _engine(url)
+            self.url = shown(url)
+            self._engine = make_engine(url)
         except (SQLAlchemyError, ImportError) as error:
             where = getattr(self, "url", url)  # without its password, once it could be read
             raise StoreError(
                 f"cannot open {where}: {error}; write a URL such as 'sqlite:///search.db', and install the "
                 "driver that it names"
             ) from error
-        self._file: tuple[int, int] | None = None
+        self._on_server = self._engine.dialect.name == "postgresql"
+        self._rows = sql.PAGE_OF_SERVER if self._on_server else sql.PAGE
+        self._clock = clock or (postgres.ServerClock(self._time_of_server) if self._on_server else time.time)
+        self._file = File(self._engine)
         self._run(lambda c: sql.meta.create_all(c, checkfirst=True))
-        self._file = self._found()
+        self._file.remember()
 
     def now(self) -> float:
-        """The clock given at the start: this machine's."""
+        """The clock that all workers share: this machine's with a file, the server's with PostgreSQL."""
         return self._clock()
+
+    def _time_of_server(self) -> float:
+        return self._run(postgres.time_of_server, write=False)
 
     def names(self) -> list[str]:
         """See Store."""
@@ -84,36 +92,30 @@ class SqlStore:
         while start < end:
             page = self._run(lambda c, start=start: self._page(c, name, start, end), write=False)  # type: ignore[misc]
             yield from page
-            if len(page) < sql.PAGE:
+            if len(page) < self._rows:
                 return
             start += len(page)
 
     def _ends_at(self, name: str, position: int) -> bool:
-        """True when a log in SQLite surely has nothing from `position` on: a quarter of what the query costs."""
+        """True when a log in SQLite surely has nothing from `position` on."""
         study = self._ids.get(name)
-        if study is None or os.getpid() != self._pid or self._engine.dialect.name != "sqlite":
-            return False
-        if self._file is not None and self._found() != self._file:
+        if study is None or os.getpid() != self._pid or self._file.replaced():
             return False  # the query says what is wrong
-        try:
-            raw = self._engine.raw_connection()
-            try:
-                found = raw.cursor().execute(_HEAD_OF_SQLITE, (study,)).fetchone()
-            finally:
-                raw.close()
-        except Exception:  # likewise
-            return False
-        return found is not None and found[0] is not None and found[0] < position
+        return self._file.ends_at(study, position)
 
     def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
         study = self._id(c, name)
-        rows = c.execute(sql.EVENTS, {"of_study": study, "start": start, "stop": stop}).fetchall()
+        wanted = {"of_study": study, "start": start, "stop": stop, "page": self._rows}
+        rows = c.execute(sql.EVENTS, wanted).fetchall()
         if not rows:
             return []
         found: dict[int, dict[str, float]] = {}
         among = {"of_study": study, "start": start, "stop": start + len(rows)}
         for seq, metric, value in c.execute(sql.METRICS, among):
+            metric = postgres.unescaped(metric) if self._on_server else metric
             found.setdefault(seq, {})[metric] = sql.not_null(value)
+        if self._on_server:
+            rows = [postgres.unescaped_row(row) for row in rows]
         return [sql.event(row, found.get(row[0]) or {}) for row in rows]
 
     def append(
@@ -126,9 +128,11 @@ class SqlStore:
         lease: Lease | Release | None = None,
     ) -> int:
         """See Store."""
+        if self._on_server:
+            return self._append_on_server(name, events, seen, about, lease)
 
         def work(c: sa.Connection) -> int:
-            study = self._id(c, name, lock=True)
+            study = self._id(c, name)
             head = c.scalar(sql.HEAD, {"of_study": study})
             position = 0 if head is None else head + 1
             if position > seen:
@@ -137,10 +141,52 @@ class SqlStore:
             c.execute(sql.NEW_EVENTS, rows)
             if scalars := sql.metric_rows(events, study, position):
                 c.execute(sql.NEW_METRICS, scalars)
-            self._set_lease(c, study, lease)
+            sql.set_lease(c, study, lease)
+            if about is None:
+                c.execute(sql.UNCLAIM, {"of_study": study})
             return int(position)
 
         return self._run(work)
+
+    def _append_on_server(
+        self, name: str, events: Sequence[Event], seen: int, about: int | None, lease: Lease | Release | None
+    ) -> int:
+        outages = self.outages
+
+        def work(c: sa.Connection) -> int | None:
+            if (
+                self.outages != outages and seen < sql.LAST
+            ):  # the first try ended without an answer: was it stored?
+                return self._stored(c, name, events, seen)
+            known, position = self._raw(c, lambda: postgres.append(c, name, events, seen, about, lease))
+            if not known:
+                raise StoreError(f"there is no study {name!r} in {self.url}")
+            return position
+
+        position = self._run(work, write=False)  # a transaction of its own
+        if position is None:
+            raise Conflict
+        return position
+
+    def _stored(self, c: sa.Connection, name: str, events: Sequence[Event], seen: int) -> int | None:
+        """The position of events whose append was not acknowledged; None when they are not in the log."""
+        postgres.flush(c)
+        while page := self._page(c, name, seen, sql.LAST):
+            for n, event in enumerate(page):
+                if event.kind == events[0].kind and sql.row(event, 0, 0) == sql.row(events[0], 0, 0):
+                    return seen + n
+            seen += len(page)
+        return None
+
+    def _raw(self, c: sa.Connection, work: Callable[[], T]) -> T:
+        """`work` on the driver's connection, whose errors become SQLAlchemy's."""
+        try:
+            return work()
+        except self._engine.dialect.loaded_dbapi.Error as error:
+            closed: bool = c.connection.driver_connection.closed  # type: ignore[union-attr]
+            if closed:
+                c.invalidate()
+            raise DBAPIError(None, None, error, connection_invalidated=closed) from error
 
     @staticmethod
     def _compare(c: sa.Connection, study: int, seen: int, about: int | None) -> None:
@@ -153,14 +199,6 @@ class SqlStore:
         if found is not None:
             raise Conflict
 
-    @staticmethod
-    def _set_lease(c: sa.Connection, study: int, lease: Lease | Release | None) -> None:
-        if isinstance(lease, Release):
-            c.execute(sql.DROP_LEASE, {"of_study": study, "of_trial": lease.trial})
-        elif lease is not None and not c.execute(sql.SET_LEASE, _values(study, lease)).rowcount:
-            values = {"study": study, "trial": lease.trial, "attempt": lease.attempt, "holder": lease.holder}
-            c.execute(sql.NEW_LEASE, {**values, "expires": lease.expires, "renewed": lease.renewed})
-
     def leases(self, name: str) -> list[Lease]:
         """See Store."""
         return self._run(
@@ -172,7 +210,35 @@ class SqlStore:
         """See Store."""
         mine = {"of_trial": lease.trial, "of_holder": lease.holder, "of_attempt": lease.attempt}
         anew = {"expires": lease.expires, "renewed": lease.renewed}
-        self._run(lambda c: c.execute(sql.RENEW_LEASE, {"of_study": self._id(c, name), **mine, **anew}))
+
+        def work(c: sa.Connection) -> None:
+            postgres.hurry(c)
+            c.execute(sql.RENEW_LEASE, {"of_study": self._id(c, name), **mine, **anew})
+
+        self._run(work)
+
+    def claimed(self, name: str) -> Lease | None:
+        """See Store."""
+
+        def work(c: sa.Connection) -> Lease | None:
+            found = c.execute(sql.CLAIMED, {"of_study": self._id(c, name)}).fetchone()
+            return None if found is None else Lease(*found)
+
+        return self._run(work, write=False)
+
+    def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
+        """See Store."""
+
+        def work(c: sa.Connection) -> bool:
+            postgres.hurry(c)
+            study = self._id(c, name, lock=True)
+            found = c.execute(sql.CLAIMED, {"of_study": study}).fetchone()
+            if (None if found is None else Lease(*found)) != instead_of:
+                return False
+            sql.set_lease(c, study, Release(CLAIM) if claim is None else claim)
+            return True
+
+        return self._run(work)
 
     def close(self) -> None:
         """Close all connections."""
@@ -192,7 +258,7 @@ class SqlStore:
         if os.getpid() != self._pid:  # connections do not survive a fork
             self._engine.dispose(close=False)
             self._pid = os.getpid()
-        if self._file is not None and self._found() != self._file:
+        if self._file.replaced():
             raise StoreError(
                 f"{self.url}: the file was deleted or replaced while it was in use; put it back, or open the study anew"
             )
@@ -201,98 +267,29 @@ class SqlStore:
                 with self._transaction(write) as c:
                     return work(c)
             except (SQLAlchemyError, OSError) as error:
-                if attempt == _ATTEMPTS - 1 or not _is_busy(error):
-                    raise StoreError(f"{self.url}: {_cause(error)}") from error
+                away = is_away(error)
+                self.outages += away
+                # a server that was started anew ends all connections: the second try makes one
+                if attempt == _ATTEMPTS - 1 or not (is_busy(error) or (away and attempt == 0)):
+                    raise explained(self.url, error) from error
                 time.sleep(random.uniform(0.0, 0.05 * 2**attempt))
         raise AssertionError("unreachable")
-
-    def _found(self) -> tuple[int, int] | None:
-        """Device and inode of a SQLite file: SQLite itself would write on into a file that has no name any more."""
-        path = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
-        try:
-            status = os.stat(path) if path else None
-        except OSError:
-            return (-1, -1)
-        return (status.st_dev, status.st_ino) if status else None
 
     @contextmanager
     def _transaction(self, write: bool) -> Iterator[sa.Connection]:
         with self._engine.connect() as c:
+            if (
+                self._on_server and not write
+            ):  # one statement, or a log that only grows: no transaction is needed
+                yield c.execution_options(isolation_level="AUTOCOMMIT")
+                return
             if write:
                 c.execution_options(haltune_write=True)
             with c.begin():
                 yield c
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"url": self._address}
+        return {"url": self.address}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["url"])  # type: ignore[misc]
-
-
-def _values(study: int, lease: Lease) -> dict[str, Any]:
-    return {
-        "of_study": study, "of_trial": lease.trial, "attempt": lease.attempt, "holder": lease.holder,
-        "expires": lease.expires, "renewed": lease.renewed,
-    }  # fmt: skip
-
-
-def _is_busy(error: Exception) -> bool:
-    if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return True
-    text = str(error)
-    return any(
-        word in text
-        for word in ("database is locked", "database table is locked", "already exists", "deadlock")
-    )
-
-
-_ADVICE = {
-    "disk is full": "make room, then go on: nothing recorded is lost",
-    "disk I/O error": "is the disk full or gone? Nothing recorded is lost",
-    "readonly": "haltune needs to write there; check the permissions of the file and its folder",
-    "unable to open": "does the folder exist, and may this user write there?",
-    "not a database": "the file was written by something else; give the study a file of its own",
-    "malformed": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
-    "database is locked": "another process keeps it locked; is the file on a network drive? SQLite needs a local one",
-}
-
-
-def _cause(error: Exception) -> str:
-    text = str(getattr(error, "orig", None) or error)
-    advice = [advice for sign, advice in _ADVICE.items() if sign in text]
-    return "; ".join([text, *advice[:1]])
-
-
-def _shown(url: str) -> str:
-    """The URL without its password. Raises InvalidInput for a SQLite database in memory."""
-    parsed = sa.engine.make_url(url)
-    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
-        raise InvalidInput(
-            f"store={url!r} is in memory, where each thread would see another database: "
-            "write store=None to keep the study in memory, or name a file, 'sqlite:///search.db'"
-        )
-    return parsed.render_as_string(hide_password=True) if parsed.password else url
-
-
-def _engine(url: str) -> sa.Engine:
-    """An engine whose SQLite transactions take the write lock at once, in WAL mode."""
-    if not url.startswith("sqlite"):
-        return sa.create_engine(url, pool_pre_ping=True)
-    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT, "check_same_thread": False})
-
-    @sa.event.listens_for(engine, "connect")
-    def _connect(dbapi: Any, _: Any) -> None:
-        dbapi.isolation_level = None  # SQLAlchemy begins transactions, not the driver
-        cursor = dbapi.cursor()
-        cursor.execute("PRAGMA journal_mode=WAL")
-        cursor.execute("PRAGMA synchronous=NORMAL")
-        cursor.close()
-
-    @sa.event.listens_for(engine, "begin")
-    def _begin(c: sa.Connection) -> None:
-        # a transaction that reads first and writes later fails at once when another wrote in between
-        write = c.get_execution_options().get("haltune_write", False)
-        c.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-    return engine

@@ -19,8 +19,10 @@ import sqlalchemy as sa
 from . import events as ev
 from .decisions import Action, Verdict
 from .events import MOVES, Event
+from .store import CLAIM, Lease, Release
 
 PAGE = 150  # events read at a time: with more of them alive the garbage collector runs, a fifth of a load
+PAGE_OF_SERVER = 1500  # likewise; each page costs two round trips
 LAST = 2**31 - 1  # no position is larger
 
 meta = sa.MetaData()
@@ -90,7 +92,7 @@ EVENTS = (
     sa.select(*(events.c[name] for name in _HEADS + _FIELDS))
     .where(_since, events.c.seq < sa.bindparam("stop"))
     .order_by(events.c.seq)
-    .limit(PAGE)
+    .limit(sa.bindparam("page"))
 )
 METRICS = (
     sa.select(metrics.c.seq, metrics.c.name, metrics.c.value)
@@ -105,9 +107,10 @@ NEW_EVENTS, NEW_METRICS = events.insert(), metrics.insert()
 
 _held = (leases.c.study == sa.bindparam("of_study")) & (leases.c.trial == sa.bindparam("of_trial"))
 _LEASED: dict[str, Any] = {name: sa.bindparam(name) for name in ("attempt", "holder", "expires", "renewed")}
-LEASES = sa.select(leases.c.trial, *(leases.c[name] for name in _LEASED)).where(
+_all = sa.select(leases.c.trial, *(leases.c[name] for name in _LEASED)).where(
     leases.c.study == sa.bindparam("of_study")
 )
+LEASES, CLAIMED = _all.where(leases.c.trial != CLAIM), _all.where(leases.c.trial == CLAIM)
 NEW_LEASE, SET_LEASE = leases.insert(), leases.update().where(_held).values(_LEASED)
 RENEW_LEASE = (
     leases.update()
@@ -117,6 +120,20 @@ RENEW_LEASE = (
     .values(expires=sa.bindparam("expires"), renewed=sa.bindparam("renewed"))
 )
 DROP_LEASE = leases.delete().where(_held)
+UNCLAIM = leases.delete().where(leases.c.study == sa.bindparam("of_study"), leases.c.trial == CLAIM)
+
+
+def set_lease(c: sa.Connection, study: int, lease: Lease | Release | None) -> None:
+    """What an append does to the lease of its trial."""
+    if isinstance(lease, Release):
+        c.execute(DROP_LEASE, {"of_study": study, "of_trial": lease.trial})
+        return
+    if lease is None:
+        return
+    values: dict[str, Any] = {name: getattr(lease, name) for name in _LEASED}
+    if not c.execute(SET_LEASE, {"of_study": study, "of_trial": lease.trial, **values}).rowcount:
+        c.execute(NEW_LEASE, {"study": study, "trial": lease.trial, **values})
+
 
 # -- rows -----------------------------------------------------------------------------------
 

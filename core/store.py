@@ -22,6 +22,8 @@ from typing import Protocol
 from .errors import InvalidInput, NotSupported, StoreError
 from .events import MOVES, Event
 
+CLAIM = -1  # in the place of a trial's number: the lease of whoever decides what to train next
+
 
 class Conflict(Exception):
     """Something that matters was appended since; read it and decide again. Never reaches a user."""
@@ -79,11 +81,20 @@ class Store(Protocol):
 
         about: a trial's number, or None for a move. Raises Conflict when an event about that
         trial, or a move, was appended at `seen` or later; StoreError when the store fails.
+        A move ends the claim to make one.
         """
         ...
 
     def leases(self, name: str) -> list[Lease]:
-        """All leases of a study, expired ones included."""
+        """All leases of a study's trials, expired ones included."""
+        ...
+
+    def claimed(self, name: str) -> Lease | None:
+        """Who decides what to train next, if anybody claims to."""
+        ...
+
+    def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
+        """Set the claim, or end it, unless it is not `instead_of` any more; True when it was set."""
         ...
 
     def renew(self, name: str, lease: Lease) -> None:
@@ -147,6 +158,8 @@ class MemoryStore:
                 raise Conflict
             position = len(log)
             log.extend(events)
+            if about is None:
+                self._leases[name].pop(CLAIM, None)
             if isinstance(lease, Release):
                 self._leases[name].pop(lease.trial, None)
             elif lease is not None:
@@ -157,7 +170,23 @@ class MemoryStore:
         """See Store."""
         with self._lock:
             self._log(name)
-            return list(self._leases[name].values())
+            return [lease for trial, lease in self._leases[name].items() if trial != CLAIM]
+
+    def claimed(self, name: str) -> Lease | None:
+        """See Store."""
+        with self._lock:
+            self._log(name)
+            return self._leases[name].get(CLAIM)
+
+    def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
+        """See Store."""
+        with self._lock:
+            free = self.claimed(name) == instead_of
+            if free and claim is not None:
+                self._leases[name][CLAIM] = claim
+            elif free:
+                self._leases[name].pop(CLAIM, None)
+            return free
 
     def renew(self, name: str, lease: Lease) -> None:
         """See Store."""
@@ -216,6 +245,18 @@ def open_store(where: str | os.PathLike[str] | Store | None) -> Store:
             f"store={where!r}: a URL such as 'sqlite:///search.db', a path, or None for memory"
         )
     return where
+
+
+def address(store: Store) -> str:
+    """The URL that opens a store in another process, its password included.
+
+    Raises NotSupported for a store in memory.
+    """
+    if isinstance(store, MemoryStore):
+        raise NotSupported(
+            "a study in memory cannot be trained by other processes: give it a file, store='sqlite:///search.db'"
+        )
+    return getattr(store, "address", store.url)
 
 
 def only_study(store: Store, name: str | None) -> str:

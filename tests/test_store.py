@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from facts import image
 from whims import PROBLEM, Whims
 from workers import created
 
@@ -42,13 +46,17 @@ def lease(trial: int, holder: str = "me", attempt: int = 1, expires: float = 9.0
     return Lease(trial, attempt, holder, expires, renewed=1.0)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    store: Store = MemoryStore(lambda: 42.0)
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    store: Any = MemoryStore(lambda: 42.0)
     if request.param == "sqlite":
         store = SqlStore(f"sqlite:///{tmp_path}/store.db", lambda: 42.0)
+    elif request.param == "postgres":
+        store = SqlStore(request.getfixturevalue("postgres_url"), lambda: 42.0)
     store.create("s", created())
-    return store
+    yield store
+    if isinstance(store, SqlStore):
+        store.close()
 
 
 def test_its_clock_is_the_one_given(store: Store) -> None:
@@ -112,6 +120,44 @@ def test_what_conflicts_leaves_neither_events_nor_leases(store: Store) -> None:
         store.append("s", [report(0)], seen=1, about=0, lease=Release(0))
     assert list(store.read("s")) == [created(), start(0)]
     assert store.leases("s") == [lease(0)]
+
+
+def test_any_text_and_any_number_come_back_as_they_were(store: Store) -> None:
+    texts = [
+        "",
+        "\x00",
+        "a\x00b",
+        "\x1b",
+        "\x1b0",
+        "\x1be\x00",
+        "%s %(x)s",
+        "'; --",
+        "\u00e9\U0001f600",
+        "\\N",
+        "{}",
+    ]
+    numbers = [0.1, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, -1e-300]
+    sent: list[Event] = [start(0)]
+    for n, text in enumerate(texts):
+        verdict = replace(go_on("on"), reason=text, evidence={"text": text})
+        values = {f"{text}{i}": value for i, value in enumerate(numbers)}
+        sent.append(replace(report(0, n + 1.0), value=numbers[n % 6], verdict=verdict, metrics=values))
+    sent.append(Ended(at=2.0, trial=0, attempt=1, status=Status.FAILED, error=texts[2], traceback=texts[5]))
+    assert store.append("s", sent, seen=1, about=None) == 1
+    assert [image(e) for e in store.read("s", 1)] == [image(e) for e in sent]
+    assert store.append("s", [replace(report(0, 99.0), value=math.nan)], seen=99, about=0) == len(sent) + 1
+    last = next(store.read("s", len(sent) + 1))
+    assert isinstance(last, Reported)
+    assert math.isnan(last.value)
+
+
+def test_a_long_log_comes_in_order_from_any_position(store: Store) -> None:
+    sent = [replace(report(0, n + 1.0), metrics={"n": float(n)}) for n in range(3200)]
+    assert store.append("s", sent, seen=1, about=0) == 1
+    for begin in (1, 149, 150, 1500, 1501, 3199, 3200, 3201):
+        found = [e.metrics["n"] for e in store.read("s", begin) if isinstance(e, Reported)]
+        assert found == [float(n) for n in range(begin - 1, 3200)]
+    assert len(list(store.read("s", 100, 1700))) == 1600
 
 
 def test_leases_are_set_with_events_and_given_back_with_events(store: Store) -> None:

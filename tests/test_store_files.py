@@ -55,7 +55,7 @@ def test_an_address_that_no_driver_knows_is_a_clear_error(url: str) -> None:
 
 def test_a_password_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = sa.create_engine("sqlite:///" + os.devnull)
-    monkeypatch.setattr("haltune.sqlstore._engine", lambda url: engine)
+    monkeypatch.setattr("haltune.sqlstore.make_engine", lambda url: engine)
     with pytest.raises(StoreError) as caught:
         SqlStore("postgresql://me:secret@host/db")
     assert "me:***@host" in str(caught.value)
@@ -140,7 +140,7 @@ def test_a_write_that_the_system_refuses_is_a_sentence(tmp_path: Path) -> None:
 def test_a_locked_file_is_an_error_after_some_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("haltune.sqlstore._BUSY_TIMEOUT", 0.0)
+    monkeypatch.setattr("haltune.sqlengine.BUSY_TIMEOUT", 0.0)
     waits: list[float] = []
     monkeypatch.setattr("haltune.sqlstore.time.sleep", waits.append)
     store = SqlStore(f"sqlite:///{tmp_path}/a.db")

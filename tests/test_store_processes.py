@@ -104,15 +104,21 @@ def test_a_file_goes_on_after_a_fork_in_both_processes(tmp_path: Path) -> None:
     assert len(set(workers)) == 2
 
 
-def test_processes_that_create_the_same_study_at_once_make_one(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/new.db"
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/new.db"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+def test_processes_that_create_the_same_study_at_once_make_one(url: str) -> None:
     made = together(create, *[(url, "s")] * 3)
     assert sorted(made) == [False, False, True]
     assert list(SqlStore(url).read("s")) == [created()]
 
 
-def test_two_processes_never_win_the_same_move_and_no_report_is_lost(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/shared.db"
+def test_two_processes_never_win_the_same_move_and_no_report_is_lost(url: str) -> None:
     store = SqlStore(url)
     store.create("s", created())
     won = together(win_moves, (url, 40), (url, 40))
@@ -127,8 +133,7 @@ def test_two_processes_never_win_the_same_move_and_no_report_is_lost(tmp_path: P
         assert [e.metrics for e in mine] == [{"twice": 2 * v} for v in kept[trial]]
 
 
-def test_processes_share_one_search(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/search.db"
+def test_processes_share_one_search(url: str) -> None:
     trained = together(search_a_little, (url, 12), (url, 12))
     assert sorted(trained[0] + trained[1]) == list(range(12))
     study = Study(PROBLEM, Whims(), url, seed=1)

@@ -1,8 +1,9 @@
 """What the log costs: loading a long study, one report, one ask.
 
-    python benchmarks/speed/store.py [--trials 10000] [--epochs 50]
+    python benchmarks/speed/store.py [--trials 10000] [--epochs 50] [--server]
 
-Fills a SQLite file with a study of trials x epochs reports (500,000 by default), then measures in
+Fills a SQLite file, or a PostgreSQL server of its own on loopback (--server), with a study of
+ trials x epochs reports (500,000 by default), then measures in
 fresh processes: opening it (seconds, peak resident memory of the whole process), asking for the
 next trial of a random search with the policy's own time apart, and the round trip of one report.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -18,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +77,9 @@ def story(trials: int, epochs: int, seen: int = 1) -> Iterator[Event]:
         yield Ended(at=float(seen - 1), trial=id, attempt=1, status=Status.COMPLETED)
 
 
-def fill(path: Path, trials: int, epochs: int) -> None:
-    """Write the study into a new file."""
-    store = SqlStore(f"sqlite:///{path}")
+def fill(url: str, trials: int, epochs: int) -> None:
+    """Write the study into a new file, or an empty database."""
+    store = SqlStore(url)
     spec = RandomSearch().spec
     store.create("study", Created(at=0.0, problem=PROBLEM.to_json(), policy=spec, seed=1))
     batch: list[Event] = []
@@ -165,9 +168,9 @@ def measure_reports(path: str) -> dict[str, float]:
 MEASURES = {"load": measure_load, "asks": measure_asks, "reports": measure_reports}
 
 
-def in_fresh_process(name: str, path: Path) -> dict[str, float]:
+def in_fresh_process(name: str, url: str) -> dict[str, float]:
     """One measurement where nothing is loaded yet."""
-    command = [sys.executable, __file__, "--only", name, "--file", str(path)]
+    command = [sys.executable, __file__, "--only", name, "--url", url]
     return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
 
 
@@ -179,20 +182,34 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--only", choices=list(MEASURES), help=argparse.SUPPRESS)
-    parser.add_argument("--file", help=argparse.SUPPRESS)
+    parser.add_argument("--url", help=argparse.SUPPRESS)
+    parser.add_argument("--server", action="store_true", help="PostgreSQL instead of SQLite")
     options = parser.parse_args()
     if options.only:
-        print(json.dumps(MEASURES[options.only](options.file)))
+        print(json.dumps(MEASURES[options.only](options.url)))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "long.db"
+    with empty(options.server) as url:
         began = time.perf_counter()
-        fill(path, options.trials, options.epochs)
+        fill(url, options.trials, options.epochs)
         print(f"{'write s':32} {time.perf_counter() - began:10.2f}")
-        print(f"{'file MB':32} {path.stat().st_size / 1e6:10.1f}")
         for name in MEASURES:
-            for what, value in in_fresh_process(name, path).items():
-                print(f"{what:32} {value:10.3f}")
+            for what, value in in_fresh_process(name, url).items():
+                print(f"{what:32} {value:10.3f}", flush=True)
+        print(f"{'load average':32} {os.getloadavg()[0]:10.1f}")
+
+
+@contextmanager
+def empty(server: bool) -> Iterator[str]:
+    """The URL of an empty database."""
+    if not server:
+        with tempfile.TemporaryDirectory() as folder:
+            yield f"sqlite:///{folder}/long.db"
+        return
+    sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+    import postgres
+
+    with postgres.server(flushes=True) as own:
+        yield own.database()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,169 @@
+"""Connections to a SQL database: how they are made, and what its errors mean to a user."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from .errors import InvalidInput, StoreAway, StoreError
+
+BUSY_TIMEOUT = 30.0  # seconds SQLite waits for another writer
+_CONNECTING = 5  # seconds that a server may take to answer at first
+_CONNECTIONS = 8  # of one process, besides one that is kept: each costs the server a process
+
+
+def make_engine(url: str) -> sa.Engine:
+    """An engine whose SQLite transactions take the write lock at once, in WAL mode.
+
+    Raises StoreError for other databases.
+    """
+    backend = sa.engine.make_url(url).get_backend_name()
+    if backend == "sqlite":
+        return _of_sqlite(url)
+    if backend != "postgresql":
+        raise StoreError(
+            f"a study is kept in SQLite or PostgreSQL, not in {backend}: 'sqlite:///search.db', or "
+            "'postgresql+psycopg://user:password@host/database'"
+        )
+    return sa.create_engine(
+        _with_driver(url), connect_args=_patience(url), pool_size=1, max_overflow=_CONNECTIONS
+    )
+
+
+def shown(url: str) -> str:
+    """The URL without its password. Raises InvalidInput for a SQLite database in memory."""
+    parsed = sa.engine.make_url(url)
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise InvalidInput(
+            f"store={url!r} is in memory, where each thread would see another database: "
+            "write store=None to keep the study in memory, or name a file, 'sqlite:///search.db'"
+        )
+    return parsed.render_as_string(hide_password=True) if parsed.password else url
+
+
+def _with_driver(url: str) -> sa.URL:
+    """postgresql:// as well as postgresql+psycopg://: the one driver that haltune uses."""
+    parsed = sa.engine.make_url(url)
+    if parsed.drivername not in ("postgresql", "postgresql+psycopg"):
+        raise StoreError(f"the driver {parsed.drivername!r}: write 'postgresql+psycopg://...'")
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+def _patience(url: str) -> dict[str, Any]:
+    """A server that vanished without a word is noticed within half a minute; a URL may say otherwise."""
+    patience = {
+        "connect_timeout": _CONNECTING, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
+        "tcp_user_timeout": 25_000,
+    }  # fmt: skip
+    given = sa.engine.make_url(url).query
+    return {name: value for name, value in patience.items() if name not in given}
+
+
+def _of_sqlite(url: str) -> sa.Engine:
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False})
+
+    @sa.event.listens_for(engine, "connect")
+    def _connect(dbapi: Any, _: Any) -> None:
+        dbapi.isolation_level = None  # SQLAlchemy begins transactions, not the driver
+        cursor = dbapi.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=NORMAL")
+        cursor.close()
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(c: sa.Connection) -> None:
+        # a transaction that reads first and writes later fails at once when another wrote in between
+        write = c.get_execution_options().get("haltune_write", False)
+        c.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+class File:
+    """The file of an engine, where it has one: SQLite itself would write on into one that has no name any more."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._path = engine.url.database if engine.dialect.name == "sqlite" else None
+        self._known: tuple[int, int] | None = None
+
+    def remember(self) -> None:
+        """This is the file from now on."""
+        self._known = self._found()
+
+    def replaced(self) -> bool:
+        """True when the file was deleted, or there is another in its place."""
+        return self._known is not None and self._found() != self._known
+
+    def _found(self) -> tuple[int, int] | None:
+        """Device and inode."""
+        try:
+            status = os.stat(self._path) if self._path else None
+        except OSError:
+            return (-1, -1)
+        return (status.st_dev, status.st_ino) if status else None
+
+    def ends_at(self, study: int, position: int) -> bool:
+        """True when a log surely has nothing from `position` on: a quarter of what the query costs."""
+        if self._path is None:
+            return False
+        try:
+            raw = self._engine.raw_connection()
+            try:
+                found = raw.cursor().execute(_HEAD, (study,)).fetchone()
+            finally:
+                raw.close()
+        except Exception:  # the query says what is wrong
+            return False
+        return found is not None and found[0] is not None and found[0] < position
+
+
+_HEAD = "SELECT max(seq) FROM haltune_events WHERE study = ?"
+
+
+# -- errors -----------------------------------------------------------------------------------
+
+_BUSY = ("database is locked", "database table is locked", "already exists", "deadlock", "could not serialize",
+         "pg_type_typname_nsp_index")  # fmt: skip
+_ADVICE = {
+    "disk is full": "make room, then go on: nothing recorded is lost",
+    "No space left": "make room on the server's disk, then go on: nothing recorded is lost",
+    "disk I/O error": "is the disk full or gone? Nothing recorded is lost",
+    "readonly": "haltune needs to write there; check the permissions of the file and its folder",
+    "read-only": "haltune needs to write there; is the server a standby, or the user allowed to read only?",
+    "permission denied": "haltune needs to create its tables and to write there",
+    "unable to open": "does the folder exist, and may this user write there?",
+    "not a database": "the file was written by something else; give the study a file of its own",
+    "malformed": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
+    "database is locked": "another process keeps it locked; is the file on a network drive? SQLite needs a local one",
+}
+_FOR_GOOD = ("authentication", "does not exist", "no password", "no pg_hba", "permission denied")
+
+
+def is_busy(error: Exception) -> bool:
+    """True for what another process in the way causes: the transaction may be tried again."""
+    return any(sign in str(error) for sign in _BUSY)
+
+
+def is_away(error: Exception) -> bool:
+    """True when a server cannot be reached, or ended the connection."""
+    if not isinstance(error, DBAPIError) or "sqlite" in type(error.orig).__module__:
+        return False
+    lost = error.connection_invalidated or type(error.orig).__name__ in _GONE
+    return lost and not any(sign in str(error.orig) for sign in _FOR_GOOD)
+
+
+_GONE = frozenset({"OperationalError", "ConnectionTimeout", "AdminShutdown", "CrashShutdown", "CannotConnectNow",
+                   "TooManyConnections", "InterfaceError"})  # fmt: skip
+
+
+def explained(url: str, error: Exception) -> StoreError:
+    """The error for a user: what the database said, and what to do."""
+    text = str(getattr(error, "orig", None) or error).strip()
+    if is_away(error):
+        return StoreAway(f"{url}: {text}; does the server run, and can this machine reach it?")
+    advice = [advice for sign, advice in _ADVICE.items() if sign in text]
+    return StoreError(f"{url}: " + "; ".join([text, *advice[:1]]))

@@ -1,0 +1,252 @@
+"""A database server that goes away and comes back: trainings go on, and nothing is lost, or there twice."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import chaos
+import pytest
+import sqlalchemy as sa
+from facts import folded, image_of
+from postgres import Server, server, skip_or_fail
+from whims import PROBLEM, Whims
+from workers import created
+
+from haltune import Action, Budget, HaltuneWarning, Study, Trial
+from haltune.callbacks.loop import TrainingLoop
+from haltune.errors import StoreAway, StoreError
+from haltune.events import Finished, Reported, Started
+from haltune.sqlstore import SqlStore
+from haltune.store import Conflict
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Server]:
+    """A server of this module's own, which tests stop and start again."""
+    try:
+        with server() as running:
+            yield running
+    except LookupError as error:
+        skip_or_fail(str(error))
+
+
+def asked(study: Study) -> Trial:
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    return trial
+
+
+def opened(url: str, **options: Any) -> Study:
+    return Study(PROBLEM, Whims(), url, seed=1, budget=Budget(trials=9), **options)
+
+
+def reports(study: Study) -> list[Reported]:
+    return [e for e in study.events() if isinstance(e, Reported)]
+
+
+@contextmanager
+def away(mortal: Server, seconds: float) -> Iterator[None]:
+    """The server is gone, and is back so many seconds later."""
+    mortal.stop()
+    back = threading.Timer(seconds, mortal.start)
+    back.start()
+    try:
+        yield
+    finally:
+        back.join()
+
+
+def test_a_training_goes_on_while_its_server_is_away_and_its_reports_are_delivered_after(
+    mortal: Server,
+) -> None:
+    study = opened(mortal.database())
+    trial = asked(study)
+    with pytest.warns(HaltuneWarning) as told, trial:
+        loop = TrainingLoop(trial)
+        for epoch in loop:
+            if epoch == 4:
+                mortal.stop()
+            if epoch == 8:
+                mortal.start()
+            loop.report(0.01 * epoch)
+    assert len(told) == 1
+    assert "training goes on" in str(told[0].message)
+    found = reports(study)
+    assert [e.epoch for e in found] == list(range(1, 11))
+    assert [e.epoch for e in found if e.verdict.action is Action.UNJUDGED] == [4, 5, 6, 7]
+    assert study.trials[0].status == "completed"
+
+
+def test_a_training_that_ends_meanwhile_waits_for_its_server_with_its_reports(mortal: Server) -> None:
+    study = opened(mortal.database())
+    trial = asked(study)
+    with pytest.warns(HaltuneWarning) as told, trial:
+        loop = TrainingLoop(trial)
+        for epoch in loop:
+            if epoch == 9:
+                mortal.stop()
+            if epoch == 10:
+                threading.Timer(1.0, mortal.start).start()
+            loop.report(0.01 * epoch)
+    assert ["training goes on" in str(w.message) or "waiting" in str(w.message) for w in told] == [True, True]
+    assert [e.epoch for e in reports(study)] == list(range(1, 11))
+    assert study.trials[0].status == "completed"
+
+
+@pytest.mark.parametrize("seconds", [1.0, pytest.param(60.0, marks=pytest.mark.slow)])
+def test_asks_reports_and_ends_wait_for_a_server_that_is_away_and_say_so_once(
+    mortal: Server, seconds: float
+) -> None:
+    study = opened(mortal.database())
+    with pytest.warns(HaltuneWarning, match="waiting up to 600 s for the study's server") as told:
+        for step in ("ask", "report", "finish"):
+            with away(mortal, seconds):
+                if step == "ask":
+                    trial = asked(study)
+                elif step == "report":
+                    trial.report(0.1)
+                else:
+                    trial.finish()
+    assert len(told) == 1
+    assert [e.epoch for e in reports(study)] == [1]
+    assert study.trials[0].status == "completed"
+
+
+def test_without_patience_a_server_that_is_away_is_an_error_that_asks_whether_it_runs(mortal: Server) -> None:
+    study = opened(mortal.database(), patience=0.0)
+    trial = asked(study)
+    with away(mortal, 0.0):
+        pass  # connections are gone, the server is not: nobody notices
+    trial.report(0.1)
+    mortal.stop()
+    try:
+        for use in (study.ask, lambda: trial.report(0.2), lambda: opened(study.arguments["store"].address)):
+            with pytest.raises(StoreAway, match="does the server run"):
+                use()  # type: ignore[operator]
+    finally:
+        mortal.start()
+    trial.report(0.2)
+    assert [e.value for e in reports(study)] == [0.1, 0.2]
+
+
+def test_what_no_patience_would_mend_is_an_error_at_once(mortal: Server) -> None:
+    for url, says in (
+        (mortal.url("nowhere"), "does not exist"),
+        (mortal.url("postgres").replace("haltune@", "nobody@"), "does not exist"),
+        ("postgresql+pg8000://localhost/a", "write 'postgresql\\+psycopg"),
+        ("mysql://localhost/a", "SQLite or PostgreSQL"),
+    ):
+        with pytest.raises(StoreError, match=says) as caught:
+            SqlStore(url)
+        assert not isinstance(caught.value, StoreAway)
+
+
+# -- an append whose answer is lost ---------------------------------------------------------------
+
+
+def fails_once(store: SqlStore, monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
+    """The next append loses its connection, before it is stored or after."""
+    from haltune import sqlpostgres
+
+    whole: Callable[..., Any] = sqlpostgres.append
+
+    def append(c: sa.Connection, *arguments: Any) -> Any:
+        monkeypatch.setattr(sqlpostgres, "append", whole)
+        if not before:
+            whole(c, *arguments)
+        raw: Any = c.connection.driver_connection
+        raw.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    monkeypatch.setattr(sqlpostgres, "append", append)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_report_whose_connection_breaks_is_stored_once(
+    mortal: Server, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    study = opened(mortal.database())
+    trial = asked(study)
+    fails_once(study.arguments["store"], monkeypatch, before)
+    trial.report(0.1)
+    fails_once(study.arguments["store"], monkeypatch, before)
+    assert trial.report(0.25).stops  # a whim of the policy, which must not get lost either
+    fails_once(study.arguments["store"], monkeypatch, before)
+    trial.finish()
+    fails_once(study.arguments["store"], monkeypatch, before)
+    assert asked(study).id == 1
+    assert [e.value for e in reports(study)] == [0.1, 0.25]
+    assert [e.trial for e in study.events() if isinstance(e, Started)] == [0, 1]
+    assert study.trials[0].status == "stopped"
+
+
+def test_an_append_that_was_not_stored_is_decided_again(
+    mortal: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqlStore(mortal.database())
+    store.create("s", created())
+    fails_once(store, monkeypatch, before=True)
+    end = Finished(at=1.0, reason="", seen=1)
+    with pytest.raises(Conflict):
+        store.append("s", [end], seen=1, about=None)
+    assert store.append("s", [end], seen=1, about=None) == 1
+
+
+def test_a_report_is_acknowledged_when_it_comes_a_second_time_after_an_outage(mortal: Server) -> None:
+    """The worker that sent it never heard that it was stored."""
+    study = opened(mortal.database())
+    trial = asked(study)
+    twin = opened(study.arguments["store"].address).take(0, 1, study.holder, lambda: None)
+    assert twin.report(0.25, seconds=2.0).stops
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert trial.report(0.25, 1, seconds=2.0).stops
+    assert trial.epoch == 1
+    assert len(reports(study)) == 1
+
+
+def test_a_log_that_lost_its_last_events_in_a_crash_is_read_anew(mortal: Server) -> None:
+    study = opened(mortal.database())
+    trial = asked(study)
+    for value in (0.1, 0.2, 0.3):
+        trial.report(value)
+    other = opened(study.arguments["store"].address)
+    store = study.arguments["store"]
+    with store._engine.begin() as c:  # what an append without its flush would come to
+        c.execute(sa.text("DELETE FROM haltune_events WHERE seq >= 3"))
+    mortal.stop()
+    mortal.start()
+    other.sync()
+    assert list(other.history.trial(0).values) == [0.1]
+    study.sync()
+    trial.report(0.5)
+    other.sync()
+    assert image_of(other.history) == image_of(study.history) == image_of(folded(PROBLEM, study.events()))
+
+
+# -- many workers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+@pytest.mark.filterwarnings("ignore")  # forks, and workers that wait
+def test_workers_outlive_crashes_of_their_server_and_nothing_acknowledged_is_lost(
+    mortal: Server, tmp_path: Path
+) -> None:
+    url, trials, promised = mortal.database(), 60, tmp_path / "promised.txt"
+    promised.touch()
+    workers = [chaos.in_fork(lambda: chaos.work(url, trials, promised, 0.01)) for _ in range(4)]
+    for _ in range(3):
+        chaos.await_promises(promised, 20)
+        mortal.stop("immediate")
+        time.sleep(0.3)
+        mortal.start()
+    assert [os.waitpid(pid, 0)[1] for pid in workers] == [0] * 4
+    found = chaos.check(url, tmp_path, trials)
+    assert found["attempts lost"] <= 12  # a move whose answer was lost is offered again
