@@ -5,8 +5,10 @@ when to stop looking. Policies live in `haltune.policies`, callbacks in
 `haltune.callbacks`, figures in `haltune.report`.
 """
 
+from .current import current_trial
 from .decisions import Action, Finish, Resume, Start, Verdict, Wait
 from .errors import HaltuneError, HaltuneWarning
+from .levels import Level
 from .problem import Budget, Maximize, Minimize, Problem
 from .space import Space
 from .spaces.domains import Choice, Constant, Float, Int
@@ -24,6 +26,7 @@ __all__ = [
     "HaltuneError",
     "HaltuneWarning",
     "Int",
+    "Level",
     "Maximize",
     "Minimize",
     "OptimalStopping",
@@ -35,5 +38,6 @@ __all__ = [
     "Trial",
     "Verdict",
     "Wait",
+    "current_trial",
 ]
 __version__ = "0.1.0"

@@ -73,6 +73,17 @@ def end(
         _complain_of_silence(replica.history, trial, max_failures)
 
 
+def lose(replica: Replica, trial: Trial, reason: str, max_retries: int) -> None:
+    """Append that an attempt was lost, and why: it is offered again, up to `max_retries` times, then failed."""
+    with replica.lock:
+        _catch_up(replica, trial)
+        event = replica.expired(replica.lease(trial.id, trial.attempt), max_retries, reason)
+        held = replica.append_if_held(event, trial.id, trial.attempt, Release(trial.id))
+        trial.ended = event.status if held else _as_recorded(replica, trial)
+        if trial.ended is Status.FAILED:
+            replica.tidy()
+
+
 def tolerates(history: History, trial: Trial, error: BaseException, max_failures: int) -> bool:
     """True when the search goes on after `error`, which is in the log already."""
     if not history.any_success:

@@ -6,13 +6,17 @@ reach. A study is never pickled otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
 
 from .accord import alone
-from .errors import NotSupported
+from .errors import LeaseLost, NotSupported
+from .events import Status
+from .trial import Trial
 
 if TYPE_CHECKING:
+    from .replica import Replica
     from .study import Study
 
 
@@ -39,8 +43,28 @@ class Carried:
 
             with alone():
                 self._study = Study(**self._arguments)
-            self._study.hold_as(self._holder, self._handed_out)
+            hold_as(self._study._replica, self._holder, self._handed_out)
         return self._study
+
+
+def hold_as(replica: Replica, holder: str, handed_out: set[tuple[int, int]]) -> None:
+    """Hold the leases of another process, which started this one to train its trials."""
+    replica.adopt(holder)
+    replica.handed_out |= handed_out
+
+
+def take(
+    study: Study, replica: Replica, attempt: tuple[int, int], holder: str, leaving: Callable[[], str | None]
+) -> Trial:
+    """See Study.take; attempt: the trial and its attempt."""
+    hold_as(replica, holder, {attempt})
+    replica.leaving = leaving
+    r = replica.synced(attempt[0])
+    if (r.id, r.attempt) != attempt or r.status is not Status.RUNNING:
+        raise LeaseLost(
+            f"attempt {attempt[1]} at trial {r.id} is over: it is {r.status}, attempt {r.attempt}"
+        )
+    return Trial(study, r.id)
 
 
 def refuse() -> NotSupported:

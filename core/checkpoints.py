@@ -46,7 +46,7 @@ class Checkpoints:
             raise InvalidInput(
                 f"keep_checkpoints={keep!r}: how many of the best trials keep theirs, 0 or more"
             )
-        self.keep, self.quota = keep, _bytes(quota)
+        self.keep, self.quota = keep, bytes_of(quota, "disk_quota")
         self.folder = Path(folder).absolute()
         self.refused: dict[int, str] = {}  # trials whose states this process failed to save, and why
 
@@ -86,9 +86,7 @@ class Checkpoints:
             self._within_quota(size)
             free = shutil.disk_usage(probe.parent).free
             if free < size:
-                raise NoRoom(
-                    f"{probe.parent} has {_readable(free)} left, a checkpoint takes {_readable(size)}"
-                )
+                raise NoRoom(f"{probe.parent} has {readable(free)} left, a checkpoint takes {readable(size)}")
             with probe.open("wb") as file:  # what the free space says is not always what can be written
                 file.write(bytes(4096))
                 if size and hasattr(os, "posix_fallocate"):
@@ -125,15 +123,23 @@ class Checkpoints:
         alive: the paused trials that the policy may still resume; None: all of them.
         """
         spared = set(best(history, self.keep))
-        for folder in self.folder.glob("trial-*"):
-            number = folder.name.removeprefix("trial-")
-            if not number.isdigit() or int(number) >= len(history) or int(number) in spared:
+        for number in self.trials():
+            if number >= len(history) or number in spared:
                 continue
-            t = history.trial(int(number))
+            t = history.trial(number)
             if _is_over(history, t) or (
                 t.status is Status.PAUSED and alive is not None and t.id not in alive
             ):
-                discard(folder)
+                self.forget(number)
+
+    def trials(self) -> list[int]:
+        """The trials that have checkpoints."""
+        numbers = (folder.name.removeprefix("trial-") for folder in self.folder.glob("trial-*"))
+        return [int(number) for number in numbers if number.isdigit()]
+
+    def forget(self, trial: int) -> None:
+        """Delete all checkpoints of a trial."""
+        discard(self.of(trial))
 
     def used(self) -> int:
         """Bytes that the checkpoints of the study take."""
@@ -146,7 +152,7 @@ class Checkpoints:
     def _within_quota(self, more: int) -> None:
         if self.quota is not None and (used := self.used() + more) > self.quota:
             raise NoRoom(
-                f"checkpoints would take {_readable(used)}, and disk_quota allows {_readable(self.quota)}"
+                f"checkpoints would take {readable(used)}, and disk_quota allows {readable(self.quota)}"
             )
 
 
@@ -220,7 +226,8 @@ def _force(path: Path) -> None:
         os.close(handle)
 
 
-def _bytes(quota: float | str | None) -> int | None:
+def bytes_of(quota: float | str | None, what: str) -> int | None:
+    """Bytes in a text such as "20GB" or a number. Raises InvalidInput for anything else."""
     if quota is None:
         return None
     try:
@@ -233,12 +240,13 @@ def _bytes(quota: float | str | None) -> int | None:
             raise ValueError
     except (KeyError, TypeError, ValueError):
         raise InvalidInput(
-            f"disk_quota={quota!r}: bytes, or a text such as '20GB' ({', '.join(_UNITS)})"
+            f"{what}={quota!r}: bytes, or a text such as '20GB' ({', '.join(_UNITS)})"
         ) from None
     return int(size)
 
 
-def _readable(size: float) -> str:
+def readable(size: float) -> str:
+    """Bytes in words."""
     for unit, factor in reversed(_UNITS.items()):
         if size >= factor:
             return f"{size / factor:.3g} {unit}"

@@ -24,12 +24,20 @@ class StoreError(HaltuneError):
     """The event log could not be read or written."""
 
 
+class StoreAway(StoreError):
+    """The server that keeps the log cannot be reached now; later it may be."""
+
+
 class LeaseLost(HaltuneError):
     """This worker no longer holds the trial: its lease expired and the trial was offered to others."""
 
 
 class RankLost(HaltuneError):
     """A rank of a distributed training waits for rank 0, which is gone or silent."""
+
+
+class TrainingFailed(HaltuneError):
+    """The training raised before any trial succeeded, or too many times in a row: most likely a bug in it."""
 
 
 class NoRoom(HaltuneError, OSError):

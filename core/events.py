@@ -138,6 +138,7 @@ class Expired(Event):
     holder: str
     last_alive: float  # seconds since the epoch: the lease's last renewal
     status: Status  # INTERRUPTED: offered again; FAILED: one retry too many
+    reason: str | None = None  # what a launcher saw of it; None: the worker is gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +151,14 @@ class Rescaled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Budgeted(Event):
+    """What the search may cost from now on: logged for policies that plan by it, when it is new or changed."""
+
+    kind: ClassVar[str] = "budgeted"
+    budget: Mapping[str, Any]  # the limits given, as Budget.to_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finished(Event):
     """The policy ended the search, for good."""
 
@@ -158,9 +167,30 @@ class Finished(Event):
     seen: int
 
 
-MOVES = (Started, Resumed, Rescaled, Finished)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held(Event):
+    """Somebody stops the search for a while, on all workers; or, without a reason, lets it go on."""
+
+    kind: ClassVar[str] = "held"
+    reason: str | None
+
+
+MOVES = (Started, Resumed, Rescaled, Finished, Held)
 _KINDS: dict[str, type[Event]] = {
-    k.kind: k for k in (Created, Started, Resumed, Reported, Checkpointed, Ended, Expired, Rescaled, Finished)
+    k.kind: k
+    for k in (
+        Created,
+        Started,
+        Resumed,
+        Reported,
+        Checkpointed,
+        Ended,
+        Expired,
+        Rescaled,
+        Budgeted,
+        Finished,
+        Held,
+    )
 }
 
 

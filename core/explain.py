@@ -36,7 +36,8 @@ def _lines(event: ev.Event) -> list[str]:
     if isinstance(event, ev.Ended):
         return _decision("ended", f"{event.status}{f' ({event.error})' if event.error else ''}", {})
     if isinstance(event, ev.Expired):
-        return _decision("lost", f"worker {event.holder} is gone; the trial is {event.status}", {})
+        what = event.reason or f"worker {event.holder} is gone"
+        return _decision("lost", f"{what}; the trial is {event.status}", {})
     return []
 
 

@@ -17,7 +17,7 @@ from . import events as ev
 from .errors import InvalidInput
 from .events import OVER, Event, Status
 from .ledger import Ledger, Spent
-from .problem import Problem
+from .problem import Budget, Problem
 from .records import Array, Best, Growing, TrialRecord
 from .scale import FALL, Scale, given, learn
 
@@ -42,8 +42,11 @@ class History:
         self.moves = 0  # answers of the policy that were logged: starts, resumes, the end
         self.now = 0.0  # seconds since the epoch: the last event's time
         self.finished: str | None = None  # the policy's reason for ending the search
+        self.held: str | None = None  # why somebody holds it for a while
+        self.budget: Budget | None = None  # what the search may cost, where a policy that plans asked for it
         self.scale: Scale | None = given(problem.goal)
         self.failures_in_a_row = 0
+        self.deciding = 0.0  # seconds that the policy's last start or resume took it
         self.tried: set[str] = set()  # keys of all configurations started
         self._trials: list[Growing] = []
         self._peaks = array("d")  # sign * best value of each trial, -inf when none
@@ -153,9 +156,17 @@ class History:
         """What the search has cost so far."""
         return self._ledger.spent()
 
-    def spent_at(self, trial: int, now: float, epochs: float) -> Spent:
-        """What is spent at `now`, when a running trial has trained `epochs` more than it reported."""
-        return self._ledger.spent_at(trial, now, epochs)
+    def spent_at(self, trial: int, now: float, epochs: float, cost: float = 0.0) -> Spent:
+        """What is spent at `now`, when a running trial has trained `epochs` more, for `cost`, than it reported."""
+        return self._ledger.spent_at(trial, now, epochs, cost)
+
+    def worker_seconds(self, trial: int) -> float:
+        """Worker time of one trial so far, over all its attempts, start-up and decisions included."""
+        return self._ledger.worker_seconds(trial)
+
+    def cost(self, trial: int) -> float | None:
+        """What one trial reported as cost so far, own units; None when it never did."""
+        return self._ledger.cost(trial)
 
     @property
     def longest_epoch(self) -> float:
@@ -200,10 +211,12 @@ class History:
         self._peaks.append(-math.inf)
         self._results.append(-math.inf)
         self._with[Status.RUNNING].add(e.trial)
+        self.deciding = e.deciding
         self._ledger.begin(e.trial, e.at, e.deciding)
 
     def _resumed(self, e: ev.Resumed) -> None:
         self.moves += e.by_policy
+        self.deciding = e.deciding if e.by_policy else self.deciding
         t = self._trials[e.trial]
         if e.anew:
             t.checkpoint, t.checkpoint_epoch = None, 0.0
@@ -242,8 +255,10 @@ class History:
         t = self._trials[e.trial]
         if e.attempt == t.attempt and t.status is Status.RUNNING:
             t.losses += 1
-            t.error = f"worker {e.holder} was lost"
+            t.error = e.reason or f"worker {e.holder} was lost"
             self._let_go(t, e.status, e.last_alive)
+            if e.status is Status.FAILED:
+                self._count_failure(e.status)
 
     def _let_go(self, t: Growing, status: Status, at: float) -> None:
         self._move(t, status)
@@ -270,6 +285,12 @@ class History:
             if t.scale is None:
                 t.scale, t.record = self.scale, None
 
+    def _budgeted(self, e: ev.Budgeted) -> None:
+        self.budget = Budget(**e.budget)
+
     def _finished(self, e: ev.Finished) -> None:
         self.moves += 1
         self.finished = e.reason
+
+    def _held(self, e: ev.Held) -> None:
+        self.held = e.reason

@@ -40,6 +40,8 @@ def record(
             if r.attempt != trial.attempt or r.status is not Status.RUNNING:
                 return _record_late(replica, trial, report)
             if report["epoch"] <= r.epoch:
+                if _was_stored(r, trial, report):
+                    return _acknowledge(trial, r)
                 return _ignore_repeat(replica, trial, report["epoch"], r.epoch)
             try:
                 return _record_once(replica, budget, trial, r, report, judge, clock)
@@ -106,7 +108,11 @@ def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, n
     history, horizon, epoch = replica.history, replica.problem.max_epochs, report["epoch"]
     if horizon is not None and epoch >= horizon:
         return go_on(f"epoch {epoch:g} of {horizon}: trained in full")
-    spent = Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch)
+    if (leaves := history.held or replica.leaving()) is not None:
+        return stop(leaves, **{CUT: "not asked"})
+    spent = (
+        Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch, report["cost"] or 0.0)
+    )
     if (reason := spent.exhausts(budget)) is not None:
         return stop(reason, **{CUT: "not asked"})
     return judge(replica.policy, replica.state, history, with_report(history, r, report))
@@ -153,6 +159,19 @@ def _record_late(replica: Replica, trial: Trial, report: Report) -> Verdict:
         )
     if not (trial.verdict and trial.verdict.stops):
         trial.verdict = stop("the lease on this trial was lost: another worker may train it now")
+    return trial.verdict
+
+
+def _was_stored(r: TrialRecord, trial: Trial, report: Report) -> bool:
+    """True for a report that is the curve's last, though its worker never heard so: the server was away."""
+    same = report["epoch"] == r.epoch > trial.epoch and report["seconds"] == r.seconds[-1]
+    return same and np.array_equal(report["value"], r.values[-1], equal_nan=True)
+
+
+def _acknowledge(trial: Trial, r: TrialRecord) -> Verdict:
+    trial.epoch = counted(r.epoch)
+    if not (trial.verdict and trial.verdict.stops):
+        trial.verdict = r.verdict or go_on("recorded before its worker lost the store")
     return trial.verdict
 
 

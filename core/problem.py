@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -107,6 +107,16 @@ class Problem:
             "max_epochs": self.max_epochs,
         }
 
+    @classmethod
+    def from_json(
+        cls,
+        data: Mapping[str, Any],
+        constraints: Mapping[str, Callable[[dict[str, Any]], bool]] | None = None,
+    ) -> Problem:
+        """The inverse of `to_json`. Raises InvalidSpace unless the functions of its constraints are supplied."""
+        space = Space.from_json(data["space"], constraints)
+        return cls(space, goal_from_json(data["goal"]), data["max_epochs"])
+
 
 _UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(sec|s|min|m|h|d)\s*")
@@ -137,6 +147,7 @@ class Budget:
     worker_time: the same, summed over workers
     money: worker time x `price` per hour
     trials, epochs: counts, over all workers
+    cost: what trials report as `cost`, summed, in its own units
     """
 
     trials: int | None = None
@@ -145,12 +156,13 @@ class Budget:
     worker_time: float | str | None = None  # seconds once built
     money: float | None = None  # in the units of price
     price: float | None = None  # per worker-hour
+    cost: float | None = None  # in the units of trial.report(cost=)
 
     def __post_init__(self) -> None:
         for name in ("time", "worker_time"):
             if (duration := getattr(self, name)) is not None:
                 object.__setattr__(self, name, seconds_of(duration, name))
-        for name in ("trials", "epochs", "money", "price"):
+        for name in ("trials", "epochs", "money", "price", "cost"):
             self._check_positive(name)
         if self.money is not None and self.price is None:
             raise InvalidInput("a budget of money needs price=, the cost of one worker for an hour")
@@ -167,3 +179,8 @@ class Budget:
     def unlimited(self) -> bool:
         """True when no limit was given."""
         return all(getattr(self, f.name) is None for f in fields(self) if f.name != "price")
+
+    def to_json(self) -> dict[str, Any]:
+        """The limits that are given and finite; `Budget(**limits)` is the inverse."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: limit for name, limit in given.items() if limit is not None and math.isfinite(limit)}

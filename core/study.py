@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,28 +11,31 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import attempts, carried, followers
 from . import events as ev
-from .accord import Following, join, same
+from .accord import Following, join, same, state
 from .arguments import check_arguments, check_counts, check_seconds
-from .asking import ask, outcome
+from .asking import answer, outcome
 from .checkpoints import Checkpoints, default_folder
+from .claims import in_turn
 from .decisions import Finish, Verdict, Wait
 from .errors import InvalidInput
 from .events import Status
 from .history import Best, History, TrialRecord
 from .judging import Report, record
 from .ledger import Outcome, Spent
+from .patience import patiently
 from .policy import Policy
 from .problem import Budget, Problem
 from .replica import Replica
-from .store import Conflict, Store, open_store
+from .store import Store, open_store
 from .trial import Trial
+from .turns import turns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_log = logging.getLogger("haltune")
+    from .answers import LevelSet, Maximisers
+
 T = TypeVar("T")
-_PATIENCE = (0.05, 2.0)  # seconds between asks while waiting: from, to
 
 
 class Study:
@@ -48,6 +50,7 @@ class Study:
     checkpoints: the folder for the checkpoints of paused trials; beside the store's file if None.
     keep_checkpoints: of how many of the best finished trials the last checkpoint is kept; others are deleted.
     disk_quota: bytes that checkpoints may take, or a text such as "20GB". A trial that finds no room trains on.
+    patience: seconds to wait for a database server that is away, when asking and reporting.
     lease: seconds after which a worker that shows no sign of life is taken for lost; at least five times the
         longest epoch.
     monotonic, sleep: the clock that times epochs and decisions, and the wait between asks.
@@ -67,16 +70,18 @@ class Study:
         max_failures: int = 5,
         max_retries: int = 2,
         *,
-        checkpoints: str | os.PathLike[str] | None = None,
+        checkpoints: str | os.PathLike[str] | Checkpoints | None = None,
         keep_checkpoints: int = 0,
         disk_quota: float | str | None = None,
         lease: float = 600.0,
+        patience: float = 600.0,
         monotonic: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         check_arguments(problem, policy, name, budget)
         check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries)
         check_seconds(lease=lease)
+        self.patience, self.waits = patience, True  # a launcher does not wait: it has others to look after
         self.problem, self.policy, self.name = problem, policy, name
         self.budget = budget or Budget()
         self.monotonic, self._sleep = monotonic, sleep
@@ -84,8 +89,8 @@ class Study:
 
         def opened() -> Replica:
             found = open_store(store)
-            folder = default_folder(found, name) if checkpoints is None else checkpoints
-            kept = Checkpoints(folder, keep_checkpoints, disk_quota)
+            at = default_folder(found, name) if checkpoints is None else checkpoints
+            kept = at if isinstance(at, Checkpoints) else Checkpoints(at, keep_checkpoints, disk_quota)
             return Replica(problem, policy, found, name, seed, kept, float(lease))
 
         self._accord = join(name, store)
@@ -113,36 +118,24 @@ class Study:
         return self._accord.agree("ask", self._ask, followers.answer_to_json, from_json)
 
     def _ask(self) -> Trial | Wait | Finish:
+        return self._patiently(lambda: in_turn(self._answer, self._sleep))
+
+    def _answer(self) -> Trial | Wait | Finish:
         with self._replica.lock:
-            while True:
-                self.sync()
-                try:
-                    if not self._replica.expire(self._max_retries) and not self._replica.rescale():
-                        answer = ask(self._replica, self.budget, self.monotonic)
-                        return self._hand_out(answer) if isinstance(answer, int) else answer
-                except Conflict:
-                    continue  # another worker moved first: look again
+            found = answer(self._replica, self.budget, self._max_retries, self.monotonic)
+            return self._hand_out(found) if isinstance(found, int) else found
+
+    def _hand_out(self, id: int) -> Trial:
+        trial = Trial(self, id)
+        self._replica.handed_out.add((id, trial.attempt))
+        return trial
+
+    def _patiently(self, work: Callable[[], T], wait: bool = True) -> T:
+        tell = partial(self._replica.warn_once, about="away")
+        return patiently(work, self.patience if wait and self.waits else 0.0, self._sleep, tell)
 
     def __iter__(self) -> Iterator[Trial]:
-        pause, longest = _PATIENCE
-        followers.pass_over(self._accord)
-        while not isinstance(answer := self.ask(), Finish):
-            if isinstance(answer, Wait):
-                if isinstance(self._accord, Following):
-                    continue  # rank 0 waits
-                if pause == _PATIENCE[0]:
-                    _log.info("waiting: %s", answer.reason)
-                self._sleep(pause)
-                pause = min(2 * pause, longest)
-                continue
-            pause = _PATIENCE[0]
-            try:
-                yield answer
-            except GeneratorExit:  # the loop was left by break
-                answer.interrupt()
-                raise
-            answer.finish()
-            followers.pass_over(self._accord)
+        return turns(self, self._accord, self._sleep)
 
     def sync(self) -> None:
         """Read what other workers appended since."""
@@ -186,6 +179,18 @@ class Study:
 
         return recommend(self.history)
 
+    def level_set(self, threshold: float | None = None) -> LevelSet:
+        """Which configurations reach the policy's threshold, or another; see haltune.answers."""
+        from .answers import level_set
+
+        return level_set(self.history, self.events(), self.policy, threshold)
+
+    def maximisers(self) -> Maximisers:
+        """Which configurations may be the best, and how close the first of them is to it."""
+        from .answers import maximisers
+
+        return maximisers(self.history, self.events(), self.policy)
+
     def frame(self) -> pd.DataFrame:
         """One row a report. Raises ImportError saying how to get pandas when it is missing."""
         from .frame import frame
@@ -219,7 +224,8 @@ class Study:
         """Append a report with its verdict; see Trial.report."""
 
         def work() -> Verdict:
-            return record(self._replica, self.budget, trial, report, judge, self.monotonic)
+            once = partial(record, self._replica, self.budget, trial, report, judge, self.monotonic)
+            return self._patiently(once, trial.patient)
 
         about = f"reports epoch {report['epoch']:g}"
         return self.agree(trial, about, work, ev.verdict_to_json, ev.verdict_from_json)
@@ -229,7 +235,13 @@ class Study:
         if isinstance(self._accord, Following):
             trial.checkpoint = path
             return True
-        return attempts.checkpointed(self._replica, trial, path, seconds)
+        work = partial(attempts.checkpointed, self._replica, trial, path, seconds)
+        return self._patiently(work, trial.patient)
+
+    @property
+    def holder(self) -> str:
+        """This process, as its leases name it."""
+        return self._replica.holder()
 
     @property
     def lease_seconds(self) -> float:
@@ -251,11 +263,13 @@ class Study:
             followers.hear_end(self._accord, trial, status)
             return
 
-        def work() -> str | None:
-            attempts.end(self._replica, trial, status, error, text, self._max_failures)
-            return error
+        once = partial(attempts.end, self._replica, trial, status, error, text, self._max_failures)
+        leaves = status is Status.INTERRUPTED  # and does not wait
+        self.agree(trial, "ends", lambda: self._patiently(once, not leaves) or error)
 
-        self.agree(trial, "ends", work)
+    def lose(self, trial: Trial, reason: str) -> None:
+        """Append that the training of a trial was lost: it is offered again, up to max_retries times."""
+        self.agree(trial, "is lost", partial(attempts.lose, self._replica, trial, reason, self._max_retries))
 
     def tolerates(self, trial: Trial, error: BaseException) -> bool:
         """True when the search goes on after `error`, which is in the log already."""
@@ -277,24 +291,27 @@ class Study:
         self._replica.adopt()
         self.renew(trial)
 
-    def hold_as(self, holder: str, handed_out: set[tuple[int, int]]) -> None:
-        """Hold the leases of another process, which spawned this one to train its trials."""
-        self._replica.adopt(holder)
-        self._replica.handed_out |= handed_out
+    def take(self, id: int, attempt: int, holder: str, leaving: Callable[[], str | None]) -> Trial:
+        """A trial that a launcher holds and has this process train; `leaving` says why it should let go, or None.
+
+        Raises LeaseLost when that attempt is over.
+        """
+        once = partial(carried.take, self, self._replica, (id, attempt), holder, leaving)
+        work = partial(self._patiently, once)
+        return self._accord.agree("takes a trial", work, state, partial(followers.trial_from_json, self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not carried.spawning():
             raise carried.refuse()
+        return carried.Carried, (self.arguments, self.holder, set(self._replica.handed_out))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What opens this study again in another process."""
         kept = self.checkpoints
-        arguments = {
+        return {
             "problem": self.problem, "policy": self.policy, "store": self._replica.store, "name": self.name,
             "budget": self.budget, "max_failures": self._max_failures, "max_retries": self._max_retries,
             "checkpoints": str(kept.folder), "keep_checkpoints": kept.keep, "disk_quota": kept.quota,
-            "lease": self._replica.term,
+            "lease": self._replica.term, "patience": self.patience,
         }  # fmt: skip
-        return carried.Carried, (arguments, self._replica.holder(), set(self._replica.handed_out))
-
-    def _hand_out(self, id: int) -> Trial:
-        trial = Trial(self, id)
-        self._replica.handed_out.add((id, trial.attempt))
-        return trial

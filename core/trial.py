@@ -35,12 +35,13 @@ class Trial:
         self.config: dict[str, Any] = dict(record.config)
         self.attempt = record.attempt
         self.until = record.until
-        self.resource = record.resource
+        self.resource = None if record.resource is None else counted(record.resource)
         self.tags = dict(record.tags)
         self.checkpoint = record.checkpoint  # the path to go on from
         self.epoch = counted(record.epoch)  # the last one reported; where this attempt begins
         self.verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
         self.ended: Status | None = None
+        self.patient = True  # its reports wait for a server that is away; callbacks keep them instead
         self.belongs_to(study)
 
     def belongs_to(self, study: Study) -> None:
@@ -54,6 +55,11 @@ class Trial:
     def label(self) -> str:
         """This attempt in words."""
         return label(self.id, self.attempt)
+
+    @property
+    def level(self) -> str | None:
+        """How to measure, where the policy chooses: the name of a haltune.Level."""
+        return self.tags.get("level")
 
     def __repr__(self) -> str:
         return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:g}, config={self.config})"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from haltune.events import Reported
+from haltune.events import Ended, Reported, Started
 from haltune.store import open_store
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -72,19 +72,99 @@ def test_a_promoted_network_goes_on_where_it_was(script, page, needs, tmp_path):
     assert "11 epochs trained" in run(script, tmp_path, 3)
 
 
+def test_a_search_ends_with_what_it_gained_and_what_another_hour_would(tmp_path):
+    need("07_autobct_keras.py", ("keras", "sklearn", "rich", "plotly"))
+    printed = run("07_autobct_keras.py", tmp_path, 2, 1)
+    assert "the search is over: 2 trainings" in printed
+    assert "Another 5 min would gain" in printed
+    assert (tmp_path / "digits_autobct.html").exists()
+
+
+def test_a_level_set_is_found_and_put_to_the_test(tmp_path):
+    need("08_levelset_lightning.py", ("lightning", "sklearn"))
+    printed = run("08_levelset_lightning.py", tmp_path, 5, 1, 1)
+    assert "at least 0.93: " in printed
+    assert "trained inside: " in printed
+    assert "trained outside: " in printed
+    assert set(reports(tmp_path, "levelset.db")) == {0, 1, 2, 3, 4}
+
+
+def test_workers_are_launched_and_a_second_call_goes_on(tmp_path):
+    need("09_launch.py", ("sklearn", "plotly"))
+    printed = run("09_launch.py", tmp_path, 3, 3, 2)
+    assert "3 trials: " in printed
+    assert (tmp_path / "digits_launch.html").exists()
+    trained = reports(tmp_path)
+    assert "the budget of 3 trials is spent" in run("09_launch.py", tmp_path, 3, 3, 2)
+    assert reports(tmp_path) == trained
+
+
+@pytest.mark.slow
+def test_a_script_trains_by_itself_and_as_the_trials_of_a_study_file(tmp_path):
+    need("train_script.py", ("torch", "sklearn", "typer", "rich"))
+    assert "epoch 9: continue" in run("train_script.py", tmp_path)
+    text = (EXAMPLES / "digits.toml").read_text(encoding="utf-8")
+    small = text.replace("trials = 20", "trials = 3").replace("max_epochs = 9", "max_epochs = 3")
+    (tmp_path / "digits.toml").write_text(small, encoding="utf-8")
+    command = [
+        "run",
+        "--study",
+        "digits.toml",
+        "--workers",
+        "2",
+        "--",
+        sys.executable,
+        EXAMPLES / "train_script.py",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "haltune.cli", *map(str, command)], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "3 trials: " in done.stdout
+    assert set(reports(tmp_path, "digits_script.db")) == {0, 1, 2}
+
+
+def test_the_study_file_of_the_examples_is_well_formed():
+    need("digits.toml", ("typer",))
+    from haltune.cli.study_file import read
+
+    assert read(EXAMPLES / "digits.toml").problem.max_epochs == 9
+
+
+def test_a_search_with_a_budget_of_time_ends_in_time(tmp_path):
+    need("06_budget_lightning.py", ("lightning", "sklearn", "rich", "plotly"))
+    printed = run("06_budget_lightning.py", tmp_path, "20s", 1)
+    assert (tmp_path / "digits_budget.html").exists()
+    assert "are left" in printed or "20 s of time is spent" in printed
+    (name,) = (store := open_store(tmp_path / "digits.db")).names()
+    times = [e.at for e in store.read(name) if isinstance(e, (Started, Ended))]
+    assert max(times) - min(times) < 25  # the last of the short runs may take a little longer than expected
+
+
 def need(script, packages):
     for package in packages:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{script} needs {package}: pip install 'haltune[dev]'")
 
 
-def reports(folder):
+def reports(folder, name="digits.db"):
     """How many reports each trial of the only study in the folder has."""
-    store = open_store(folder / "digits.db")
+    store = open_store(folder / name)
     (name,) = store.names()
     return Counter(e.trial for e in store.read(name) if isinstance(e, Reported))
 
 
-@pytest.mark.parametrize("script", [c[0] for c in CASES + HYPERBAND])
+@pytest.mark.parametrize(
+    "script",
+    [
+        *(c[0] for c in CASES + HYPERBAND),
+        "07_autobct_keras.py",
+        "06_budget_lightning.py",
+        "08_levelset_lightning.py",
+        "09_launch.py",
+        "train_script.py",
+    ],
+)
 def test_an_example_is_short(script):
     assert len((EXAMPLES / script).read_text(encoding="utf-8").splitlines()) < 60

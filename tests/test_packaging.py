@@ -24,7 +24,7 @@ SEARCH = """
 import sys
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.policies import RandomSearch
-import haltune.callbacks.loop, haltune.gp, haltune.report
+import haltune.callbacks.loop, haltune.cli, haltune.gp, haltune.launch, haltune.report
 
 problem = Problem(Space({"rate": Float(1e-3, 1.0, log=True)}), Maximize("accuracy", bounds=(0, 1)), max_epochs=3)
 study = Study(problem, RandomSearch(trials=4), store=f"sqlite:///{sys.argv[1]}", seed=1)
@@ -110,6 +110,10 @@ def test_a_wheel_works_in_an_empty_environment_with_its_own_requirements_only(
     where, right = run(python, "-c", SEARCH, tmp_path / "search.db", cwd=tmp_path).split()
     assert Path(where) == site / "haltune" / "__init__.py"
     assert right == "True"
+    (command,) = [*tmp_path.glob("empty/bin/haltune"), *tmp_path.glob("empty/Scripts/haltune.exe")]
+    asked = subprocess.run([command, "--help"], capture_output=True, text=True)
+    assert asked.returncode == 2
+    assert "haltune needs typer and rich here: pip install 'haltune[cli]'" in asked.stderr
 
 
 def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_marker(wheel: Path) -> None:
@@ -119,7 +123,9 @@ def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_mark
         for folder, package in package_folders().items()
         for file in (ROOT / folder).glob("*.py")
     }
-    assert ours | {"haltune/py.typed"} == {name for name in inside if ".dist-info/" not in name}
+    maps = {f"haltune/maps/{file.name}" for file in (ROOT / "core" / "maps").glob("*.npz")}
+    assert len(maps) == 2
+    assert ours | maps | {"haltune/py.typed"} == {name for name in inside if ".dist-info/" not in name}
     assert any(name.endswith("licenses/LICENSE") for name in inside)
 
 

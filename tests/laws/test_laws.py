@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from worlds import (
+    ONE_AT_A_TIME,
     POLICIES,
     QUICK,
     SPACE,
@@ -25,7 +26,7 @@ from worlds import (
     train,
 )
 
-from haltune import Budget, Choice, Constant, Finish, Float, Int, Minimize, Problem, Space, Study, Trial
+from haltune import Budget, Choice, Constant, Finish, Float, Int, Minimize, Problem, Space, Study, Trial, Wait
 from haltune.events import OVER, Finished, Reported, Status
 from haltune.policies import BOBOS, RandomSearch
 from haltune.replay import replay
@@ -200,15 +201,18 @@ def test_a_policys_finish_is_for_good_and_a_budgets_end_is_not() -> None:
 
 
 @everyone
-def test_workers_that_ask_at_once_get_different_configurations(name: str) -> None:
+def test_workers_that_ask_at_once_get_different_configurations_or_wait(name: str) -> None:
     store = MemoryStore()
     workers = [small_study(POLICIES[name](), store) for _ in range(4)]
-    for trial in (workers[0].ask(), workers[0].ask()):  # something to believe in first
+    for _ in range(2):  # something to believe in first
+        trial = workers[0].ask()
         assert isinstance(trial, Trial)
         train(trial)
     held = [w.ask() for w in workers[:3]]
-    assert all(isinstance(t, Trial) for t in held)
-    assert len({SPACE.key(t.config) for t in held if isinstance(t, Trial)}) == 3
+    trials = [t for t in held if isinstance(t, Trial)]
+    assert len(trials) == (1 if name in ONE_AT_A_TIME else 3)
+    assert all(isinstance(t, Trial | Wait) for t in held)
+    assert len({SPACE.key(t.config) for t in trials}) == len(trials)
 
 
 @everyone
@@ -309,7 +313,9 @@ ODD_PROBLEMS = {
 @pytest.mark.parametrize("odd", list(ODD_PROBLEMS))
 def test_odd_problems_are_searched_to_the_end(name: str, odd: str) -> None:
     study = search(small_study(POLICIES[name](), problem=ODD_PROBLEMS[odd]))
-    assert len(study.trials) == 5
+    assert (
+        len(study.trials) == 5 or study.history.finished is not None
+    )  # a policy may know all there is to know
     assert study.best is not None
     assert differences(study, POLICIES[name]()) == []
 

@@ -47,6 +47,7 @@ _BY_TYPE = {
     ev.Expired: {"trial": numbers, "attempt": numbers, "holder": names, "last_alive": seconds,
                  "status": st.sampled_from(Status)},
     ev.Rescaled: {"low": finite, "high": finite},
+    ev.Budgeted: {"budget": st.dictionaries(st.sampled_from(["time", "cost", "epochs"]), seconds)},
     ev.Finished: {"reason": st.text(), "seen": numbers},
 }  # fmt: skip
 some_event: st.SearchStrategy[Event] = st.one_of(

@@ -12,6 +12,7 @@ from haltune import (
     Finish,
     Float,
     Int,
+    Level,
     Maximize,
     OptimalStopping,
     Problem,
@@ -22,12 +23,21 @@ from haltune import (
 from haltune.events import Event
 from haltune.policies import (
     BOBOS,
+    EI,
     GPUCB,
+    AutoBCT,
+    CostCooledEI,
+    EIPerCost,
+    Guided,
     Halting,
     Hyperband,
     InfiniteHyperband,
+    Ladder,
+    LevelSetSearch,
     RandomSearch,
+    Rollout,
     SuccessiveHalving,
+    TruVaR,
 )
 from haltune.store import Lease, MemoryStore, Release
 
@@ -37,6 +47,25 @@ QUICK = OptimalStopping(paths=2000, first=20, resolve_at=(30,))  # of 51 epochs:
 POLICIES: dict[str, Callable[[], Any]] = {
     "random": lambda: RandomSearch(trials=5),
     "gpucb": lambda: GPUCB(initial=2, refit_every=2),
+    "autobct": lambda: AutoBCT(gamma=1e-3, min_trainings=40),
+    "halting-autobct": lambda: Halting(AutoBCT(gamma=1e-3, initial=1, min_trainings=40), QUICK),
+    "ei": lambda: EI(initial=2),
+    "ei-per-cost": lambda: EIPerCost(initial=2),
+    "ei-cooled": lambda: CostCooledEI(initial=2),
+    "rollout": lambda: Rollout(initial=2, points=24),
+    "rollout-3": lambda: Rollout(3, 0.9, "terminate", initial=2, paths=8, points=16),
+    "truvar": lambda: TruVaR(initial=2, representers=32),
+    "truvar-level-set": lambda: TruVaR(
+        threshold=0.7,
+        initial=2,
+        representers=32,
+        cost_model="gp",
+        levels=[Level("quick", 0.01), Level("careful", 1e-3, 4)],
+    ),
+    "truvar-grid": lambda: TruVaR(
+        grid=3, kernel="se", noise=1e-4, initial=1, monotone=True, anticipate=True, candidates=20, cost=moving
+    ),
+    "level-set-search": lambda: LevelSetSearch(0.7, initial=2, representers=32),
     "bobos": lambda: BOBOS(initial=2, refit_every=2, stopping=QUICK),
     "bobos-faithful": lambda: BOBOS(
         initial=2, stopping=OptimalStopping(mode="faithful", paths=2000, first=20), kappa=math.inf
@@ -52,9 +81,23 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "asha": lambda: Hyperband(eta=2, rounds=9, brackets="most_exploratory", asynchronous=True),
     "asha-stopping": lambda: SuccessiveHalving(n=5, eta=2, rounds=9, asynchronous="stop"),
     "infinite-hyperband": lambda: InfiniteHyperband(),
+    "ladder": lambda: Ladder(2, 2, 2, patience=2),
+    "guided-ladder": lambda: Guided(Ladder(2, 2, 2, patience=2), initial=2, candidates=24),
+    "guided-hyperband": lambda: Guided(Hyperband(eta=2, rounds=9, resume=False), initial=2, candidates=24),
+    "halting-guided-ladder": lambda: Halting(
+        Guided(Ladder(2, 2, 2, patience=2), initial=2, candidates=24), QUICK
+    ),
     "halting-hyperband": lambda: Halting(Hyperband(eta=2, rounds=9), QUICK),
     "halting-gpucb": lambda: Halting(GPUCB(initial=2), QUICK, kappa=2.0, epoch_cost="seconds"),
 }
+
+
+def moving(config: dict[str, Any], previous: dict[str, Any] | None) -> float:
+    """A cost that depends on what was trained before."""
+    return 1.0 + abs(config.get("layers", 1) - (previous or config).get("layers", 1))
+
+
+ONE_AT_A_TIME = {"autobct", "halting-autobct"}  # free workers wait while a training runs
 
 SPACE = Space(
     {

@@ -1,0 +1,19 @@
+"""haltune.cli: the command `haltune`, over launch and report."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """The command line. Exits with 2 when Typer or Rich is missing."""
+    missing = [name for name in ("typer", "rich") if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"haltune needs {' and '.join(missing)} here: pip install 'haltune[cli]'", file=sys.stderr)
+        raise SystemExit(2)
+    from .app import app
+
+    app()

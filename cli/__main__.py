@@ -1,0 +1,5 @@
+"""`python -m haltune.cli`."""
+
+from . import main
+
+main()

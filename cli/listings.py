@@ -1,0 +1,141 @@
+"""Looking at a search: each command reads the log, and writes nothing to it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from haltune.events import to_json
+from haltune.explain import receipt
+from haltune.report import summary, write
+from haltune.report.wording import duration, settings, short
+
+from . import facts
+from .places import STOPPED, errors, history_of
+from .words import As, Format, Name, Rows, Where
+
+
+def status(where: Where, name: Name = None, format: As = Format.table) -> None:
+    """How a search stands, and which worker trains what."""
+    with errors():
+        store, found, history = history_of(where, name)
+        told = facts.status(store, found, history)
+        if format is Format.json:
+            _print_json(told)
+            return
+        reason = f" ({told['reason']})" if told["reason"] else ""
+        typer.echo(f"{found} in {store.url}: {told['state']}{reason}")
+        typer.echo(summary(history))
+        for worker in told["workers"]:
+            typer.echo(
+                f"trial {worker['trial']} trains, last heard of {duration(worker['silent'])} ago: {worker['worker']}"
+            )
+
+
+def trials(where: Where, name: Name = None, format: As = Format.table) -> None:
+    """All trials, a line each."""
+    with errors():
+        history = history_of(where, name)[2]
+        rows = [facts.trial(t) for t in history.trials]
+        if format is Format.json:
+            _print_json(rows)
+            return
+        titles = ("trial", "status", "attempt", "epoch", history.problem.goal.metric, "time", "configuration")
+        table = Table(*map(escape, titles), box=None, header_style="dim", pad_edge=False)
+        for row in rows:
+            text = settings(row["config"]) + (f"  [{row['error']}]" if row["error"] else "")
+            value = "" if row["value"] is None else short(row["value"])
+            cells = (
+                row["trial"],
+                row["status"],
+                row["attempt"],
+                f"{row['epoch']:g}",
+                value,
+                duration(row["seconds"]),
+                text,
+            )
+            table.add_row(*(escape(str(cell)) for cell in cells))
+        Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def best(where: Where, name: Name = None, format: As = Format.table) -> None:
+    """The best configuration so far."""
+    with errors():
+        history = history_of(where, name)[2]
+        top = history.best()
+        if top is None:
+            typer.echo("no trial has reported a finite value yet", err=True)
+            raise typer.Exit(STOPPED)
+        if format is Format.json:
+            told = facts.trial(history.trial(top.trial))
+            _print_json(told | {"value": top.value, "epoch": top.epoch, "checkpoint": top.checkpoint})
+            return
+        typer.echo(
+            f"{history.problem.goal.metric} = {short(top.value, 6)} at epoch {top.epoch:g} of trial {top.trial}"
+        )
+        for key, value in top.config.items():
+            typer.echo(f"  {key} = {value}")
+
+
+def explain(
+    where: Where,
+    trial: Annotated[int, typer.Argument(help="its number")],
+    name: Name = None,
+    format: As = Format.table,
+) -> None:
+    """The receipt of every decision on a trial."""
+    with errors():
+        store, found, history = history_of(where, name)
+        if format is Format.json:
+            history.trial(trial)
+            _print_json([to_json(e) for e in store.read(found) if getattr(e, "trial", None) == trial])
+            return
+        typer.echo(receipt(history, trial, store.read(found)))
+
+
+def export(
+    where: Where,
+    to: Annotated[Rows, typer.Option("--format", help="csv or json")] = Rows.csv,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="a file; else the terminal")] = None,
+    name: Name = None,
+) -> None:
+    """Every report, a row each, with its trial's configuration and further metrics."""
+    with errors():
+        rows = list(facts.reports(history_of(where, name)[2]))
+        text = json.dumps(rows, indent=1, allow_nan=False) + "\n" if to is Rows.json else _csv(rows)
+        if out is None:
+            sys.stdout.write(text)
+        else:
+            out.write_text(text, encoding="utf-8")
+
+
+def report(
+    where: Where,
+    out: Annotated[Path, typer.Option("--out", "-o", help="the page")] = Path("haltune.html"),
+    name: Name = None,
+) -> None:
+    """One self-contained page: learning curves, stops with their reasons, what it cost."""
+    with errors():
+        typer.echo(str(write(history_of(where, name)[2], out)))
+
+
+def _print_json(told: Any) -> None:
+    typer.echo(json.dumps(told, indent=1, allow_nan=False))
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

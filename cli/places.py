@@ -1,0 +1,66 @@
+"""Where a study is: a study file, the path of its database, or a URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from haltune.errors import (
+    HaltuneError,
+    InvalidInput,
+    InvalidSpace,
+    NotSupported,
+    StoreError,
+    StudyMismatch,
+    TrainingFailed,
+)
+from haltune.history import History
+from haltune.reading import read_history
+from haltune.store import Store, only_study, open_store
+
+from .study_file import read
+
+OVER, BUG, USAGE, STORE, STOPPED, LEFT = 0, 1, 2, 3, 4, 130  # exit codes
+UNWELL = BUG  # of the doctor
+_CODES: dict[type[Exception], int] = {
+    TrainingFailed: BUG, StoreError: STORE, StudyMismatch: STORE, InvalidInput: USAGE, InvalidSpace: USAGE,
+    NotSupported: USAGE,
+}  # fmt: skip
+
+__all__ = ["BUG", "LEFT", "OVER", "STOPPED", "STORE", "UNWELL", "USAGE", "errors", "find", "history_of"]
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Errors of haltune's own as one message, and the exit code of their kind."""
+    try:
+        yield
+    except (HaltuneError, ImportError) as error:
+        typer.echo(f"haltune: {error}", err=True)
+        code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), USAGE)
+        raise typer.Exit(code) from None
+    except KeyboardInterrupt:
+        typer.echo("haltune: left at once; the same command goes on where it was", err=True)
+        raise typer.Exit(LEFT) from None
+
+
+def find(where: str, name: str | None = None) -> tuple[Store, str]:
+    """The store of a study, and the study's name in it. Raises StoreError where nothing is there yet."""
+    if where.endswith(".toml"):
+        file = read(where)
+        where, name = file.store, name or file.name
+    scheme, found, path = where.partition("sqlite:///")
+    path = path if found and not scheme else where
+    if "://" not in path and not Path(path).exists():
+        raise StoreError(f"there is no file {path}: give a study file, a database or its URL")
+    store = open_store(where)
+    return store, only_study(store, name)
+
+
+def history_of(where: str, name: str | None = None) -> tuple[Store, str, History]:
+    """A study as its log has it now."""
+    store, name = find(where, name)
+    return (store, *read_history(store, name))

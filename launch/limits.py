@@ -1,0 +1,89 @@
+"""What a run may take: time and memory, of its process and of all that it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from haltune.checkpoints import bytes_of, readable
+from haltune.errors import InvalidInput, NotSupported
+from haltune.problem import seconds_of
+
+
+@dataclass(frozen=True)
+class Limits:
+    """seconds: of one attempt, start-up included. memory: bytes of its processes together. None: no limit."""
+
+    seconds: float | None = None
+    memory: int | None = None
+
+    @classmethod
+    def of(cls, timeout: float | str | None, memory: float | str | None) -> Limits:
+        """From what a user wrote, such as "30min" and "8GB". Raises InvalidInput, NotSupported off Linux."""
+        if memory is not None and not sys.platform.startswith("linux"):
+            raise NotSupported("memory_limit reads /proc, which this system does not have: leave it out")
+        seconds = None if timeout is None else seconds_of(timeout, "trial_timeout")
+        return cls(seconds, bytes_of(memory, "memory_limit"))
+
+    def exceeded(self, session: int, seconds: float) -> str | None:
+        """Why the run of this session, so old, must end; None when it may go on."""
+        if self.seconds is not None and seconds > self.seconds:
+            return f"trial_timeout: it ran for {seconds:.0f} s, and {self.seconds:g} s are allowed"
+        if self.memory is not None and (used := memory(session)) > self.memory:
+            return f"memory_limit: it took {readable(used)}, and {readable(self.memory)} are allowed"
+        return None
+
+
+def memory(session: int) -> int:
+    """Bytes that the processes of a session take, shared pages in parts."""
+    total = 0
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and _session(folder) == session:
+            with suppress(OSError, ValueError, StopIteration):  # it has ended meanwhile
+                lines = (folder / "smaps_rollup").read_text().splitlines()
+                total += 1024 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
+    return total
+
+
+def _session(folder: Path) -> int:
+    try:
+        return int((folder / "stat").read_text().rpartition(")")[2].split()[3])
+    except (OSError, IndexError, ValueError):
+        return -1
+
+
+def kill(session: int) -> None:
+    """End a run and all that it started in its process group."""
+    with suppress(ProcessLookupError, PermissionError):
+        if os.name == "posix":
+            os.killpg(session, signal.SIGKILL)
+        else:
+            os.kill(session, signal.SIGTERM)
+
+
+def how_it_died(code: int | None) -> str:
+    """An exit code in words."""
+    if code is None:
+        return "vanished"
+    if code >= 0:
+        return f"ended with exit status {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hints = {
+        "SIGKILL": " (out of memory?)",
+        "SIGSEGV": " (a fault in compiled code)",
+        "SIGABRT": " (aborted)",
+    }
+    return f"was killed by {name}{hints.get(name, '')}"
+
+
+def check_workers(workers: int) -> None:
+    """Raises InvalidInput unless `workers` is a whole number from 1."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise InvalidInput(f"workers={workers!r}: how many runs train at a time, a whole number from 1")

@@ -1,0 +1,132 @@
+"""What trains now, on the terminal."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from haltune.errors import HaltuneError
+from haltune.study import Study
+from haltune.trial import Trial
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+_log = logging.getLogger("haltune")
+_EVERY = 0.5  # seconds
+Busy = Sequence[tuple[int, Trial | None]]  # worker, what it trains
+
+
+class Progress(Protocol):
+    """Shows; decides nothing."""
+
+    def show(self, busy: Busy, over: str | None) -> None:
+        """What the workers train, and why no more trials begin."""
+        ...
+
+
+@contextmanager
+def progress_of(study: Study, wanted: bool | None) -> Iterator[Progress]:
+    """A table on a terminal; a line of the log for each trial that is over elsewhere. False: neither."""
+    rich = importlib.util.find_spec("rich") is not None
+    if wanted and not rich:
+        raise ImportError("progress=True needs Rich: pip install 'haltune[cli]'")
+    if wanted or (wanted is None and rich and sys.stderr.isatty()):
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+            yield _Table(study, live)
+    elif wanted is None:
+        yield _Lines(study)
+    else:
+        yield _Nothing()
+
+
+class _Nothing:
+    def show(self, busy: Busy, over: str | None) -> None:
+        """Nothing."""
+
+
+class _Lines:
+    """A line for each trial that is over, in the log "haltune"."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._before: dict[int, Trial] = {}
+
+    def show(self, busy: Busy, over: str | None) -> None:
+        """The trials whose worker has let go of them since the last look."""
+        now = {number: trial for number, trial in busy if trial is not None}
+        for number, trial in self._before.items():
+            if now.get(number) is not trial:
+                r = self._study.history.trial(trial.id)
+                _log.info(
+                    "trial %d: %s after epoch %g%s",
+                    r.id,
+                    r.status,
+                    r.epoch,
+                    f" ({r.error})" if r.error else "",
+                )
+        self._before = now
+
+
+class _Table:
+    """Trials, epochs, what is spent, the incumbent, and a row for each worker."""
+
+    def __init__(self, study: Study, live: Any) -> None:
+        self._study, self._live, self._next = study, live, 0.0
+
+    def show(self, busy: Busy, over: str | None) -> None:
+        """Twice a second at most."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _EVERY
+        try:
+            self._study.sync()
+        except HaltuneError:
+            return  # the store is away: the picture stays as it was
+        self._live.update(self._picture(busy, over), refresh=True)
+
+    def _picture(self, busy: Busy, over: str | None) -> Group:
+        from rich.console import Group
+        from rich.markup import escape
+        from rich.table import Table
+
+        study, best = self._study, self._study.best
+        head = f"[bold]{escape(study.name)}[/]  {spending(study)}"
+        top = (
+            "no value yet"
+            if best is None
+            else f"{best.value:.5g} at epoch {best.epoch:g} of trial {best.trial}"
+        )
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for title in ("worker", "trial", "epoch", study.problem.goal.metric, "configuration"):
+            table.add_column(escape(title), no_wrap=True, overflow="ellipsis")
+        for number, trial in busy:
+            table.add_row(str(number), *map(escape, _row(study, trial)))
+        return Group(head, f"best: {top}", table, *([f"[yellow]{escape(over)}[/]"] if over else []))
+
+
+def _row(study: Study, trial: Trial | None) -> list[str]:
+    if trial is None:
+        return ["", "", "", "idle"]
+    r = study.history.trial(trial.id)
+    end = r.until or study.problem.max_epochs
+    value = f"{r.values[-1]:.5g}" if len(r.values) else ""
+    return [str(r.id), f"{r.epoch:g}" + (f" of {end:g}" if end else ""), value, str(dict(r.config))]
+
+
+def spending(study: Study) -> str:
+    """What the search has cost, beside its budget."""
+    spent, budget = study.spent, study.budget
+    pairs = [
+        (f"{spent.trials}", budget.trials, "trials"), (f"{spent.epochs:g}", budget.epochs, "epochs"),
+        (f"{spent.time:.0f}", budget.time, "s"),
+    ]  # fmt: skip
+    return ", ".join(f"{used}{f' of {limit:g}' if limit else ''} {unit}" for used, limit, unit in pairs)

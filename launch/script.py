@@ -1,0 +1,116 @@
+"""Any program as the training: it is started once for each trial and asks `haltune.current_trial()` what to train."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from haltune.current import VARIABLE, told
+from haltune.errors import InvalidInput
+from haltune.events import Status
+from haltune.ledger import Outcome
+from haltune.study import Study
+from haltune.trial import Trial
+
+from . import limits
+from .child import Ending, Slot
+from .crew import Crew, Options
+
+_TAIL = 4000  # bytes of a run's output that are recorded when it fails
+
+
+def run_script(study: Study, command: Sequence[str], **options: Any) -> Outcome:
+    """Train the trials of a study by starting `command` once for each; options as those of `run`.
+
+    The program calls `haltune.current_trial()` and reports to what it returns. One that ends with another exit
+    status than 0 has failed, with the last lines it printed. Its output goes to a file for each trial.
+
+    Raises InvalidInput for a command that cannot be started, and what `run` raises.
+    """
+    if isinstance(command, str) or not command:
+        raise InvalidInput(f"command={command!r}: a list of words, such as ['python', 'train.py']")
+    options.pop("retry_on", None)
+    with Crew(
+        study, Options.of(**options), lambda slot, marker: Script(study, command, slot, marker)
+    ) as crew:
+        return crew.work()
+
+
+class Script:
+    """A Child: one process for each trial."""
+
+    def __init__(self, study: Study, command: Sequence[str], slot: Slot, marker: Path) -> None:
+        self._study, self._command, self._slot, self._marker = study, list(command), slot, marker
+        self._process: subprocess.Popen[bytes] | None = None
+        self._trial: Trial | None = None
+        self._log = Path()
+        self.began: float | None = None
+
+    @property
+    def session(self) -> int:
+        """See Child."""
+        return self._process.pid if self._process else 0
+
+    def ready(self) -> bool:
+        """See Child."""
+        return True
+
+    def begin(self, trial: Trial, log: Path) -> None:
+        """See Child. Raises InvalidInput when there is no such program."""
+        self._trial, self._log = trial, log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, **self._slot.extra, VARIABLE: told(self._study, trial, self._marker)}
+        try:
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
+                    start_new_session=True,
+                )  # fmt: skip
+            self.began = time.monotonic()
+        except OSError as error:
+            trial.interrupt()
+            raise InvalidInput(f"cannot start {self._command[0]!r}: {error.strerror}") from error
+
+    def waitables(self) -> Sequence[Any]:
+        """See Child."""
+        return []
+
+    def poll(self) -> Ending | None:
+        """See Child."""
+        if self._process is None or self._trial is None or (code := self._process.poll()) is None:
+            return None
+        if code < 0:
+            return Ending(died=limits.how_it_died(code))
+        if code == 0:
+            self._trial.finish()
+            return Ending()
+        return self._failed(self._trial, code)
+
+    def _failed(self, trial: Trial, code: int) -> Ending:
+        """Record that the program failed, unless it said so itself; the end of the search if that is a bug."""
+        tail = _tail(self._log)
+        error = ScriptFailed(
+            f"{limits.how_it_died(code)}: {tail.splitlines()[-1] if tail else 'it printed nothing'}"
+        )
+        self._study.end(trial, Status.FAILED, str(error), tail)
+        return Ending() if self._study.tolerates(trial, error) else Ending(raised=tail or str(error))
+
+    def close(self, kill: bool = False) -> None:
+        """See Child."""
+        if self._process is not None:
+            limits.kill(self._process.pid)
+            self._process.wait()
+
+
+class ScriptFailed(Exception):
+    """A program ended with another exit status than 0."""
+
+
+def _tail(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL))
+        return file.read().decode(errors="replace").strip()

@@ -1,0 +1,170 @@
+"""A worker: a process of Python that opens the study again and calls train(trial), one trial after another."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from haltune.current import leave_when
+from haltune.errors import InvalidInput, LeaseLost
+from haltune.failures import one_line
+from haltune.patience import patiently
+from haltune.study import Study
+from haltune.trial import Trial
+
+from . import limits, slots
+from .child import Ending
+
+Train = Callable[[Trial], object]
+Errors = tuple[type[BaseException], ...]
+_READY, _BEGUN = "ready", "begun"  # what a worker says when it can train, and when it takes up a trial
+_SPAWN = multiprocessing.get_context("spawn")  # a forked process would share threads' locks and CUDA's state
+
+
+class Worker:
+    """A Child that is started once and trains many trials; frameworks are imported once."""
+
+    def __init__(
+        self, study: Study, holder: str, train: Train, retry_on: Errors, marker: Path, extra: dict[str, str]
+    ) -> None:
+        self._pipe, theirs = _SPAWN.Pipe()
+        job = (study.arguments, holder, train, retry_on, marker, theirs)
+        self._process = _SPAWN.Process(target=_work, args=job, name="haltune-worker")
+        with slots.set_while(extra):
+            self._process.start()
+        theirs.close()
+        self.session = self._process.pid or 0
+        self.began: float | None = None
+        self._started = False
+
+    def ready(self) -> bool:
+        """See Child."""
+        return True
+
+    def begin(self, trial: Trial, log: Path) -> None:
+        """See Child."""
+        self.began = None
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):  # it is dead already, which poll says
+            self._pipe.send((trial.id, trial.attempt, str(log)))
+
+    def waitables(self) -> Sequence[Any]:
+        """See Child."""
+        return [self._pipe, self._process.sentinel]
+
+    def poll(self) -> Ending | None:
+        """See Child."""
+        try:
+            while self._pipe.poll():
+                if isinstance(told := self._pipe.recv(), Ending):
+                    return told
+                self._started = True
+                self.began = time.monotonic() if told == _BEGUN else None
+        except (EOFError, OSError):
+            pass
+        else:
+            if self._process.is_alive():
+                return None
+        self._process.join(5.0)
+        how = limits.how_it_died(self._process.exitcode)
+        if not self._started and (self._process.exitcode or 0) > 0:  # so would the next one
+            return Ending(
+                raised=f"a worker {how} before it could train: it imports the program and opens the study; what it "
+                "printed above says more"
+            )
+        return Ending(died=how)
+
+    def close(self, kill: bool = False) -> None:
+        """See Child."""
+        self._pipe.close()
+        self._process.join(0.0 if kill else 10.0)
+        if self._process.is_alive():
+            limits.kill(self.session)
+            self._process.kill()  # it may not lead its group yet
+            self._process.join()
+
+
+def check_called(train: Any, retry_on: Any) -> Errors:
+    """The errors to retry on, as a tuple. Raises InvalidInput for what cannot be called, or caught."""
+    errors = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+    if not all(isinstance(e, type) and issubclass(e, Exception) for e in errors):
+        raise InvalidInput(f"retry_on={retry_on!r}: exceptions such as (ConnectionError, OSError)")
+    if not callable(train):
+        raise InvalidInput(f"train={train!r}: a function that trains the trial it is called with")
+    return errors
+
+
+def check_train(train: Any, retry_on: Any) -> Errors:
+    """The errors to retry on, as a tuple. Raises InvalidInput for what another process cannot be given."""
+    errors = check_called(train, retry_on)
+    try:
+        pickle.dumps(train)
+    except Exception as error:
+        raise InvalidInput(
+            f"train={train!r} cannot be found by another process ({error}): define it at the top of a module with def, "
+            "not inside a function, as a lambda or in a notebook's cell"
+        ) from error
+    return errors
+
+
+def _work(
+    arguments: dict[str, Any], holder: str, train: Train, retry_on: Errors, marker: Path, pipe: Connection
+) -> None:  # fmt: skip
+    """The life of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
+    if os.name == "posix":
+        os.setsid()
+    study = patiently(lambda: Study(**arguments), arguments["patience"])
+    leaving = leave_when(marker, holder)
+    with suppress(OSError):
+        pipe.send(_READY)
+    while True:
+        try:
+            id, attempt, log = pipe.recv()
+        except (EOFError, OSError):
+            return
+        _print_to(log)
+        with suppress(OSError):
+            pipe.send(_BEGUN)
+        try:
+            ending = Ending(train_one(study, study.take(id, attempt, holder, leaving), train, retry_on))
+        except LeaseLost:
+            ending = Ending()  # it went to another worker before this one began
+        sys.stdout.flush()
+        with suppress(OSError):
+            pipe.send(ending)
+
+
+def train_one(study: Study, trial: Trial, train: Train, retry_on: Errors) -> str | None:
+    """Train one trial; the traceback of an error that ends the search."""
+    try:
+        with trial:
+            try:
+                train(trial)
+            except retry_on as error:
+                study.lose(trial, one_line(error))
+            except SystemExit as error:
+                study.lose(trial, f"the training called sys.exit({error.code!r})")
+    except BaseException:
+        return traceback.format_exc()
+    return None
+
+
+def _print_to(log: str) -> None:
+    """What this process prints from here on, compiled code included, is appended to a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)

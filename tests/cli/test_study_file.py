@@ -1,0 +1,280 @@
+"""A study file says everything about a search; what it does not say well is told with its line."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from haltune import Budget, Choice, Constant, Float, Int, Maximize, Minimize, OptimalStopping, Space
+from haltune.cli.study_file import read
+from haltune.errors import InvalidInput
+from haltune.policies import BOBOS, GPUCB, Halting, Hyperband
+
+GOOD = """# a search
+[study]
+max_epochs = 30
+seed = 4
+
+[goal]
+maximize = "val_acc"
+bounds = [0, 1]
+
+[space]
+lr = { float = [1e-4, 1e-1], log = true }
+kernel = { choice = [
+    "rbf",
+    "lr = 3",
+] }
+degree = { int = [2, 5], when = { kernel = "rbf" } }
+wide = { int = ["degree", 9], when = { degree = [">", 2] } }
+batch = 64
+
+[policy]
+name = "BOBOS"
+
+[budget]
+time = "30min"
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes a study file, by default the good one with some of its text replaced."""
+
+    def write(*replaced, text=GOOD):
+        for old, new in replaced:
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        path = tmp_path / "digits.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_a_file_is_read_as_it_says(file, tmp_path):
+    study = read(file())
+    assert study.problem.max_epochs == 30
+    assert study.problem.goal == Maximize("val_acc", (0, 1))
+    assert study.problem.space == Space(
+        {
+            "lr": Float(1e-4, 1e-1, log=True),
+            "kernel": Choice(["rbf", "lr = 3"]),
+            "degree": Int(2, 5, when={"kernel": "rbf"}),
+            "wide": Int("degree", 9, when={"degree": (">", 2)}),
+            "batch": Constant(64),
+        }
+    )
+    assert study.policy == BOBOS()
+    assert study.budget == Budget(time=1800)
+    assert study.options == {"seed": 4, "store": f"sqlite:///{tmp_path / 'digits.db'}"}
+
+
+def test_what_is_left_out_has_a_default(file, tmp_path):
+    text = '[goal]\nminimize = "loss"\n[space]\nx = { float = [0, 1] }\n'
+    study = read(file(text=text))
+    assert study.policy == BOBOS()
+    assert study.problem.goal == Minimize("loss")
+    assert (study.problem.max_epochs, study.name, study.budget) == (None, "study", Budget())
+    assert study.store == f"sqlite:///{tmp_path / 'digits.db'}"
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("other.db", "sqlite:///{}/other.db"),
+        ("sqlite:///runs/other.db", "sqlite:///{}/runs/other.db"),
+        ("sqlite:////var/other.db", "sqlite:////var/other.db"),
+        ("/var/other.db", "sqlite:////var/other.db"),
+        ("postgresql+psycopg://u:p@host/d", "postgresql+psycopg://u:p@host/d"),
+    ],
+)
+def test_a_store_is_beside_the_study_file_wherever_the_command_is_given(
+    said, meant, file, tmp_path, monkeypatch
+):
+    path = file(("seed = 4", f'store = "{said}"'))
+    monkeypatch.chdir("/")
+    assert read(path).store == meant.format(tmp_path)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert read("../digits.toml").store.replace("/below/..", "") == meant.format(tmp_path)
+
+
+def test_policies_within_policies_and_their_stopping_are_read(file):
+    text = 'name = "Halting"\npolicy = { name = "Hyperband", eta = 2 }\nstopping = { first = 4, mode = "faithful" }'
+    study = read(file(('name = "BOBOS"', text)))
+    assert study.policy == Halting(Hyperband(eta=2), OptimalStopping("faithful", first=4))
+    nested = 'name = "Hyperband"\n[policy.sampler]\nname = "GPUCB"\ninitial = 3'
+    assert read(file(('name = "BOBOS"', nested))).policy == Hyperband(sampler=GPUCB(initial=3))
+
+
+ERRORS = [
+    ("[goal]", "[gaol]", 6, "unknown; did you mean 'goal'?"),
+    ("max_epochs = 30", "max_epoch = 30", 3, "did you mean 'max_epochs'?"),
+    ("max_epochs = 30", "max_epochs = 0", 3, "at least 1"),
+    ("seed = 4", "seed = -4", 4, "a whole number, 0 or more"),
+    ("seed = 4", "store = 4", 4, "a text that is not empty"),
+    ("seed = 4", 'disk_quota = "lots"', 4, "'20GB'"),
+    ("seed = 4", "lease = 0", 4, "more than 0"),
+    ("seed = 4", 'patience = "long"', 4, "seconds, more than 0"),
+    ('maximize = "val_acc"', 'maximise = "val_acc"', 7, "did you mean 'maximize'?"),
+    ('maximize = "val_acc"', 'maximize = "val_acc"\nminimize = "loss"', 6, "one of them"),
+    ('maximize = "val_acc"', "maximize = 3", 6, "a name such as 'val_loss'"),
+    ("bounds = [0, 1]", "bounds = [1, 0]", 8, "the first the smaller"),
+    ("bounds = [0, 1]", "bounds = 1", 8, "two numbers"),
+    ("float = [1e-4, 1e-1]", "float = [1e-4]", 11, "two bounds, [low, high]"),
+    ("float = [1e-4, 1e-1]", "float = [1e-1, 1e-4]", 11, "1e-1|0.1"),
+    ("float = [1e-4, 1e-1]", "float = [0, 1e-1]", 11, "above 0"),
+    ("{ float = [1e-4, 1e-1], log = true }", "[1e-4, 1e-1]", 11, "may mean several things"),
+    ("{ float = [1e-4, 1e-1], log = true }", "{ floats = [1e-4, 1e-1] }", 11, "say what it is"),
+    ("log = true", "logs = true", 11, "did you mean 'log'?"),
+    ("log = true", 'log = "true"', 11, "true or false"),
+    ("{ choice = [\n", '{ choice = "rbf" }\nother = { choice = [\n', 12, "a list of the options"),
+    ('kernel = "rbf"', 'kernel = "linear"', 16, "which 'kernel' never is"),
+    ('kernel = "rbf"', 'kernels = "rbf"', 16, "kernels"),
+    ('["degree", 9]', '["degre", 9]', 17, "degre"),
+    ("batch = 64", "batch = 2020-01-01", 18, "JSON cannot keep"),
+    ('name = "BOBOS"', 'name = "BoBos"', 21, "no policy 'BoBos'; did you mean 'BOBOS'?"),
+    ('name = "BOBOS"', 'name = "BOBOS"\nintial = 3', 22, "did you mean 'initial'?"),
+    ('name = "BOBOS"', 'name = "BOBOS"\nstopping = { K3 = 1 }', 22, "known are mode, first"),
+    ('name = "BOBOS"', 'name = "BOBOS"\nwrong_stop = 7', 22, "wrong_stop"),
+    ('name = "BOBOS"', 'name = "Halting"\npolicy = { name = "GPUB" }', 22, "did you mean 'GPUCB'?"),
+    ('time = "30min"', 'time = "half an hour"', 24, "write a duration"),
+    ('time = "30min"', "trials = 30\nepoch = 4", 25, "did you mean 'epochs'?"),
+    ('time = "30min"', "money = 3", 23, "price"),
+    ('time = "30min"', "trials = -3", 24, "a positive number"),
+    ('time = "30min"', 'time = "30min', 24, "(at line 24, column"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "line", "teaches"), ERRORS, ids=[f"{e[1]!r}" for e in ERRORS])
+def test_an_error_names_the_line_and_says_what_to_do(old, new, line, teaches, file):
+    with pytest.raises(InvalidInput) as caught:
+        read(file((old, new)))
+    text = str(caught.value)
+    assert f"line {line}" in text, text
+    assert any(part in text for part in teaches.split("|")), text
+    assert "digits.toml" in text
+
+
+def test_a_missing_table_a_missing_file_and_what_is_not_utf8_are_told(file, tmp_path):
+    with pytest.raises(InvalidInput, match=r"there is no table \[goal\]"):
+        read(file(text="[space]\nx = 1\n"))
+    with pytest.raises(InvalidInput, match="No such file"):
+        read(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes(b'[goal]\nmaximize = "pr\xe9cision"')
+    with pytest.raises(InvalidInput, match="utf-8"):
+        read(tmp_path / "latin.toml")
+
+
+def test_a_search_that_would_never_end_is_refused_when_it_is_opened(file):
+    study = read(file(('time = "30min"', "")))
+    with pytest.raises(InvalidInput, match=r"digits.toml: BOBOS never ends by itself: give a \[budget\]"):
+        study.open()
+    assert study.open(Budget(trials=3)).budget.trials == 3
+
+
+# -- any space --------------------------------------------------------------------------------
+
+NAMES = st.text(min_size=1, max_size=6).filter(lambda name: name == name.strip())
+VALUES = st.booleans() | st.integers(-9, 9) | st.floats(-3, 3).map(lambda x: x + 0.0) | st.text(max_size=5)
+
+
+def spoken(value):
+    """A value as TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return "".join(f"\\u{ord(c):04x}" if 0x80 <= ord(c) < 0xA0 else c for c in text)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(spoken, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{spoken(k)} = {spoken(v)}' for k, v in value.items())} }}"
+    return repr(value)
+
+
+def written(space):
+    """A space as the table of a study file."""
+    lines = []
+    for name, d in space.parameters.items():
+        if isinstance(d, Choice):
+            table = {"choice": list(d.options), "ordered": d.ordered}
+        elif isinstance(d, Constant):
+            table = {"constant": d.value}
+        else:
+            table = {"float" if isinstance(d, Float) else "int": [d.low, d.high], "log": d.log}
+        lines.append(f"{spoken(name)} = {spoken(table | ({'when': dict(d.when)} if d.when else {}))}\n")
+    return "".join(lines)
+
+
+@st.composite
+def spaces(draw):
+    found = {}
+    for name in draw(st.lists(NAMES, min_size=1, max_size=5, unique=True)):
+        when = draw(conditions(found))
+        kind = draw(st.sampled_from(["float", "int", "choice", "constant"]))
+        low = draw(st.integers(1, 50))
+        bound = draw(
+            st.sampled_from([None, *(n for n, d in found.items() if type(d) is Int and d.high == 99)])
+        )
+        if kind == "float":
+            found[name] = Float(low / 7, low / 7 + draw(st.floats(0, 9)), log=draw(st.booleans()), when=when)
+        elif kind == "int":
+            found[name] = Int(low, 99, log=draw(st.booleans()), when=when) if bound is None else Int(1, bound)
+        elif kind == "choice":
+            options = draw(st.lists(VALUES, min_size=1, max_size=4, unique_by=lambda v: repr(level(v))))
+            found[name] = Choice(options, ordered=draw(st.booleans()), when=when)
+        else:
+            found[name] = Constant(draw(VALUES | st.lists(VALUES, max_size=3)), when=when)
+    return Space(found)
+
+
+@st.composite
+def conditions(draw, found):
+    parents = {n: d for n, d in found.items() if not isinstance(d, Constant)}
+    if not parents or draw(st.booleans()):
+        return None
+    name = draw(st.sampled_from(sorted(parents)))
+    parent = parents[name]
+    if isinstance(parent, Choice):
+        return {name: draw(st.lists(st.sampled_from(parent.options), min_size=1, unique_by=repr))}
+    if isinstance(parent.low, str) or isinstance(parent.high, str):
+        return None
+    return {name: draw(st.sampled_from([(">=", parent.low), [("<=", parent.high), parent.low], parent.low]))}
+
+
+def level(value):
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@settings(max_examples=150, deadline=None)
+@given(space=spaces())
+def test_a_space_written_down_is_read_back_equal(space, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "space.toml"
+    path.write_text('[goal]\nmaximize = "acc"\n[space]\n' + written(space), encoding="utf-8", newline="")
+    assert read(path).problem.space == space
+
+
+@settings(max_examples=60, deadline=None)
+@given(space=spaces(), data=st.data())
+def test_the_line_of_a_parameter_is_found_whatever_stands_around_it(space, data, tmp_path_factory):
+    lines = written(space).split("\n")[:-1]
+    at = data.draw(st.integers(0, len(lines)))
+    noise = data.draw(st.sampled_from(["", "# wrong = 1\n\n", 'text = """\n[goal]\nwrong = 1\n"""\n']))
+    text = (
+        '[goal]\nmaximize = "acc"\n[space]\n'
+        + noise
+        + "\n".join([*lines[:at], "wrong = [1, 2]", *lines[at:]])
+    )
+    path = tmp_path_factory.getbasetemp() / "space.toml"
+    path.write_text(text + "\n", encoding="utf-8", newline="")
+    line = text.split("\n").index("wrong = [1, 2]") + 1
+    with pytest.raises(InvalidInput, match=rf"line {line}: space.wrong: .*several things"):
+        read(path)
+
+
+def test_infinite_options_are_read(file):
+    assert read(file(('name = "BOBOS"', 'name = "BOBOS"\nkappa = inf'))).policy.kappa == math.inf

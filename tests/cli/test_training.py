@@ -1,0 +1,154 @@
+"""haltune run, stop and resume: a search from the shell, over any program."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from trainings import wait_for
+
+from haltune.cli.places import find
+from haltune.events import Reported, Status
+from haltune.reading import read_history
+
+TOML = """
+[study]
+max_epochs = 4
+seed = 5
+[goal]
+maximize = "acc"
+bounds = [0, 1]
+[space]
+lr = { float = [1e-4, 1.0], log = true }
+[policy]
+name = "RandomSearch"
+trials = 3
+"""
+TRAIN = """
+import os, time
+from pathlib import Path
+import haltune
+
+trial = haltune.current_trial({"lr": 0.1}, max_epochs=4)
+gate = Path("gate")
+with trial:
+    assert trial.epoch == (int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0)
+    for epoch in trial.epochs():
+        if epoch == 2:
+            Path(f"waits.{trial.id}").touch()
+            end = time.monotonic() + 100
+            while not gate.exists() and time.monotonic() < end:
+                time.sleep(0.02)
+        stops = trial.report(trial.config["lr"] * epoch / 4).stops
+        trial.save(lambda path: path.write_text(str(epoch)))
+        if stops:
+            break
+"""
+PROGRAM = ["--", sys.executable, "train.py"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a study file and a program, and as the working directory."""
+    (tmp_path / "digits.toml").write_text(TOML)
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    return tmp_path
+
+
+def haltune(*words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "haltune.cli", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def ended(process, code):
+    """What a command printed on both channels, when it has ended with this exit code."""
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == code, (out, errors)
+    return out + errors
+
+
+def history(folder):
+    return read_history(*find(str(folder / "digits.toml")))[1]
+
+
+def epochs_reported(folder):
+    store, name = find(str(folder / "digits.toml"))
+    return [(e.trial, e.epoch) for e in store.read(name) if isinstance(e, Reported)]
+
+
+def waits(folder):
+    return len(list(folder.glob("waits.*")))
+
+
+def test_a_search_is_stopped_from_another_shell_resumed_and_ends_where_it_would_have(folder):
+    run = haltune("run", "--study", "digits.toml", "--workers", "2", *PROGRAM)
+    wait_for(lambda: waits(folder) == 2)
+    assert "stops: each run ends after the epoch under way" in ended(haltune("stop", "digits.toml"), 0)
+    (folder / "gate").touch()
+    assert "haltune resume" in ended(run, 4)
+    assert [(t.status, t.epoch, t.checkpoint_epoch) for t in history(folder).trials] == [
+        (Status.INTERRUPTED, 2, 2)
+    ] * 2
+    resumed = ended(haltune("resume", "digits.db", *PROGRAM), 0)  # the log alone is enough
+    assert "3 trials" in resumed
+    assert [(t.status, t.epoch) for t in history(folder).trials] == [(Status.COMPLETED, 4)] * 3
+    assert len(epochs_reported(folder)) == len(set(epochs_reported(folder))) == 12
+
+
+@pytest.mark.slow
+def test_a_held_search_begins_no_trial_until_it_is_lifted(folder):
+    (folder / "gate").touch()
+    (folder / "digits.toml").write_text(TOML + "\n[budget]\ntrials = 1\n")
+    assert "1 trial:" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 0)
+    ended(haltune("stop", "digits.toml"), 0)
+    (folder / "digits.toml").write_text(TOML)
+    assert "stopped by" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 4)
+    assert len(history(folder).trials) == 1
+    assert "goes on" in ended(haltune("resume", "digits.toml"), 0)
+    assert "was not stopped" in ended(haltune("resume", "digits.toml"), 0)
+    assert "2 trials" in ended(haltune("resume", "digits.toml", "--trials", "2", *PROGRAM), 0)
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_exits_with_4_and_twice_leaves_with_130(folder):
+    run = haltune("run", "--study", "digits.toml", *PROGRAM)
+    wait_for(lambda: waits(folder) == 1)
+    run.send_signal(signal.SIGINT)
+    assert "Ctrl-C once more" in run.stderr.readline()
+    run.send_signal(signal.SIGINT)
+    assert "left at once; the same command goes on where it was" in ended(run, 130)
+    assert [(t.status, t.epoch) for t in history(folder).trials] == [(Status.INTERRUPTED, 1)]
+    (folder / "waits.0").unlink()
+
+    run = haltune("run", "--study", "digits.toml", *PROGRAM)
+    wait_for(lambda: waits(folder) == 1)
+    run.send_signal(signal.SIGINT)
+    run.stderr.readline()
+    (folder / "gate").touch()
+    assert "stopped by Ctrl-C" in ended(run, 4)
+    assert [(t.status, t.epoch) for t in history(folder).trials] == [(Status.INTERRUPTED, 2)]
+
+
+def test_each_failure_has_its_exit_code_and_a_sentence(folder):
+    (folder / "broken.py").write_text("import no_such_package")
+    told = ended(haltune("run", "--study", "digits.toml", "--", sys.executable, "broken.py"), 1)
+    assert "No module named 'no_such_package'" in told
+    assert "cannot start 'no-such-program'" in ended(
+        haltune("run", "--study", "digits.toml", "--", "no-such-program"), 2
+    )
+    assert "No such file" in ended(haltune("run", "--study", "none.toml", *PROGRAM), 2)
+    assert "there is no file" in ended(haltune("resume", "none.db", *PROGRAM), 3)
+    (folder / "digits.toml").write_text(TOML.replace("max_epochs = 4", "max_epochs = 5"))
+    assert "max_epochs" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 3)  # another problem
+
+
+def test_the_program_trains_by_itself_too(folder):
+    (folder / "gate").touch()
+    done = subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not Path("digits.db").exists()

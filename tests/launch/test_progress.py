@@ -1,0 +1,63 @@
+"""What a launcher shows while it works: trials, epochs, the budget spent, the incumbent, and what workers train."""
+
+import io
+import logging
+
+import pytest
+from trainings import PROBLEM
+
+from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
+from haltune.launch import progress
+from haltune.policies import RandomSearch
+
+rich_console = pytest.importorskip("rich.console")
+rich_live = pytest.importorskip("rich.live")
+
+
+def shown(study, busy, over):
+    """What the table last shows, as plain text."""
+    file = io.StringIO()
+    with rich_live.Live(console=rich_console.Console(file=file, width=120), auto_refresh=False) as live:
+        progress._Table(study, live).show(busy, over)
+    return file.getvalue()
+
+
+def test_the_table_shows_how_the_search_stands_and_what_each_worker_trains():
+    space = Space({"lr": Float(1e-4, 1.0, log=True), "[b]": Choice(["[red]é[/]"])})
+    study = Study(
+        Problem(space, Maximize("[acc]", (0, 1)), 6), RandomSearch(trials=9), name="[i]search[/]",
+        budget=Budget(trials=7, epochs=40), seed=1,
+    )  # fmt: skip
+    first = study.ask()
+    with first:
+        for epoch in first.epochs():
+            first.report(epoch / 10, seconds=1.0)
+    second = study.ask()
+    second.report(0.25, seconds=1.0)
+    text = shown(study, [(0, second), (1, None)], "[over]")
+    assert "[i]search[/]" in text
+    assert "2 of 7 trials, 7 of 40 epochs" in text
+    assert "best: 0.6 at epoch 6 of trial 0" in text
+    assert "[acc]" in text
+    (row,) = [line for line in text.splitlines() if "[red]é[/]" in line]
+    assert row.split()[:6] == ["0", "1", "1", "of", "6", "0.25"]
+    assert "idle" in text
+    assert "[over]" in text
+
+
+def test_before_any_value_the_table_says_so():
+    study = Study(PROBLEM, RandomSearch(trials=1))
+    assert "no value yet" in shown(study, [(0, None)], None)
+
+
+def test_without_a_terminal_each_trial_that_is_over_is_a_line_of_the_log(caplog):
+    study = Study(PROBLEM, RandomSearch(trials=2))
+    trial = study.ask()
+    with caplog.at_level(logging.INFO, "haltune"), progress.progress_of(study, None) as lines:
+        lines.show([(0, trial)], None)
+        with trial:
+            trial.report(0.5, 4)
+        lines.show([(0, None)], None)
+    assert caplog.messages == ["trial 0: completed after epoch 4"]
+    with progress.progress_of(study, False) as nothing:
+        nothing.show([(0, None)], None)

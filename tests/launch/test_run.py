@@ -1,0 +1,106 @@
+"""launch.run: what it hands out to whom, what it refuses, and that its log is one anybody can replay."""
+
+import os
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+from trainings import PROBLEM, a_study, looks_around, saving, steady
+from worlds import POLICIES, problem
+
+from haltune import Study
+from haltune.errors import InvalidInput, NotSupported
+from haltune.events import Reported, Status
+from haltune.launch import run
+from haltune.policies import Hyperband, RandomSearch
+from haltune.replay import replay
+
+QUIET = {"progress": False, "gpus": None}
+
+
+def check_the_log(study):
+    """Decisions replay, nobody trained an epoch of an attempt twice or a trial that another held."""
+    assert [d for d in replay(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
+    reports = [(e.trial, e.epoch) for e in study.events() if isinstance(e, Reported)]
+    assert len(reports) == len(set(reports))
+    assert study._replica.store.leases(study.name) == []
+    assert not study.history.with_status(Status.RUNNING, Status.INTERRUPTED, Status.FAILED)
+
+
+@pytest.mark.parametrize(
+    "name", ["asha", *(pytest.param(n, marks=pytest.mark.slow) for n in POLICIES if n != "asha")]
+)
+def test_a_search_of_four_workers_replays_to_the_same_decisions(name, tmp_path):
+    study = a_study(tmp_path, 8, POLICIES[name](), problem=problem())
+    assert run(study, saving, workers=4, **QUIET).over
+    assert len(study.trials) >= 5 or study.history.finished
+    check_the_log(study)
+
+
+def test_runs_that_pause_go_on_in_other_workers_from_their_checkpoints(tmp_path):
+    study = a_study(tmp_path, 8, Hyperband(eta=2, rounds=9), problem=problem())
+    assert run(study, saving, workers=2, **QUIET).over
+    check_the_log(study)
+    assert max(t.attempt for t in study.trials) > 1
+
+
+def test_each_worker_sees_one_device_and_shares_it_when_there_are_too_few(tmp_path):
+    study = a_study(tmp_path, 3)
+    assert run(study, partial(looks_around, tmp_path), workers=3, gpus=[5, "MIG-7"], progress=False).over
+    assert sorted(path.read_text() for path in tmp_path.glob("seen.*")) == ["5", "5", "MIG-7"]
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ or os.environ["CUDA_VISIBLE_DEVICES"] != "MIG-7"
+
+
+@pytest.mark.parametrize(
+    ("options", "teaches"),
+    [
+        ({"workers": 0}, "workers=0: how many runs train at a time, a whole number from 1"),
+        ({"workers": True}, "workers=True"),
+        ({"gpus": "all"}, "gpus='all': 'auto', None, or a list"),
+        ({"trial_timeout": "soon"}, "trial_timeout='soon': write a duration"),
+        ({"memory_limit": "much"}, "memory_limit"),
+        ({"retry_on": "OSError"}, "retry_on='OSError': exceptions such as"),
+        ({"retry_on": KeyboardInterrupt}, "retry_on="),
+    ],
+)
+def test_an_option_that_does_not_fit_is_refused_before_anything_starts(options, teaches, tmp_path):
+    study = a_study(tmp_path)
+    with pytest.raises(InvalidInput, match=teaches):
+        run(study, steady, **options)
+    assert len(study.trials) == 0
+
+
+def test_a_training_that_no_other_process_can_find_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="define it at the top of a module"):
+        run(a_study(tmp_path), lambda trial: steady(trial))
+    with pytest.raises(InvalidInput, match="a function that trains"):
+        run(a_study(tmp_path), 3)
+
+
+def test_a_study_in_memory_and_what_is_no_study_are_refused():
+    with pytest.raises(NotSupported, match="give it a file"):
+        run(Study(PROBLEM, RandomSearch(trials=1)), steady)
+    with pytest.raises(InvalidInput, match="a Study whose store is a file"):
+        run("search.db", steady)
+
+
+UNGUARDED = """
+from trainings import a_study, steady
+from pathlib import Path
+from haltune.launch import run
+run(a_study(Path("."), 2), steady, gpus=None)
+"""
+
+
+def test_a_program_without_the_main_guard_is_told_so_and_ends(tmp_path):
+    (tmp_path / "program.py").write_text(UNGUARDED)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "call it under `if __name__ == '__main__':`" in done.stderr
+    assert len(done.stderr.splitlines()) < 90
+    assert not a_study(tmp_path, 2).history.with_status(Status.FAILED)

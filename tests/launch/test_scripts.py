@@ -1,0 +1,218 @@
+"""run_script: any program as the training, and the trial that it finds in its environment."""
+
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from trainings import PROBLEM, a_study
+from worlds import accuracy
+
+import haltune
+from haltune import Budget, Maximize, Problem, Study
+from haltune.current import VARIABLE
+from haltune.errors import InvalidInput, LeaseLost, NotSupported, TrainingFailed
+from haltune.events import Status
+from haltune.launch import run_script
+from haltune.policies import EIPerCost, Hyperband, RandomSearch
+
+TRAIN = """
+import os, signal, sys
+from pathlib import Path
+import haltune
+from worlds import accuracy
+
+trial = haltune.current_trial({"lr": 0.01}, goal=haltune.Maximize("acc"), max_epochs=4)
+assert haltune.current_trial() is trial
+print(f"trial {trial.id} attempt {trial.attempt} of {trial.config}")
+if MORTAL and trial.id == 1 and trial.attempt == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+if MORTAL and trial.id == 2:
+    sys.exit("no such data: pr\\u00e9cision")
+if MORTAL and trial.id == 3:
+    raise ValueError("outside")
+with trial:
+    if MORTAL and trial.id == 4:
+        raise ValueError("inside")
+    saved = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+    assert saved == trial.epoch
+    for epoch in trial.epochs():
+        stops = trial.report(accuracy(trial.config, epoch), seconds=1.0).stops
+        trial.save(lambda path: path.write_text(str(epoch)))
+        if stops:
+            break
+print("done", flush=True)
+"""
+QUIET = {"progress": False, "gpus": None}
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Writes a program; the command that starts it."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+
+    def write(text=TRAIN, mortal=False):
+        (tmp_path / "train.py").write_text(f"MORTAL = {mortal}\n{text}", encoding="utf-8")
+        return [sys.executable, str(tmp_path / "train.py")]
+
+    return write
+
+
+def test_a_program_is_started_once_for_each_attempt_and_pauses_and_goes_on(program, tmp_path):
+    study = a_study(tmp_path, 4, Hyperband(eta=2, rounds=4))
+    assert run_script(study, program(), workers=2, **QUIET).over
+    for t in study.trials:
+        assert list(t.values) == [accuracy(t.config, e) for e in t.epochs]
+    attempts = sum(t.attempt for t in study.trials)
+    printed = [path.read_text() for path in tmp_path.glob("search.logs/study/trial-*.log")]
+    assert "".join(printed).count("done") == attempts > len(study.trials)
+
+
+def test_a_program_that_dies_or_fails_does_not_end_the_search_and_the_log_says_what_it_said(
+    program, tmp_path
+):
+    study = a_study(tmp_path, 6)
+    with study.ask() as first:
+        for epoch in first.epochs():
+            first.report(0.5, epoch, seconds=1.0)
+    assert run_script(study, program(mortal=True), workers=2, **QUIET).over
+    assert [str(t.status) for t in study.trials] == [
+        "completed", "completed", "failed", "failed", "failed", "completed",
+    ]  # fmt: skip
+    assert study.trials[1].attempt == 2
+    assert study.trials[2].error == "ended with exit status 1: no such data: précision"
+    assert study.trials[3].error == "ended with exit status 1: ValueError: outside"
+    assert study.trials[4].error == "ValueError: inside"
+
+
+def test_a_program_that_fails_at_once_ends_the_search_with_what_it_printed(program, tmp_path):
+    study = a_study(tmp_path)
+    with pytest.raises(TrainingFailed, match=r"(?s)this is no python.*SyntaxError"):
+        run_script(study, program("this is no python"), **QUIET)
+    assert [str(t.status) for t in study.trials] == ["failed"]
+
+
+def test_a_program_that_reports_nothing_is_told_how(program, tmp_path):
+    study = a_study(tmp_path)
+    with pytest.raises(InvalidInput, match="ended without one report"):
+        run_script(study, program("print('trained')"), **QUIET)
+
+
+@pytest.mark.slow
+def test_a_program_that_takes_too_long_is_ended_with_all_that_it_started(program, tmp_path):
+    study = a_study(tmp_path, 2)
+    text = """
+import haltune, subprocess, sys
+trial = haltune.current_trial()
+for epoch in trial.epochs():
+    trial.report(0.5)
+if trial.id == 1:
+    print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]).pid, flush=True)
+    import time; time.sleep(3600)
+"""
+    run_script(study, program(text), trial_timeout=9, **QUIET)
+    assert [str(t.status) for t in study.trials] == ["completed", "failed"]
+    assert study.trials[1].error.startswith("trial_timeout")
+    child = int((tmp_path / "search.logs/study/trial-1.log").read_text())
+    stat = Path(f"/proc/{child}/stat")
+    assert not stat.exists() or stat.read_text().split()[2] == "Z"
+
+
+def test_a_command_that_cannot_be_started_is_an_error_and_its_trial_is_given_back(tmp_path):
+    study = a_study(tmp_path)
+    with pytest.raises(InvalidInput, match="cannot start 'no-such-program': No such file"):
+        run_script(study, ["no-such-program"], **QUIET)
+    assert [t.status for t in study.trials] == [Status.INTERRUPTED]
+    for command in ("python train.py", []):
+        with pytest.raises(InvalidInput, match="a list of words"):
+            run_script(study, command, **QUIET)
+    with pytest.raises(NotSupported, match="give it a file"):
+        run_script(Study(PROBLEM, RandomSearch(trials=1)), ["true"])
+
+
+# -- current_trial ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """Puts the next trial of a study into the environment, as a launcher does."""
+    monkeypatch.setattr(haltune.current, "_trials", {})
+
+    def tell(study):
+        trial = study.ask()
+        monkeypatch.setenv(VARIABLE, haltune.current.told(study, trial, tmp_path / "marker"))
+        return trial
+
+    return tell
+
+
+def test_without_a_launcher_a_stand_in_trains_the_defaults(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    trial = haltune.current_trial({"lr": 0.1, "layers": [3, 4]}, goal=Maximize("acc"), max_epochs=2)
+    assert trial.config == {"lr": 0.1, "layers": [3, 4]}
+    with trial:
+        assert [trial.report(0.5, epoch).stops for epoch in trial.epochs()] == [False, False]
+    assert trial.ended is Status.COMPLETED
+    with pytest.raises(InvalidInput, match="haltune run --study"):
+        haltune.current_trial()
+
+
+def test_a_program_finds_the_trial_of_its_launcher_and_reports_under_its_lease(told, tmp_path):
+    study = a_study(tmp_path)
+    theirs = told(study)
+    trial = haltune.current_trial({"lr": 0.5})
+    assert haltune.current_trial() is trial
+    assert (trial.id, trial.config, trial.max_epochs) == (theirs.id, theirs.config, 4)
+    trial.report(0.5, seconds=1.0)
+    study.sync()
+    assert list(study.trials[0].epochs) == [1]
+    (lease,) = study._replica.store.leases("study")
+    assert lease.holder == study.holder
+
+
+def test_the_marker_of_a_leaving_launcher_stops_the_run_resumably_at_its_next_report(told, tmp_path):
+    study = a_study(tmp_path)
+    told(study)
+    trial = haltune.current_trial()
+    assert not trial.report(0.5, seconds=1.0).stops
+    (tmp_path / "marker").touch()
+    verdict = trial.report(0.5, seconds=1.0)
+    assert verdict.stops
+    assert "asked to stop" in verdict.reason
+    trial.finish()
+    assert trial.ended is Status.INTERRUPTED
+
+
+def test_a_trial_that_is_not_the_launchers_any_more_is_an_error(told, tmp_path):
+    study = a_study(tmp_path)
+    told(study).interrupt()
+    with pytest.raises(LeaseLost, match="is over"):
+        haltune.current_trial()
+
+
+def test_a_study_that_its_log_cannot_rebuild_is_an_error_that_says_what_to_do(told, tmp_path):
+    policy = partial(EIPerCost, cost=lambda config: 1.0)
+    study = a_study(tmp_path, 4, policy(), name="costs")
+    told(study)
+    with pytest.raises(NotSupported, match="holds the function"):
+        haltune.current_trial()
+    assert haltune.current_trial(policy=policy()).id == 0
+    constrained = haltune.Space(dict(PROBLEM.space.parameters), constraints=[lambda c: c["lr"] > 0.01])
+    problem = Problem(constrained, PROBLEM.goal, 4)
+    told(
+        Study(problem, RandomSearch(trials=2), f"sqlite:///{tmp_path / 'other.db'}", budget=Budget(trials=2))
+    )
+    with pytest.raises(NotSupported, match="constraints"):
+        haltune.current_trial()
+
+
+def test_what_a_program_is_told_is_json_and_a_vanished_store_is_an_error(told, tmp_path):
+    study = a_study(tmp_path)
+    told(study)
+    words = json.loads(os.environ[VARIABLE])
+    assert words["store"] == f"sqlite:///{tmp_path / 'search.db'}"
+    os.environ[VARIABLE] = json.dumps({**words, "name": "other"})
+    with pytest.raises(haltune.HaltuneError, match="no study 'other'"):
+        haltune.current_trial()

@@ -1,0 +1,277 @@
+"""What the keeper promises without a cluster: every call may come twice, and nothing is stored twice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from whims import PAUSE, PROBLEM, Whims
+
+pytest.importorskip("ray", reason="needs Ray: pip install 'haltune[ray]'")
+
+from haltune import Budget, Study
+from haltune.checkpoints import Checkpoints
+from haltune.decisions import go_on
+from haltune.errors import NoRoom, NotSupported, StoreError
+from haltune.events import Created, Expired, Reported, Status
+from haltune.launch import ray_files
+from haltune.launch.ray_files import Carried, Files
+from haltune.launch.ray_keeper import PAGE, Keeper, Log
+from haltune.launch.ray_store import KeeperStore
+from haltune.store import Conflict, MemoryStore, Release, open_store
+from haltune.trial import Trial
+
+
+class Twice:
+    """A line on which every call comes twice, as when the keeper dies before it can answer the first."""
+
+    ahead = 0.0
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    def log(self, what: str, *arguments: Any) -> Any:
+        return self._call(self._keeper.log, what, arguments)
+
+    def files(self, what: str, *arguments: Any) -> Any:
+        return self._call(self._keeper.files, what, arguments)
+
+    def _call(self, method: Any, what: str, arguments: tuple[Any, ...]) -> Any:
+        method(what, *arguments)
+        reply = method(what, *arguments)
+        if reply.error is not None:
+            raise reply.error
+        return reply.answer
+
+
+def reported(value: float, trial: int = 0, epoch: float = 1.0, at: float = 5.0) -> Reported:
+    return Reported(
+        at=at, trial=trial, attempt=1, epoch=epoch, value=value, seconds=1.0, verdict=go_on("on"), seen=1,
+        metrics={"loss": math.nan},
+    )  # fmt: skip
+
+
+def new_log() -> tuple[Log, MemoryStore]:
+    store = MemoryStore()
+    store.create("s", Created(at=0.0, problem={}, policy={}, seed=0))
+    return Log(store), store
+
+
+@pytest.mark.parametrize("value", [0.5, math.nan, -math.inf])
+@pytest.mark.parametrize("about", [0, -1])
+def test_an_event_that_is_sent_again_is_in_the_log_once(value: float, about: int) -> None:
+    log, store = new_log()
+    first = log.append("s", [reported(value)], 1, about, None)
+    log.append("s", [reported(0.1, trial=3)], 2, 3, None)
+    assert log.append("s", [reported(value)], 1, about, None) == first == 1
+    assert len(list(store.read("s"))) == 3
+
+
+def test_another_event_about_the_same_trial_is_a_conflict() -> None:
+    log, _ = new_log()
+    log.append("s", [reported(0.5)], 1, 0, None)
+    with pytest.raises(Conflict):
+        log.append("s", [reported(0.5, at=5.1)], 1, 0, None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(), st.booleans()), max_size=20))
+def test_whatever_is_sent_again_the_log_is_that_of_sending_once(
+    sent: Sequence[tuple[int, float, bool]],
+) -> None:
+    log, store = new_log()
+    events = [reported(value, trial, epoch=n + 1.0, at=float(n)) for n, (trial, value, _) in enumerate(sent)]
+    for n, event in enumerate(events):
+        for _ in range(1 + sent[n][2]):
+            assert log.append("s", [event], n + 1, event.trial, None) == n + 1
+    assert len(list(store.read("s"))) == 1 + len(events)
+
+
+def test_a_claim_that_is_made_again_is_ones_own() -> None:
+    log, store = new_log()
+    log.append("s", [reported(0.5)], 1, 0, None)
+    mine, theirs = (
+        Study(PROBLEM, Whims(), budget=Budget(trials=1))._replica.lease(-1, 1),
+        Study(PROBLEM, Whims(), budget=Budget(trials=1))._replica.lease(-1, 1),
+    )
+    assert log.claim("s", mine, None)
+    assert log.claim("s", mine, None)
+    assert not log.claim("s", theirs, None)
+    assert store.claimed("s") == mine
+
+
+def test_a_long_log_is_read_in_pages(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "long.db")
+    store.create("s", Created(at=0.0, problem={}, policy={}, seed=0))
+    events = [reported(n / 7, epoch=n + 1.0) for n in range(2 * PAGE + 5)]
+    store.append("s", events, seen=1, about=0)
+    line = Twice(Keeper(store.address, Checkpoints(tmp_path)))  # type: ignore[attr-defined]
+    assert [e.epoch for e in list(KeeperStore(line, store.url).read("s"))[1:]] == [e.epoch for e in events]  # type: ignore[arg-type, attr-defined]
+    assert [e.epoch for e in KeeperStore(line, store.url).read("s", 3, 6)] == [3.0, 4.0, 5.0]  # type: ignore[arg-type, attr-defined]
+
+
+def test_a_keeper_that_starts_again_goes_on_from_the_log(tmp_path: Path) -> None:
+    """Every call comes twice, and between any two the keeper is another one."""
+    study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
+    arguments = {n: v for n, v in study.arguments.items() if n not in ("store", "checkpoints")}
+    while isinstance(trial := study.ask(), Trial):
+        line = Twice(Keeper(study.arguments["store"].address, study.checkpoints))
+        carried = Carried(0, line.files)
+        remote = Study(store=KeeperStore(line, "far"), checkpoints=carried, **arguments)  # type: ignore[arg-type]
+        taken = remote.take(trial.id, trial.attempt, study.holder, lambda: None)
+        carried.fetch(taken.checkpoint)
+        with taken:
+            assert (Path(taken.checkpoint).read_text() if taken.checkpoint else "0") == str(taken.epoch)
+            for epoch in taken.epochs():
+                verdict = taken.report(PAUSE if epoch == 4 else epoch / 30, seconds=1.0)
+                taken.save(lambda path, epoch=epoch: path.write_text(str(epoch)))  # type: ignore[misc]
+                if verdict.stops:
+                    break
+        carried.clear()
+        study.sync()
+    assert [t.status for t in study.trials] == [Status.COMPLETED] * 3
+    assert [t.attempt for t in study.trials] == [2] * 3
+    assert [list(t.epochs) for t in study.trials] == [list(range(1, 11))] * 3
+    assert study.arguments["store"].leases("study") == []
+    assert list(study.checkpoints.folder.iterdir()) == []  # nobody needs them any more
+
+
+def test_a_task_is_told_when_its_attempt_is_over(tmp_path: Path) -> None:
+    study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    line = Twice(Keeper(study.arguments["store"].address, study.checkpoints))
+    arguments = {n: v for n, v in study.arguments.items() if n != "store"}
+    remote = Study(store=KeeperStore(line, "far"), **arguments)  # type: ignore[arg-type]
+    taken = remote.take(trial.id, trial.attempt, study.holder, lambda: None)
+    taken.report(0.5, seconds=1.0)
+    study.lose(trial, "the node died")
+    with pytest.warns(match="lease on trial 0 expired"):
+        assert taken.report(0.6, seconds=1.0).stops
+    late = [e for e in study.events() if isinstance(e, Reported)]
+    assert [e.value for e in late] == [0.5, 0.6]
+    assert "lease" in late[1].verdict.reason
+    assert [e.reason for e in study.events() if isinstance(e, Expired)] == ["the node died"]
+
+
+def test_the_store_of_a_node_is_not_sent_on() -> None:
+    import pickle
+
+    with pytest.raises(NotSupported, match="one process"):
+        pickle.dumps(KeeperStore(None, "far"))  # type: ignore[arg-type]
+
+
+# -- checkpoints --------------------------------------------------------------------------------
+
+
+def far(tmp_path: Path, **options: Any) -> tuple[Checkpoints, Carried]:
+    kept = Checkpoints(tmp_path / "kept", **options)
+    files = Files(kept)
+
+    def call(what: str, *arguments: Any) -> Any:
+        getattr(files, what)(*arguments)
+        return getattr(files, what)(*arguments)
+
+    return kept, Carried(kept.keep, call)
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "node"
+    folder.mkdir()
+    monkeypatch.setattr(ray_files.tempfile, "gettempdir", lambda: str(folder))
+    return folder
+
+
+def write(path: Path) -> None:
+    path.mkdir()
+    (path / "empty").mkdir()
+    (path / "layers").mkdir()
+    (path / "layers" / "0").write_bytes(bytes(range(256)) * 100)
+    (path / "nothing").write_bytes(b"")
+    path.with_name(path.name + ".random").write_bytes(b"state")
+
+
+def image(path: Path) -> dict[str, bytes | None]:
+    parts = [path, *path.rglob("*"), path.with_name(path.name + ".random")]
+    return {p.relative_to(path.parent).as_posix(): None if p.is_dir() else p.read_bytes() for p in parts}
+
+
+@pytest.mark.parametrize("piece", [1000, 25600, 2**20])
+def test_a_checkpoint_comes_back_as_it_was_sent(
+    piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_files, "PIECE", piece)
+    kept, carried = far(tmp_path)
+    carried.fetch(None)
+    part = carried.temporary(4, 2, 7.0, ".ckpt")
+    write(part)
+    original = image(part).values()
+    final = carried.publish(part)
+    assert list(image(kept.folder / carried.recorded(final)).values()) == list(original)
+    carried.clear()
+    assert not carried.folder.exists()
+    _, other = far(tmp_path)
+    there = other.located(carried.recorded(final))
+    assert there is not None
+    other.fetch(there)
+    assert list(image(Path(there)).values()) == list(original)
+    assert kept.trials() == [4]
+
+
+def test_what_the_quota_refuses_leaves_nothing_on_either_side(tmp_path: Path) -> None:
+    kept, carried = far(tmp_path, quota=20_000)
+    carried.fetch(None)
+    part = carried.temporary(4, 2, 7.0, ".ckpt")
+    write(part)
+    with pytest.raises(NoRoom):
+        carried.publish(part)
+    assert [p for p in kept.folder.rglob("*") if p.is_file()] == []
+    assert [p for p in carried.folder.rglob("*") if p.is_file()] == []
+    with pytest.raises(NoRoom):
+        carried.room_for(4, 30_000)
+
+
+def test_a_later_checkpoint_replaces_the_one_before_on_both_sides(tmp_path: Path) -> None:
+    kept, carried = far(tmp_path)
+    carried.fetch(None)
+    for epoch in (1.0, 2.0):
+        part = carried.temporary(0, 1, epoch, ".ckpt")
+        write(part)
+        final = carried.publish(part)
+        carried.supersede(final)
+    for folder in (kept.of(0), carried.of(0)):
+        assert sorted(p.name for p in folder.iterdir()) == [
+            "attempt-1-epoch-2.ckpt",
+            "attempt-1-epoch-2.ckpt.random",
+        ]
+    carried.forget(0)
+    assert carried.trials() == kept.trials() == []
+
+
+def test_a_users_own_path_is_left_alone(tmp_path: Path) -> None:
+    _, carried = far(tmp_path)
+    assert carried.located("/models/mine.pt") == "/models/mine.pt"
+    carried.fetch("/models/mine.pt")
+    assert list(carried.folder.iterdir()) == []
+
+
+def test_what_a_killed_worker_left_is_removed_by_the_next_one(tmp_path: Path, scratch: Path) -> None:
+    _, alive = far(tmp_path)
+    alive.fetch(None)
+    parts = alive.folder.name.split("%2F")
+    left = scratch / "%2F".join([*parts[:3], "999999999", *parts[4:]])
+    left.mkdir()
+    far(tmp_path)
+    assert not left.exists()
+    assert alive.folder.exists()
+
+
+def test_an_unknown_study_is_an_error_of_the_store(tmp_path: Path) -> None:
+    line = Twice(Keeper(f"sqlite:///{tmp_path / 'empty.db'}", Checkpoints(tmp_path)))
+    with pytest.raises(StoreError, match="no study 's'"):
+        KeeperStore(line, "far").append("s", [reported(0.5)], seen=1, about=0, lease=Release(0))  # type: ignore[arg-type]

@@ -1,0 +1,109 @@
+"""Trainings that worker processes run: well behaved ones, and all the ways to die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from worlds import accuracy
+
+from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
+from haltune.policies import RandomSearch
+
+PROBLEM = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), 4)
+
+
+def a_study(folder: Path, trials: int = 4, policy: Any = None, **options: Any) -> Study:
+    """A study in a file of the folder."""
+    budget = options.pop("budget", Budget(trials=trials))
+    problem = options.pop("problem", PROBLEM)
+    policy = policy or RandomSearch(trials=trials)
+    return Study(problem, policy, f"sqlite:///{folder / 'search.db'}", seed=3, budget=budget, **options)
+
+
+def steady(trial: Trial) -> None:
+    """Reports what the configuration alone decides."""
+    for epoch in trial.epochs():
+        trial.report(accuracy(trial.config, epoch), seconds=1.0)
+
+
+def saving(trial: Trial) -> None:
+    """Saves after every epoch, and goes on only from what was saved."""
+    saved = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+    assert saved == trial.epoch, (saved, trial.epoch)
+    for epoch in trial.epochs():
+        verdict = trial.report(accuracy(trial.config, epoch), seconds=1.0)
+        trial.save(lambda path, epoch=epoch: path.write_text(str(epoch)))
+        if verdict.stops:
+            return
+
+
+def patient(gate: Path, trial: Trial) -> None:
+    """`saving`, which waits in its second epoch until the gate is there, and says in a file that it does."""
+    assert trial.epoch == (int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0)
+    for epoch in trial.epochs():
+        if epoch == 2 and not gate.exists():
+            gate.with_suffix(f".{trial.id}.{os.getpid()}").touch()
+            wait_for(gate.exists)
+        stops = trial.report(accuracy(trial.config, epoch), seconds=1.0).stops
+        trial.save(lambda path, epoch=epoch: path.write_text(str(epoch)))
+        if stops:
+            return
+
+
+def wait_for(condition: Any, seconds: float = 120.0) -> None:
+    """Returns when the condition holds. Raises TimeoutError."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.01)
+
+
+def mortal(trial: Trial) -> None:
+    """By the number of its trial, an end of each kind; in its first attempt or in all."""
+    trial.report(accuracy(trial.config, 1), seconds=1.0)
+    print(f"trial {trial.id} attempt {trial.attempt} prints", flush=True)
+    first = trial.attempt == 1
+    if trial.id == 1 and first:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if trial.id == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if trial.id == 3 and first:
+        os._exit(3)
+    if trial.id == 4:
+        raise ValueError("[bold]this learning rate[/] is no good")
+    if trial.id == 5 and first:
+        raise ConnectionError("the data server was away")
+    if trial.id == 6 and first:
+        sys.exit(2)
+    steady(trial)
+
+
+def greedy(trial: Trial) -> None:
+    """Trial 1 never ends, trial 2 takes too much memory."""
+    trial.report(accuracy(trial.config, 1), seconds=1.0)
+    if trial.id == 1:
+        time.sleep(3600)
+    if trial.id == 2:
+        taken = [bytearray(os.urandom(1 << 20)) * 50 for _ in range(40)]
+        time.sleep(3600)
+        print(len(taken))
+    steady(trial)
+
+
+def buggy(trial: Trial) -> None:
+    """A bug of the user's."""
+    raise KeyError(f"batch_sise of trial {trial.id}")
+
+
+def looks_around(folder: Path, trial: Trial) -> None:
+    """Writes down which devices it sees; waits until three workers did."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    (folder / f"seen.{os.getpid()}").write_text(str(seen))
+    wait_for(lambda: len(list(folder.glob("seen.*"))) >= 3)
+    steady(trial)
