@@ -6,6 +6,7 @@ import typer
 
 from . import listings, training
 from .doctor import doctor
+from .maps import maps
 from .places import LEFT, OVER, STOPPED, STORE, USAGE
 
 app = typer.Typer(
@@ -23,3 +24,4 @@ for command in (
     listings.export, listings.report, doctor,
 ):  # fmt: skip
     app.command(no_args_is_help=True)(command)
+app.add_typer(maps, name="maps")

@@ -1,4 +1,4 @@
-"""Which settings reach 93% on digits? TruVaR finds the region, training 1 or 3 seeds; then it is put to the test."""
+"""Which settings reach 85% on digits? TruVaR finds the region, training 1 or 3 seeds; then it is put to the test."""
 
 import logging
 import sys
@@ -15,7 +15,7 @@ from haltune.callbacks.lightning import HaltuneCallback
 from haltune.policies import TruVaR
 
 TRIALS, EPOCHS, CHECKS = (int(n) for n in sys.argv[1:] or (40, 10, 12))
-LEVELS, GOOD = [Level("1 seed"), Level("3 seeds", cost=3)], 0.93
+LEVELS, GOOD = [Level("1 seed"), Level("3 seeds", cost=3)], 0.85
 QUIET = dict.fromkeys(
     ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
 )

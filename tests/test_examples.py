@@ -82,11 +82,11 @@ def test_a_search_ends_with_what_it_gained_and_what_another_hour_would(tmp_path)
 
 def test_a_level_set_is_found_and_put_to_the_test(tmp_path):
     need("08_levelset_lightning.py", ("lightning", "sklearn"))
-    printed = run("08_levelset_lightning.py", tmp_path, 5, 1, 1)
-    assert "at least 0.93: " in printed
+    printed = run("08_levelset_lightning.py", tmp_path, 8, 1, 1)
+    assert "at least 0.85: " in printed
     assert "trained inside: " in printed
     assert "trained outside: " in printed
-    assert set(reports(tmp_path, "levelset.db")) == {0, 1, 2, 3, 4}
+    assert set(reports(tmp_path, "levelset.db")) == set(range(8))
 
 
 def test_workers_are_launched_and_a_second_call_goes_on(tmp_path):

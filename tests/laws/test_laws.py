@@ -169,7 +169,7 @@ def test_a_report_and_its_verdict_are_one_append(name: str) -> None:
         with trial:
             for epoch in trial.epochs():
                 before = len(list(store.read("study")))
-                verdict = trial.report(accuracy(trial.config, epoch))
+                verdict = trial.report(accuracy(trial.config, epoch), seconds=1.0)
                 new = list(store.read("study", before))
                 assert [type(e) for e in new] == [Reported]
                 assert new[0].verdict == verdict
