@@ -105,6 +105,8 @@ class SqlStore:
 
     def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
         study = self._id(c, name)
+        # positions have no gaps: without this bound PostgreSQL may sort all that follows for each page
+        stop = min(stop, start + self._rows)
         wanted = {"of_study": study, "start": start, "stop": stop, "page": self._rows}
         rows = c.execute(sql.EVENTS, wanted).fetchall()
         if not rows:

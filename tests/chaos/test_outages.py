@@ -96,7 +96,10 @@ def test_a_training_that_ends_meanwhile_waits_for_its_server_with_its_reports(mo
             if epoch == 10:
                 threading.Timer(1.0, mortal.start).start()
             loop.report(0.01 * epoch)
-    assert ["training goes on" in str(w.message) or "waiting" in str(w.message) for w in told] == [True, True]
+    first, *others = (str(w.message) for w in told if w.category is HaltuneWarning)
+    assert "training goes on" in first
+    assert len(others) <= 1  # none, when the server was back before the training ended
+    assert all("waiting" in text for text in others)
     assert [e.epoch for e in reports(study)] == list(range(1, 11))
     assert study.trials[0].status == "completed"
 
