@@ -77,7 +77,7 @@ def test_a_training_goes_on_while_its_server_is_away_and_its_reports_are_deliver
             if epoch == 8:
                 mortal.start()
             loop.report(0.01 * epoch)
-    assert len(told) == 1
+    assert len([w for w in told if w.category is HaltuneWarning]) == 1
     assert "training goes on" in str(told[0].message)
     found = reports(study)
     assert [e.epoch for e in found] == list(range(1, 11))
@@ -118,7 +118,7 @@ def test_asks_reports_and_ends_wait_for_a_server_that_is_away_and_say_so_once(
                     trial.report(0.1)
                 else:
                     trial.finish()
-    assert len(told) == 1
+    assert len([w for w in told if w.category is HaltuneWarning]) == 1
     assert [e.epoch for e in reports(study)] == [1]
     assert study.trials[0].status == "completed"
 
