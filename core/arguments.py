@@ -1,4 +1,4 @@
-"""What may be given to a Study; everything else gets a sentence."""
+"""What may be given to a Study and to policies; everything else gets a sentence."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def check_counts(**counts: Any) -> None:
             continue
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise InvalidInput(f"{what}={count!r}: a whole number, 0 or more")
+
+
+def check_whole(owner: str, least: int, **values: Any) -> None:
+    """Raises InvalidInput for options of `owner` that are no whole numbers of at least `least`."""
+    for option, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InvalidInput(f"{owner}({option}={value!r}): a whole number, at least {least}")
 
 
 def check_seconds(**durations: Any) -> None:

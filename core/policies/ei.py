@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
 from ..acquisition import Surface, log_ei
+from ..arguments import check_whole
 from ..decisions import Move, Start, Verdict, go_on
-from ..errors import InvalidInput
 from ..events import Event
 from ..gp.kernels import Array
 from ..history import History, TrialRecord
@@ -27,13 +27,6 @@ from .gpucb import initial_design
 from .improving import Believed, Believer, cheap_design
 from .purse import CostOption, LogCost, Purse
 from .surrogate import Finished, fold_finished
-
-
-def check_counts(name: str, **counts: int) -> None:
-    """Raise InvalidInput unless all are whole numbers of at least 1."""
-    for option, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidInput(f"{name}({option}={value!r}): a whole number, at least 1")
 
 
 def improve(
@@ -64,7 +57,7 @@ class _Greedy:
     believer: Believer = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_counts(self.name, initial=self.initial, refit_every=self.refit_every)
+        check_whole(self.name, 1, initial=self.initial, refit_every=self.refit_every)
         object.__setattr__(self, "believer", Believer(self.refit_every))
 
     def propose(self, state: Finished, history: History, rng: Generator, alpha: float) -> Start:
@@ -150,7 +143,58 @@ class EI:
 
 
 @dataclass(frozen=True)
-class EIPerCost:
+class _PerCost:
+    """EI / cost^alpha: what the two policies share, which differ in alpha."""
+
+    initial: int = 6
+    refit_every: int = 10
+    cost: Callable[..., float] | None = None
+    cost_model: CostOption = "gp"
+    _purse: Purse = field(init=False, repr=False, compare=False)
+    _greedy: _Greedy = field(init=False, repr=False, compare=False)
+
+    _in_full: ClassVar[str]  # why every trial goes on
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        purse = Purse(name, self.cost, self.cost_model, refit_every=self.refit_every)
+        object.__setattr__(self, "_purse", purse)
+        object.__setattr__(self, "_greedy", _Greedy(name, self.initial, self.refit_every, purse))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy, functions apart: these are named."""
+        options = {"policy": type(self).__name__, "initial": self.initial, "refit_every": self.refit_every}
+        return {**options, **self._purse.spec}
+
+    @property
+    def endless(self) -> bool:
+        """Always: the budget ends the search."""
+        return True
+
+    def start(self, problem: Problem) -> Finished:
+        """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
+        self._purse.check(problem)
+        return ()
+
+    def fold(self, state: Finished, event: Event) -> Finished:
+        """The trials that ended, in log order."""
+        return fold_finished(state, event)
+
+    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
+        """The initial design, then the largest EI / cost^alpha."""
+        return self._greedy.propose(state, history, rng, self._alpha(state, history))
+
+    def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """Every trial goes on."""
+        return go_on(self._in_full)
+
+    def _alpha(self, state: Finished, history: History) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class EIPerCost(_PerCost):
     """Every trial trains in full; the next is the one of largest expected improvement per predicted cost.
 
     initial: trials of a design of cheap configurations far from each other. refit_every: see EI.
@@ -160,100 +204,18 @@ class EIPerCost:
     Raises InvalidInput for options outside these.
     """
 
-    initial: int = 6
-    refit_every: int = 10
-    cost: Callable[..., float] | None = None
-    cost_model: CostOption = "gp"
-    _greedy: _Greedy = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_greedy", _costly("EIPerCost", self))
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy, functions apart: these are named."""
-        return _costly_spec("EIPerCost", self)
-
-    @property
-    def endless(self) -> bool:
-        """Always: the budget ends the search."""
-        return True
-
-    def start(self, problem: Problem) -> Finished:
-        """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
-        return _checked(self._greedy, problem)
-
-    def fold(self, state: Finished, event: Event) -> Finished:
-        """The trials that ended, in log order."""
-        return fold_finished(state, event)
-
-    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
-        """The initial design, then the largest EI / cost."""
-        return self._greedy.propose(state, history, rng, 1.0)
-
-    def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Every trial goes on."""
-        return go_on("expected improvement per cost trains every configuration in full")
+    _in_full = "expected improvement per cost trains every configuration in full"
 
 
 @dataclass(frozen=True)
-class CostCooledEI:
+class CostCooledEI(_PerCost):
     """EI per cost that cools: EI / cost^alpha, where alpha is the share of the budget that is left.
 
     Options: see EIPerCost. Of several budgets the one with the smallest share left counts. Raises InvalidInput.
     """
 
-    initial: int = 6
-    refit_every: int = 10
-    cost: Callable[..., float] | None = None
-    cost_model: CostOption = "gp"
     plans = True  # by the study's budget
-    _greedy: _Greedy = field(init=False, repr=False, compare=False)
+    _in_full = "cost-cooled expected improvement trains every configuration in full"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_greedy", _costly("CostCooledEI", self))
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy, functions apart: these are named."""
-        return _costly_spec("CostCooledEI", self)
-
-    @property
-    def endless(self) -> bool:
-        """Always: the budget ends the search."""
-        return True
-
-    def start(self, problem: Problem) -> Finished:
-        """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
-        return _checked(self._greedy, problem)
-
-    def fold(self, state: Finished, event: Event) -> Finished:
-        """The trials that ended, in log order."""
-        return fold_finished(state, event)
-
-    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
-        """The initial design, then the largest EI / cost^alpha."""
-        purse = self._greedy.purse
-        lefts = purse.lefts(history, state) if purse else []
-        return self._greedy.propose(state, history, rng, min((left.share for left in lefts), default=1.0))
-
-    def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Every trial goes on."""
-        return go_on("cost-cooled expected improvement trains every configuration in full")
-
-
-def _costly(name: str, policy: EIPerCost | CostCooledEI) -> _Greedy:
-    purse = Purse(name, policy.cost, policy.cost_model, refit_every=policy.refit_every)
-    return _Greedy(name, policy.initial, policy.refit_every, purse)
-
-
-def _costly_spec(name: str, policy: EIPerCost | CostCooledEI) -> dict[str, Any]:
-    purse = policy._greedy.purse
-    options = {"policy": name, "initial": policy.initial, "refit_every": policy.refit_every}
-    return {**options, **(purse.spec if purse else {})}
-
-
-def _checked(greedy: _Greedy, problem: Problem) -> Finished:
-    if greedy.purse is not None:
-        greedy.purse.check(problem)
-    return ()
+    def _alpha(self, state: Finished, history: History) -> float:
+        return min((left.share for left in self._purse.lefts(history, state)), default=1.0)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from ..acquisition import Surface, ucb
+from ..arguments import check_whole
 from ..decisions import Move, Start, Verdict, go_on
 from ..errors import InvalidInput
 from ..events import Event
@@ -50,9 +51,7 @@ def check_ucb(name: str, problem: Problem, beta: Beta) -> None:
 
 def check_options(name: str, initial: int, beta: Beta, delta: float, refit_every: int) -> None:
     """Raise InvalidInput for options outside what is allowed."""
-    for option, value in (("initial", initial), ("refit_every", refit_every)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidInput(f"{name}({option}={value!r}): a whole number, at least 1")
+    check_whole(name, 1, initial=initial, refit_every=refit_every)
     good = beta in ("scaled", "theorem") if isinstance(beta, str) else beta >= 0 and math.isfinite(beta)
     if not good:
         raise InvalidInput(f"{name}(beta={beta!r}): 'scaled', 'theorem', or a number that is not negative")

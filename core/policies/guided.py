@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from ..arguments import check_whole
 from ..decisions import Move, Start, Verdict
 from ..errors import InvalidInput
 from ..events import Event
@@ -95,10 +96,8 @@ class Guided:
     def __post_init__(self) -> None:
         if not hasattr(self.policy, "propose") or isinstance(self.policy, type):
             raise InvalidInput(f"Guided wraps a policy such as Ladder(), not {self.policy!r}")
-        for name, least in (("initial", 2), ("candidates", 3)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InvalidInput(f"Guided({name}={value!r}): a whole number, at least {least}")
+        check_whole("Guided", 2, initial=self.initial)
+        check_whole("Guided", 3, candidates=self.candidates)
         if not 0 <= self.deviations < np.inf:
             raise InvalidInput(f"Guided(deviations={self.deviations!r}): a number that is not negative")
         if not 0 <= self.share <= 1:

@@ -14,6 +14,7 @@ from typing import Any
 
 from numpy.random import Generator
 
+from ..arguments import check_whole
 from ..decisions import Move, Verdict
 from ..errors import InvalidInput
 from ..events import Event
@@ -56,8 +57,10 @@ class Ladder:
         for name in ("eta", "first_cut"):
             if not exact(getattr(self, name)) > 1:
                 raise InvalidInput(f"Ladder({name}={getattr(self, name)!r}): above 1; 3 or 6 are usual")
-        for name, least in (("step", 2), ("patience", 1), ("min_epochs", 1)):
-            _check_whole(name, getattr(self, name), least)
+        check_whole("Ladder", 2, step=self.step)
+        if self.patience is not None:
+            check_whole("Ladder", 1, patience=self.patience)
+        check_whole("Ladder", 1, min_epochs=self.min_epochs)
         Sampler(self.sampler)
 
     @property
@@ -111,11 +114,3 @@ class Ladder:
             return self.patience
         low, high = _PATIENCE
         return min(high, max(low, 4 * horizon // (5 * self.min_epochs)))
-
-
-def _check_whole(name: str, value: int | None, least: int) -> None:
-    """Raises InvalidInput for what is no number of trials or epochs; patience may be None."""
-    if value is None and name == "patience":
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidInput(f"Ladder({name}={value!r}): a whole number, at least {least}")

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from ..arguments import check_whole
 from ..decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
 from ..errors import InvalidInput
 from ..events import Event
@@ -35,7 +36,7 @@ from ..lookahead import (
     sobol_normals,
 )
 from ..problem import Problem
-from .ei import check_counts, improve
+from .ei import improve
 from .improving import Believed, Believer, cheap_design
 from .purse import UNITS, CostOption, Left, Purse
 from .screening import Pool, cheapest, screened
@@ -79,7 +80,7 @@ class Rollout:
 
     def __post_init__(self) -> None:
         counts = ("horizon", "initial", "refit_every", "paths", "points")
-        check_counts("Rollout", **{name: getattr(self, name) for name in counts})
+        check_whole("Rollout", 1, **{name: getattr(self, name) for name in counts})
         if not isinstance(self.cooled, bool):
             raise InvalidInput(f"Rollout(cooled={self.cooled!r}): True or False")
         if self.infeasible not in ("restrict", "terminate"):

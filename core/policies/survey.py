@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from ..arguments import check_whole
 from ..costs import CostModel, KnownCost, fit_gp, name_of
 from ..decisions import Start
 from ..errors import InvalidInput, NotSupported
@@ -125,9 +126,8 @@ def with_pending(history: History, belief: Belief, outlook: Outlook) -> Belief:
 def check_survey(name: str, policy: Any) -> None:
     """Raise InvalidInput for options that all policies over an outlook have, where they are not what they can be."""
     for option, least in (("refit_every", 1), ("initial", 0)):
-        value = getattr(policy, option)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            raise InvalidInput(f"{name}({option}={value!r}): a whole number, at least {least}")
+        if (value := getattr(policy, option)) is not None:
+            check_whole(name, least, **{option: value})
     noise, levels = policy.noise, _levels(policy)
     if isinstance(noise, Mapping) or isinstance(policy.grid, Mapping):
         raise NotSupported(
