@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from . import attempts, carried, followers
 from . import events as ev
 from .accord import Following, join, same, state
 from .arguments import check_arguments, check_counts, check_seconds
-from .asking import answer, outcome
+from .asking import answer
 from .checkpoints import Checkpoints, default_folder
 from .claims import in_turn
 from .decisions import Finish, Verdict, Wait
 from .errors import InvalidInput
 from .events import Status
-from .history import Best, History, TrialRecord
+from .findings import Findings
 from .judging import Report, record
-from .ledger import Outcome, Spent
 from .patience import patiently
 from .policy import Policy
 from .problem import Budget, Problem
@@ -30,15 +28,10 @@ from .store import Store, open_store
 from .trial import Trial
 from .turns import turns
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from .answers import LevelSet, Maximisers
-
 T = TypeVar("T")
 
 
-class Study:
+class Study(Findings):
     """A search over one problem; any number of workers may share it.
 
     store: None (memory), a path ending in .db, or a URL ("sqlite:///search.db"). A study of
@@ -140,72 +133,6 @@ class Study:
     def sync(self) -> None:
         """Read what other workers appended since."""
         self._replica.sync()
-
-    # -- what came of it ------------------------------------------------------------------
-
-    @property
-    def history(self) -> History:
-        """The log as far as this process has read it."""
-        return self._replica.history
-
-    @property
-    def trials(self) -> Sequence[TrialRecord]:
-        """All trials, as far as this process has read the log."""
-        return self.history.trials
-
-    @property
-    def best(self) -> Best | None:
-        """The best finite value at the largest epoch any trial reached; None before there is one.
-
-        With a policy that compares trials at any epoch, such as Hyperband: the best value at any epoch.
-        """
-        best = self.history.best(anywhere=getattr(self.policy, "best_anywhere", False))
-        gone = best is not None and self.checkpoints.missing(best.checkpoint)
-        return replace(best, checkpoint=None) if best is not None and gone else best
-
-    @property
-    def spent(self) -> Spent:
-        """What the search has cost so far."""
-        return self.history.spent
-
-    @property
-    def outcome(self) -> Outcome:
-        """Whether the search is over, and why."""
-        return outcome(self._replica, self.budget)
-
-    def recommend(self) -> Best | None:
-        """The tried configuration with the highest posterior mean: for noisy metrics."""
-        from .recommend import recommend
-
-        return recommend(self.history)
-
-    def level_set(self, threshold: float | None = None) -> LevelSet:
-        """Which configurations reach the policy's threshold, or another; see haltune.answers."""
-        from .answers import level_set
-
-        return level_set(self.history, self.events(), self.policy, threshold)
-
-    def maximisers(self) -> Maximisers:
-        """Which configurations may be the best, and how close the first of them is to it."""
-        from .answers import maximisers
-
-        return maximisers(self.history, self.events(), self.policy)
-
-    def frame(self) -> pd.DataFrame:
-        """One row a report. Raises ImportError saying how to get pandas when it is missing."""
-        from .frame import frame
-
-        return frame(self.history)
-
-    def explain(self, trial: int | Trial | TrialRecord) -> str:
-        """The receipt of each decision on a trial: reason, numbers, what it saved."""
-        from .explain import receipt
-
-        return receipt(self.history, trial if isinstance(trial, int) else trial.id, self.events())
-
-    def events(self, start: int = 0) -> Iterator[ev.Event]:
-        """The log from position `start` on, in order."""
-        return self._replica.store.read(self.name, start)
 
     # -- what trials call -------------------------------------------------------------------
 

@@ -50,12 +50,12 @@ class Options:
     @classmethod
     def of(
         cls,
-        workers: int = 1,
-        gpus: Sequence[int | str] | str | None = "auto",
-        trial_timeout: float | str | None = None,
-        memory_limit: float | str | None = None,
-        progress: bool | None = None,
-        logs: str | Path | None = None,
+        workers: int,
+        gpus: Sequence[int | str] | str | None,
+        trial_timeout: float | str | None,
+        memory_limit: float | str | None,
+        progress: bool | None,
+        logs: str | Path | None,
     ) -> Options:
         """Checked. Raises InvalidInput for what is not allowed."""
         limits.check_workers(workers)

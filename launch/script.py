@@ -23,7 +23,17 @@ from .crew import Crew, Options
 _TAIL = 4000  # bytes of a run's output that are recorded when it fails
 
 
-def run_script(study: Study, command: Sequence[str], **options: Any) -> Outcome:
+def run_script(
+    study: Study,
+    command: Sequence[str],
+    *,
+    workers: int = 1,
+    gpus: Sequence[int | str] | str | None = "auto",
+    trial_timeout: float | str | None = None,
+    memory_limit: float | str | None = None,
+    progress: bool | None = None,
+    logs: str | Path | None = None,
+) -> Outcome:
     """Train the trials of a study by starting `command` once for each; options as those of `run`.
 
     The program calls `haltune.current_trial()` and reports to what it returns. One that ends with another exit
@@ -33,10 +43,8 @@ def run_script(study: Study, command: Sequence[str], **options: Any) -> Outcome:
     """
     if isinstance(command, str) or not command:
         raise InvalidInput(f"command={command!r}: a list of words, such as ['python', 'train.py']")
-    options.pop("retry_on", None)
-    with Crew(
-        study, Options.of(**options), lambda slot, marker: Script(study, command, slot, marker)
-    ) as crew:
+    options = Options.of(workers, gpus, trial_timeout, memory_limit, progress, logs)
+    with Crew(study, options, lambda slot, marker: Script(study, command, slot, marker)) as crew:
         return crew.work()
 
 

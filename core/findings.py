@@ -1,0 +1,96 @@
+"""What came of a search: everything a study tells, as far as this process has read its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from . import events as ev
+from .asking import outcome
+from .checkpoints import Checkpoints
+from .history import Best, History, TrialRecord
+from .ledger import Outcome, Spent
+from .policy import Policy
+from .problem import Budget
+from .replica import Replica
+from .trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .answers import LevelSet, Maximisers
+
+
+class Findings:
+    """The half of a Study that only reads."""
+
+    name: str
+    policy: Policy[Any]
+    budget: Budget
+    checkpoints: Checkpoints
+    _replica: Replica
+
+    @property
+    def history(self) -> History:
+        """The log as far as this process has read it."""
+        return self._replica.history
+
+    @property
+    def trials(self) -> Sequence[TrialRecord]:
+        """All trials, as far as this process has read the log."""
+        return self.history.trials
+
+    @property
+    def best(self) -> Best | None:
+        """The best finite value at the largest epoch any trial reached; None before there is one.
+
+        With a policy that compares trials at any epoch, such as Hyperband: the best value at any epoch.
+        """
+        best = self.history.best(anywhere=getattr(self.policy, "best_anywhere", False))
+        gone = best is not None and self.checkpoints.missing(best.checkpoint)
+        return replace(best, checkpoint=None) if best is not None and gone else best
+
+    @property
+    def spent(self) -> Spent:
+        """What the search has cost so far."""
+        return self.history.spent
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the search is over, and why."""
+        return outcome(self._replica, self.budget)
+
+    def recommend(self) -> Best | None:
+        """The tried configuration with the highest posterior mean: for noisy metrics."""
+        from .recommend import recommend
+
+        return recommend(self.history)
+
+    def level_set(self, threshold: float | None = None) -> LevelSet:
+        """Which configurations reach the policy's threshold, or another; see haltune.answers."""
+        from .answers import level_set
+
+        return level_set(self.history, self.events(), self.policy, threshold)
+
+    def maximisers(self) -> Maximisers:
+        """Which configurations may be the best, and how close the first of them is to it."""
+        from .answers import maximisers
+
+        return maximisers(self.history, self.events(), self.policy)
+
+    def frame(self) -> pd.DataFrame:
+        """One row a report. Raises ImportError saying how to get pandas when it is missing."""
+        from .frame import frame
+
+        return frame(self.history)
+
+    def explain(self, trial: int | Trial | TrialRecord) -> str:
+        """The receipt of each decision on a trial: reason, numbers, what it saved."""
+        from .explain import receipt
+
+        return receipt(self.history, trial if isinstance(trial, int) else trial.id, self.events())
+
+    def events(self, start: int = 0) -> Iterator[ev.Event]:
+        """The log from position `start` on, in order."""
+        return self._replica.store.read(self.name, start)
