@@ -39,6 +39,7 @@ def ask(replica: Replica, budget: Budget, clock: Clock) -> int | Wait | Finish:
     history = replica.history
     if (over := outcome(replica, budget)).over:
         return Finish(over.reason)
+    _heed_costs(replica, budget)
     if history.interrupted:
         return _offer_again(replica, history.interrupted[0])
     full = history.spent.starts_no_more(budget)
@@ -65,6 +66,19 @@ def _decide(replica: Replica, full: str | None, clock: Clock) -> int | Wait | Fi
     return move
 
 
+def _heed_costs(replica: Replica, budget: Budget) -> None:
+    """Warn of a budget that nothing is ever charged to."""
+    if budget.cost is None or replica.history.spent.cost > 0.0:
+        return
+    free = next((t.id for t in replica.history.trials if t.status is Status.COMPLETED), None)
+    if free is not None:
+        replica.warn_once(
+            f"Budget(cost={budget.cost:g}) limits what trials report as their cost, and trial {free} reported none: "
+            "trial.report(value, cost=...), or limit time, worker_time, epochs or trials",
+            about="cost",
+        )
+
+
 def _wait(full: str) -> Wait:
     return Wait(f"{full}; other workers still train")
 
@@ -79,7 +93,8 @@ def outcome(replica: Replica, budget: Budget) -> Outcome:
     """Whether the search is over: by its policy, or by a limit of its budget."""
     history, spent = replica.history, replica.history.spent
     unfinished = history.running + len(history.interrupted)
-    reason = history.finished or history.held or spent.exhausts(budget)
+    ended = None if replica.plans_anew(budget) else history.finished
+    reason = ended or history.held or spent.exhausts(budget)
     full = spent.starts_no_more(budget)
     if reason is None and full is not None and not unfinished and not _resumes(replica):
         reason = full

@@ -152,7 +152,10 @@ class Rescaled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgeted(Event):
-    """What the search may cost from now on: logged for policies that plan by it, when it is new or changed."""
+    """What the search may cost from now on: logged for policies that plan by it, when it is new or changed.
+
+    It takes back the end of the search: such a policy ends it for want of budget.
+    """
 
     kind: ClassVar[str] = "budgeted"
     budget: Mapping[str, Any]  # the limits given, as Budget.to_json
@@ -160,7 +163,7 @@ class Budgeted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished(Event):
-    """The policy ended the search, for good."""
+    """The policy ended the search: for good, unless it plans by the budget and that changes."""
 
     kind: ClassVar[str] = "finished"
     reason: str

@@ -286,7 +286,7 @@ class History:
                 t.scale, t.record = self.scale, None
 
     def _budgeted(self, e: ev.Budgeted) -> None:
-        self.budget = Budget(**e.budget)
+        self.budget, self.finished = Budget(**e.budget), None  # who plans by a budget ends for want of it
 
     def _finished(self, e: ev.Finished) -> None:
         self.moves += 1

@@ -42,6 +42,7 @@ class TrialRecord:
     started: float = 0.0  # seconds since the epoch
     verdict: Verdict | None = None  # the last that was not CONTINUE
     error: str | None = None
+    proposed: str = ""  # why its policy chose it
 
     @cached_property
     def whole(self) -> NDArray[np.bool_]:
@@ -87,6 +88,7 @@ class Growing:
     started: float
     scale: Scale | None
     sign: float  # of the goal
+    proposed: str
     epochs: array[float] = field(default_factory=lambda: array("d"))
     values: array[float] = field(default_factory=lambda: array("d"))
     seconds: array[float] = field(default_factory=lambda: array("d"))
@@ -109,7 +111,7 @@ class Growing:
     @classmethod
     def of(cls, e: Started, scale: Scale | None, sign: float) -> Growing:
         """The trial that an event starts."""
-        return cls(e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, sign)
+        return cls(e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, sign, e.reason)
 
     @property
     def epoch(self) -> float:
@@ -167,7 +169,7 @@ class Growing:
             metrics=MappingProxyType({name: _frozen(c) for name, c in self.metrics.items()}),
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
             checkpoint=checkpoint, checkpoint_epoch=self.checkpoint_epoch,
-            started=self.started, verdict=self.verdict, error=self.error,
+            started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
         )  # fmt: skip
 
 

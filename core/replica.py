@@ -139,12 +139,15 @@ class Replica:
         self.append(ev.Rescaled(at=self.store.now(), low=new.low, high=new.high), None)
         return True
 
+    def plans_anew(self, budget: Budget) -> bool:
+        """True when the policy plans by the budget, and it is not the one logged last."""
+        plans = getattr(self.policy, "plans", False)
+        return plans and budget.to_json() != (self.history.budget or Budget()).to_json()
+
     def budget(self, budget: Budget) -> None:
-        """Log the budget when the policy plans by it and it is not the one logged last. Raises Conflict."""
-        if not getattr(self.policy, "plans", False):
-            return
-        if (limits := budget.to_json()) != (self.history.budget or Budget()).to_json():
-            self.append(ev.Budgeted(at=self.store.now(), budget=ev.plain(limits)), None)
+        """Log the budget when the policy plans anew by it. Raises Conflict."""
+        if self.plans_anew(budget):
+            self.append(ev.Budgeted(at=self.store.now(), budget=ev.plain(budget.to_json())), None)
 
     def warn_once(self, text: str, about: str | None = None) -> None:
         """A HaltuneWarning, once a process and study: the same text, or the first `about` a matter."""

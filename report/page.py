@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from haltune.errors import InvalidInput
+from haltune.events import Status
 from haltune.history import History
 from haltune.study import Study
 
@@ -71,7 +72,7 @@ def page(facts: Digest) -> str:
 {_ledger(facts)}
 {_best(facts)}
 <h2>Learning curves</h2>
-<p class="quiet">A line is a trial and a cross is where it was stopped; point at one for the reason.</p>
+<p class="quiet">{_legend(facts)}</p>
 <div class="figure">{figure}</div>
 {_trials(facts)}
 <footer>{_footnote(facts)}</footer>
@@ -79,6 +80,17 @@ def page(facts: Digest) -> str:
 </body>
 </html>
 """
+
+
+def _legend(facts: Digest) -> str:
+    if any(row.record.status is Status.STOPPED for row in facts.rows):
+        return "A line is a trial and a cross is where it was stopped; point at one for the reason."
+    return "A line is a trial; point at one for its numbers."
+
+
+def _levels(facts: Digest) -> bool:
+    """True when trials were measured at levels of noise."""
+    return any("level" in row.record.tags for row in facts.rows)
 
 
 def _headline(facts: Digest) -> str:
@@ -136,7 +148,10 @@ def _trials(facts: Digest) -> str:
         return ""
     names = facts.problem.space.names
     shown = names if len(names) <= _COLUMNS else ()
-    heads = ["trial", "epochs", facts.problem.goal.metric, *(shown or ["configuration"]), "outcome"]
+    heads = [
+        "trial", "epochs", facts.problem.goal.metric, *["level"] * _levels(facts), *(shown or ["configuration"]),
+        "chosen because", "outcome",
+    ]  # fmt: skip
     header = "".join(f"<th>{escaped(h)}</th>" for h in heads)
     rows = "\n".join(_trial(facts, row, shown) for row in facts.rows)
     return (
@@ -155,7 +170,9 @@ def _trial(facts: Digest, row: Row, names: Iterable[str]) -> str:
     outcome = f"{row.outcome}{', the best' * row.leads}"
     cells = [
         f"<td>{t.id}</td><td>{_bar(facts, row)}{t.epoch:g}</td><td>{value}</td>",
+        *[_value(t.tags.get("level", _NONE))] * _levels(facts),
         *config,
+        _value(t.proposed or _NONE),
         f'<td class="outcome">{outcome}{f" <span>{escaped(row.reason)}</span>" if row.reason else ""}</td>',
     ]
     best = ' class="best"' if row.leads else ""

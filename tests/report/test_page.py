@@ -73,7 +73,7 @@ def test_the_page_tells_the_result_and_what_was_saved(tmp_path):
 def test_what_a_user_typed_is_text_and_never_markup(tmp_path):
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&%{y}"
     history = told(Problem(Space({evil: Choice(["plain", evil])}), Maximize(evil, (0, 1)), 10))
-    tell_trial(history, [0.5] * 10, config={evil: "plain"})
+    tell_trial(history, [0.5] * 10, config={evil: "plain"}, proposed=evil, tags={"level": evil})
     tell_trial(history, [0.2, 0.1], Status.STOPPED, {evil: evil}, evil)
     tell_trial(history, [0.2], Status.FAILED, {evil: evil}, error=evil)
     page, harmless = page_of(history, tmp_path), page_of(a_search(), tmp_path)
@@ -100,7 +100,7 @@ def test_many_parameters_share_one_column(tmp_path):
     history = told(Problem(Space({n: Float(0, 1) for n in names}), Maximize("acc"), 10))
     tell_trial(history, [0.1], config=dict.fromkeys(names, 0.5))
     seen = Seen(page_of(history, tmp_path))
-    assert seen.tags.count("th") == 5
+    assert seen.tags.count("th") == 6
     assert "p29=0.5" in seen.text
 
 
@@ -159,3 +159,18 @@ def test_importing_the_report_brings_neither_plotly_nor_rich():
     code = "import sys, haltune.report; print({'plotly', 'rich'} & {m.split('.')[0] for m in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_each_trial_tells_why_it_was_chosen_and_how_carefully_it_was_measured(tmp_path):
+    found = small_study(RandomSearch(trials=2))
+    search(found)
+    seen = Seen(page_of(found, tmp_path))
+    assert found.trials[0].proposed
+    assert seen.text.count(found.trials[0].proposed) == 2
+    assert "level" not in seen.text
+    assert "cross" not in seen.text  # nothing was stopped
+    history = told()
+    tell_trial(history, [0.5] * 10, tags={"level": "3 seeds"})
+    seen = Seen(page_of(history, tmp_path))
+    assert "level" in seen.text
+    assert "3 seeds" in seen.text

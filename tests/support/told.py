@@ -29,13 +29,15 @@ def tell_trial(
     reason: str = REASON,
     error: str | None = None,
     seconds: float = 2.0,
+    proposed: str = "",
+    tags: Mapping[str, Any] | None = None,
 ) -> History:
     """One trial more, with a report an epoch; a stopped one carries the reason on its last."""
     id, at = len(history), history.now
     history.apply(
         Started(
-            at=at, trial=id, config={"lr": 0.5} if config is None else config, until=None, resource=None, tags={},
-            reason="", evidence={}, seen=history.position, deciding=0.0, worker="w",
+            at=at, trial=id, config={"lr": 0.5} if config is None else config, until=None, resource=None,
+            tags=dict(tags or {}), reason=proposed, evidence={}, seen=history.position, deciding=0.0, worker="w",
         )
     )  # fmt: skip
     for n, value in enumerate(values, 1):
