@@ -32,30 +32,36 @@ _MOST = 8  # trainings simulated
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """Expected gain against time. Raw scores; a gain is at least 0, also where smaller is better."""
+    """Expected gain against time. Raw scores, within the goal's bounds; a gain is at least 0, whatever the goal."""
 
     metric: str
     now: float  # the score expected of the best configuration trained so far
-    seconds: Array  # (n,) from now
+    seconds: Array  # (n,) from now; costs where trials report these in units of their own
     gain: Array  # (n,) expected
     low: Array  # (n,) in one case of ten it is no more than this,
     high: Array  # (n,) in one no less
-    training: float  # seconds that the next training is expected to take
+    training: float  # seconds that the next training is expected to take, no less than any has taken
+    most: int | None = None  # trainings simulated, where there would be time for more; None: as many as fit
+    own: bool = False  # costs in units of the user's
 
     def __str__(self) -> str:
+        span = _cost if self.own else _span
+        more = "" if self.most is None else f", or more: {self.most} trainings are simulated"
         return (
             f"{self.metric} {self.now:.4g} is expected of the best configuration so far. Another "
-            f"{_span(self.seconds[-1])} would gain {self.gain[-1]:.3g} on average, {self.low[-1]:.3g} to "
-            f"{self.high[-1]:.3g} in eight cases of ten; the next training takes about {_span(self.training)}"
+            f"{span(self.seconds[-1])} would gain {self.gain[-1]:.3g} on average, {self.low[-1]:.3g} to "
+            f"{self.high[-1]:.3g} in eight cases of ten{more}; the next training takes about {span(self.training)}"
         )
 
 
 def outlook(
     study: Study, time: float | str = "1h", policy: AutoBCT | None = None, worlds: int = 200, seed: int = 0
 ) -> Outlook:
-    """What another `time` would gain. policy: the AutoBCT that would go on; the study's own, or `AutoBCT()`.
+    """What another `time` would gain, its price not taken off.
 
-    At most eight more trainings are simulated: of far more time than these take, the gain is a lower bound.
+    policy: the AutoBCT that would go on; the study's own, or `AutoBCT()`. time: seconds or a text such as "1h"; where
+    trials report costs, a number in the same units. At most eight more
+    trainings are simulated: of far more time than these take, the gain is a lower bound, and the sentence says so.
     Raises InvalidInput while too few trials have ended, and for a space that AutoBCT does not search.
     """
     last, history = seconds_of(time), study.history
@@ -68,6 +74,10 @@ def outlook(
             raise InvalidInput(
                 f"{len(ended)} trials have ended, too few to expect anything of more: train {policy.initial} or more"
             )
+        if isinstance(time, str) and any(t.own for t in weighed.done):
+            raise InvalidInput(
+                f"outlook(time={time!r}): trials report costs: give a number, in the same units"
+            )
         return _simulated(study, weighed, last, worlds, np.random.default_rng(seed))
 
 
@@ -77,7 +87,8 @@ def _own(policy: Any) -> AutoBCT:
 
 
 def _simulated(study: Study, weighed: Weighed, last: float, worlds: int, rng: np.random.Generator) -> Outlook:
-    history, ruler = study.history, weighed.ruler
+    goal, ruler, history = study.problem.goal, weighed.ruler, study.history
+    least = min(t.seconds for t in weighed.done)  # beliefs that are linear know no floor
     trained = np.array([history.point(t.trials[0]) for t in weighed.done])
     points = np.vstack([weighed.controls.points, trained])
     beliefs = weighed.beliefs
@@ -85,28 +96,35 @@ def _simulated(study: Study, weighed: Weighed, last: float, worlds: int, rng: np
     here = tuple(range(len(weighed.controls.points), len(points)))
     now = float(x.m[list(here)].max())
     first = expected_cost(x)[:, 0]
-    many = min(_MOST, max(1, math.ceil(last / max(ruler.seconds(float(first.min()) / weighed.gamma), 1e-9))))
+    fit = max(1, math.ceil(last / max(ruler.seconds(float(first.min()) / weighed.gamma), least, 1e-9)))
+    many = min(_MOST, fit)
     effort = replace(effort_for(points.shape[1]), cost_nodes=3)
     futures = simulate(x, worlds, many, rng, ends=False, effort=effort, trained=here)
     seconds = np.linspace(0.0, last, _TIMES)
-    tops = _tops(futures, now, seconds, weighed)
-    sign = history.problem.goal.sign
-    raw = np.vectorize(ruler.raw)(tops)
-    gains = np.maximum(sign * (raw - ruler.raw(now)), 0.0)
+    tops = _tops(futures, now, seconds, weighed, least)
+    bounds = goal.bounds or (-math.inf, math.inf)
+    raw, so_far = (np.clip(np.vectorize(ruler.raw)(h), *bounds) for h in (tops, now))
+    gains = np.maximum(goal.sign * (raw - so_far), 0.0)
     low, high = np.quantile(gains, [0.1, 0.9], axis=1)
     training = ruler.seconds(float(first[int(np.argmax(x.m[:, 0] - first))]) / weighed.gamma)
     return Outlook(
-        history.problem.goal.metric, ruler.raw(now), seconds, gains.mean(axis=1), low, high, training
-    )
+        goal.metric, float(so_far), seconds, gains.mean(axis=1), low, high, max(training, least),
+        most=many if fit > many else None, own=any(t.own for t in weighed.done),
+    )  # fmt: skip
 
 
-def _tops(futures: Futures, now: float, seconds: Array, weighed: Weighed) -> Array:
+def _tops(futures: Futures, now: float, seconds: Array, weighed: Weighed, least: float) -> Array:
     """(n, w) the highest score expected of a control trained by each time: what has not ended does not count."""
-    spent = weighed.ruler.unit * futures.spent / weighed.gamma
-    spent += weighed.ruler.zero * np.arange(1, len(spent) + 1)[:, None]
+    steps = np.arange(1, len(futures.spent) + 1)[:, None]
+    spent = weighed.ruler.unit * futures.spent / weighed.gamma + weighed.ruler.zero * steps
+    spent = np.maximum(spent, least * steps)
     reached = (spent[None] <= seconds[:, None, None]).sum(axis=1)  # (n, w) trainings that ended
     tops = np.vstack([np.full((1, futures.top.shape[1]), now), futures.top])
     return np.asarray(np.take_along_axis(tops, reached, axis=0))
+
+
+def _cost(cost: float) -> str:
+    return f"{cost:.3g} of cost"
 
 
 def _span(seconds: float) -> str:
