@@ -3,9 +3,9 @@
 Notation: log c(x) ~ N(m(x), s(x)^2) at a point x of the unit cube, so that costs stay positive and errors are factors.
 exp(m) is the median, exp(m + s^2 / 2) the mean, exp(m + s z_p) the p-quantile. s is 0 where the cost is known.
 
-Four models share one question, `predict`: a Gaussian process on log cost (`fit_gp`, the choice of Lee et al. 2021,
-section 6), a line in chosen coordinates (`fit_line`), a function of the configuration whose scale is learnt
-(`fit_scale`), and a function taken at its word (`KnownCost`), which may ask for the previous configuration too.
+Models share one question, `predict`: Gaussian processes on log cost (gpcosts.py), a line in chosen coordinates
+(`fit_line`), a function of the configuration whose scale is learnt (`fit_scale`), and a function taken at its word
+(`KnownCost`), which may ask for the previous configuration too.
 """
 
 import inspect
@@ -16,10 +16,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from .errors import InvalidInput
-from .gp import Posterior, fit
 from .gp.kernels import Array, as_points
 from .space import Space
 
@@ -53,6 +52,14 @@ class Prediction:
             raise InvalidInput(f"a quantile belongs to a probability between 0 and 1, not {share!r}")
         return np.asarray(np.exp(self.log_median + self.deviation * float(ndtri(share))))
 
+    def below(self, limit: float) -> Array:
+        """(m,) the probability that a training takes no more than a positive limit."""
+        off = log(limit) - self.log_median
+        sure = np.where(
+            off >= -1e-9, np.inf, -np.inf
+        )  # of a known cost; rounding may not make all of it unaffordable
+        return np.asarray(ndtr(np.divide(off, self.deviation, out=sure, where=self.deviation > 0.0)))
+
     def times(self, factor: float) -> "Prediction":
         """Every cost multiplied by a positive number."""
         return Prediction(self.log_median + log(factor), self.deviation)
@@ -69,26 +76,9 @@ class CostModel(Protocol):
         """Log median (m,) and its derivatives (m, d): what `acquisition.Surface` subtracts."""
         ...
 
-
-@dataclass(frozen=True, eq=False)
-class GPCost:
-    """A Gaussian process on log cost."""
-
-    posterior: Posterior
-
-    def predict(self, points: Array, after: Array | None = None) -> Prediction:
-        """Its posterior, with the noise of a single training."""
-        mean, variance = self.posterior.predict(points)
-        return Prediction(mean, np.sqrt(variance + self.posterior.noise))
-
-    def gradient(self, points: Array) -> tuple[Array, Array]:
-        """The posterior mean."""
-        found = self.posterior.predict_with_gradient(points)
-        return found.mean, found.mean_gradient
-
-    def extended(self, point: ArrayLike, cost: float) -> "GPCost":
-        """The belief after one training more, hyperparameters as they are. Raises InvalidInput as `fit_gp`."""
-        return GPCost(self.posterior.condition(point, float(_logs([cost], 1)[0])))
+    def expected(self, points: Array) -> tuple[Array, Array]:
+        """Log mean (m,) and its derivatives (m, d): a gain per cost is a ratio of expectations."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +101,13 @@ class LineCost:
         slopes = np.zeros_like(points)
         slopes[:, list(self.columns)] = self.weights[1:]
         return _design(points, self.columns) @ self.weights, slopes
+
+    def expected(self, points: Array) -> tuple[Array, Array]:
+        """The line, and half of its variance."""
+        value, slopes = self.gradient(points)
+        pulled = _design(points, self.columns) @ self.covariance
+        slopes[:, list(self.columns)] += pulled[:, 1:]
+        return value + 0.5 * self.predict(points).deviation ** 2, slopes
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +152,10 @@ class KnownCost:
             slopes[:, k] = rise / (up - down)[:, k]
         return value, slopes
 
+    def expected(self, points: Array) -> tuple[Array, Array]:
+        """The median: it is exact."""
+        return self.gradient(points)
+
     def _one(self, config: dict[str, Any], previous: Mapping[str, Any] | None) -> float:
         try:
             arguments = (config, previous) if self.moves else (config,)
@@ -190,31 +191,20 @@ class ScaledCost:
         value, slopes = self.shape.gradient(points)
         return value + self.offset, slopes
 
-
-def fit_gp(
-    X: ArrayLike,
-    costs: ArrayLike,
-    *,
-    rng: np.random.Generator | None = None,
-    start_from: GPCost | None = None,
-) -> GPCost:
-    """The Gaussian process of log costs (n,) at X (n, d), n at least 1; rng draws the starts of its fit.
-
-    Raises InvalidInput on shapes that do not fit and on costs that are not positive and finite.
-    """
-    points = as_points(X)
-    before = None if start_from is None else start_from.posterior
-    return GPCost(fit(points, _logs(costs, len(points)), rng=rng, start_from=before, learn_from=400))
+    def expected(self, points: Array) -> tuple[Array, Array]:
+        """That of the function, and half the variance."""
+        value, slopes = self.gradient(points)
+        return value + 0.5 * self.deviation**2, slopes
 
 
 def fit_line(X: ArrayLike, costs: ArrayLike, columns: Sequence[int]) -> LineCost:
     """Bayesian linear regression of log costs (n,) on the given coordinates of X (n, d), n >= 1.
 
     Slopes are N(0, 3^2) beforehand, the intercept is almost free; of 24 residual variances the one of largest
-    marginal likelihood. Raises InvalidInput as `fit_gp`.
+    marginal likelihood. Raises InvalidInput as `log_costs`.
     """
     points = as_points(X)
-    targets = _logs(costs, len(points))
+    targets = log_costs(costs, len(points))
     design = _design(points, tuple(columns))
     prior = np.array([1e4] + [_SLOPE**2] * len(columns))
     centred = targets - targets.mean()
@@ -231,7 +221,7 @@ def fit_scale(shape: KnownCost, points: ArrayLike, costs: ArrayLike) -> ScaledCo
     """The scale of a function from the costs (n,) seen at points (n, d); n may be 0: then it is trusted within e.
 
     log offset ~ N(0, 1) beforehand; the residual variance has the weight of one trial at 0.1^2 beforehand.
-    Raises InvalidInput as `fit_gp`, and when the function asks for the previous configuration.
+    Raises InvalidInput as `log_costs`, and when the function asks for the previous configuration.
     """
     if shape.moves:
         raise InvalidInput(
@@ -239,7 +229,7 @@ def fit_scale(shape: KnownCost, points: ArrayLike, costs: ArrayLike) -> ScaledCo
             "give a cost that depends on the previous one as cost="
         )
     places = as_points(points)
-    rest = _logs(costs, len(places)) - shape.predict(places).log_median if len(places) else np.zeros(0)
+    rest = log_costs(costs, len(places)) - shape.predict(places).log_median if len(places) else np.zeros(0)
     around = float(np.sum((rest - rest.mean()) ** 2)) if len(rest) else 0.0
     noise = (0.1**2 + around) / (1.0 + max(len(rest) - 1, 0))
     variance = 1.0 / (1.0 + len(rest) / noise)  # of the offset
@@ -266,7 +256,8 @@ def takes_previous(function: CostFunction) -> bool:
     return len(needed) == 2
 
 
-def _logs(costs: ArrayLike, count: int) -> Array:
+def log_costs(costs: ArrayLike, count: int) -> Array:
+    """(count,) logarithms. Raises InvalidInput on another shape, and on costs that are not positive and finite."""
     values = np.asarray(costs, dtype=np.float64)
     if values.shape != (count,):
         raise InvalidInput(f"one cost a point, shape ({count},), not {values.shape}")

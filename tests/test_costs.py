@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from haltune import Choice, Float, Int, Space
-from haltune.costs import KnownCost, Prediction, ScaledCost, fit_gp, fit_line, fit_scale, name_of
+from haltune.costs import KnownCost, Prediction, ScaledCost, fit_line, fit_scale, name_of
 from haltune.errors import InvalidInput
 from haltune.gp import fit
+from haltune.gpcosts import GPCost, MixedCost, fit_gp, sample_gp
 
 SPACE = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 512, log=True), "kind": Choice(["a", "b"])})
 
@@ -47,6 +48,18 @@ def test_a_quantile_needs_a_probability(share):
         Prediction(np.zeros(1), np.ones(1)).quantile(share)
 
 
+def test_below_is_the_distribution_whose_quantiles_are_asked():
+    prediction = Prediction(np.array([0.3, -1.0, 2.0]), np.array([0.2, 1.5, 0.7]))
+    for share in (0.1, 0.5, 0.93):
+        found = [prediction.below(float(q))[i] for i, q in enumerate(prediction.quantile(share))]
+        np.testing.assert_allclose(found, share)
+
+
+def test_a_known_cost_is_below_a_limit_or_not():
+    prediction = Prediction(np.log([2.0, 3.0, 4.0]), np.zeros(3))
+    np.testing.assert_array_equal(prediction.below(3.0), [1.0, 1.0, 0.0])
+
+
 def test_the_gaussian_process_is_one_of_log_costs_with_the_noise_of_one_training():
     x = points(25)
     costs = np.exp(2.0 * x[:, 1] + 0.05 * np.random.default_rng(1).standard_normal(25))
@@ -71,6 +84,47 @@ def test_a_single_trial_is_enough_to_believe_something():
     np.testing.assert_allclose(found.median, 7.0)
     assert (found.deviation > 0.3).all()
     assert fit_line(points(1), [7.0], [1]).predict(points(1)).median[0] == pytest.approx(7.0, rel=0.05)
+
+
+def test_equally_probable_processes_have_the_moments_of_their_mixture():
+    x, new = points(6), points(5, 4)
+    model = sample_gp(x, np.exp(x[:, 0] + x[:, 1]), count=4, rng=np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    draws = np.concatenate(
+        [
+            p.log_median + p.deviation * rng.standard_normal((100_000, 5))
+            for p in (m.predict(new) for m in model.parts)
+        ]
+    )
+    found = model.predict(new)
+    np.testing.assert_allclose(found.log_median, draws.mean(axis=0), atol=0.01)
+    np.testing.assert_allclose(found.deviation, draws.std(axis=0), rtol=0.01)
+
+
+def test_further_trainings_condition_every_process():
+    x = points(12)
+    costs = np.exp(2.0 * x[:, 1])
+    model = sample_gp(x[:8], costs[:8], count=3).extended(x[8:], costs[8:])
+    assert [part.posterior.n for part in model.parts] == [12] * 3
+    np.testing.assert_allclose(model.predict(x).median, costs, rtol=0.2)
+    one = MixedCost((GPCost(fit_gp(x[:8], costs[:8]).posterior),)).extended(x[8:9], costs[8:9])
+    np.testing.assert_allclose(
+        one.predict(x).log_median, fit_gp(x[:8], costs[:8]).extended(x[8], costs[8]).predict(x).log_median
+    )
+
+
+def test_few_trainings_are_not_extrapolated_with_false_certainty():
+    """Of 30 power laws seen 4 times, as many costs lie below the 10 and 90 % quantiles as these promise."""
+    below = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        slopes, x, new = rng.uniform(-2, 2, 3), rng.random((4, 3)), rng.random((50, 3))
+        prediction = sample_gp(x, np.exp(x @ slopes), rng=rng).predict(new)
+        below.append([np.mean(np.exp(new @ slopes) <= prediction.quantile(q)) for q in (0.1, 0.5, 0.9)])
+    low, middle, high = np.mean(below, axis=0)
+    assert low < 0.15
+    assert 0.4 < middle < 0.6
+    assert high > 0.85
 
 
 def test_a_line_recovers_a_power_law():
@@ -157,7 +211,7 @@ def test_a_shape_is_trusted_within_a_factor_of_e_before_any_trial():
 def test_gradients_are_those_of_the_log_median():
     x = 0.1 + 0.8 * points(9)
     costs = np.exp(np.sin(3 * x[:, 0]) + x[:, 1])
-    for model in (fit_gp(x, costs), fit_line(x, costs, [0, 1])):
+    for model in (fit_gp(x, costs), sample_gp(x, costs), fit_line(x, costs, [0, 1])):
         value, slopes = model.gradient(x + 0.01)
         np.testing.assert_allclose(value, model.predict(x + 0.01).log_median)
         np.testing.assert_allclose(slopes, differences(model, x + 0.01), atol=1e-5)
@@ -166,9 +220,24 @@ def test_gradients_are_those_of_the_log_median():
         np.testing.assert_allclose(model.gradient(x)[1][:, 0], 0.5 * np.log(1e4), rtol=1e-3)
 
 
+def test_expected_costs_and_their_gradients_are_those_of_the_log_normal():
+    x = 0.1 + 0.8 * points(9)
+    costs = np.exp(np.sin(3 * x[:, 0]) + x[:, 1])
+    smooth = KnownCost(lambda c: c["lr"] ** 0.5, SPACE)
+    learnt = (fit_gp(x, costs), sample_gp(x, costs), fit_line(x, costs, [0, 1]), fit_scale(smooth, x, costs))
+    at = x + 0.01
+    for model in (*learnt, smooth):
+        value, slopes = model.expected(at)
+        np.testing.assert_allclose(value, np.log(model.predict(at).mean))
+        steps = np.eye(4)[: 4 if model in learnt[:3] else 1] * 1e-4
+        for k, step in enumerate(steps):
+            rise = np.log(model.predict(at + step).mean / model.predict(at - step).mean) / 2e-4
+            np.testing.assert_allclose(slopes[:, k], rise, atol=1e-3)
+
+
 @pytest.mark.parametrize("costs", [[1.0, 0.0], [1.0, -2.0], [1.0, np.nan], [1.0]])
 def test_costs_to_learn_from_are_positive_numbers_one_a_point(costs):
-    for learn in (fit_gp, lambda x, c: fit_line(x, c, [0])):
+    for learn in (fit_gp, sample_gp, lambda x, c: fit_line(x, c, [0])):
         with pytest.raises(InvalidInput, match="cost"):
             learn(points(2), costs)
 

@@ -7,6 +7,7 @@ column is an ordered choice of its levels. Regret (error - min) / (median - min)
 would end after the budget does not count. Policies learn errors and costs from the trials alone. A policy that plans
 by its budget is told it, and searches once for each of the three; with --anytime it is told the largest alone and read
 on the way. Random stream 100 * seed + table. Beneath a row stands the published one, where there is one.
+--mirror turns log seconds around, so that what was cheap is dear: a third and fourth table, which nothing was made for.
 """
 
 import os
@@ -19,7 +20,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,11 @@ class Grid:
         errors, seconds = (np.array([row[column] for row in table]) for column in (measure, "seconds"))
         return cls(name, number, space, {key: row for row, key in enumerate(keys)}, errors, seconds)
 
+    def mirrored(self) -> "Grid":
+        """The same errors at other costs: the dearest is the cheapest."""
+        logs = np.log(self.seconds)
+        return replace(self, seconds=np.exp(logs.min() + logs.max() - logs))
+
     def regrets(self, policy: Any, seed: int, anytime: bool = False) -> list[float]:
         """After each budget: the least regret of the trainings that had ended by then."""
         limits = [b * float(np.median(self.seconds)) for b in BUDGETS]
@@ -144,6 +150,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--table", nargs="+", choices=[*FILES], default=[*FILES])
     parser.add_argument("--anytime", action="store_true", help="tell planners the largest budget alone")
+    parser.add_argument("--mirror", action="store_true", help="what is cheap becomes dear")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)  # the last training of each search is cut short
@@ -151,20 +158,21 @@ def main() -> None:
         if name not in args.table:
             continue
         grid = Grid.read(name, number, args.data)
+        grid = grid.mirrored() if args.mirror else grid
         print(header(f"{name}, regret after median runtimes", BUDGETS, ""))
         for policy in args.policy:
-            show(policy, grid, args.seeds, args.anytime)
-        for peer, rows in PUBLISHED.items():
+            show(policy, grid, args.seeds, args.anytime, published=not args.mirror)
+        for peer, rows in PUBLISHED.items() if not args.mirror else ():
             print(f"  {peer:32s}        " + "  ".join(f"{v:.3f}      " for v in rows[number]))
 
 
-def show(name: str, grid: Grid, seeds: int, anytime: bool) -> None:
+def show(name: str, grid: Grid, seeds: int, anytime: bool, published: bool = True) -> None:
     """The row of a policy, the published one beneath it."""
     method, begin = METHODS[name], time.perf_counter()
     row = Row.of(np.array([[grid.regrets(method.policy(), seed, anytime) for seed in range(seeds)]]))
     spent = 1e3 * (time.perf_counter() - begin) / seeds
     print(f"{name:34s} {seeds:5d}  {row.text()}  {spent:6.0f} ms a search", flush=True)
-    if method.published:
+    if published and method.published:
         print(f"{'  published':34s} {20:5d}  {row.against(method.published[grid.name], 20)}")
 
 

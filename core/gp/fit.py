@@ -52,7 +52,7 @@ def fit(
     kept = subset(points, targets, limit)
     points, targets, extra = points[kept], targets[kept], extra[kept]
     learnt = subset(points, targets, learn_from)
-    centre, scale = _standard(targets[learnt])
+    centre, scale = standard(targets[learnt])
     likelihood = Likelihood(
         kernel, points[learnt], (targets[learnt] - centre) / scale, extra[learnt] / scale**2
     )
@@ -107,7 +107,7 @@ class _Objective:
         return -value, -gradient
 
 
-def _standard(targets: Array) -> tuple[float, float]:
+def standard(targets: Array) -> tuple[float, float]:
     """Mean and deviation of targets; the deviation counts as 1 when it is zero up to rounding."""
     centre = float(targets.mean())
     scale = float(targets.std())

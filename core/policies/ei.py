@@ -1,7 +1,7 @@
 """Expected improvement, and what it becomes when trainings cost different times.
 
 EI(x) = E[(f(x) - y*)^+], y* the best score of a trained configuration (Jones et al. 1998). EI per cost divides by the
-predicted median cost c(x) (Snoek et al. 2012); cost cooling by c(x)^alpha, alpha the share of the budget that is left,
+expected cost c(x) (Snoek et al. 2012); cost cooling by c(x)^alpha, alpha the share of the budget that is left,
 so that a search begins cheap and ends with what is best (Lee et al. 2020). All are maximised in logarithms. They look
 one step ahead: `Rollout` plans.
 """
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.random import Generator
 
 from ..acquisition import Surface, log_ei
@@ -69,9 +68,7 @@ class _Greedy:
             return cheap_design(history, self.purse.log_cost(history, state), rng)
         choice = improve(history, believed, rng, self._log_cost(history, state, alpha))
         point = history.problem.space.encode(choice.config)[None]
-        mean, variance = believed.posterior.predict(point)
-        ei = float(np.exp(log_ei(mean, variance, believed.best).value[0]))
-        value = believed.units.value(float(mean[0]))
+        ei, value = float(believed.improvement(point)[0]), believed.predicted(point)
         evidence = {"ei": ei, "predicted": value, "alpha": alpha}
         reason = f"largest expected improvement, {ei:.3g}: predicted {value:.4g}"
         if (cost := self._cost(history, state, point)) is not None:
@@ -97,7 +94,7 @@ class _Greedy:
         if self.purse is None:
             return None
         model = self.purse.model(history, state, self.purse.unit(history))
-        return None if model is None else float(model.predict(point, self.purse.standing(history)).median[0])
+        return None if model is None else float(model.predict(point, self.purse.standing(history)).mean[0])
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,7 @@ class EI:
 class _PerCost:
     """EI / cost^alpha: what the two policies share, which differ in alpha."""
 
-    initial: int = 6
+    initial: int = 3
     refit_every: int = 10
     cost: Callable[..., float] | None = None
     cost_model: CostOption = "gp"
@@ -195,9 +192,9 @@ class _PerCost:
 
 @dataclass(frozen=True)
 class EIPerCost(_PerCost):
-    """Every trial trains in full; the next is the one of largest expected improvement per predicted cost.
+    """Every trial trains in full; the next is the one of largest expected improvement per expected cost.
 
-    initial: trials of a design of cheap configurations far from each other. refit_every: see EI.
+    initial: trials of a design in the middle of the space, cheap and far from each other. refit_every: see EI.
     cost: a function (config) or (config, previous configuration) that is known in
     advance. cost_model: how costs are learnt else: "gp", names of parameters in which log cost is linear, or a
     function of the configuration whose scale is learnt. Costs are what trials report as `cost`, or their seconds.

@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from ..costs import CostModel, GPCost, KnownCost, fit_gp, fit_line, fit_scale, name_of, takes_previous
+from ..costs import CostModel, KnownCost, fit_line, fit_scale, name_of, takes_previous
 from ..errors import InvalidInput, NotSupported
-from ..events import Status
 from ..gp.kernels import Array
-from ..history import History, TrialRecord
+from ..gpcosts import sample_gp
+from ..history import History
 from ..ledger import Spent
 from ..lookahead import Means
 from ..problem import Budget, Problem
+from .fullcosts import full_cost, taken, trained_share
 from .surrogate import Finished
 
 CostOption = str | Sequence[str] | Callable[..., float]
@@ -143,10 +144,8 @@ class Purse:
             return fit_line(x, c, columns)
         n = len(costs)  # every one of the first fifty is a fit, as of the results: an old one misleads
         fitted = n if n <= EARLY else max(EARLY, n - n % self.refit_every)
-        model = fit_gp(x[:fitted], c[:fitted], rng=history.rng("fit", fitted, 1))
-        if fitted == n:
-            return model
-        return GPCost(model.posterior.condition(x[fitted:], np.log(c[fitted:])))
+        model = sample_gp(x[:fitted], c[:fitted], rng=history.rng("fit", fitted, 1))
+        return model if fitted == n else model.extended(x[fitted:], c[fitted:])
 
     # -- what is left ------------------------------------------------------------------
 
@@ -172,13 +171,19 @@ class Purse:
         if not pending:
             return 0.0
         costs = self.costs(history, finished, unit, np.array([history.point(t.id) for t in pending]))
-        gone = [_gone(history, t, unit) for t in pending]
+        gone = [taken(history, t, unit) for t in pending]
         return 0.0 if costs is None else float(np.maximum(costs - gone, 0.0).sum())
 
     def costs(
-        self, history: History, finished: Finished, unit: str, points: Array, after: Array | None = None
+        self,
+        history: History,
+        finished: Finished,
+        unit: str,
+        points: Array,
+        after: Array | None = None,
+        expected: bool = False,
     ) -> Array | None:
-        """(m,) what trials at points (m, dim) are planned to take; None while nothing is known of it."""
+        """(m,) what trials at points (m, dim) are planned to take, or expected to; None while nothing is known."""
         share = trained_share(history, finished)
         if unit == "trials":
             return np.ones(len(points))
@@ -186,19 +191,22 @@ class Purse:
             horizon = history.problem.max_epochs
             return None if horizon is None else np.full(len(points), horizon * share)
         model = self.model(history, finished, unit)
-        return None if model is None else share * model.predict(points, after).quantile(self.affordable)
+        if model is None:
+            return None
+        found = model.predict(points, after)
+        return share * (found.mean if expected else found.quantile(self.affordable))
 
     def log_cost(self, history: History, finished: Finished) -> LogCost | None:
-        """Log median cost (m,) and its derivatives (m, d) for a maximiser; None while nothing is known of it."""
+        """Log expected cost (m,) and its derivatives (m, d) for a maximiser; None while nothing is known of it."""
         model = self.model(history, finished, self.unit(history))
         standing = self.standing(history)
         if model is None:
             return None
 
         def from_here(points: Array) -> tuple[Array, Array]:
-            return model.predict(points, standing).log_median, np.zeros_like(points)
+            return np.log(model.predict(points, standing).mean), np.zeros_like(points)
 
-        return model.gradient if standing is None else from_here
+        return model.expected if standing is None else from_here
 
     def means(
         self, history: History, finished: Finished, points: Array, lefts: Sequence[Left], pairs: bool = True
@@ -223,6 +231,23 @@ class Purse:
             first,
             np.array([moved if unit == own else np.tile(row, (len(points), 1)) for unit, row in rows]),
         )
+
+    def price(self, history: History, finished: Finished, points: Array, lefts: Sequence[Left]) -> Array:
+        """(m,) one expected cost of a trial at points (m, dim): with several budgets a share of what is left."""
+        units, after = [left.unit for left in lefts] or [self.unit(history)], self.standing(history)
+        found = [self.costs(history, finished, unit, points, after, expected=True) for unit in units]
+        costs = np.array([np.zeros(len(points)) if row is None else row for row in found])
+        return Means(np.array([left.amount for left in lefts] or [math.inf]), costs).price(costs)
+
+    def chance(self, history: History, finished: Finished, points: Array, lefts: Sequence[Left]) -> Array:
+        """(m,) how probable it is that a trial at points (m, dim) keeps to what is left: one that does not is lost."""
+        least, after = np.ones(len(points)), self.standing(history)
+        share = trained_share(history, finished)
+        for left in lefts:
+            model = self.model(history, finished, left.unit) if left.unit in ("seconds", "cost") else None
+            if model is not None and left.amount > 0.0:
+                least = np.minimum(least, model.predict(points, after).below(left.amount / share))
+        return least
 
     @property
     def moving(self) -> bool:
@@ -250,37 +275,3 @@ def _seconds(budget: Budget, spent: Spent, aside: float) -> list[Left]:
         limit = budget.money / budget.price * 3600.0
         found.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
     return found
-
-
-def full_cost(history: History, id: int, unit: str) -> float:
-    """What a finished trial would have cost had it been trained in full; 0 when it is not known."""
-    trial, horizon = history.trial(id), history.problem.max_epochs
-    trained = trial.epoch
-    more = horizon / trained - 1.0 if horizon and 0 < trained < horizon else 0.0
-    if unit == "cost":
-        return (history.cost(id) or 0.0) * (1.0 + more)
-    seconds = float(trial.seconds.sum())
-    return (
-        max(history.worker_seconds(id), seconds) + more * seconds
-    )  # a clock of the test's own may stand still
-
-
-def trained_share(history: History, finished: Finished) -> float:
-    """The learnt share of a full training that is trained before a run is stopped: 1 where none is.
-
-    The mean over finished trials and one imagined that was trained in full. Beyond the theory of rollout, which
-    takes costs for deterministic.
-    """
-    horizon = history.problem.max_epochs
-    stopped = [history.trial(id) for id in finished if history.trial(id).status is Status.STOPPED]
-    if horizon is None or not stopped:
-        return 1.0
-    missing = math.fsum(1.0 - t.epoch / horizon for t in stopped)
-    return max(1.0 - missing / (len(finished) + 1.0), 1e-3)
-
-
-def _gone(history: History, trial: TrialRecord, unit: str) -> float:
-    """What a running trial has taken so far."""
-    if unit == "epochs":
-        return trial.epoch
-    return history.worker_seconds(trial.id) if unit == "seconds" else history.cost(trial.id) or 0.0

@@ -1,9 +1,10 @@
 """Rollout: plan under the budget that is left (Lee et al. 2021).
 
 A next configuration is worth its expected improvement, and that of the steps which the base policy could still take
-and pay after it: `haltune.lookahead` has the value, this file the decision. Scores are believed by a Gaussian process,
-log costs by another (policies/purse.py). One rule says what is affordable, for planning and for launching: a trial
-keeps to what is left with probability `affordable`. When nothing is, the search is over, and says what is left.
+and pay after it: `haltune.lookahead` has the value, this file the decision. Scores are believed by a Gaussian process
+(policies/improving.py), log costs by a few whose hyperparameters are drawn from their posterior (policies/purse.py).
+One rule says what is affordable, for planning and for launching: a trial keeps to what is left with probability
+`affordable`. When nothing is, the search is over, and says what is left.
 
 Beyond the paper, whose theory has deterministic costs and one worker: trials that run count as observed at their mean,
 their expected costs are set aside; under `Halting` the cost is that of the share of a training which is trained on
@@ -27,10 +28,10 @@ from ..gp.kernels import Array
 from ..history import History, TrialRecord
 from ..lookahead import (
     Belief,
+    Indices,
     Infeasible,
     Means,
     base_choice,
-    expected_improvement,
     hermite,
     rollout,
     sobol_normals,
@@ -42,7 +43,7 @@ from .purse import UNITS, CostOption, Left, Purse
 from .screening import Pool, cheapest, screened
 from .surrogate import Finished, fold_finished
 
-_NODES = 16  # of Gauss-Hermite quadrature, for horizon 2
+_NODES = 8  # of Gauss-Hermite quadrature, for horizon 2
 _CUT = 256  # paths for horizon 2 under "terminate": its value jumps, which quadrature does not see
 
 
@@ -50,13 +51,16 @@ _CUT = 256  # paths for horizon 2 under "terminate": its value jumps, which quad
 class Rollout:
     """Every trial trains in full; the next is worth most with the steps that what is left can pay after it.
 
-    horizon: steps planned, itself included; 1 is expected improvement among what is affordable. affordable: the
+    horizon: steps planned, itself included; 1 is expected improvement of what is affordable. affordable: the
     probability that a trial keeps to what is left, in planning and launching: 0.5 is the median of the learnt cost,
     0.9 is cautious. infeasible: "restrict" plans with what is affordable alone, "terminate" is the paper's text.
-    cooled: what is left after the plan is worth something too: while more than `horizon` trainings are affordable, the
-    plan is chosen that adds most per cost^alpha to what the base policy is worth with a step less, (Lambda_h -
-    Lambda_{h-1}(base)) / cost^alpha, alpha the share of the budget that is left; False is the paper's rule, Lambda_h.
-    initial: trials of a design of cheap configurations far from each other. cost, cost_model: see EIPerCost.
+    cooled: what is left after the plan is worth something too. While that pays for `horizon` trainings of what expected
+    improvement alone would choose, the step is taken that adds most per expected cost to what the base policy is worth
+    without it, (Lambda_h(x) - Lambda_{h-1}(base)) / E[cost]; once the plan reaches the end of the budget, the one of
+    largest Lambda_h. False is the paper's rule, Lambda_h throughout, which spends freely as long as much is left.
+    Either way a plan counts with the probability that its first trial ends in time: one that does not is lost.
+    initial: trials of a design in the middle of the space, cheap and far from each other. cost, cost_model: see
+    EIPerCost.
     refit_every: finished trials, beyond 50, between fits. paths: simulated futures beyond horizon 2. points:
     configurations that are planned with.
 
@@ -68,7 +72,7 @@ class Rollout:
     affordable: float = 0.5
     infeasible: Infeasible = "restrict"
     cooled: bool = True
-    initial: int = 6
+    initial: int = 3
     cost: Callable[..., float] | None = None
     cost_model: CostOption = "gp"
     refit_every: int = 10
@@ -157,31 +161,38 @@ class Rollout:
         self, state: Finished, history: History, believed: Believed, lefts: list[Left], rng: Generator
     ) -> Move:
         """The best of a screened pool, then of neighbours of its best."""
-        posterior, best = believed.posterior, believed.best
         costs = (self._purse.log_cost(history, state), None)
         tops = [improve(history, believed, rng, cost, candidates=512) for cost in costs]
         pool = Pool.of(history, [top.config for top in tops], rng)
         means = self._purse.means(history, state, pool.points, lefts, pairs=False)
         if not means.affordable().any():
             return self._cheapest(state, history, lefts, rng)
-        pool = pool.only(screened(posterior, means, best, pool.points, self.points))
-        nodes, alpha = self._nodes(rng), self._alpha(means, lefts)
+        gain = believed.improvement(pool.points)
+        alpha, best = self._alpha(means, gain), believed.best
+        pool = pool.only(screened(gain, means, self.points))
+        posterior, nodes = believed.posterior, self._nodes(rng)
 
-        def valued(pool: Pool) -> tuple[Means, Array, Array]:
+        def valued(pool: Pool, some: Indices) -> tuple[Means, Array, Array]:
             means = self._purse.means(history, state, pool.points, lefts)
             belief = Belief(posterior.mean(pool.points), posterior.covariance(pool.points), best)
-            value = rollout(belief, means, self.horizon, nodes, infeasible=self.infeasible)
-            added = (value - self._without(belief, means, nodes)) / _power(means, alpha)
-            return means, value, np.where(means.affordable(), added, -np.inf)
+            value = rollout(belief, means, self.horizon, nodes, some, self.infeasible)
+            value *= self._purse.chance(history, state, pool.points[some], lefts)
+            whole, added = np.zeros(len(pool.points)), np.full(len(pool.points), -np.inf)
+            whole[some] = value
+            more = value - self._without(belief, means, nodes)
+            price = np.maximum(self._purse.price(history, state, pool.points[some], lefts), 1e-300)
+            added[some] = np.where(more > 0.0, more / price**alpha, more)  # of losses the smallest
+            return means, whole, np.where(means.affordable(), added, -np.inf)
 
-        means, value, added = valued(pool)
+        means, value, added = valued(pool, np.arange(len(pool.points)))
         if len((near := pool.around(added, history, rng)).configs):
+            first = np.argsort(-added, kind="stable")[: len(near.configs)]
+            some = np.concatenate([np.sort(first), len(pool.points) + np.arange(len(near.configs))])
             pool = pool.joined(near)
-            means, value, added = valued(pool)
+            means, value, added = valued(pool, some)
         chosen = int(np.argmax(added))
-        mean, variance = posterior.predict(pool.points[chosen : chosen + 1])
-        own = float(expected_improvement(mean, variance, best)[0])
-        predicted = believed.units.value(float(mean[0]))
+        point = pool.points[chosen : chosen + 1]
+        own, predicted = float(believed.improvement(point)[0]), believed.predicted(point)
         evidence = {"value": float(value[chosen]), "ei": own, "predicted": predicted,
                     "horizon": self.horizon, "alpha": alpha}  # fmt: skip
         return _worded(pool.configs[chosen], evidence, means.first[:, chosen], lefts, tops[0].exhausted)
@@ -198,13 +209,15 @@ class Rollout:
             return 0.0
         return float(rollout(belief, means, self.horizon - 1, nodes, [base])[0])
 
-    def _alpha(self, means: Means, lefts: list[Left]) -> float:
-        """The power of cost that plans are divided by: 0 where they reach the end of what is left."""
-        if not (self.cooled and lefts):
+    def _alpha(self, means: Means, gain: Array) -> float:
+        """The power of cost that plans are divided by: 1, or 0 where they reach the end of what is left.
+
+        They do when it pays for fewer than `horizon` trainings, or two, of what expected improvement (m,) would choose.
+        """
+        if not self.cooled:
             return 0.0
-        typical = np.median(means.first[:, means.affordable()], axis=1)
-        beyond = bool((means.left >= (self.horizon + 1) * typical).all())
-        return min(left.share for left in lefts) if beyond else 0.0
+        dear = int(np.argmax(np.where(means.affordable(), gain, -np.inf)))
+        return float((means.left >= max(self.horizon, 2) * means.first[:, dear]).all())
 
     def _nodes(self, rng: Generator) -> tuple[Array, Array] | None:
         if self.horizon == 1:
@@ -213,10 +226,6 @@ class Rollout:
             return hermite(_NODES)
         paths = max(self.paths, _CUT) if self.infeasible == "terminate" else self.paths
         return sobol_normals(paths, self.horizon - 1, rng)
-
-
-def _power(means: Means, alpha: float) -> Array:
-    return np.asarray(np.maximum(means.price(means.first), 1e-300) ** alpha)
 
 
 def _worded(

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from ..gp import Posterior
 from ..gp.kernels import Array
 from ..history import History
-from ..lookahead import Means, expected_improvement
+from ..lookahead import Means
 from ..maximiser import maximise
 from .purse import LogCost
 
@@ -32,11 +31,12 @@ class Pool:
 
     @classmethod
     def of(cls, history: History, first: Sequence[Config], rng: Generator) -> Pool:
-        """`first`, then the whole space or a Sobol sample, without what was tried as long as there is other."""
+        """`first`, then the whole space in random order or a Sobol sample; what was tried only if there is no other."""
         space = history.problem.space
         small = space.size is not None and space.size <= _LISTED
         drawn = space.enumerate() if small else space.sample_up_to(_LISTED, rng, "sobol")
-        configs = [dict(config) for config in (*first, *drawn)]
+        order = rng.permutation(len(drawn)) if small else np.arange(len(drawn))  # the first fill the space
+        configs = [dict(config) for config in (*first, *(drawn[i] for i in order))]
         keys = space.keys(configs)
         fresh = [i for i in _firsts(keys) if keys[i] not in history.tried] or _firsts(keys)
         chosen = [configs[i] for i in fresh]
@@ -64,13 +64,12 @@ class Pool:
         return Pool(fresh, space.encode_many(fresh) if fresh else np.zeros((0, space.dim)))
 
 
-def screened(believed: Posterior, means: Means, best: float, points: Array, count: int) -> NDArray[np.intp]:
-    """Positions, ascending, of at most `count` of the points (m, dim): the affordable ones of largest EI per cost,
-    a third, of largest EI, another, and else the first of all, which fill the space."""
+def screened(gain: Array, means: Means, count: int) -> NDArray[np.intp]:
+    """Positions, ascending, of at most `count` of m points: the affordable ones of largest EI (m,) per cost, a third,
+    of largest EI, another, and else the first of all, which fill the space."""
     able = means.affordable()
-    gain = expected_improvement(*believed.predict(points), best)
     price = np.maximum(means.price(means.first), 1e-300)
-    kept = np.zeros(len(points), dtype=np.bool_)
+    kept = np.zeros(len(gain), dtype=np.bool_)
     for score in (gain / price, gain):
         order = np.argsort(np.where(able & ~kept, -score, np.inf), kind="stable")
         kept[order[: count // 3]] = True

@@ -11,7 +11,8 @@ from haltune import Budget, Finish, Maximize, Minimize, OptimalStopping, Problem
 from haltune.errors import InvalidInput, NotSupported, StudyMismatch
 from haltune.events import Budgeted, Status
 from haltune.policies import CostCooledEI, EIPerCost, Halting, RandomSearch, Rollout
-from haltune.policies.purse import Purse, full_cost, trained_share
+from haltune.policies.fullcosts import full_cost, trained_share
+from haltune.policies.purse import Left, Purse
 from haltune.policies.rebuild import policy_from
 from haltune.replay import replay
 from haltune.store import MemoryStore
@@ -84,6 +85,37 @@ def test_a_cautious_quantile_covers_what_trainings_then_take():
         assert np.mean(taken <= costs) == pytest.approx(affordable, abs=0.08)
 
 
+def test_the_chance_that_a_trial_ends_in_time_is_that_of_the_learnt_cost():
+    rng = np.random.default_rng(0)
+
+    def noisy(config):
+        return slope(config) * float(np.exp(0.5 * rng.standard_normal()))
+
+    found = search(study(RandomSearch(), Budget(trials=60)), seconds=noisy)
+    configs = SQUARE.sample(400, np.random.default_rng(1))
+    taken = np.array([noisy(config) for config in configs])
+    purse, points = Purse("Rollout"), SQUARE.encode_many(configs)
+    for amount in (6.0, 12.0, 30.0):
+        left = [Left("seconds", amount, 100.0), Left("trials", 5.0, 10.0)]
+        chance = purse.chance(found.history, tuple(range(60)), points, left)
+        assert chance.mean() == pytest.approx(np.mean(taken <= amount), abs=0.08)
+    known = Purse("Rollout", cost=known_cost)
+    left = [Left("seconds", 12.0, 100.0)]
+    exact = known.chance(found.history, tuple(range(60)), points, left)
+    np.testing.assert_array_equal(exact, [float(slope(c) <= 12.0) for c in configs])
+
+
+def test_plans_count_by_their_cost_until_the_end_of_the_budget_is_in_sight():
+    found = search(study(Rollout(cost=known_cost, **SMALL), Budget(time=150)))
+    started = [e for e in found.events() if e.kind == "started" and "alpha" in e.evidence]
+    for event in started:
+        left, alpha = event.evidence["left"][0], event.evidence["alpha"]
+        assert alpha in (0.0, 1.0)
+        assert alpha == 1.0 or left < 2 * 28.0  # the dearest there is
+        assert alpha == 0.0 or left > 2 * 4.0  # the cheapest
+    assert {e.evidence["alpha"] for e in started} == {0.0, 1.0}
+
+
 def test_time_and_money_are_kept_together():
     # 100 s of time, and 0.6 of a price that makes 72 s of work
     found = search(study(Rollout(cost=known_cost, **SMALL), Budget(time=100, money=0.6, price=30)))
@@ -139,13 +171,28 @@ def test_wall_clock_time_is_not_set_aside_for_workers_that_spend_it_together():
     assert all(isinstance(w.ask(), Trial) for w in workers)
 
 
+class Journey:
+    """What trials take that is spent by moving from one configuration to the next."""
+
+    def __init__(self):
+        self.previous, self.ways = None, []
+
+    def __call__(self, config):
+        cost = distance(config, self.previous)
+        self.previous = config
+        self.ways.append(cost)
+        return cost
+
+
 def test_moving_far_is_dear_and_a_search_that_plans_moves_less():
-    ways = {}
-    for name, policy in (("plans", Rollout(cost=distance, **SMALL)), ("random", RandomSearch())):
-        found = search(study(policy, Budget(cost=3.0, trials=12)), cost=lambda c: 0.0)
-        x = np.array([(c["a"], c["b"]) for c, _ in started(found)])
-        ways[name] = np.linalg.norm(np.diff(x, axis=0), axis=1)[3:].mean()  # after the design
-    assert ways["plans"] < 0.7 * ways["random"]
+    ways, found = {"plans": [], "random": []}, {}
+    for seed in range(2):
+        for name, policy in (("plans", Rollout(cost=distance, **SMALL)), ("random", RandomSearch())):
+            journey = Journey()
+            found[name] = search(study(policy, Budget(cost=4.0), seed=seed), cost=journey)
+            ways[name] += journey.ways
+        assert found["plans"].spent.cost <= 4.0 * (1 + 1e-9)
+    assert np.mean(ways["plans"]) < 0.7 * np.mean(ways["random"])
 
 
 def test_the_learnt_chance_of_stopping_makes_trainings_cheaper():
