@@ -25,6 +25,11 @@ HYPERBAND = [
     ("05_hyperband_keras.py", "digits_hyperband_keras.html", ("keras", "sklearn", "rich", "plotly")),
 ]
 
+BUDGET = [
+    ("06_budget_lightning.py", "digits_budget.html", ("lightning", "sklearn", "rich", "plotly")),
+    ("10_budget_keras.py", "digits_budget_keras.html", ("keras", "sklearn", "rich", "plotly")),
+]
+
 
 def run(script, folder, *arguments):
     done = subprocess.run(
@@ -132,10 +137,11 @@ def test_the_study_file_of_the_examples_is_well_formed():
     assert read(EXAMPLES / "digits.toml").problem.max_epochs == 9
 
 
-def test_a_search_with_a_budget_of_time_ends_in_time(tmp_path):
-    need("06_budget_lightning.py", ("lightning", "sklearn", "rich", "plotly"))
-    printed = run("06_budget_lightning.py", tmp_path, "20s", 1)
-    assert (tmp_path / "digits_budget.html").exists()
+@pytest.mark.parametrize(("script", "page", "needs"), BUDGET, ids=[c[0] for c in BUDGET])
+def test_a_search_with_a_budget_of_time_ends_in_time(script, page, needs, tmp_path):
+    need(script, needs)
+    printed = run(script, tmp_path, "20s", 1)
+    assert (tmp_path / page).exists()
     assert "are left" in printed or "20 s of time is spent" in printed
     (name,) = (store := open_store(tmp_path / "digits.db")).names()
     times = [e.at for e in store.read(name) if isinstance(e, (Started, Ended))]
@@ -158,9 +164,8 @@ def reports(folder, name="digits.db"):
 @pytest.mark.parametrize(
     "script",
     [
-        *(c[0] for c in CASES + HYPERBAND),
+        *(c[0] for c in CASES + HYPERBAND + BUDGET),
         "07_autobct_keras.py",
-        "06_budget_lightning.py",
         "08_levelset_lightning.py",
         "09_launch.py",
         "train_script.py",

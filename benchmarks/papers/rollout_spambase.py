@@ -1,0 +1,154 @@
+"""Figure 5 of Lee et al. (2021) at our scale: k-NN, decision trees and random forests on Spambase, within seconds.
+
+    python benchmarks/papers/rollout_spambase.py --data FOLDER [--seeds 12] [--cache FILE] [--sensitivity] [--figure F]
+
+Searches minimise the validation error within a budget of 50 median trainings, in seconds. Every configuration of a grid
+is really trained once, and its error and seconds are kept in the cache: some minutes, when they are not there.
+They read it in virtual time, through a study whose clock moves by these seconds: deciding is free, and whoever has
+the cache repeats them to the digit. Policies learn errors and seconds from their trials alone.
+
+--sensitivity searches section 6.4's spaces instead: trees of depth [1, d], [1, 2d] and [1, 10d], d the least depth
+whose best error is within a standard error of the least of all; and, as the time of a tree stops growing with its depth
+soon after, forests of [1, n], [1, 2n] and [1, 10n] trees, n likewise. With each is printed what its best one costs.
+
+Printed are means over seeds and their standard errors of the least error, as a share, after a third, two thirds and all
+of the budget. FOLDER, or the variable HALTUNE_DATA, holds spambase.csv (UCI, with a header). Needs scikit-learn.
+"""
+
+import os
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from hyperband_spambase import data_folder
+from spambase_learners import LEARNERS, SENSITIVITY, Learner, Mails
+from within_budget import POLICIES, Array, Task, compare, draw, parser, progress
+
+from haltune import Budget, Minimize, Problem, Study, Trial
+from haltune.accord import alone
+from haltune.store import MemoryStore
+
+TRAININGS = 50  # median ones, that the budget pays for
+ALL = LEARNERS | SENSITIVITY
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Every configuration of a grid, trained."""
+
+    learner: Learner
+    errors: Array
+    seconds: Array
+
+    @property
+    def budget(self) -> float:
+        """In seconds."""
+        return TRAININGS * float(np.median(self.seconds))
+
+    def told(self) -> str:
+        """What there is to find, and what it costs."""
+        best = int(np.argmin(self.errors))
+        low, high = self.errors.min(), self.errors.max()
+        shortest, longest = 1e3 * self.seconds.min(), 1e3 * self.seconds.max()
+        median, own = float(np.median(self.seconds)), float(self.seconds[best])
+        return (
+            f"{len(self.errors)} configurations, errors {low:.4f} to {high:.4f}, median {np.median(self.errors):.4f}, "
+            f"{shortest:.3g} to {longest:.3g} ms, median {1e3 * median:.3g}; the best costs {own / median:.2f} median "
+            f"trainings, more than {(self.seconds < own).mean():.0%} of all: {[*self.learner.configs()][best]}"
+        )
+
+
+@dataclass
+class Clock:
+    """Moves when a training says so."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def measured(learner: Learner, data: Path) -> tuple[Array, Array]:
+    """Errors and seconds of all configurations, in the order of the grid."""
+    found = {
+        learner.key(config): (error, spent)
+        for config, error, spent in learner.trained(learner, Mails.read(data))
+    }
+    pairs = np.array([found[learner.key(config)] for config in learner.configs()])
+    return pairs[:, 0], pairs[:, 1]
+
+
+def measure(names: Sequence[str], data: Path | None, file: Path) -> None:
+    """What the cache misses of these grids is trained now."""
+    kept = _read(file)
+    for name in names:
+        if f"{name}: errors" not in kept:
+            print(f"{name}: training the grid", file=sys.stderr, flush=True)
+            errors, seconds = measured(ALL[name], data_folder(data))
+            kept |= {f"{name}: errors": errors, f"{name}: seconds": seconds}
+            np.savez(file, allow_pickle=False, **kept)
+
+
+@cache
+def table(name: str, file: Path) -> Table:
+    """A grid of the cache."""
+    kept = _read(file)
+    return Table(ALL[name], kept[f"{name}: errors"], kept[f"{name}: seconds"])
+
+
+def search(task: Task, file: Path) -> Array:
+    """The least validation error after each share of the budget."""
+    name, policy, seed = task
+    grid, clock = table(name, file), Clock()
+    rows = {grid.learner.key(config): row for row, config in enumerate(grid.learner.configs())}
+    problem = Problem(grid.learner.space, Minimize("error", bounds=(0, 1)), max_epochs=1)
+
+    def train(trial: Trial) -> tuple[float, float]:
+        row = rows[grid.learner.key(trial.config)]
+        error, seconds = float(grid.errors[row]), float(grid.seconds[row])
+        clock.now += seconds
+        trial.report(error, seconds=seconds)
+        return error, seconds
+
+    budget = Budget(time=grid.budget, trials=len(grid.errors))  # none is trained twice
+    with alone():
+        study = Study(
+            problem, POLICIES[policy](), MemoryStore(clock), seed=seed, budget=budget, monotonic=clock
+        )
+        return progress(study, train, grid.budget)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    found = parser(__doc__, 12, ALL)
+    found.add_argument("--data", type=Path, help="folder of spambase.csv; default: HALTUNE_DATA")
+    found.add_argument("--cache", type=Path, help="the trained grids, .npz; default: trained anew")
+    found.add_argument("--sensitivity", action="store_true", help="section 6.4's spaces instead")
+    found.set_defaults(problem=None)
+    args = found.parse_args(arguments)
+    args.problem = args.problem or [*(SENSITIVITY if args.sensitivity else LEARNERS)]
+    with TemporaryDirectory() as folder:
+        file = args.cache or Path(folder) / "trainings.npz"
+        measure(args.problem, args.data, file)
+        for name in args.problem:
+            print(f"{name}: {table(name, file).told()}", flush=True)
+        panels = compare(partial(search, file=file), args)
+    if args.figure:
+        draw(panels, args.figure, [*panels], "least validation error")
+
+
+def _read(file: Path) -> dict[str, Array]:
+    if not file.is_file():
+        return {}
+    with np.load(file, allow_pickle=False) as kept:
+        return dict(kept)
+
+
+if __name__ == "__main__":
+    main()
