@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
+from .arguments import is_number
 from .blas import one_thread
 from .errors import InvalidInput
 from .events import Event
 from .gp.cholesky import factorise
 from .gp.kernels import Array
 from .history import History
-from .policies.narrowing import Narrowing, Progress
+from .policies.narrowing import Aims, Look, Narrowing, Progress, fold_progress
 from .policies.outlook import Belief
 from .rules import Rule, describe
 from .space import Space
-from .stages import Mask
+from .stages import Mask, Stage
 
 _DRAWS = 2000  # joint samples
 _JOINT = 500  # configurations that are sampled together: of the highest upper bounds
@@ -121,23 +122,25 @@ class Maximisers:
 def level_set(
     history: History, log: Iterable[Event], policy: Any, threshold: float | None = None
 ) -> LevelSet:
-    """The level set of a search: by its policy, or at another threshold as TruVaR sees its trials.
+    """The level set of a search: by its policy's beliefs and bounds, at its own threshold or another.
 
-    Raises InvalidInput without a threshold, and before anything can be said.
+    A policy without beliefs is seen through TruVaR's. Raises InvalidInput without a threshold, where the best
+    leaves none of its shares to reach, and before anything can be said.
     """
-    from .policies.truvar import TruVaR
-
     policy = _unwrapped(policy)
     own = getattr(policy, "narrowing", None)
-    if threshold is None and (own is None or not own.aim_of(history).sets):
+    if threshold is None and (own is None or not own.aims.sets):
         raise InvalidInput(f"{type(policy).__name__} has no threshold: study.level_set(threshold=0.92)")
-    lens = policy if threshold is None else TruVaR(threshold=threshold, initial=1)
-    narrowing, state, belief = _known(history, log, lens)
+    if threshold is not None and not is_number(threshold):
+        raise InvalidInput(f"level_set(threshold={threshold!r}): a finite value of the metric")
+    aims = Aims(threshold) if own is None or threshold is not None else own.aims
+    narrowing, state, belief = _known(history, log, own, aims)
+    if (why := narrowing.vain(history, belief)) is not None:
+        raise InvalidInput(why)
     spent = narrowing.spent(history, state, belief)
     sign, field = history.problem.goal.sign, belief.field
     sd = np.sqrt(field.variance)
-    low, high = narrowing.aim_of(history).between(field.mean, 0.0 * sd)
-    aim = 0.5 * (low + high)
+    aim, _ = narrowing.aim_of(history).between(field.mean, 0.0 * sd)
     probability = ndtr((field.mean - aim) / np.maximum(sd, 1e-12 * belief.scale))
     return LevelSet(
         history.problem.space, sign * aim, sign > 0, belief.places.configs, np.asarray(probability), sign * field.mean,
@@ -146,13 +149,8 @@ def level_set(
 
 
 def maximisers(history: History, log: Iterable[Event], policy: Any) -> Maximisers:
-    """What may be the best: by its policy's confidence bounds, or those of TruVaR. Raises as `level_set`."""
-    from .policies.truvar import TruVaR
-
-    policy = _unwrapped(policy)
-    own = getattr(policy, "narrowing", None)
-    lens = TruVaR(initial=1) if own is None or own.aim_of(history).sets else policy
-    narrowing, state, belief = _known(history, log, lens)
+    """What may be the best: by its policy's beliefs, or those of TruVaR. Raises InvalidInput before any can be had."""
+    narrowing, state, belief = _known(history, log, getattr(_unwrapped(policy), "narrowing", None), Aims())
     spent = narrowing.spent(history, state, belief)
     members = np.flatnonzero(narrowing.members(history, state, belief, spent))
     stage = narrowing.advance(state.stage, belief, np.isin(np.arange(len(belief.places)), members), spent)
@@ -188,16 +186,24 @@ def _unwrapped(policy: Any) -> Any:
     return policy
 
 
-def _known(history: History, log: Iterable[Event], policy: Any) -> tuple[Narrowing, Progress, Belief]:
-    """What a policy's own folds make of a log."""
+def _known(
+    history: History, log: Iterable[Event], own: Narrowing | None, aims: Aims
+) -> tuple[Narrowing, Progress, Belief]:
+    """What a policy's narrowing says of a log, and for another question than its own, as if a stage began now."""
+    from .policies.truvar import TruVaR
+
+    narrowing = TruVaR(initial=1).narrowing if own is None else own
     with one_thread():
-        state = policy.start(history.problem)
+        state = Progress()
         for event in log:
-            state = policy.fold(state, event)
-        belief = policy.narrowing.outlook.belief(history, state.finished)
+            state = fold_progress(state, event)
+        if narrowing.aims != aims:
+            narrowing, seen = narrowing.towards(aims), len(state.finished)
+            state = Progress(state.finished, (Look(seen, float(seen), Stage(1, seen + 1)),))
+        belief = narrowing.outlook.belief(history, state.finished)
     if belief is None:
         raise InvalidInput("nothing can be said yet: too few trials have finished")
-    return policy.narrowing, state, belief
+    return narrowing, state, belief
 
 
 Answer = Callable[..., LevelSet | Maximisers]

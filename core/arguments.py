@@ -41,9 +41,18 @@ def check_whole(owner: str, least: int, **values: Any) -> None:
             raise InvalidInput(f"{owner}({option}={value!r}): a whole number, at least {least}")
 
 
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number, and no truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def within(value: Any, low: float, high: float = math.inf) -> bool:
+    """Whether it is a number between two others."""
+    return is_number(value) and low < value < high
+
+
 def check_seconds(**durations: Any) -> None:
     """Raises InvalidInput for what is no length of time."""
     for what, seconds in durations.items():
-        number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-        if not number or not math.isfinite(seconds) or seconds <= 0:
+        if not within(seconds, 0.0):
             raise InvalidInput(f"{what}={seconds!r}: seconds, more than 0")

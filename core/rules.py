@@ -134,6 +134,8 @@ def _said(name: str, kept: Any) -> str:
     low, high = kept
     if low is None or high is None:
         return f"{name} <= {high:.4g}" if low is None else f"{name} >= {low:.4g}"
+    if low == high:
+        return f"{name} = {low:.4g}"
     return f"{low:.4g} <= {name} <= {high:.4g}"
 
 

@@ -26,7 +26,7 @@ from .gp.kernels import Array
 
 Indices = NDArray[np.intp]
 Rows = Callable[[Indices], Array]  # indices (b,) of points -> their covariances (b, n) with all candidates
-_ROWS = 32  # of about 2,500 columns: block and scratch stay in the second-level cache
+_ENTRIES, _THIN = 40_000, 16  # of a block, and its fewest rows
 _TINY = 1e-300  # divides 0 by it instead of by 0: a point known exactly takes nothing off
 
 
@@ -42,23 +42,19 @@ def truncated_reduction(rows: Rows, variance: Array, noise: Array, over: Array) 
     (k, n) variances of an observation of each. over: (m,) excess of the m points that `rows` knows.
     O(k u n) for u unsaturated points.
     """
-    inverse = 1.0 / np.maximum(noise + variance, _TINY)
-    total = np.zeros_like(inverse)
-    square, scratch = (
-        np.empty((_ROWS, len(variance))),
-        np.empty((min(len(inverse), 2) - 1, _ROWS, len(variance))),
-    )
-    for block in blocks(np.flatnonzero(over > 0.0)):
-        size = len(block)
-        cross = rows(block)
-        np.multiply(cross, cross, out=square[:size])
-        for level, scale in enumerate(inverse):
-            last = level == len(inverse) - 1  # in place: one block less in the cache
-            part = square[:size] if last else scratch[0, :size]
-            np.multiply(square[:size], scale, out=part)
-            np.minimum(part, over[block, None], out=part)
-            total[level] += _ONES[:size] @ part  # by BLAS: twice as fast as a sum
-    return total
+    scale = np.maximum(noise + variance, _TINY)
+    total = np.zeros_like(scale)
+    # The divisor is taken out of the sum, min(C^2, d s) / s, and d s made by BLAS: passes over whole blocks are
+    # twice as fast as those that repeat a row or a column.
+    square, bound = np.empty((2, _size(len(variance)), len(variance)))
+    for block in blocks(np.flatnonzero(over > 0.0), len(variance)):
+        squares, bounds = square[: len(block)], bound[: len(block)]
+        np.square(rows(block), out=squares)
+        for level, own in enumerate(scale):
+            blas.dgemm(1.0, own[:, None], over[None, block], 0.0, bounds.T, overwrite_c=1)
+            np.minimum(squares, bounds, out=bounds)
+            total[level] += np.ones(len(block)) @ bounds  # by BLAS: twice as fast as a sum
+    return np.asarray(total / scale)
 
 
 def anticipated_reduction(
@@ -77,7 +73,7 @@ def anticipated_reduction(
     members = np.flatnonzero(over >= 0.0)  # over is negative outside the members
     inverse = 1.0 / np.maximum(noise + variance, _TINY)
     total = np.zeros_like(inverse)
-    for block in blocks(members):
+    for block in blocks(members, len(variance)):
         cross = rows(block)
         own = over[block, None] + floor  # max(v_i, e)
         for level, scale in enumerate(inverse):
@@ -87,10 +83,16 @@ def anticipated_reduction(
     return total
 
 
-def blocks(indices: Indices) -> Iterator[Indices]:
-    """Pieces of indices (m,) of at most `_ROWS` entries."""
-    for first in range(0, len(indices), _ROWS):
-        yield indices[first : first + _ROWS]
+def blocks(indices: Indices, columns: int) -> Iterator[Indices]:
+    """Pieces of indices (m,): rows of a block with so many columns."""
+    size = _size(columns)
+    for first in range(0, len(indices), size):
+        yield indices[first : first + size]
+
+
+def _size(columns: int) -> int:
+    """Rows of a block: it and the scratch stay in the second-level cache, unless that made the blocks thin."""
+    return max(_THIN, _ENTRIES // max(columns, 1))
 
 
 def downdate(covariance: Array, index: int, noise: float) -> Array:
@@ -114,6 +116,3 @@ def best_ratio(reduction: Array, cost: Array) -> tuple[int, int]:
     ratio = reduction / cost
     level, candidate = np.unravel_index(int(np.argmax(ratio >= ratio.max() * (1.0 - 1e-12))), ratio.shape)
     return int(level), int(candidate)
-
-
-_ONES = np.ones(_ROWS)

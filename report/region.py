@@ -16,14 +16,15 @@ from .wording import plotly_text
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_SCALE = [[0.0, RULE], [0.5, "#f2c49b"], [1.0, ACCENT]]  # probability
+_SCALE = [[0.0, "#c3cad1"], [0.5, "#f2c49b"], [1.0, ACCENT]]  # probability
 
 
 def region(found: LevelSet, across: str | None = None, along: str | None = None) -> go.Figure:
     """Configurations by two parameters (by default the first two), coloured by their probability to reach it.
 
-    Undecided ones are rings. On a mesh the boundary, probability 1/2 of the likeliest over all other parameters,
-    is a line. Raises InvalidInput for names that are not parameters, ImportError when Plotly is missing.
+    Of those that differ in other parameters alone the likeliest; undecided ones are rings. On a mesh the boundary,
+    probability 1/2, is a line. Raises InvalidInput for names that are not parameters, ImportError when Plotly is
+    missing.
     """
     names = [name for name in found.space.parameters if name in found.space.places]
     across, along = across or names[0], along or names[min(1, len(names) - 1)]
@@ -35,40 +36,57 @@ def region(found: LevelSet, across: str | None = None, along: str | None = None)
     if field.size and not np.isnan(field).any() and min(field.shape) > 1:
         line = {"start": 0.5, "end": 0.5, "size": 1, "coloring": "none"}
         figure.add_trace(graph.Contour(
-            x=xs, y=ys, z=field, contours=line, line={"color": INK, "width": 2}, showscale=False, name="boundary",
-            hoverinfo="skip",
+            x=xs.tolist(), y=ys.tolist(), z=field.tolist(), contours=line, line={"color": INK, "width": 2},
+            showscale=False, name="boundary", hoverinfo="skip",
         ))  # fmt: skip
+    shown = _likeliest(found, across, along)
     for open_, name, symbol in ((False, "settled", "circle"), (True, "undecided", "circle-open")):
-        figure.add_trace(graph.Scatter(_points(found, across, along, open_, name, symbol)))
+        chosen = [i for i in shown if found.open[i] == open_]
+        figure.add_trace(graph.Scatter(_points(found, across, along, chosen, name, symbol)))
     return figure
 
 
-def _points(found: LevelSet, across: str, along: str, open_: bool, name: str, symbol: str) -> dict[str, Any]:
-    chosen = [i for i in np.flatnonzero(found.open == open_) if {across, along} <= set(found.configs[int(i)])]
+def _likeliest(found: LevelSet, across: str, along: str) -> list[int]:
+    """Of the configurations at each place of the figure the one of highest probability."""
+    best: dict[tuple[Any, Any], int] = {}
+    for i in np.argsort(found.probability, kind="stable").tolist():
+        config = found.configs[i]
+        if across in config and along in config:
+            best[(config[across], config[along])] = i
+    return sorted(best.values())
+
+
+def _points(
+    found: LevelSet, across: str, along: str, chosen: list[int], name: str, symbol: str
+) -> dict[str, Any]:
+    hollow = symbol.endswith("open")
     marker = {
-        "color": found.probability[chosen], "cmin": 0.0, "cmax": 1.0, "colorscale": _SCALE, "symbol": symbol, "size": 8,
-        "line": {"width": 1.6 if open_ else 0.0},
-        "colorbar": {"title": "P(reaches)", "thickness": 12}, "showscale": not open_,
+        "color": found.probability[chosen].tolist(), "cmin": 0.0, "cmax": 1.0, "colorscale": _SCALE,
+        "symbol": symbol, "size": 8,
+        "line": {"width": 2.0 if hollow else 0.5, **({} if hollow else {"color": MUTED})},
+        "colorbar": {"title": "P(reaches it)", "thickness": 12}, "showscale": not hollow,
     }  # fmt: skip
     return {
-        "x": [found.configs[int(i)][across] for i in chosen], "y": [found.configs[int(i)][along] for i in chosen],
+        "x": [found.configs[i][across] for i in chosen], "y": [found.configs[i][along] for i in chosen],
         "mode": "markers", "name": name, "marker": marker,
-        "customdata": np.stack([found.probability, found.mean, found.sd], axis=1)[chosen],
+        "customdata": np.stack([found.probability, found.mean, found.sd], axis=1)[chosen].tolist(),
         "hovertemplate": "P = %{customdata[0]:.2f}, %{customdata[1]:.4g} ± %{customdata[2]:.2g}<extra></extra>",
     }  # fmt: skip
 
 
 def _layout(found: LevelSet, across: str, along: str) -> dict[str, Any]:
     side = "at least" if found.larger else "at most"
+    others = len(set(found.space.places) - {across, along})
+    more = f", at the likeliest of {others} other parameter{'s' * (others > 1)}" if others else ""
     axes = {
         f"{axis}axis": {
-            "title": plotly_text(name), "gridcolor": RULE, "zeroline": False,
+            "title": plotly_text(name), "gridcolor": RULE, "zeroline": False, "exponentformat": "power",
             "type": "log" if getattr(found.space.parameters[name], "log", False) else None,
         }
         for axis, name in (("x", across), ("y", along))
     }  # fmt: skip
     return {
-        **axes, "title": {"text": f"Where it reaches {side} {found.threshold:.4g}"}, "paper_bgcolor": PAPER,
+        **axes, "title": {"text": f"Where it reaches {side} {found.threshold:.4g}{more}"}, "paper_bgcolor": PAPER,
         "plot_bgcolor": PAPER, "font": {"family": FONT, "color": INK}, "width": 760, "height": 560,
         "legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}},
     }  # fmt: skip

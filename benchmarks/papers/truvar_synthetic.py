@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from truvar_figures import COLOURS, axes, line, panels, save
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.accord import alone
@@ -30,6 +31,8 @@ from haltune.gp import Kernel, condition_on
 from haltune.policies import TruVaR
 
 SIDE, NOISE = 50, 1e-6
+MARKS = (20, 40, 60, 80, 100)
+SMALLEST = 1e-4  # regret that the figure tells from 0
 KERNEL = Kernel("se", 1.0, np.array([0.1, 0.1]))
 SPACE = Space({"x": Float(0.0, 1.0), "z": Float(0.0, 1.0)})
 CONFIGS = SPACE.mesh(SIDE)
@@ -107,51 +110,53 @@ def main() -> None:
     )
     parser.add_argument("--functions", type=int, default=30)
     parser.add_argument("--evaluations", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first function")
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
     parser.add_argument("--figure", type=Path, default=Path("truvar_synthetic.html"))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    functions = [function(seed) for seed in range(args.functions)]
-    marks = [m for m in (20, 40, 60, 80, 100) if m <= args.evaluations]
-    head = "".join(f"{m:>9d}" for m in marks)
-    print(f"{len(functions)} functions, mean regret after{'':8s}{head}   median{head}   maximiser lost")
-    curves = {}
-    for name in args.methods:
-        began = time.perf_counter()
-        runs = [METHODS[name](values, seed, args.evaluations) for seed, values in enumerate(functions)]
-        curves[name] = regrets = np.array([regret for regret, _ in runs])
-        means = "".join(f"{regrets[:, m - 1].mean():9.4f}" for m in marks)
-        medians = "".join(f"{np.median(regrets[:, m - 1]):9.4f}" for m in marks)
-        lost, spent = sum(lost for _, lost in runs), (time.perf_counter() - began) / len(runs)
-        print(f"{name:36s}{means}         {medians}   {lost}   ({spent:.1f} s a function)", flush=True)
-    draw(curves, args.figure)
+    functions = {seed: function(seed) for seed in range(args.first, args.first + args.functions)}
+    draw({name: regrets_of(name, functions, args.evaluations) for name in args.methods}, args.figure)
 
 
-def draw(curves: dict[str, np.ndarray], path: Path) -> None:
-    """Median regrets on a log scale. Says so when Plotly is missing."""
-    try:
-        import plotly.graph_objects as go
-    except ImportError:
-        print("\nno figure: it needs Plotly, pip install 'haltune[report]'")
+def regrets_of(name: str, functions: dict[int, np.ndarray], evaluations: int) -> np.ndarray:
+    """(functions, evaluations) regrets of a method, printed as they come."""
+    marks = [m for m in MARKS if m <= evaluations]
+    print(f"\n{name + ': regret after':34s}" + "".join(f"{m:>9d}" for m in marks))
+    began, regrets, lost = time.perf_counter(), [], []
+    for seed, values in functions.items():
+        regret, gone = METHODS[name](values, seed, evaluations)
+        regrets.append(regret)
+        lost.append(gone)
+        row(f"function {seed}", regret, marks, "   the maximiser is lost" if gone else "")
+    found = np.array(regrets)
+    spent = (time.perf_counter() - began) / len(found)
+    row("mean", found.mean(axis=0), marks, f"   lost in {sum(lost)} of {len(lost)}, {spent:.1f} s a function")
+    row("median", np.median(found, axis=0), marks, "")
+    return found
+
+
+def row(name: str, regrets: np.ndarray, marks: list[int], more: str) -> None:
+    """One line of a table."""
+    print(f"{name:34s}" + "".join(f"{regrets[m - 1]:9.4f}" for m in marks) + more, flush=True)
+
+
+def draw(found: dict[str, np.ndarray], path: Path) -> None:
+    """Medians, and means without the best and the worst 5% at each time, as in the paper."""
+    figure = panels(["median", "mean without the best and the worst 5%"])
+    if figure is None:
         return
-    figure = go.Figure()
-    for name, regrets in curves.items():
-        times = list(range(1, regrets.shape[1] + 1))
-        figure.add_scatter(x=times, y=np.maximum(np.median(regrets, axis=0), 1e-4).tolist(), name=name)
-        figure.add_scatter(
-            x=times,
-            y=np.maximum(regrets.mean(axis=0), 1e-4).tolist(),
-            name=f"{name}, mean",
-            line={"dash": "dot"},
-        )
-    figure.update_layout(
-        template="plotly_white", width=800, height=500, yaxis_type="log", xaxis_title="evaluations",
-        yaxis_title="regret of the highest posterior mean", title="Median (solid) and mean (dotted)",
-    )  # fmt: skip
-    figure.write_html(path, include_plotlyjs=True)
-    figure.write_json(path.with_suffix(".json"))
-    print(f"\nfigure: {path}")
+    times = np.arange(1, next(iter(found.values())).shape[1] + 1)
+    for (name, regrets), colour in zip(found.items(), COLOURS, strict=False):
+        cut = max(round(0.05 * len(regrets)), 1) if len(regrets) > 2 else 0
+        trimmed = np.sort(regrets, axis=0)[cut : len(regrets) - cut].mean(axis=0)
+        for column, values in ((1, np.median(regrets, axis=0)), (2, trimmed)):
+            line(figure, column, times, np.maximum(values, SMALLEST), name, colour, legend=column == 1)
+    for column in (1, 2):
+        axes(figure, column, ("evaluations", "regret of the highest posterior mean; 0 drawn at 1e-4"))
+    figure.update_yaxes(type="log", range=[np.log10(SMALLEST) - 0.1, 0.5], exponentformat="power")
+    save(figure, path)
 
 
 if __name__ == "__main__":

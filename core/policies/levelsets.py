@@ -7,7 +7,6 @@ None of them knows of costs, or chooses how precisely to measure.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -15,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.random import Generator
 
-from ..decisions import Finish, Move, Start, Verdict, go_on
+from ..arguments import is_number, within
+from ..decisions import Move, Start, Verdict, go_on
 from ..errors import InvalidInput
 from ..events import Event
 from ..gp import Kernel
@@ -27,15 +27,14 @@ from .narrowing import Aims, Look, Narrowing, Progress, fold_progress
 from .outlook import Belief, Noise, Outlook
 from .places import Grid, grid_to_json
 from .survey import (
-    begin,
+    Standing,
     check_survey,
-    first_of,
     function_to_json,
     kernel_from,
     kernel_to_json,
-    least_of,
     outlook_of,
     prices_of,
+    standing,
     with_pending,
 )
 
@@ -67,12 +66,12 @@ class LevelSetSearch:
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", kernel_from("LevelSetSearch", self.kernel))
         check_survey("LevelSetSearch", self)
-        if not math.isfinite(self.threshold) or self.rule not in ("gchk", "straddle", "variance"):
+        if not is_number(self.threshold) or self.rule not in ("gchk", "straddle", "variance"):
             raise InvalidInput(
                 f"LevelSetSearch(threshold={self.threshold!r}, rule={self.rule!r}): a finite value, and 'gchk', "
                 "'straddle' or 'variance'"
             )
-        if not 0.0 < self.root_beta < math.inf:
+        if not within(self.root_beta, 0.0):
             raise InvalidInput(f"LevelSetSearch(root_beta={self.root_beta!r}): a positive number")
         outlook = outlook_of(self)
         prices = prices_of("LevelSetSearch", self, outlook.levels)
@@ -109,16 +108,11 @@ class LevelSetSearch:
 
     def propose(self, state: Progress, history: History, rng: Generator) -> Move:
         """The initial design, then the configuration of highest score; the end when none is open."""
-        belief = self._outlook.belief(history, state.finished)
-        initial = first_of(self)
-        if belief is None or len(history) < initial:
-            return begin(history, self._outlook, initial, rng)
-        members = self._narrowing.members(history, state, belief, float(belief.seen))
-        if not members.any():
-            if belief.seen >= least_of(self, belief):
-                return Finish(f"all {len(belief.places)} configurations are classified")
-            members = ~members
-        look = Look(belief.seen, float(belief.seen), state.stage)
+        known = standing(self, self._narrowing, state, history, rng)
+        if not isinstance(known, Standing):
+            return known
+        belief, members = known.belief, known.members
+        look = Look(belief.seen, known.spent, state.stage)
         self._narrowing.remember(history, state, look, members)
         return self._start(history, with_pending(history, belief, self._outlook), members, look)
 

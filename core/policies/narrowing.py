@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from ..gp import Posterior
 from ..gp.kernels import Array
 from ..history import History
 from ..stages import Aim, Confidence, Mask, Stage
-from .outlook import Belief, Outlook, data_keys
+from .outlook import Belief, Outlook
+from .readings import data_keys
 from .surrogate import Finished, fold_finished
 from .survey import Prices
 
@@ -62,6 +64,11 @@ class Aims:
     threshold: float | None = None
     implicit: float | None = None
 
+    @property
+    def sets(self) -> bool:
+        """True for level sets."""
+        return self.threshold is not None or self.implicit is not None
+
     def of(self, sign: float) -> Aim:
         """In units of the target sign * value. A loss is good below best / implicit."""
         threshold = None if self.threshold is None else sign * self.threshold
@@ -96,6 +103,24 @@ class Narrowing:
         every = self.members(history, state, belief, spent)
         width = self.root(state.stage, belief, spent) * np.sqrt(belief.field.variance)
         return self.aim_of(history).open(belief.field.mean, width, every)
+
+    def vain(self, history: History, belief: Belief) -> str | None:
+        """Why no share of the best divides good from bad, if none does."""
+        best, aim = float(belief.field.mean.max()), self.aim_of(history)
+        if aim.share is None or aim.share * best <= best:
+            return None
+        return (
+            f"implicit={self.aims.implicit} is a share of the best, and the best is about "
+            f"{history.problem.goal.sign * best:.3g}: a share needs values above 0; give a threshold instead"
+        )
+
+    def towards(self, aims: Aims) -> Narrowing:
+        """The same beliefs for another question."""
+        confidence = Confidence(1.0 if aims.sets else 0.5)
+        outlook = self.outlook.towards(
+            aims.threshold, aims.sets, partial(matters, confidence, aims, self.outlook.count)
+        )
+        return Narrowing(confidence, aims, outlook, self.prices, monotone=False)
 
     def root(self, stage: Stage, belief: Belief, spent: float) -> float:
         """sqrt(beta)."""

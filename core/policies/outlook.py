@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import InvalidInput
 from ..field import Field, field_of
 from ..gp import Kernel, Posterior, Priors, condition_on, fit
 from ..gp.kernels import Array, Kind
@@ -22,14 +23,18 @@ from ..levels import Level, noises
 from ..problem import Problem
 from ..stages import Mask
 from .places import Grid, Places, fixed_places, representers
+from .readings import Keys, data_keys, repeats, target
 from .surrogate import Finished
 
 Noise = float | Callable[..., float] | None
-Keys = tuple[tuple[int, int, float | None, Any], ...]  # trial, attempt, last value, level
+Matters = Callable[[Posterior, Array, int, float], Mask]  # posterior, points, observations, sign of the goal
 _REBASE = (
     50  # observations after which a field under a given kernel is made anew: errors of rank-one steps add up
 )
 _NUGGET = 1e-6  # of the targets' variance: a known noise of 0 would leave no pivot above rounding
+_EXACT = (
+    1e-10  # of the prior variance: what stands for a noise of 0 under a given kernel, and for less than this
+)
 _FAR = 5.0  # for level sets: a value so many times as far below the best as the median counts as no worse
 _MEMORY = 8  # fits
 
@@ -43,6 +48,7 @@ class Belief:
     field: Field  # over the places; not to be changed, ask for a copy
     posterior: Posterior  # the same belief anywhere; with fixed places after the first observations alone
     noise: Array  # (k, n) variance of an observation of each place at each level
+    exact: float  # the variance that stands for 0: what is known as well as this cannot be known better
 
     @property
     def scale(self) -> float:
@@ -57,6 +63,7 @@ class _Base:
     posterior: Posterior
     floor: float  # targets below it, or not finite, count as this
     noises: Array  # (k,) of the levels
+    exact: float  # the variance that stands for 0
 
 
 @dataclass(eq=False)
@@ -73,7 +80,7 @@ class Outlook:
     count: int  # representers
     sets: bool  # level sets are looked for
     threshold: float | None  # units of the metric; None: the best, or a share of it
-    matters: Callable[[Posterior, Array, int, float], Mask] | None = None
+    matters: Matters | None = None
     _problem: Problem | None = None
     _fixed: tuple[Places | None] | None = None
     _places: dict[Any, Places] = field(default_factory=dict)
@@ -92,10 +99,10 @@ class Outlook:
         places = self._where(history, base, key)
         if places.fixed:
             found = self._grown(history, finished, data, count, key, base, places)
-            return Belief(len(finished), places, found, base.posterior, self._noise(places, base))
+            return Belief(len(finished), places, found, base.posterior, self._noise(places, base), base.exact)
         posterior = self._conditioned(history, finished[count:], base)
         found = field_of(posterior, places.points)
-        return Belief(len(finished), places, found, posterior, self._noise(places, base))
+        return Belief(len(finished), places, found, posterior, self._noise(places, base), base.exact)
 
     def places_of(self, problem: Problem) -> Places | None:
         """The places, where they do not depend on what was seen."""
@@ -104,9 +111,21 @@ class Outlook:
             self._fixed = (fixed_places(problem.space, self.grid),)
         return self._fixed[0]
 
+    def towards(self, threshold: float | None, sets: bool, matters: Matters) -> Outlook:
+        """The same for another question."""
+        return Outlook(
+            self.kernel, self.mean, self.noise, self.levels, self.refit_every, self.minimum, self.grid, self.count,
+            sets, threshold, matters,
+        )  # fmt: skip
+
     def _attend(self, problem: Problem) -> None:
-        """Memory is of one problem."""
+        """Memory is of one problem. Raises InvalidInput for a kernel of another dimension."""
         if self._problem is not problem:
+            if isinstance(self.kernel, Kernel) and len(self.kernel.lengthscales) != problem.space.dim:
+                raise InvalidInput(
+                    f"kernel: {len(self.kernel.lengthscales)} lengthscales, and the space has {problem.space.dim} "
+                    "coordinates (space.dim), each of which has one"
+                )
             self._problem, self._fixed, self._field = problem, None, None
             self._places.clear()
             self._bases.clear()
@@ -135,15 +154,17 @@ class Outlook:
         constant = history.problem.goal.sign * self.mean
         empty = np.zeros((0, history.problem.space.dim))
         prior = condition_on(self.kernel, empty, [], noise=0.0, constant=constant)
-        floor = constant - _FAR * float(np.sqrt(self.kernel.variance))
-        base = _Base(prior, floor, np.array([level.noise or 0.0 for level in self.levels]))
+        spread = float(np.sqrt(self.kernel.variance))
+        floor = min(constant - _FAR * spread, self._threshold(history) - spread)
+        own = np.array([level.noise or 0.0 for level in self.levels])
+        base = _Base(prior, floor, own, _EXACT * self.kernel.variance)
         return replace(base, posterior=self._conditioned(history, finished, base))
 
     def _learnt(self, history: History, finished: Finished) -> _Base:
         assert not isinstance(self.kernel, Kernel)
         x = self._points(history, finished)
         floor = self._floor(history, finished)
-        y = np.array([_target(history, id, floor) for id in finished])
+        y = np.array([target(history, id, floor) for id in finished])
         known = np.array([self._known(history, id) for id in finished])
         priors = Priors.default(history.problem.space.dim)
         if self._noises_known:
@@ -152,12 +173,13 @@ class Outlook:
             x, y, kernel=self.kernel, point_noise=known, priors=priors, rng=history.rng("fit", len(finished)),
             learn_from=400,
         )  # fmt: skip
-        repeats = _repeats(history, finished, floor, self.levels)
-        variances = noises(self.levels, repeats, learnt.noise) + (learnt.noise if self._noises_known else 0.0)
-        base = _Base(learnt, floor, variances)
+        again = repeats(history, finished, floor, self.levels)
+        nugget = learnt.noise if self._noises_known else 0.0
+        variances = noises(self.levels, again, learnt.noise) + nugget
+        base = _Base(learnt, floor, variances, max(nugget, _EXACT * learnt.kernel.variance))
         own = np.array([self._variance(history, id, base) for id in finished])
-        again = condition_on(learnt.kernel, x, y, noise=0.0, constant=learnt.constant, point_noise=own)
-        return replace(base, posterior=again)
+        posterior = condition_on(learnt.kernel, x, y, noise=0.0, constant=learnt.constant, point_noise=own)
+        return replace(base, posterior=posterior)
 
     def _floor(self, history: History, finished: Finished) -> float:
         """Targets below this count as this: how bad a bad one is must not set the scale that good ones are seen on.
@@ -165,16 +187,19 @@ class Outlook:
         The median for optimisation, as a learnt scale has its 0 there: what is worse tells only that it is. For
         level sets far below it, and as far below the threshold as the best is above.
         """
-        targets = np.array([_target(history, id, -np.inf) for id in finished])
-        finite = targets[np.isfinite(targets)]
+        targets = np.array([target(history, id, -np.inf) for id in finished])
+        finite, threshold = targets[np.isfinite(targets)], self._threshold(history)
         if not len(finite):
-            return 0.0
+            return threshold - 1.0 if np.isfinite(threshold) else 0.0
         best, median = float(finite.max()), float(np.median(finite))
         gap = (best - median) or best - float(finite.min()) or 1e-3 * abs(best) or 1.0
         if not self.sets:
             return best - gap
-        threshold = np.inf if self.threshold is None else history.problem.goal.sign * self.threshold
         return min(best - _FAR * gap, 2.0 * threshold - best)
+
+    def _threshold(self, history: History) -> float:
+        """Of the target; infinite where there is none."""
+        return np.inf if self.threshold is None else history.problem.goal.sign * self.threshold
 
     # -- noise ---------------------------------------------------------------------------
 
@@ -189,13 +214,23 @@ class Outlook:
 
     def _variance(self, history: History, id: int, base: _Base) -> float:
         """Variance of a trial's observation as the base sees it."""
-        return float(base.noises[self.level_of(history, id)]) + self._at(history.trial(id).config)
+        own = float(base.noises[self.level_of(history, id)]) + self._at(history.trial(id).config)
+        return max(own, base.exact)
 
     def _at(self, config: Any) -> float:
         """The share of the noise that belongs to the configuration."""
-        if self.noise is None:
-            return 0.0
-        return float(self.noise(dict(config)) if callable(self.noise) else self.noise)
+        if not callable(self.noise):
+            return float(self.noise or 0.0)
+        said = self.noise(dict(config))
+        try:
+            variance = float(said)
+        except (TypeError, ValueError):
+            variance = -1.0
+        if not 0.0 <= variance < np.inf:
+            raise InvalidInput(
+                f"the noise function says {said!r} for {dict(config)!r}: a variance, 0 or more"
+            )
+        return variance
 
     def level_of(self, history: History, id: int) -> int:
         """The number of the level that a trial was measured at; the first for one that says none."""
@@ -207,7 +242,7 @@ class Outlook:
             own = np.array([self._at(config) for config in places.configs])
         else:
             own = np.full(len(places), float(self.noise or 0.0))
-        return np.asarray(base.noises[:, None] + own)
+        return np.asarray(np.maximum(base.noises[:, None] + own, base.exact))
 
     # -- from the base to now --------------------------------------------------------------
 
@@ -245,14 +280,14 @@ class Outlook:
         for id in finished[count + len(memory[1]) :]:
             place = places.number.get(history.problem.space.key(history.trial(id).config))
             if place is not None:  # a trial of another grid teaches nothing here until the next base
-                grown.observe(place, _target(history, id, base.floor), self._variance(history, id, base))
+                grown.observe(place, target(history, id, base.floor), self._variance(history, id, base))
         self._field = (key, rest, grown)
         return grown
 
     def _conditioned(self, history: History, finished: Finished, base: _Base) -> Posterior:
         if not finished:
             return base.posterior
-        y = [_target(history, id, base.floor) for id in finished]
+        y = [target(history, id, base.floor) for id in finished]
         noise = [self._variance(history, id, base) for id in finished]
         return base.posterior.condition(self._points(history, finished), y, noise)
 
@@ -260,37 +295,3 @@ class Outlook:
     def _points(history: History, finished: Finished) -> Array:
         points = [history.point(id) for id in finished]
         return np.array(points).reshape(len(points), history.problem.space.dim)
-
-
-def _target(history: History, id: int, floor: float) -> float:
-    """sign * the last value; the floor where that is not finite, or lower."""
-    values = history.trial(id).values
-    last = history.problem.goal.sign * float(values[-1]) if len(values) else -np.inf
-    return max(last, floor) if np.isfinite(last) else floor
-
-
-def _repeats(
-    history: History, finished: Finished, floor: float, levels: tuple[Level, ...]
-) -> dict[str, list[Array]]:
-    """Values of configurations that were measured more than once at a level."""
-    groups: dict[tuple[str, str], list[float]] = {}
-    for id in finished:
-        trial = history.trial(id)
-        name = str(trial.tags.get("level", levels[0].name))
-        key = (name, history.problem.space.key(trial.config))
-        groups.setdefault(key, []).append(_target(history, id, floor))
-    found: dict[str, list[Array]] = {}
-    for (name, _), values in groups.items():
-        if len(values) > 1:
-            found.setdefault(name, []).append(np.array(values))
-    return found
-
-
-def data_keys(history: History, finished: Finished) -> Keys:
-    """What tells the data of trials apart."""
-    trials = (history.trial(i) for i in finished)
-    return tuple((t.id, t.attempt, _known(t.values[-1:]), t.tags.get("level")) for t in trials)
-
-
-def _known(last: Array) -> float | None:
-    return float(last[0]) if len(last) and np.isfinite(last[0]) else None  # NaN is unlike itself, and no key

@@ -100,6 +100,13 @@ def representers(space: Space, count: int, rng: Generator, matters: Callable[[Ar
     return places_of(space, [*half, *spread[: count - len(half)]], False)
 
 
+def is_grid(grid: Any) -> bool:
+    """Whether it is a number of values, or a list of mappings."""
+    if isinstance(grid, (bool, str)) or not isinstance(grid, (int, Sequence)):
+        return False
+    return isinstance(grid, int) or all(isinstance(config, Mapping) for config in grid)
+
+
 def grid_to_json(grid: Grid) -> Any:
     """A number as it is; a list by its length and a digest of its configurations."""
     if grid is None or isinstance(grid, int):

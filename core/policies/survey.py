@@ -1,28 +1,34 @@
-"""What policies over an `Outlook` do alike: begin, count pending trials as seen, price, and word a start."""
+"""What policies over an `Outlook` do alike: begin, end, count pending trials as seen, price, and word a start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import Generator
 
-from ..arguments import check_whole
-from ..costs import CostModel, KnownCost, fit_gp, name_of
-from ..decisions import Start
+from ..arguments import check_whole, is_number, within
+from ..costs import CostModel, KnownCost, name_of
+from ..decisions import Finish, Move, Start
 from ..errors import InvalidInput, NotSupported
 from ..field import field_of
-from ..gp import Kernel, Posterior
+from ..gp import Kernel
 from ..gp.kernels import Array
+from ..gpcosts import fit_gp
 from ..history import History
 from ..levels import ONLY, Level
 from ..stages import Mask
-from .outlook import Belief, Outlook
-from .purse import Purse, full_cost
+from .fullcosts import full_cost
+from .outlook import Belief, Matters, Outlook
+from .places import LARGEST, is_grid
+from .purse import Purse
 from .random import fresh
 from .surrogate import Finished
+
+if TYPE_CHECKING:
+    from .narrowing import Narrowing, Progress
 
 _REFIT = 10  # finished trials between fits of the costs
 
@@ -78,6 +84,37 @@ class Prices:
         return next((level.cost for level in self.levels if level.name == name), 1.0)
 
 
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """What a decision goes by."""
+
+    belief: Belief
+    spent: float
+    members: Mask  # (n,), not empty
+
+
+def standing(
+    policy: Any, narrowing: Narrowing, state: Progress, history: History, rng: Generator
+) -> Standing | Move:
+    """What is known, or a move that needs no more: of the initial design, or the end when nothing is open.
+
+    Nothing open after few observations says more of the kernel learnt from them: all places stay members then.
+    """
+    belief, initial = narrowing.outlook.belief(history, state.finished), first_of(policy)
+    if belief is None or len(history) < initial:
+        return begin(history, narrowing.outlook, initial, rng)
+    spent = narrowing.spent(history, state, belief)
+    members = narrowing.members(history, state, belief, spent)
+    if enough(policy, belief):
+        if not members.any():
+            classified = f"all {len(belief.places)} configurations are classified"
+            return Finish(narrowing.vain(history, belief) or classified)
+        if narrowing.aims.sets and belief.field.variance[members].max() <= belief.exact:
+            near = narrowing.root(state.stage, belief, spent) * belief.exact**0.5
+            return Finish(f"{int(members.sum())} configurations lie within {near:.2g} of the threshold")
+    return Standing(belief, spent, members if members.any() else ~members)
+
+
 def begin(history: History, outlook: Outlook, count: int, rng: Generator) -> Start:
     """The next of `count` trials at scrambled Sobol configurations, moved to the nearest place not tried.
 
@@ -125,7 +162,7 @@ def with_pending(history: History, belief: Belief, outlook: Outlook) -> Belief:
 
 def check_survey(name: str, policy: Any) -> None:
     """Raise InvalidInput for options that all policies over an outlook have, where they are not what they can be."""
-    for option, least in (("refit_every", 1), ("initial", 0)):
+    for option, least in (("refit_every", 1), ("initial", 0), ("representers", 8)):
         if (value := getattr(policy, option)) is not None:
             check_whole(name, least, **{option: value})
     noise, levels = policy.noise, _levels(policy)
@@ -134,7 +171,15 @@ def check_survey(name: str, policy: Any) -> None:
             f"{name} has a noise function or a list of configurations, of which a log keeps a name or a digest alone: "
             "build the policy with it in your program"
         )
-    if isinstance(noise, (int, float)) and not 0.0 <= noise < np.inf:
+    if policy.representers > LARGEST:
+        raise InvalidInput(f"{name}(representers={policy.representers!r}): at most {LARGEST:,}")
+    if not (policy.grid is None or is_grid(policy.grid)):
+        raise InvalidInput(
+            f"{name}(grid={policy.grid!r}): how many values a continuous parameter takes, or a list of configurations"
+        )
+    if not is_number(policy.mean):
+        raise InvalidInput(f"{name}(mean={policy.mean!r}): a finite value of the metric")
+    if not (noise is None or callable(noise) or noise == 0 or within(noise, 0.0)):
         raise InvalidInput(f"{name}(noise={noise!r}): a variance, 0 or more, or None to learn it")
     if isinstance(policy.kernel, Kernel):
         unknown = any(level.noise is None for level in levels) if levels else noise is None
@@ -144,7 +189,7 @@ def check_survey(name: str, policy: Any) -> None:
             )
 
 
-def outlook_of(policy: Any, matters: Callable[[Posterior, Array, int, float], Mask] | None = None) -> Outlook:
+def outlook_of(policy: Any, matters: Matters | None = None) -> Outlook:
     """The belief that a policy's options describe."""
     only = ONLY if policy.noise is None else replace(ONLY, noise=0.0)
     return Outlook(
@@ -167,10 +212,10 @@ def _estimated(levels: tuple[Level, ...]) -> list[Level]:
     return [level for level in levels if level.noise is None] if len(levels) > 1 else []
 
 
-def least_of(policy: Any, belief: Belief) -> int:
-    """Observations before nothing may be left: a kernel learnt from fewer is a guess that can be too sure."""
+def enough(policy: Any, belief: Belief) -> bool:
+    """Whether so much was seen that nothing may be left: a kernel learnt from less is a guess that can be too sure."""
     coordinates = belief.places.points.shape[1]
-    return 0 if isinstance(policy.kernel, Kernel) else min(3 * (coordinates + 1), len(belief.places))
+    return isinstance(policy.kernel, Kernel) or belief.seen >= min(5 * (coordinates + 1), len(belief.places))
 
 
 def _levels(policy: Any) -> tuple[Level, ...]:

@@ -33,18 +33,23 @@ class Question:
 
     belief: Belief  # pending trials counted as seen
     members: Mask  # (n,)
-    floor: float  # e = eta^2 / beta, squared units of the target
+    eta: float  # units of the target
     root: float  # sqrt(beta)
     aim: Aim
     cost: Array  # (k, n) at the places
     candidates: str | int
     anticipate: bool = False
-    doubt: bool = False  # the kernel is learnt
+    learnt: bool = False  # the kernel is
 
     @property
     def settled(self) -> bool:
         """True when one configuration alone may be the best, by a kernel that more of it would not put to the test."""
-        return self.doubt and not self.aim.sets and int(self.members.sum()) == 1
+        return self.learnt and not self.aim.sets and int(self.members.sum()) == 1
+
+    @property
+    def floor(self) -> float:
+        """e = eta^2 / beta, squared units of the target."""
+        return (self.eta / self.root) ** 2
 
     @property
     def over(self) -> Array:
@@ -143,7 +148,7 @@ def _lower_after(question: Question, rows: Rows, variance: Array, noise: Array, 
     if question.aim.sets:
         return best
     field = question.belief.field
-    for block in blocks(every):
+    for block in blocks(every, len(variance)):
         drop = rows(block) ** 2 / np.maximum(noise + variance, 1e-300)
         width = question.root * np.sqrt(np.maximum(field.variance[block, None] - drop, 0.0))
         np.maximum(best, (field.mean[block, None] - width).max(axis=0), out=best)

@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from numpy.random import Generator
 
-from ..decisions import Finish, Move, Start, Verdict, go_on
+from ..arguments import is_number, within
+from ..decisions import Finish, Move, Start, Verdict, Wait, go_on
 from ..errors import InvalidInput
 from ..events import Event
 from ..gp import Kernel
@@ -30,15 +31,15 @@ from .outlook import Belief, Noise, Outlook
 from .places import Grid, grid_to_json
 from .survey import (
     Prices,
-    begin,
+    Standing,
     check_survey,
-    first_of,
+    enough,
     function_to_json,
     kernel_from,
     kernel_to_json,
-    least_of,
     outlook_of,
     prices_of,
+    standing,
     tags_of,
     with_pending,
 )
@@ -113,8 +114,10 @@ class TruVaR:
     @property
     def spec(self) -> dict[str, Any]:
         """JSON that rebuilds the policy, functions apart."""
-        plain = ("threshold", "implicit", "cost_model", "mean", "refit_every", "initial", "representers", "candidates",
-                 "monotone", "anticipate", "accuracy", "a", "beta", "delta", "eta", "r", "slack", "floor")  # fmt: skip
+        plain = (
+            "threshold", "implicit", "cost_model", "mean", "refit_every", "initial", "representers", "candidates",
+            "monotone", "anticipate", "accuracy", "a", "beta", "delta", "eta", "r", "slack", "floor",
+        )  # fmt: skip
         return {
             "policy": "TruVaR",
             **{name: getattr(self, name) for name in plain},
@@ -145,21 +148,21 @@ class TruVaR:
 
     def propose(self, state: Progress, history: History, rng: Generator) -> Move:
         """The initial design, then the observation of largest reduction per cost; the end when nothing is open."""
-        belief = self._outlook.belief(history, state.finished)
-        initial = first_of(self)
-        if belief is None or len(history) < initial:
-            return begin(history, self._outlook, initial, rng)
-        spent = self._narrowing.spent(history, state, belief)
-        members = self._narrowing.members(history, state, belief, spent)
-        if not members.any():
-            if belief.seen >= least_of(self, belief):
-                return Finish(f"all {len(belief.places)} configurations are classified")
-            members = ~members
+        known = standing(self, self._narrowing, state, history, rng)
+        if not isinstance(known, Standing):
+            return known
+        belief, spent, members = known.belief, known.spent, known.members
         stage = self._narrowing.advance(state.stage, belief, members, spent)
         if (reached := self._reached(stage, belief)) is not None:
             return Finish(reached)
-        self._narrowing.remember(history, state, Look(belief.seen, spent, stage), members)
         question = self._question(history, state, belief, members, stage, spent)
+        if self._sets_wanted and not question.over.any() and enough(self, belief):
+            if history.pending:
+                return Wait("trainings that run will tell all that is open")
+            return Finish(
+                f"{int(members.sum())} configurations lie within {question.eta:.2g} of the threshold"
+            )
+        self._narrowing.remember(history, state, Look(belief.seen, spent, stage), members)
         return self._start(question, self._choose(question, history, state, rng), stage, spent)
 
     def judge(self, state: Progress, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
@@ -187,21 +190,21 @@ class TruVaR:
         self, history: History, state: Progress, belief: Belief, members: Mask, stage: Stage, spent: float
     ) -> Question:
         root = self._narrowing.root(stage, belief, spent)
-        eta = self._narrowing.confidence.eta_of(stage) * belief.scale
-        cost = self._prices.of(history, state.finished, belief.places.points)
         pending = with_pending(history, belief, self._outlook)
-        aim = self._narrowing.aim_of(history)
         return Question(
-            pending,
-            members,
-            (eta / root) ** 2,
-            root,
-            aim,
-            cost,
-            self.candidates,
-            self.anticipate,
+            pending, members, self._eta(stage, pending, members, root), root, self._narrowing.aim_of(history),
+            self._prices.of(history, state.finished, belief.places.points), self.candidates, self.anticipate,
             not isinstance(self.kernel, Kernel),
-        )
+        )  # fmt: skip
+
+    def _eta(self, stage: Stage, belief: Belief, members: Mask, root: float) -> float:
+        """eta, units of the target: that of a later stage where pending trials will end this one; exact values stay."""
+        confidence = self._narrowing.confidence
+        eta, least = confidence.eta_of(stage) * belief.scale, root * math.sqrt(belief.exact)
+        widest = root * math.sqrt(float(belief.field.variance[members].max()))
+        while widest <= eta > max(least, confidence.floor * belief.scale):
+            eta *= confidence.r
+        return max(eta, least)
 
     def _choose(self, question: Question, history: History, state: Progress, rng: Generator) -> Choice:
         places = question.belief.places
@@ -228,7 +231,7 @@ class TruVaR:
         kernel = belief.posterior.kernel
         evidence = {
             "seen": belief.seen, "stage": stage.number, "since": stage.since, "spent": spent,
-            "beta": question.root**2, "eta": self._narrowing.confidence.eta_of(stage),
+            "beta": question.root**2, "eta": question.eta / belief.scale,
             "members": count, "excess": excess,
             "reduction": choice.reduction, "cost": choice.cost, "level": level.name,
             "variance": kernel.variance, "lengthscales": kernel.lengthscales.tolist(),
@@ -254,19 +257,18 @@ def _check(policy: TruVaR) -> None:
     if p.threshold is not None and p.implicit is not None:
         raise InvalidInput("TruVaR: a threshold, or an implicit one, not both")
     rules = {
-        "threshold": p.threshold is None or math.isfinite(p.threshold),
-        "implicit": p.implicit is None or 0.0 < p.implicit < 1.0,
+        "threshold": p.threshold is None or is_number(p.threshold),
+        "implicit": p.implicit is None or within(p.implicit, 0.0, 1.0),
         "candidates": p.candidates in ("all", "members")
         or (isinstance(p.candidates, int) and p.candidates >= 1),
-        "a": p.a is None or p.a > 0.0,
+        "a": p.a is None or within(p.a, 0.0),
         "beta": p.beta in ("practical", "theorem"),
-        "delta": 0.0 < p.delta < 1.0,
-        "eta": p.eta >= 0.0,
-        "r": 0.0 < p.r < 1.0,
-        "slack": p.slack >= 0.0,
-        "floor": p.floor > 0.0,
-        "accuracy": p.accuracy is None or p.accuracy > 0.0,
-        "representers": isinstance(p.representers, int) and p.representers >= 8,
+        "delta": within(p.delta, 0.0, 1.0),
+        "eta": p.eta == 0.0 or within(p.eta, 0.0),
+        "r": within(p.r, 0.0, 1.0),
+        "slack": p.slack == 0.0 or within(p.slack, 0.0),
+        "floor": within(p.floor, 0.0),
+        "accuracy": p.accuracy is None or within(p.accuracy, 0.0),
     }
     wrong = [name for name, fits in rules.items() if not fits]
     if wrong:
@@ -285,5 +287,4 @@ _ALLOWED = {
     "slack": "0 or more",
     "floor": "prior deviations, more than 0",
     "accuracy": "a positive number, or None",
-    "representers": "a whole number, at least 8",
 }

@@ -18,6 +18,7 @@ from haltune import (
     Space,
     Study,
     Trial,
+    Wait,
 )
 from haltune.gp import Kernel, condition_on
 from haltune.policies import LevelSetSearch, TruVaR
@@ -299,6 +300,15 @@ def test_every_option_survives_its_json():
         ({"cost_model": "line"}, "gp"),
         ({"refit_every": 0}, "at least 1"),
         ({"noise": -1.0}, "variance"),
+        ({"noise": "little"}, "variance"),
+        ({"threshold": "0.9"}, "finite value"),
+        ({"threshold": True}, "finite value"),
+        ({"a": "much"}, "positive number"),
+        ({"representers": 3}, "at least 8"),
+        ({"representers": 10**6}, "at most 20,000"),
+        ({"grid": "abc"}, "list of configurations"),
+        ({"grid": [1, 2]}, "list of configurations"),
+        ({"mean": None}, "finite value"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_with_what_is_allowed(options, said):
@@ -311,6 +321,20 @@ def test_a_grid_that_is_not_of_the_space_is_refused():
         Study(PROBLEM, TruVaR(grid=[{"x": 7.0, "z": 0.0}]), budget=Budget(trials=1))
     with pytest.raises(HaltuneError, match="monotone"):
         Study(PROBLEM, TruVaR(monotone=True), budget=Budget(trials=1))
+
+
+@pytest.mark.parametrize("says", [-1.0, math.nan, "little"])
+def test_a_noise_function_that_says_no_variance_is_named_with_the_configuration(says):
+    policy = TruVaR(kernel=KERNEL, noise=lambda config: says, grid=SIDE, initial=0)
+    with pytest.raises(HaltuneError, match=r"the noise function says .* for {'x'"):
+        Study(PROBLEM, policy, budget=Budget(trials=1)).ask()
+
+
+def test_a_kernel_of_another_dimension_is_refused_before_anything_is_trained():
+    kernel = Kernel("se", 1.0, np.ones(3))
+    for policy in (TruVaR(kernel=kernel, noise=0.1), LevelSetSearch(0.5, kernel=kernel, noise=0.1)):
+        with pytest.raises(HaltuneError, match=r"3 lengthscales.*2 coordinates"):
+            Study(PROBLEM, policy, budget=Budget(trials=1))
 
 
 @pytest.mark.parametrize("rule", ["gchk", "straddle", "variance"])
@@ -343,3 +367,103 @@ def test_a_search_that_is_done_stays_done():
     answer = study.ask()
     assert isinstance(answer, Finish)
     assert "classified" in answer.reason
+
+
+@pytest.mark.parametrize("options", [{}, {"threshold": 0.5}])
+@pytest.mark.parametrize("kernel", [KERNEL, "se"])
+def test_exact_values_are_measured_once(options, kernel):
+    values = truth(7)
+    policy = TruVaR(kernel=kernel, noise=0.0, grid=SIDE, **options)
+    study = search(policy, values, 81)
+    keys = [SPACE.key(t.config) for t in study.trials]
+    assert len(set(keys)) == len(keys)
+    if options:
+        assert len(keys) < 81
+        assert np.mean(study.level_set().reaches == (values >= 0.5)) > 0.98
+    else:
+        assert study.best.value == values.max()
+
+
+@pytest.mark.parametrize("make", [TruVaR, LevelSetSearch])
+def test_what_exact_values_cannot_tell_from_the_threshold_is_left_open(make):
+    space = Space({"x": Float(0.0, 1.0)})
+    study = Study(Problem(space, Maximize("v"), 1), make(threshold=0.7, noise=0.0, grid=12), seed=0,
+                  budget=Budget(trials=40))  # fmt: skip
+    for trial in study:
+        trial.report(0.7)
+        trial.finish()
+    assert len(study.trials) <= 12
+    assert len(study.level_set().undecided) == 12
+    assert "of the threshold" in study.ask().reason
+
+
+def test_members_known_to_the_floor_of_eta_are_left_open_and_workers_wait_for_each_other():
+    store = MemoryStore()
+    policy = TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE, floor=0.2)
+    study = Study(PROBLEM, policy, store, seed=3, budget=Budget(trials=200))
+    rounds = []
+    while not isinstance(move := study.ask(), Finish):
+        held = []
+        while isinstance(move, Trial):
+            held.append(move)
+            move = study.ask()
+        assert isinstance(move, Wait)
+        rounds.append(len(held))
+        for trial in held:
+            trial.report(0.5, seconds=1.0)
+            trial.finish()
+    assert rounds[0] > 10
+    assert sum(rounds) < 200
+    assert "81 configurations lie within" in move.reason
+
+
+@pytest.mark.parametrize("kernel", [KERNEL, "matern52"])
+@pytest.mark.parametrize("threshold", [-60.0, 0.4, 60.0])
+def test_a_training_that_fails_does_not_reach_any_threshold(kernel, threshold):
+    noise = 1e-4 if isinstance(kernel, Kernel) else None
+    study = Study(PROBLEM, TruVaR(threshold=threshold, kernel=kernel, noise=noise, grid=SIDE), seed=1,
+                  budget=Budget(trials=40))  # fmt: skip
+    for trial in study:
+        trial.report(math.nan)
+        trial.finish()
+    found = study.level_set()
+    tried = {SPACE.key(t.config) for t in study.trials}
+    assert not any(SPACE.key(c) in tried for c, _ in found.high)
+
+
+def test_pending_trials_that_end_a_stage_leave_the_next_one_to_choose_by():
+    store = MemoryStore()
+    study = search(TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE), truth(1), 20, store)
+    ahead = Study(PROBLEM, study.policy, store, seed=3, budget=Budget(trials=200))
+    held = [ahead.ask() for _ in range(25)]
+    moves = [e for e in started(ahead) if "eta" in e.evidence]
+    assert all(e.evidence["reduction"] > 0.0 for e in moves)
+    assert min(e.evidence["eta"] for e in moves[-25:]) < max(e.evidence["eta"] for e in moves[:3])
+    places = [SPACE.key(t.config) for t in held if isinstance(t, Trial)]
+    assert len(set(places)) == len(places)
+
+
+def test_a_share_of_a_best_that_is_not_positive_divides_nothing():
+    study = search(TruVaR(implicit=0.9, kernel=KERNEL, noise=1e-6, grid=SIDE, mean=-9.0), truth() - 9.0, 81)
+    assert "give a threshold" in study.ask().reason
+    with pytest.raises(HaltuneError, match="give a threshold"):
+        study.level_set()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        LevelSetSearch(0.5, kernel=KERNEL, noise=1e-6, grid=SIDE),
+        TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE),
+    ],
+)
+def test_other_questions_are_answered_by_the_beliefs_of_the_policy(policy):
+    values = truth(6)
+    study = search(policy, values, 60)
+    found = study.maximisers()
+    assert {SPACE.key(c) for c in found.configs} <= set(KEYS)
+    assert KEYS[int(np.argmax(values))] in {SPACE.key(c) for c in found.configs}
+    other = study.level_set(0.2)
+    assert len(other.configs) == len(KEYS)
+    settled = ~other.open
+    assert np.array_equal(other.reaches[settled], (values >= 0.2)[settled])

@@ -23,7 +23,7 @@ def test_a_mesh_has_a_boundary_and_every_configuration_is_a_point():
     found = studied(Space({"x": Float(0, 1), "lr": Float(1e-3, 1, log=True)}), grid=6).level_set()
     figure = region(found)
     contour, settled, undecided = figure.data
-    assert contour.z.shape == (6, 6)
+    assert np.shape(contour.z) == (6, 6)
     assert len(settled.x) == int((~found.open).sum())
     assert len(undecided.x) == int(found.open.sum())
     assert np.allclose(settled.marker.color, found.probability[~found.open])
@@ -35,6 +35,18 @@ def test_a_space_without_a_mesh_has_points_alone_and_an_option_may_be_an_axis():
     figure = region(studied(space, representers=40).level_set(), "kind", "x")
     assert [trace.type for trace in figure.data] == ["scatter", "scatter"]
     assert set(figure.data[0].x) | set(figure.data[1].x) == {"a", "b"}
+
+
+def test_where_configurations_share_a_place_the_likeliest_is_shown():
+    space = Space({"x": Float(0, 1), "lr": Float(1e-3, 1, log=True), "kind": Choice(["a", "b"])})
+    found = studied(space, grid=4).level_set()
+    shown = [
+        p for trace in region(found).data[1:] for p in zip(trace.x, trace.y, trace.marker.color, strict=True)
+    ]
+    assert len(shown) == 16
+    for x, y, probability in shown:
+        same = [c["x"] == x and c["lr"] == y for c in found.configs]
+        assert probability == found.probability[same].max()
 
 
 def test_a_name_that_is_no_parameter_is_refused():

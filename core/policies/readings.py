@@ -1,0 +1,48 @@
+"""What trials say to a belief in the metric's own units: their targets, and which of them repeat another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..gp.kernels import Array
+from ..history import History
+from ..levels import Level
+from .surrogate import Finished
+
+Keys = tuple[tuple[int, int, float | None, Any], ...]  # trial, attempt, last value, level
+
+
+def target(history: History, id: int, floor: float) -> float:
+    """sign * the last value; the floor where that is not finite, or lower."""
+    values = history.trial(id).values
+    last = history.problem.goal.sign * float(values[-1]) if len(values) else -np.inf
+    return max(last, floor) if np.isfinite(last) else floor
+
+
+def repeats(
+    history: History, finished: Finished, floor: float, levels: tuple[Level, ...]
+) -> dict[str, list[Array]]:
+    """Values of configurations that were measured more than once at a level."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for id in finished:
+        trial = history.trial(id)
+        name = str(trial.tags.get("level", levels[0].name))
+        key = (name, history.problem.space.key(trial.config))
+        groups.setdefault(key, []).append(target(history, id, floor))
+    found: dict[str, list[Array]] = {}
+    for (name, _), values in groups.items():
+        if len(values) > 1:
+            found.setdefault(name, []).append(np.array(values))
+    return found
+
+
+def data_keys(history: History, finished: Finished) -> Keys:
+    """What tells the data of trials apart."""
+    trials = (history.trial(i) for i in finished)
+    return tuple((t.id, t.attempt, _known(t.values[-1:]), t.tags.get("level")) for t in trials)
+
+
+def _known(last: Array) -> float | None:
+    return float(last[0]) if len(last) and np.isfinite(last[0]) else None  # NaN is unlike itself, and no key
