@@ -79,7 +79,7 @@ class Prior:
 
     score_noise, cost_noise: deviation of one observation: a number, or J numbers c with the deviation
     exp(c^T phi(u)). `score_map`, `cost_map`: the raw (value at 0, value at 1) that the prior was made for, if any;
-    cost in seconds.
+    cost in seconds. `space`: the only one that it is for, as JSON; None: any of p coordinates.
     """
 
     score: Belief
@@ -89,6 +89,7 @@ class Prior:
     cost_noise: Noise = 0.1
     score_map: tuple[float, float] | None = None
     cost_map: tuple[float, float] | None = None
+    space: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("score", "cost"):
@@ -137,6 +138,7 @@ class Prior:
             "cost_noise": self.cost_noise,
             "score_map": self.score_map,
             "cost_map": self.cost_map,
+            "space": self.space,
         }
 
 

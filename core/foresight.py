@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .beliefs import Array
-from .valuation import ONE, Effort, Index, Prospect, q1, q2, values
+from .branches import Index
+from .valuation import ONE, Effort, Prospect, alone, nodes, q1, values
 
-_AT_ONCE = 250  # worlds decided together: more would not be faster
+_AT_ONCE = 100  # worlds decided together: more would leave the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,20 +106,21 @@ def _decided(
     for start in range(0, len(chosen), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         x = replace(group.x, m=group.x.m[:, part], t=group.x.t[:, part])
-        q = _values(x, depth, effort)
-        chosen[part] = q.argmax(axis=0)
+        going, chosen[part] = _best(x, depth, effort)
         if ends:
-            over = x.m[group.trained[-1]] >= q.max(axis=0)
-            chosen[part] = np.where(over, -1, chosen[part])
+            chosen[part] = np.where(x.m[group.trained[-1]] >= going, -1, chosen[part])
     count[group.ids[chosen < 0]] = n
     return chosen
 
 
-def _values(x: Prospect, depth: int, effort: Effort) -> Array:
-    if depth <= 2:
-        return q1(x) if depth == 1 else q2(x, effort=effort)
+def _best(x: Prospect, depth: int, effort: Effort) -> tuple[Array, Index]:
+    """(b,) the value of going on, and the control to train."""
+    if depth == 2:
+        value, control = alone(x).best_of_two(*nodes(effort.cost_nodes))
+        return value.ravel(), control.ravel()
     columns = [replace(x, m=x.m[:, [i]], t=x.t[:, [i]]) for i in range(x.m.shape[1])]
-    return np.stack([values(column, depth, effort) for column in columns], axis=1)
+    q = q1(x) if depth == 1 else np.stack([values(column, depth, effort) for column in columns], axis=1)
+    return q.max(axis=0), q.argmax(axis=0)
 
 
 def _trained(group: _Group, chosen: NDArray[np.intp], true: _Worlds, found: Array, n: int) -> list[_Group]:

@@ -16,22 +16,23 @@ import numpy as np
 
 from .bases import default_basis
 from .beliefs import Array, Belief, Prior
+from .branches import Branches, Index
 from .errors import InvalidInput
 from .shapes import sampled
-from .valuation import Effort, Prospect, ahead, prospect, q2, values
-from .valuemaps import FORMAT, WITHIN, Array32, ValueMap, features, grid, perceptron, scale
+from .valuation import Effort, Prospect, ahead, alone, chosen, nodes, prospect, values
+from .valuemaps import FORMAT, WITHIN, Array32, ValueMap, features, grid, perceptron, scale, turns
 
 Layers = tuple[tuple[Array32, Array32], ...]
 Progress = Callable[[float, float], None]  # share done, seconds left
 
-_HIDDEN = (32, 32)
+_HIDDEN = (64, 32)
 _SHRUNK = (1.0, 1.0, 0.5, 0.25, 0.0)  # of covariances; 0 is a truth
 _TRAININGS = 4  # that a state of the cloud has seen, at most
 _EFFORT = {
-    1: Effort(score_nodes=5, cost_nodes=3, outer=9, best=0),
-    2: Effort(score_nodes=5, cost_nodes=3, outer=9, best=0),
+    1: Effort(score_nodes=9, cost_nodes=5, outer=9, best=0),
+    2: Effort(score_nodes=5, cost_nodes=3, outer=5, best=6),
 }
-_BATCH, _PASSES, _RATE = 256, 150, 3e-3
+_BATCH, _PASSES, _RATE = 256, 300, 3e-3
 GAMMA = 0.16
 
 
@@ -63,17 +64,19 @@ def _level(
     clock: _Clock,
 ) -> ValueMap:
     """The map of one depth from that of the depth below."""
-    rows, targets = [], []
+    rows, targets, units = [], [], []
     for x in cloud:
-        row, two = features(x)
-        rows.append(row[0])
-        targets.append((deeper(x, dim, below) - float(two[0])) / scale(x))
+        here = alone(x)
+        row, two = features(here)
+        rows.append(row.ravel())
+        units.append(scale(here).item())
+        targets.append((deeper(x, dim, below) - two.item()) / units[-1])
         clock.tick()
     inputs, outputs = np.array(rows), np.maximum(np.array(targets), 0.0)
     held = len(inputs) // 10
-    layers = fit(inputs[held:], outputs[held:], rng)
+    layers = fit(inputs[held:], outputs[held:], rng, turns(dim))
     errors = np.abs(np.maximum(perceptron(inputs[:held], layers), 0.0) - outputs[:held])
-    errors *= [scale(x) for x in cloud[:held]]
+    errors *= units[:held]
     header = {
         "format": FORMAT, "dim": dim, "depth": level, "basis": default_basis(dim).spec, "ratios": [0.05, 0.15, 0.1],
         "states": len(cloud), "error": float(np.sqrt(np.mean(errors**2))), "worst": float(np.quantile(errors, 0.99)),
@@ -83,14 +86,14 @@ def _level(
 
 def deeper(x: Prospect, dim: int, below: ValueMap | None) -> float:
     """V of one training more than the map below knows, or V_3 without one; one state on the map's controls."""
-    effort = _EFFORT[dim]
-    controls = np.arange(effort.outer)
+    shallow = values(x, 2, WITHIN)
+    controls = chosen(shallow, _EFFORT[dim])
 
-    def closed(after: Prospect) -> Array:
-        return np.asarray(q2(after, effort=WITHIN).max(axis=0))
+    def closed(after: Branches) -> Array:
+        return after.two(*nodes(WITHIN.cost_nodes))
 
-    found = ahead(x, controls, closed if below is None else below.value, effort)
-    return max(float(found.max()), float(values(x, 2, WITHIN).max()))
+    found = ahead(x, controls, closed if below is None else below.value, _EFFORT[dim])
+    return float(max(found.max(), shallow.max()))
 
 
 def _cloud(dim: int, states: int, rng: np.random.Generator) -> Iterator[Prospect]:
@@ -123,8 +126,8 @@ def _drawn(usual: Prior, rng: np.random.Generator) -> Prior:
     )
 
 
-def fit(inputs: Array, outputs: Array, rng: np.random.Generator) -> Layers:
-    """A perceptron of least squares by Adam, the rate falling to nothing."""
+def fit(inputs: Array, outputs: Array, rng: np.random.Generator, turned: Index) -> Layers:
+    """A perceptron of least squares by Adam, the rate falling to nothing; each batch turned one of the ways (r, k)."""
     sizes = (inputs.shape[1], *_HIDDEN, 1)
     weights = [rng.normal(size=(a, b)) / np.sqrt(a) * (1.0 if b > 1 else 0.1) for a, b in pairwise(sizes)]
     parameters = [p for w in weights for p in (w, np.zeros(w.shape[1]))]
@@ -136,8 +139,9 @@ def fit(inputs: Array, outputs: Array, rng: np.random.Generator) -> Layers:
             rows = order[start : start + _BATCH]
             step += 1
             rate = _RATE * max(0.0, 1.0 - step / (steps + 1))
+            some = inputs[rows[:, None], turned[rng.integers(len(turned))]]
             for p, g, a, b in zip(
-                parameters, _slopes(parameters, inputs[rows], outputs[rows]), first, second, strict=True
+                parameters, _slopes(parameters, some, outputs[rows]), first, second, strict=True
             ):
                 a += 0.1 * (g - a)
                 b += 0.001 * (g * g - b)

@@ -7,6 +7,7 @@ fitted; the mean and covariance of their coefficients are the prior (AutoBCT, se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
@@ -32,6 +33,7 @@ def sampled(
 ) -> Prior:
     """A prior for `dim` coordinates: unimodal scores, and costs of the given kind in each coordinate.
 
+    score_noise, cost_noise: deviation of one observation, on top of which comes what the basis cannot bend to.
     Raises InvalidInput for another kind of cost, or as many kinds as are not coordinates.
     """
     kinds = [cost] * dim if isinstance(cost, str) else list(cost)
@@ -47,11 +49,15 @@ def _sampled(dim: int, kinds: tuple[str, ...], basis: Basis, score_noise: float,
     phi = basis(points)
     scores, costs = _scores(points, rng), _costs(points, kinds, rng)
     with one_thread():  # the same bits in every process
-        return Prior(coefficients(phi, scores), coefficients(phi, costs), basis, score_noise, cost_noise)
+        (score, score_rest), (cost, cost_rest) = (coefficients(phi, values) for values in (scores, costs))
+    return Prior(score, cost, basis, math.hypot(score_noise, score_rest), math.hypot(cost_noise, cost_rest))
 
 
-def coefficients(phi: Array, values: Array) -> Belief:
-    """The mean and covariance of the coefficients that fit functions (n, k) at points with basis phi (n, J) best."""
+def coefficients(phi: Array, values: Array) -> tuple[Belief, float]:
+    """The coefficients that fit functions (n, k) at points with basis phi (n, J) best, and the deviation left.
+
+    Of the coefficients the mean and covariance over the functions.
+    """
     ridge = np.sqrt(1e-4) * np.eye(
         phi.shape[1]
     )  # powers of a coordinate resemble each other: bounded coefficients
@@ -59,7 +65,8 @@ def coefficients(phi: Array, values: Array) -> Belief:
     fits = np.linalg.lstsq(design, np.vstack([values, np.zeros((len(ridge), values.shape[1]))]), rcond=None)[
         0
     ]
-    return belief(fits.mean(axis=1), np.atleast_2d(np.cov(fits)))
+    left = float(np.sqrt(np.mean((values - phi @ fits) ** 2)))
+    return belief(fits.mean(axis=1), np.atleast_2d(np.cov(fits))), left
 
 
 def _scores(points: Array, rng: np.random.Generator) -> Array:

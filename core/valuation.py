@@ -17,12 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .beliefs import Array, Prior, variances
+from .branches import Branches, Index, steps, variances_of
 from .envelope import excess, expected_max
 
-Index = NDArray[np.intp]
+_LEAST = 1e-12  # of a belief's variance: noise below would leave rounding to speak of what is left of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Prospect:
 
     def after(self, u: int, z: Array, w: Array) -> Prospect:
         """After a training at u whose score and cost are z and w (n,) deviations above their means; b = 1 before."""
-        k, s = _steps(self.c, self.noise)[:, u], _steps(self.d, self.jitter)[:, u]
+        k, s = steps(self.c, self.noise)[:, u], steps(self.d, self.jitter)[:, u]
         return replace(
             self, m=self.m + k[:, None] * z, c=self.c - np.outer(k, k),
             t=self.t + s[:, None] * w, d=self.d - np.outer(s, s),
@@ -57,16 +57,16 @@ class Prospect:
 class Effort:
     """How finely the values are computed. Controls are nested: the first few are spread over the cube, too."""
 
-    cost_nodes: int = 7  # of the cost's innovation
-    score_nodes: int = 7  # of the score's innovation, in depth 3 alone
-    inner: int = 9  # controls of the levels within depth 3
+    cost_nodes: int = 9  # of the cost's innovation
+    score_nodes: int = 13  # of the score's innovation, in depth 3 alone
+    inner: int = 17  # controls of the levels within depth 3
     inner_nodes: int = 3  # of the cost's innovation there
-    outer: int = 9  # controls whose depth-3 value is computed,
-    best: int = 4  # and as many of the best by depth 2
+    outer: int = 5  # controls whose depth-3 value is computed,
+    best: int = 6  # and as many of the best by depth 2
 
 
 ONE = Effort()
-TWO = Effort(cost_nodes=5, score_nodes=9, inner=25, outer=16)
+TWO = Effort(cost_nodes=7, score_nodes=9, inner=49)
 
 
 def effort_for(dim: int) -> Effort:
@@ -95,29 +95,30 @@ def values(x: Prospect, depth: int, effort: Effort = ONE) -> Array:
     shallow = np.asarray(q2(x, effort=effort)[:, 0])
     if depth == 2:
         return shallow
-    found = np.full(len(shallow), -np.inf)
-    controls = np.union1d(
-        spread(len(shallow), effort.outer), np.argsort(-shallow, kind="stable")[: effort.best]
-    )
-    found[controls] = np.maximum(
-        q3(x, controls, effort), shallow[controls]
-    )  # more trainings are never worth less
+    found, controls = np.full(len(shallow), -np.inf), chosen(shallow, effort)
+    deep = q3(x, controls, effort)
+    found[controls] = np.maximum(deep, shallow[controls])  # more trainings are never worth less
     return found
+
+
+def chosen(shallow: Array, effort: Effort) -> Index:
+    """The controls whose deeper value is computed: some spread over the cube, and the best by a shallow value (g,)."""
+    best = np.argsort(-shallow, kind="stable")[: effort.best]
+    return np.asarray(np.union1d(spread(len(shallow), effort.outer), best))
 
 
 def prospect(prior: Prior, phi: Array, gamma: float) -> Prospect:
     """A belief on controls with basis functions phi (g, J), costs weighed by gamma."""
     m, c = prior.score.at(phi)
     t, d = prior.cost.at(phi)
-    jitter = gamma**2 * variances(prior.cost_noise, phi)
-    return Prospect(
-        m[:, None], c, variances(prior.score_noise, phi), gamma * t[:, None], gamma**2 * d, jitter
-    )
+    noise = np.maximum(variances(prior.score_noise, phi), _LEAST * np.diag(c).max(initial=0.0))
+    jitter = np.maximum(variances(prior.cost_noise, phi), _LEAST * np.diag(d).max(initial=0.0))
+    return Prospect(m[:, None], c, noise, gamma * t[:, None], gamma**2 * d, gamma**2 * jitter)
 
 
 def expected_cost(x: Prospect) -> Array:
     """(g, b) Upsilon: what a training is expected to cost, times gamma; costs below 0 count as 0."""
-    return excess(x.t, np.sqrt(np.diag(x.d) + x.jitter)[:, None])
+    return excess(x.t, np.sqrt(variances_of(x.d) + x.jitter)[:, None])
 
 
 def q1(x: Prospect) -> Array:
@@ -129,37 +130,48 @@ def q2(x: Prospect, controls: Index | None = None, effort: Effort = ONE) -> Arra
     """(len(controls), b) the value of training at each control, with one more training after it if it pays."""
     u = np.arange(len(x.m)) if controls is None else controls
     w, weight = nodes(effort.cost_nodes)
-    k, s = _steps(x.c, x.noise)[:, u], _steps(x.d, x.jitter)[:, u]  # (g, u)
-    left = np.sqrt(np.maximum(np.diag(x.d)[:, None] - s * s, 0.0) + x.jitter[:, None])  # (g, u)
+    k, s = steps(x.c, x.noise)[:, u], steps(x.d, x.jitter)[:, u]  # (g, u)
+    left = np.sqrt(np.maximum(variances_of(x.d)[:, None] - s * s, 0.0) + x.jitter[:, None])  # (g, u)
     slopes = np.concatenate([k, k[u, np.arange(len(u))][None]])
     b = x.m.shape[1]
-    lines = np.empty((len(x.m) + 1, len(u), len(w), b))
-    cost = x.t[:, None, None, :] + s[:, :, None, None] * w[:, None]
-    lines[:-1] = x.m[:, None, None, :] - excess(cost, left[:, :, None, None])
-    lines[-1] = x.m[u][:, None, :]  # stopping at u
-    best = expected_max(lines.reshape(len(lines), len(u), -1), slopes).reshape(len(u), len(w), b)
-    return np.asarray(np.einsum("w,uwb->ub", weight, best) - expected_cost(x)[u])
+    cost = x.t[:, None, :, None] + (s[:, None, :] * w[:, None])[:, :, None, :]  # (g, n, b, u)
+    lines = np.empty((len(x.m) + 1, len(w), b, len(u)))
+    lines[:-1] = x.m[:, None, :, None] - excess(cost, left[:, None, None, :])
+    lines[-1] = x.m[u].T  # stopping at u
+    best = expected_max(lines.reshape(len(lines), -1, len(u)), slopes).reshape(len(w), b, len(u))
+    return np.asarray(np.einsum("w,wbu->ub", weight, best) - expected_cost(x)[u])
 
 
 def q3(x: Prospect, controls: Index, effort: Effort = ONE) -> Array:
     """(len(controls),) the value of training at each control with at most two more after it; one state."""
     inner = spread(len(x.m), effort.inner)
-
-    def value(after: Prospect) -> Array:
-        return np.asarray(
-            q2(after.at(inner), effort=replace(effort, cost_nodes=effort.inner_nodes)).max(axis=0)
-        )
-
-    return ahead(x, controls, value, effort)
+    return ahead(x, controls, lambda after: after.at(inner).two(*nodes(effort.inner_nodes)), effort)
 
 
-def ahead(x: Prospect, controls: Index, value: Callable[[Prospect], Array], effort: Effort) -> Array:
-    """(len(controls),) one exact step on top of any value function: -Upsilon + E max(m'(u), value(x'))."""
+def ahead(x: Prospect, controls: Index, value: Callable[[Branches], Array], effort: Effort) -> Array:
+    """(len(controls),) one exact step on top of any value function: -Upsilon + E max(m'(u), value(x')).
+
+    value: (s, z, w) of states after s trainings.
+    """
     (z, p), (w, q) = nodes(effort.score_nodes), nodes(effort.cost_nodes)
-    zz, ww, weight = np.repeat(z, len(w)), np.tile(w, len(z)), np.outer(p, q).ravel()
-    found = [x.after(int(u), zz, ww) for u in controls]
-    best = [np.maximum(y.m[u], value(y)) @ weight for u, y in zip(controls, found, strict=True)]
-    return np.asarray(np.array(best) - expected_cost(x)[controls, 0])
+    after = branches(x, controls, z, w)
+    stop = after.m[controls, np.arange(len(controls))]  # (s, z, 1)
+    best = np.einsum("szw,z,w->s", np.maximum(stop, value(after)), p, q)
+    return np.asarray(best - expected_cost(x)[controls, 0])
+
+
+def branches(x: Prospect, controls: Index, z: Array, w: Array) -> Branches:
+    """The states after a training at each control, its score and cost z and w deviations above their means."""
+    k, s = steps(x.c, x.noise)[:, controls], steps(x.d, x.jitter)[:, controls]  # (g, s)
+    return Branches(
+        x.m[:, :1, None, None] + k[:, :, None, None] * z[:, None], x.c - k.T[:, :, None] * k.T[:, None, :], x.noise,
+        x.t[:, :1, None, None] + s[:, :, None, None] * w, x.d - s.T[:, :, None] * s.T[:, None, :], x.jitter,
+    )  # fmt: skip
+
+
+def alone(x: Prospect) -> Branches:
+    """The b states of a prospect as branches (1, b, 1)."""
+    return Branches(x.m[:, None, :, None], x.c[None], x.noise, x.t[:, None, :, None], x.d[None], x.jitter)
 
 
 def spread(size: int, about: int) -> Index:
@@ -177,8 +189,3 @@ def nodes(n: int) -> tuple[Array, Array]:
     density /= density.sum()
     z *= 1.0 / math.sqrt(float(density @ (z * z)))  # unit variance, whatever the tails that were cut off
     return z, density
-
-
-def _steps(c: Array, noise: Array) -> Array:
-    """(g, g) K: the step of every mean (row) for a deviation of an observation at a control (column)."""
-    return c / np.sqrt(np.diag(c) + noise)

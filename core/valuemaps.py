@@ -14,6 +14,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .beliefs import Array
+from .branches import Branches, Index, variances_of
 from .errors import InvalidInput
-from .valuation import Effort, Index, Prospect, ahead, nested, q1, q2
+from .valuation import Effort, Prospect, ahead, nested, nodes, q2
 
 Array32 = NDArray[np.float32]
 FORMAT = 1
@@ -30,6 +32,7 @@ _HEADER = ("format", "dim", "depth", "basis", "ratios", "states", "error", "wors
 _SIDE = {1: 9, 2: 5}  # controls a side that features are taken at
 _BOUND = 8.0  # features beyond count as this: a certain state has no scale of its own
 WITHIN = Effort(cost_nodes=3)
+_STEP = Effort(score_nodes=9, cost_nodes=5)  # on top of a map
 
 
 def grid(dim: int) -> Array:
@@ -41,20 +44,40 @@ def grid(dim: int) -> Array:
     return np.asarray(points[nested(points)])
 
 
-def scale(x: Prospect) -> float:
-    """lambda: the largest deviation of an observation of the score."""
-    return float(np.sqrt((np.diag(x.c) + x.noise).max()))
+def scale(x: Branches) -> Array:
+    """(s,) lambda: the largest deviation of an observation of the score."""
+    return np.asarray(np.sqrt((variances_of(x.c) + x.noise).max(axis=1)))
 
 
-def features(x: Prospect) -> tuple[Array, Array]:
-    """(b, k) shift- and scale-invariant features of states on the map's controls, and V_2 (b,)."""
-    unit, b = scale(x), x.m.shape[1]
-    one, two = q1(x).max(axis=0), q2(x, effort=WITHIN).max(axis=0)
-    wide = [np.sqrt(np.diag(x.c)), np.sqrt(np.diag(x.d)), np.sqrt(x.noise[:1]), np.sqrt(x.jitter[:1])]
-    shared = np.concatenate([*wide, x.c[:, 0] / unit, x.d[:, 0] / unit])
-    each = np.concatenate([x.m - one, x.t, (two - one)[None]])
-    columns = np.concatenate([each, np.repeat(shared[:, None], b, axis=1)]) / unit
-    return np.clip(columns, -_BOUND, _BOUND).T, two
+def features(x: Branches) -> tuple[Array, Array]:
+    """(s, z, w, k) shift- and scale-invariant features of states on the map's controls, and V_2 (s, z, w)."""
+    unit, one, two = scale(x), x.one(), x.two(*nodes(WITHIN.cost_nodes))
+    s, z, w = one.shape
+    wide = [np.sqrt(variances_of(c)) for c in (x.c, x.d)]
+    noise = np.broadcast_to(np.sqrt([x.noise[0], x.jitter[0]]), (s, 2))
+    rows = [x.c[:, 0] / unit[:, None], x.d[:, 0] / unit[:, None]]
+    shared = np.concatenate([*wide, noise, *rows], axis=1)  # (s, .)
+    found = np.empty((s, z, w, 2 * len(x.m) + 1 + shared.shape[1]))
+    parts = np.split(found, [len(x.m), 2 * len(x.m), 2 * len(x.m) + 1], axis=-1)
+    parts[0][:] = np.moveaxis(x.m, 0, -1) - one[..., None]
+    parts[1][:] = np.moveaxis(x.t, 0, -1)
+    parts[2][:] = (two - one)[..., None]
+    parts[3][:] = shared[:, None, None]
+    found /= unit[:, None, None, None]
+    return np.clip(found, -_BOUND, _BOUND, out=found), two
+
+
+def turns(dim: int) -> Index:
+    """(r, k) the places of the features after each rotation or reflection of the cube, which change no value."""
+    points = grid(dim)
+    g, found = len(points), []
+    for order in permutations(range(dim)):
+        for flips in product((False, True), repeat=dim):
+            turned = np.where(flips, 1.0 - points[:, order], points[:, order])
+            to = np.abs(points - turned[:, None]).sum(axis=2).argmin(axis=1)
+            alike = [to, g + to, [2 * g], 2 * g + 1 + to, 3 * g + 1 + to, [4 * g + 1, 4 * g + 2]]
+            found.append(np.concatenate([*alike, 4 * g + 3 + to, 5 * g + 3 + to]))
+    return np.array(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +92,11 @@ class ValueMap:
         """N: trainings that the values are of."""
         return int(self.header["depth"])
 
-    def value(self, x: Prospect) -> Array:
-        """(b,) V_N of states on `grid(dim)`."""
+    def value(self, x: Branches) -> Array:
+        """(s, z, w) V_N of states on `grid(dim)`."""
         inputs, two = features(x)
-        return np.asarray(two + scale(x) * np.maximum(perceptron(inputs, self.layers), 0.0))
+        more = perceptron(inputs.reshape(two.size, -1), self.layers).reshape(two.shape)
+        return np.asarray(two + scale(x)[:, None, None] * np.maximum(more, 0.0))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the .npz file."""
@@ -137,13 +161,13 @@ def mapped(x: Prospect, points: Array, known: ValueMap, epsilon: float) -> Array
     """
     nearest = index_of(points, int(known.header["dim"]))
 
-    def value(after: Prospect) -> Array:
+    def value(after: Branches) -> Array:
         return cautious(known.value(after.at(nearest)), epsilon)
 
     shallow = np.asarray(q2(x, effort=WITHIN)[:, 0])
     controls = np.union1d(nearest, np.argsort(-shallow, kind="stable")[:4])
     found = np.full(len(shallow), -np.inf)
-    found[controls] = ahead(x, controls, value, Effort())
+    found[controls] = ahead(x, controls, value, _STEP)
     return found
 
 

@@ -134,6 +134,18 @@ def test_sampled_shapes_cost_what_they_are_said_to():
     assert corners[2] > corners[0] + 0.2
 
 
+def test_what_a_basis_cannot_bend_to_counts_as_noise():
+    straight, bent = (sampled(1, basis=Powers(degree), score_noise=0.03) for degree in (1, 6))
+    assert straight.score_noise > bent.score_noise > 0.03
+    rng = np.random.default_rng(5)
+    u, peak, width = rng.uniform(size=(400, 1)), rng.uniform(size=300), rng.uniform(0.25, 1.2, 300)
+    top = rng.uniform(0.5, 1.1, 300)
+    bumps = top - rng.uniform(size=300) * top * (1 - np.exp(-2 * ((u - peak) / width) ** 2))
+    line = np.hstack([np.ones_like(u), u])
+    left = bumps - line @ np.linalg.lstsq(line, bumps, rcond=None)[0]
+    assert straight.score_noise == pytest.approx(np.hypot(0.03, left.std()), rel=0.15)
+
+
 def test_sampled_scores_lie_mostly_on_the_unit_interval():
     prior = sampled(1)
     mean, cov = prior.score.at(prior.on(np.linspace(0, 1, 21)[:, None]))

@@ -13,8 +13,8 @@ from haltune.errors import InvalidInput
 from haltune.mapbuild import build_map, deeper
 from haltune.policies import AutoBCT
 from haltune.presets import preset
-from haltune.valuation import Effort, prospect, values
-from haltune.valuemaps import cautious, grid, load_map, mapped, shipped
+from haltune.valuation import Effort, alone, expected_cost, nodes, prospect, values
+from haltune.valuemaps import cautious, features, grid, load_map, mapped, shipped, turns
 
 FOLDER = Path(haltune.valuemaps.__file__).parent / "maps"
 NAMES = {"1d": ("D.1", "D.2", "D.5", "D.7"), "2d": ("D.4", "D.8")}
@@ -56,25 +56,39 @@ def test_a_shipped_map_is_small_and_says_what_it_is(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_shipped_map_knows_the_value_of_three_trainings(name):
     known, dim = shipped(name), int(name[0])
-    errors = [known.value(x)[0] - deeper(x, dim, None) for x in states(name)]
+    errors = [known.value(alone(x)).item() - deeper(x, dim, None) for x in states(name)]
     assert np.sqrt(np.mean(np.square(errors))) < 3 * known.header["error"] + 0.005
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_map_shifts_with_the_score_and_scales_with_the_unit(name):
     for x in states(name, 4):
-        value = shipped(name).value(x)
-        assert shipped(name).value(replace(x, m=x.m + 0.3)) == pytest.approx(value + 0.3, abs=1e-5)
+        value = shipped(name).value(alone(x))
+        assert shipped(name).value(alone(replace(x, m=x.m + 0.3))) == pytest.approx(value + 0.3, abs=1e-5)
         scaled = replace(
             x, m=2 * x.m, c=4 * x.c, noise=4 * x.noise, t=2 * x.t, d=4 * x.d, jitter=4 * x.jitter
         )
-        assert shipped(name).value(scaled) == pytest.approx(2 * value, abs=1e-4)
+        assert shipped(name).value(alone(scaled)) == pytest.approx(2 * value, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_turning_the_cube_turns_the_features_and_keeps_the_value(name):
+    dim = int(name[0])
+    points = grid(dim)
+    for x in states(name, 3):
+        row, two = features(alone(x))
+        for turn in turns(dim):
+            to = turn[: len(points)]
+            turned, same = features(alone(x.at(to)))
+            assert turned.ravel() == pytest.approx(row.ravel()[turn], abs=1e-9)
+            assert same.item() == pytest.approx(two.item(), abs=1e-9)
+    assert len(turns(dim)) == (2 if dim == 1 else 8)
 
 
 def test_a_truth_is_worth_no_more_with_more_trainings():
     for x in states("1d", 6):
         known = replace(x, c=0 * x.c, d=0 * x.d)
-        assert shipped("1d").value(known)[0] == pytest.approx(values(known, 2).max(), abs=5e-3)
+        assert shipped("1d").value(alone(known)).item() == pytest.approx(values(known, 2).max(), abs=5e-3)
 
 
 def test_one_exact_step_is_taken_on_top_of_a_map():
@@ -86,6 +100,33 @@ def test_one_exact_step_is_taken_on_top_of_a_map():
         assert mapped(x, grid(1), shipped("1d"), 0.05).max() <= q.max() + 1e-12
 
 
+def four(x, control, effort):
+    """Q_4 of a control by sums over both innovations, V_3 of each child without a map."""
+    (z, p), (w, q) = nodes(effort.score_nodes), nodes(effort.cost_nodes)
+    after = x.after(int(control), np.repeat(z, len(w)), np.tile(w, len(z)))
+    columns = [replace(after, m=after.m[:, [i]], t=after.t[:, [i]]) for i in range(len(z) * len(w))]
+    more = [max(float(after.m[control, i]), values(y, 3, effort).max()) for i, y in enumerate(columns)]
+    return float(np.array(more) @ np.outer(p, q).ravel() - expected_cost(x)[control, 0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_decision_by_a_map_loses_little_of_what_four_trainings_are_worth(name):
+    dim = int(name[0])
+    points = grid(dim)
+    effort = Effort(score_nodes=9, cost_nodes=5, inner=len(points))
+    lost = []
+    for x in states(name, 8, seed=5):
+        q = mapped(x, points, shipped(name), 0.0)
+        likely = np.union1d(np.argsort(-q)[:3], np.argsort(-values(x, 2))[:2])
+        exact = {int(u): four(x, u, effort) for u in likely}
+        best = max(exact.values())
+        lost.append(best - exact[int(np.argmax(q))])
+        assert q.max() == pytest.approx(best, abs=0.02)
+    assert max(lost) < 0.01
+    assert np.mean(lost) < 2e-3
+
+
 def test_what_is_not_trusted_of_a_value_makes_it_less_on_both_sides_of_zero():
     assert cautious(np.array([1.0, -1.0, 0.0, -np.inf]), 0.1).tolist() == [0.9, -1.1, 0.0, -np.inf]
 
@@ -95,7 +136,7 @@ def test_a_map_comes_back_from_its_file_and_a_path_is_as_good_as_a_name(small):
     again = load_map(path)
     assert again.header == json.loads(json.dumps(dict(built.header)))
     for x in states("1d", 4):
-        assert np.array_equal(again.value(x), built.value(x))
+        assert np.array_equal(again.value(alone(x)), built.value(alone(x)))
     assert shipped(str(path)).depth == 3
 
 

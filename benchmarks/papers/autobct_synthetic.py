@@ -93,48 +93,65 @@ def concluded(found):
     )
 
 
-def band(figure, prior, row, colour):
-    u = np.linspace(0, 1, 101)
+def band(figure, prior, row):
+    """Mean and central 95% of score and cost, on the scale of this row."""
+    u, colour = np.linspace(0, 1, 101), "#4477aa"
     phi = prior.on(u[:, None])
     for column, belief in ((1, prior.score), (2, prior.cost)):
         mean, cov = belief.at(phi)
         wide = 1.96 * np.sqrt(np.diag(cov))
         edge = {"x": np.r_[u, u[::-1]], "y": np.r_[mean + wide, (mean - wide)[::-1]], "fill": "toself"}
-        figure.add_scatter(**edge, opacity=0.25, line_width=0, fillcolor=colour, row=row, col=column)
-        figure.add_scatter(x=u, y=mean, line_color=colour, row=row, col=column)
+        figure.add_scatter(
+            **edge, mode="lines", opacity=0.3, line_width=0, fillcolor=colour, row=row, col=column
+        )
+        figure.add_scatter(x=u, y=mean, mode="lines", line_color=colour, row=row, col=column)
+        figure.update_xaxes(
+            range=[-0.03, 1.03], title_text="control u (0: 1 tree, 1: 100)", row=row, col=column
+        )
 
 
 def page(shown, path):
     """Figures 2 and 3: the prior, the beliefs after each training with what was seen, and the validation points."""
     n = len(shown.rows)
-    titles = [t for k in range(n + 1) for t in ([f"score after {k}", f"cost after {k}"])]
-    figure = make_subplots(n + 2, 2, subplot_titles=[*titles, "validation: right", "validation: wrong"])
+    when = ["before any training", *[f"after training {k}" for k in range(1, n + 1)]]
+    titles = [f"{what} {then}" for then in when for what in ("score", "cost")]
+    titles += ["validation points answered right (some)", "all answered wrong"]
+    heights = [1.0] * (n + 1) + [1.6]
+    figure = make_subplots(
+        n + 2, 2, subplot_titles=titles, row_heights=heights, vertical_spacing=0.055, horizontal_spacing=0.09
+    )
     believed: Prior = preset("D.1")
-    band(figure, believed, 1, "#4477aa")
+    band(figure, believed, 1)
     for k, (u, h, t, _) in enumerate(shown.rows, 2):
         believed = believed.observe(believed.on(np.array([[u]]))[0], h, t)
-        band(figure, believed, k, "#4477aa")
+        band(figure, believed, k)
         seen = np.array(shown.rows[: k - 1])
         for column in (1, 2):
             figure.add_scatter(
                 x=seen[:, 0], y=seen[:, column], mode="markers", marker_color="#cc3311", row=k, col=column
             )
-    unseen, truth = data(1000 * shown.seed + n - 1)[2:]
+    validation(figure, shown, n + 2)
+    figure.update_layout(
+        height=260 * (n + 1) + 420, width=900, showlegend=False, template="plotly_white",
+        title=f"What run {shown.seed} believed of a forest of 1 to 100 trees: means and central 95%; dots: trainings",
+        title_font_size=15,
+    )  # fmt: skip
+    path.write_text(figure.to_html(include_plotlyjs=True), encoding="utf-8")
+    return figure
+
+
+def validation(figure, shown, row):
+    """What the forest that is kept answers, by colour."""
+    unseen, truth = data(1000 * shown.seed + len(shown.rows) - 1)[2:]
     right = shown.answers == truth
     for column, mask in ((1, right), (2, ~right)):
         some = np.nonzero(mask)[0][:3000]
         dots = {"size": 3, "color": shown.answers[some], "colorscale": [[0, "#ddaa33"], [1, "#004488"]]}
         figure.add_trace(
-            go.Scatter(x=unseen[some, 0], y=unseen[some, 1], mode="markers", marker=dots),
-            row=n + 2,
-            col=column,
+            go.Scatter(x=unseen[some, 0], y=unseen[some, 1], mode="markers", marker=dots), row=row, col=column
         )
-    figure.update_layout(
-        height=300 * (n + 2), width=900, showlegend=False, template="plotly_white",
-        title=f"AutoBCT on the synthetic example, run {shown.seed}: control u to trees, prior D.1",
-    )  # fmt: skip
-    path.write_text(figure.to_html(include_plotlyjs=True), encoding="utf-8")
-    return figure
+        figure.update_xaxes(title_text="x", range=[0, 1], row=row, col=column)
+        figure.update_yaxes(title_text="y", range=[0, 1], row=row, col=column)
 
 
 def main():

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.random import Generator
 
-from ..arguments import check_counts
+from ..arguments import check_counts, is_number
 from ..beliefs import Array, Prior, prior_from_json
 from ..decisions import Finish, Move, Start, Verdict, Wait, go_on
 from ..errors import InvalidInput
@@ -26,7 +26,8 @@ from ..problem import Problem
 from ..shapes import sampled
 from ..valuation import effort_for, expected_cost, values
 from ..valuemaps import cautious, check_dim, mapped, shipped
-from .controls import check_space
+from .controls import check_prior, check_space
+from .endings import counted, ending, used_up
 from .rulers import Kind, check_map
 from .trainings import ENDED, TAG
 from .weighing import Scales, Weighed, check_direction
@@ -97,7 +98,9 @@ class AutoBCT:
     def start(self, problem: Problem) -> Trials:
         """No trial has ended. Raises InvalidInput for a space of too many coordinates, or another than the prior's."""
         check_space(problem.space)
-        check_direction(self._ends or self._scales.prior(problem.space.dim).score_map, problem)
+        prior = self._scales.prior(problem.space.dim)
+        check_prior(prior, problem.space)
+        check_direction(self._ends or prior.score_map, problem)
         if self.value_map is not None:
             check_dim(shipped(self.value_map), problem.space.dim)
         self._scales.desk(problem)
@@ -120,9 +123,9 @@ class AutoBCT:
         if history.pending:
             return Wait("a training runs: AutoBCT decides when its score and cost are known")
         count = len({history.trial(i).tags.get(TAG, i) for i in state})
-        if self.max_trainings is not None and count >= self.max_trainings:
-            return Finish(f"{_counted(count)}: all that max_trainings={self.max_trainings} allows")
         weighed = self.weigh(history, state)
+        if self.max_trainings is not None and count >= self.max_trainings:
+            return Finish(used_up(history, weighed, self.max_trainings))
         return self._first(history, count) if weighed is None else self._weigh(history, weighed)
 
     def weigh(self, history: History, ended: Sequence[int]) -> Weighed | None:
@@ -136,12 +139,14 @@ class AutoBCT:
         going, best = float(q.max()), int(np.argmax(q))
         last = weighed.heights[-1] if count else -math.inf
         if count >= self.min_trainings and last >= going:
-            return Finish(_ending(history, weighed, going, best))
+            return Finish(ending(history, weighed, going, best))
         mean, cost = float(weighed.x.m[best, 0]), float(expected_cost(weighed.x)[best, 0])
         seconds = weighed.ruler.seconds(cost / weighed.gamma)
-        reason = f"going on is worth {going:.3f}: about {weighed.span(seconds)} for an expected score of {mean:.3f}"
+        ruler, metric = weighed.ruler, history.problem.goal.metric
+        reason = f"going on is worth {going:.3f} (of 1, from worst to best): about {weighed.span(seconds)} "
+        reason += f"for an expected {metric} of {ruler.raw(mean):.4g}"
         if count:
-            reason += f"; the last configuration's is {last:.3f}"
+            reason += f"; the last configuration's is {ruler.raw(last):.4g}"
         evidence: dict[str, Any] = {"value": going, "score": mean, "cost": cost, "gamma": weighed.gamma}
         if count:
             evidence["last"] = last
@@ -164,7 +169,7 @@ class AutoBCT:
     def _first(self, history: History, count: int) -> Move:
         """One of the first trainings, which teach the maps; the end when none of many gave a finite value."""
         if count >= self.initial + _HOPELESS:
-            return Finish(f"{_counted(count)}, none with a finite {history.problem.goal.metric}")
+            return Finish(f"{counted(count)}, none with a finite {history.problem.goal.metric}")
         space = history.problem.space
         design = space.sample_up_to(self.initial + _HOPELESS, history.rng("design"), design="sobol")
         config = design[count % len(design)]
@@ -216,29 +221,6 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def _ending(history: History, weighed: Weighed, going: float, best: int) -> str:
-    """What was gained, what it cost, and why more is not worth it."""
-    first, last = weighed.heights[0], weighed.heights[-1]
-    trial = weighed.done[-1].trials[-1]
-    cost = float(expected_cost(weighed.x)[best, 0])
-    seconds = weighed.ruler.seconds(cost / weighed.gamma)
-    spent = weighed.score_of(weighed.paid)
-    metric = history.problem.goal.metric
-    top = history.best()
-    seen = "" if top is None else f"; the best seen is {top.value:.4g}, of trial {top.trial}"
-    but = "" if weighed.warning is None else f". But {weighed.warning}"
-    return (
-        f"{_counted(len(weighed.done))} for {weighed.span(weighed.paid)}, worth {spent:.3f} of score, raised the "
-        f"expected score from {first:.3f} to {last:.3f}; going on is worth {going:.3f}, no more: another training "
-        f"costs about {weighed.span(seconds)}, worth {cost:.3f}. The configuration to keep is the last one, of trial "
-        f"{trial}: expected {metric} {weighed.ruler.raw(last):.4g}{seen}{but}"
-    )
-
-
-def _counted(count: int) -> str:
-    return f"{count} training{'s' * (count != 1)}"
-
-
 def _check(policy: AutoBCT) -> None:
     """Raises InvalidInput for options outside what is allowed."""
     counts = {"initial": policy.initial, "repeats": policy.repeats, "min_trainings": policy.min_trainings}
@@ -248,7 +230,9 @@ def _check(policy: AutoBCT) -> None:
     for name, count in counts.items():
         if count < 1:
             raise InvalidInput(f"AutoBCT({name}={count}): at least 1")
-    if policy.depth is not None and policy.depth not in range(1, _DEEPEST + 1):
+    if policy.depth is not None and (
+        isinstance(policy.depth, bool) or policy.depth not in range(1, _DEEPEST + 1)
+    ):
         raise InvalidInput(f"AutoBCT(depth={policy.depth!r}): 1, 2 or 3 trainings ahead, or None")
     if policy.method not in ("relaxed", "exact"):
         raise InvalidInput(f"AutoBCT(method={policy.method!r}): 'relaxed' or 'exact'")
@@ -272,7 +256,12 @@ def _check_numbers(policy: AutoBCT) -> None:
         raise InvalidInput(f"AutoBCT(prior={policy.prior!r}): a name such as 'D.1', or a Prior")
     if isinstance(policy.prior, str):
         preset(policy.prior)
+    if policy.value_map is not None and not isinstance(policy.value_map, str):
+        raise InvalidInput(
+            f"AutoBCT(value_map={policy.value_map!r}): '1d', '2d', or the path of a map's file"
+        )
     if policy.seconds is not None:
-        ends = tuple(policy.seconds)
-        if len(ends) != 2 or not (all(map(math.isfinite, ends)) and ends[0] < ends[1]):
-            raise InvalidInput(f"AutoBCT(seconds={policy.seconds!r}): seconds at cost 0 and, more, at cost 1")
+        given = policy.seconds
+        ends = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
+        if len(ends) != 2 or not (all(map(is_number, ends)) and ends[0] < ends[1]):
+            raise InvalidInput(f"AutoBCT(seconds={given!r}): seconds at cost 0 and, more, at cost 1")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..beliefs import Array
+from ..beliefs import Array, Prior
 from ..errors import InvalidInput
 from ..space import Space
 from ..valuation import nested
@@ -33,6 +33,15 @@ def check_space(space: Space) -> None:
             f"AutoBCT weighs score against cost over at most {LARGEST} coordinates (a Choice without order counts one "
             f"for each option), this space has {space.dim}: its beliefs are additive, and a search so short learns "
             "little of each. Fix some parameters, or use BOBOS() or GPUCB() with a Budget"
+        )
+
+
+def check_prior(prior: Prior, space: Space) -> None:
+    """Raises InvalidInput for a prior of another space."""
+    if prior.space is not None and prior.space != space.to_json():
+        raise InvalidInput(
+            "AutoBCT(prior=...) was learnt from studies of another space: learn it from studies of this one; if it "
+            "fits all the same, say so by dataclasses.replace(prior, space=None)"
         )
 
 

@@ -60,7 +60,8 @@ def from_studies(
     with one_thread():
         learnt = _learn([_data(h, ruler, usual) for h in histories], usual)
     ends = (0.0, ruler.unit)
-    return replace(learnt, score_map=(ruler.worst, ruler.best), cost_map=ends)
+    space = histories[0].problem.space.to_json()
+    return replace(learnt, score_map=(ruler.worst, ruler.best), cost_map=ends, space=space)
 
 
 def check(

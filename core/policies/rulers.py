@@ -46,6 +46,11 @@ class Ruler:
         bent = low + h * (high - low)
         return math.exp(min(bent, 700.0)) if self.kind == "log" else bent
 
+    def amount(self, h: float) -> str:
+        """A difference of scores in raw units; a factor where logarithms count."""
+        width = h * abs(self._bent(self.best) - self._bent(self.worst))
+        return f"a factor of {math.exp(min(width, 700.0)):.3g}" if self.kind == "log" else f"{width:.2g}"
+
     def t(self, seconds: float) -> float:
         """The cost of so many seconds."""
         return (seconds - self.zero) / self.unit

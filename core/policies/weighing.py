@@ -46,7 +46,7 @@ class Weighed:
     def span(self, seconds: float) -> str:
         """Seconds in words, or a cost where trainings report it in units of their own."""
         own = any(t.own for t in self.done)
-        return f"a cost of {seconds:.3g}" if own else f"{seconds:.3g} s"
+        return f"{seconds:.3g} of cost" if own else f"{seconds:.3g} s"
 
     @property
     def warning(self) -> str | None:
@@ -104,10 +104,12 @@ class Scales:
         known = bounds if bounds is None or goal.sign > 0 else (bounds[1], bounds[0])
         ends = self.ends or prior.score_map or (known if self.kind == "linear" else None)
         costs = self.seconds or prior.cost_map
-        first = done[: self.initial]
-        if (ends is None or costs is None) and len(first) < self.initial:
+        if ends is not None and costs is not None:
+            return Ruler(*ends, self.kind, costs[0], costs[1] - costs[0])
+        first = [t for t in _first(done, self.initial) if math.isfinite(t.value)]
+        if not first:
             return None
-        phi = prior.on(np.array([history.point(t.trials[0]) for t in first])) if first else np.zeros((0, 0))
+        phi = prior.on(np.array([history.point(t.trials[0]) for t in first]))
         if ends is None:
             middle = float(np.mean(phi @ prior.score.mean))
             given = [[t.value for t in group] for group in (first, done)]
@@ -117,6 +119,15 @@ class Scales:
         if ends is None:
             return None
         return Ruler(*ends, self.kind, costs[0], costs[1] - costs[0])
+
+
+def _first(done: Sequence[Training], count: int) -> Sequence[Training]:
+    """The trainings that estimates rest on: so many, or more until one has a finite value; none while there are fewer.
+
+    What failed at once says nothing of what a training costs.
+    """
+    finite = next((i for i, t in enumerate(done) if math.isfinite(t.value)), None)
+    return [] if finite is None or len(done) < count else done[: max(count, finite + 1)]
 
 
 def check_direction(ends: tuple[float, float] | None, problem: Problem) -> None:

@@ -2,12 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from worlds import QUICK, SPACE, problem, search, small_study
 
 from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial, Wait
+from haltune.beliefs import prior_from_json
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.events import Started, Status, plain
 from haltune.outlook import outlook
@@ -53,11 +55,12 @@ def test_it_ends_by_itself_near_the_peak_with_a_sentence_that_weighs():
     assert hill(study.trials[-1].config) > 0.85
     said = reason(study)
     for words in (
-        "trainings for",
-        "worth",
-        "going on is worth",
-        "costs about",
-        "is the last one, of trial",
+        "trainings for 15 s, worth ",
+        " of acc, led from 0.9107 with the first configuration to ",
+        "with the last (expected again: ",
+        "). Going on does not pay: it is expected to gain",
+        "and another training to take",
+        "The configuration to keep is the last one, of trial",
     ):
         assert words in said
     assert f"the best seen is {study.best.value:.4g}" in said
@@ -109,7 +112,7 @@ def test_costs_may_be_reported_in_any_unit():
         with trial:
             trial.report(hill(trial.config), seconds=500.0, cost=2.0)
     assert study.policy.weigh(study.history, [0]).done[0].seconds == 2.0
-    assert "for a cost of" in reason(study)
+    assert " of cost, worth " in reason(study)
 
 
 def test_repeats_count_as_one_training_by_their_median_and_their_total_cost():
@@ -147,6 +150,14 @@ def test_a_search_whose_trainings_all_diverge_ends():
     assert len(study.trials) == 12
 
 
+def test_a_training_that_fails_at_once_does_not_teach_what_trainings_cost():
+    scores = iter([math.nan, math.nan, *[0.7] * 40])
+    seconds = iter([1e-3, 1e-3, *[600.0] * 40])
+    study = trained(AutoBCT(), lambda config: next(scores), lambda config: next(seconds))
+    assert study.policy.weigh(study.history, [0, 1]) is None
+    assert study.policy.weigh(study.history, [0, 1, 2]).ruler.unit > 100.0
+
+
 def test_losses_may_count_by_their_logarithms():
     def loss(config):
         return 10.0 ** (-3.0 + (math.log10(config["lr"]) + 2) ** 2)
@@ -166,6 +177,25 @@ def test_without_bounds_the_first_trainings_teach_the_map():
     )
     assert study.history.finished
     assert study.best.value < 20
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(1e12, 0.0), (1e-12, 0.0), (1.0, 1e6), (-1e3, 0.0)])
+def test_the_units_of_the_score_change_no_decision(factor, offset):
+    def search(factor, offset):
+        goal = (Maximize if factor > 0 else Minimize)("s")
+        study = trained(
+            AutoBCT(), lambda c: factor * hill(c) + offset, what=Problem(LINE, goal, 1), trials=20
+        )
+        assert study.history.finished
+        return [t.config for t in study.trials]
+
+    assert search(factor, offset) == search(1.0, 0.0)
+
+
+def test_a_search_that_max_trainings_ends_says_what_it_gained_too():
+    said = reason(trained(AutoBCT(max_trainings=2, gamma=1e-4)))
+    for words in ("2 trainings for 10 s, worth", "max_trainings=2 allows no more", "to keep is the last one"):
+        assert words in said
 
 
 def test_maps_and_their_inverses_agree():
@@ -278,6 +308,16 @@ def test_a_prior_learnt_from_studies_predicts_and_saves_trainings():
     assert hill(informed.trials[-1].config, -2.5) > 0.9
 
 
+def test_a_learnt_prior_is_for_its_own_space_unless_said_otherwise():
+    prior = from_studies(earlier(2))
+    again = prior_from_json(json.loads(json.dumps(prior.to_json())))
+    other = Problem(Space({"lr": Float(1e-3, 1.0, log=True)}), Maximize("acc", (0, 1)), 1)
+    AutoBCT(prior=again).start(ACCURACY)
+    with pytest.raises(InvalidInput, match="studies of another space"):
+        AutoBCT(prior=again).start(other)
+    AutoBCT(prior=replace(again, space=None)).start(other)
+
+
 def test_a_study_unlike_the_others_is_told_by_the_check():
     alike = earlier(5)
     unlike = trained(RandomSearch(trials=8), lambda c: 1 - hill(c, -2.5), seed=9)
@@ -306,6 +346,9 @@ def test_no_training_ends_in_less_time_than_one_takes():
     [
         (lambda: AutoBCT(gamma=0.0), "more than 0"),
         (lambda: AutoBCT(depth=4), "1, 2 or 3"),
+        (lambda: AutoBCT(depth=True), "1, 2 or 3"),
+        (lambda: AutoBCT(seconds=5), "seconds at cost 0"),
+        (lambda: AutoBCT(value_map=3), "the path of a map's file"),
         (lambda: AutoBCT(repeats=0), "at least 1"),
         (lambda: AutoBCT(prior="D.9"), "the paper's are"),
         (lambda: AutoBCT(prior=3), "a name such as"),
