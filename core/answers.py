@@ -22,6 +22,7 @@ from .gp.kernels import Array
 from .history import History
 from .policies.narrowing import Aims, Look, Narrowing, Progress, fold_progress
 from .policies.outlook import Belief
+from .policies.survey import check_threshold
 from .rules import Rule, describe
 from .space import Space
 from .stages import Mask, Stage
@@ -37,6 +38,7 @@ class LevelSet:
     """Which of n configurations reach a threshold. All arrays are (n,), all values in units of the metric."""
 
     space: Space
+    metric: str
     threshold: float  # an implicit one at the best mean
     larger: bool  # True: high is above the threshold; False, for a goal to minimise: below
     configs: Sequence[Config]
@@ -86,8 +88,10 @@ class LevelSet:
 
     def __str__(self) -> str:
         n, side = len(self.configs), "at least" if self.larger else "at most"
-        counts = f"{len(self.high)} high, {len(self.low)} low, {len(self.undecided)} undecided of {n}"
-        lines = [f"{side} {self.threshold:.4g}: {counts} configurations looked at"]
+        counts = f"{len(self.high)} reach it, {len(self.low)} do not, {len(self.undecided)} are undecided"
+        lines = [f"{self.metric} {side} {self.threshold:.4g}: of {n} configurations looked at {counts}"]
+        if self.rules:
+            lines[0] += "; the region, undecided ones counted by their probability:"
         return "\n".join(lines + [f"  {rule}" for rule in self.rules])
 
     def _listed(self, among: Mask, order: Array) -> list[tuple[Config, float]]:
@@ -133,6 +137,7 @@ def level_set(
         raise InvalidInput(f"{type(policy).__name__} has no threshold: study.level_set(threshold=0.92)")
     if threshold is not None and not is_number(threshold):
         raise InvalidInput(f"level_set(threshold={threshold!r}): a finite value of the metric")
+    check_threshold("level_set", threshold, history.problem)
     aims = Aims(threshold) if own is None or threshold is not None else own.aims
     narrowing, state, belief = _known(history, log, own, aims)
     if (why := narrowing.vain(history, belief)) is not None:
@@ -143,8 +148,8 @@ def level_set(
     aim, _ = narrowing.aim_of(history).between(field.mean, 0.0 * sd)
     probability = ndtr((field.mean - aim) / np.maximum(sd, 1e-12 * belief.scale))
     return LevelSet(
-        history.problem.space, sign * aim, sign > 0, belief.places.configs, np.asarray(probability), sign * field.mean,
-        sd, narrowing.open(history, state, belief, spent),
+        history.problem.space, history.problem.goal.metric, sign * aim, sign > 0, belief.places.configs,
+        np.asarray(probability), sign * field.mean, sd, narrowing.open(history, state, belief, spent),
     )  # fmt: skip
 
 

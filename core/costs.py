@@ -11,6 +11,7 @@ Models share one question, `predict`: Gaussian processes on log cost (gpcosts.py
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import log
 from typing import Any, Protocol
 
@@ -121,8 +122,8 @@ class KnownCost:
     function: CostFunction
     space: Space
 
-    @property
-    def moves(self) -> bool:
+    @cached_property
+    def moves(self) -> bool:  # asked for every configuration, and a signature takes longer than most functions
         """True when the cost depends on the previous configuration."""
         return takes_previous(self.function)
 

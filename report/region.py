@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .wording import plotly_text
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+_KINDS = ((False, "settled", "circle"), (True, "undecided", "circle-open"))
 _SCALE = [[0.0, "#c3cad1"], [0.5, "#f2c49b"], [1.0, ACCENT]]  # probability
 
 
@@ -23,15 +25,14 @@ def region(found: LevelSet, across: str | None = None, along: str | None = None)
     """Configurations by two parameters (by default the first two), coloured by their probability to reach it.
 
     Of those that differ in other parameters alone the likeliest; undecided ones are rings. On a mesh the boundary,
-    probability 1/2, is a line. Raises InvalidInput for names that are not parameters, ImportError when Plotly is
-    missing.
+    probability 1/2, is a line. By the only parameter there is: what is expected of each, give or take a deviation.
+    Raises InvalidInput for names that are not two of the parameters, ImportError when Plotly is missing.
     """
-    names = [name for name in found.space.parameters if name in found.space.places]
-    across, along = across or names[0], along or names[min(1, len(names) - 1)]
     graph = _plotly()
-    if not {across, along} <= set(names):
-        raise InvalidInput(f"{across!r} and {along!r}: two of the parameters {', '.join(names)}")
+    across, along = _axes(found, across, along)
     figure = graph.Figure(layout=_layout(found, across, along))
+    if along is None:
+        return _profile(graph, figure, found, across)
     xs, ys, field = found.boundary(across, along)
     if field.size and not np.isnan(field).any() and min(field.shape) > 1:
         line = {"start": 0.5, "end": 0.5, "size": 1, "coloring": "none"}
@@ -40,9 +41,32 @@ def region(found: LevelSet, across: str | None = None, along: str | None = None)
             showscale=False, name="boundary", hoverinfo="skip",
         ))  # fmt: skip
     shown = _likeliest(found, across, along)
-    for open_, name, symbol in ((False, "settled", "circle"), (True, "undecided", "circle-open")):
+    for open_, name, symbol in _KINDS:
         chosen = [i for i in shown if found.open[i] == open_]
         figure.add_trace(graph.Scatter(_points(found, across, along, chosen, name, symbol)))
+    return figure
+
+
+def _axes(found: LevelSet, across: str | None, along: str | None) -> tuple[str, str | None]:
+    """The parameters of the two axes; one that is not given is the first other there is."""
+    names = [name for name in found.space.parameters if name in found.space.places]
+    if not {across, along} <= {*names, None} or (across is not None and across == along):
+        raise InvalidInput(f"region({across!r}, {along!r}): two of the parameters {', '.join(names)}")
+    if not names:
+        raise InvalidInput("the space has no parameter that varies: there is no region to draw")
+    across = across or next((name for name in names if name != along), names[0])
+    others = [along, *names] if along else names
+    return across, next((name for name in others if name != across), None)
+
+
+def _profile(graph: Any, figure: go.Figure, found: LevelSet, across: str) -> go.Figure:
+    """The mean and deviation by one parameter, and the threshold."""
+    for open_, name, symbol in _KINDS:
+        chosen = [i for i in range(len(found.configs)) if found.open[i] == open_]
+        drawn = _points(found, across, None, chosen, name, symbol)
+        bars = {"array": found.sd[chosen].tolist(), "color": MUTED, "thickness": 1, "width": 0}
+        figure.add_trace(graph.Scatter({**drawn, "error_y": bars}))
+    figure.add_hline(found.threshold, line={"color": INK, "width": 2})
     return figure
 
 
@@ -57,7 +81,7 @@ def _likeliest(found: LevelSet, across: str, along: str) -> list[int]:
 
 
 def _points(
-    found: LevelSet, across: str, along: str, chosen: list[int], name: str, symbol: str
+    found: LevelSet, across: str, along: str | None, chosen: list[int], name: str, symbol: str
 ) -> dict[str, Any]:
     hollow = symbol.endswith("open")
     marker = {
@@ -67,26 +91,40 @@ def _points(
         "colorbar": {"title": "P(reaches it)", "thickness": 12}, "showscale": not hollow,
     }  # fmt: skip
     return {
-        "x": [found.configs[i][across] for i in chosen], "y": [found.configs[i][along] for i in chosen],
+        "x": [found.configs[i][across] for i in chosen],
+        "y": [found.configs[i][along] if along else float(found.mean[i]) for i in chosen],
         "mode": "markers", "name": name, "marker": marker,
         "customdata": np.stack([found.probability, found.mean, found.sd], axis=1)[chosen].tolist(),
         "hovertemplate": "P = %{customdata[0]:.2f}, %{customdata[1]:.4g} ± %{customdata[2]:.2g}<extra></extra>",
     }  # fmt: skip
 
 
-def _layout(found: LevelSet, across: str, along: str) -> dict[str, Any]:
+def _layout(found: LevelSet, across: str, along: str | None) -> dict[str, Any]:
     side = "at least" if found.larger else "at most"
     others = len(set(found.space.places) - {across, along})
     more = f", at the likeliest of {others} other parameter{'s' * (others > 1)}" if others else ""
     axes = {
         f"{axis}axis": {
-            "title": plotly_text(name), "gridcolor": RULE, "zeroline": False, "exponentformat": "power",
-            "type": "log" if getattr(found.space.parameters[name], "log", False) else None,
+            "title": plotly_text(name or found.metric), "gridcolor": RULE, "zeroline": False,
+            "exponentformat": "power", **_scale(found, name),
         }
         for axis, name in (("x", across), ("y", along))
     }  # fmt: skip
     return {
-        **axes, "title": {"text": f"Where it reaches {side} {found.threshold:.4g}{more}"}, "paper_bgcolor": PAPER,
-        "plot_bgcolor": PAPER, "font": {"family": FONT, "color": INK}, "width": 760, "height": 560,
-        "legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}},
+        **axes, "title": {"text": f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more}"},
+        "paper_bgcolor": PAPER, "plot_bgcolor": PAPER, "font": {"family": FONT, "color": INK},
+        "width": 760, "height": 560, "legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}},
     }  # fmt: skip
+
+
+def _scale(found: LevelSet, name: str | None) -> dict[str, Any]:
+    """A logarithmic axis for a parameter that is, with plain numbers where it spans less than two decades."""
+    if name is None or not getattr(found.space.parameters[name], "log", False):
+        return {}
+    values = [config[name] for config in found.configs if name in config]
+    low, high = min(values), max(values)
+    if high >= 100 * low:
+        return {"type": "log"}
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [m * 10.0**k for k in decades for m in (1, 2, 5) if low <= m * 10.0**k <= high]
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}

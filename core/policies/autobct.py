@@ -41,9 +41,10 @@ _DEEPEST = 3  # trainings looked ahead
 class AutoBCT:
     """Weighs the score that more trainings may gain against what they cost, and ends the search when it pays no more.
 
-    gamma: what a unit of cost is worth in score; or score_per_hour: raw score (of `best` - `worst`) that an hour is
-    worth. depth: trainings looked ahead, 1 to 3; None is 2, but 3 in two coordinates. prior: a name of the paper
-    ("D.1" to "D.8"), a Prior by hand, from `shapes.sampled` or `learnt.from_studies`; None: unimodal scores, any costs.
+    score_per_hour: what an hour is worth to you, in units of the metric: 0.02 for two points of accuracy; without it
+    gamma: what a unit of cost, about two of the first trainings, is worth in score. depth: trainings looked ahead, 1
+    to 3; None is 2, but 3 in two coordinates. prior: a name of the paper ("D.1" to "D.8"), a Prior by hand, from
+    `haltune.shapes.sampled` or `haltune.policies.learnt.from_studies`; None: unimodal scores, any costs.
     worst, best: raw scores that count 0 and 1, score_scale "log" for their logarithms; seconds: (at cost 0, at cost 1).
     What of these is not given is the prior's, the goal's bounds, or estimated from `initial` first trainings.
     Costs are what trials report as `cost`, in any unit (`seconds` is in it then), or else their seconds.
@@ -230,6 +231,11 @@ def _check(policy: AutoBCT) -> None:
     for name, count in counts.items():
         if count < 1:
             raise InvalidInput(f"AutoBCT({name}={count}): at least 1")
+    if policy.max_trainings is not None and policy.min_trainings > policy.max_trainings:
+        raise InvalidInput(
+            f"AutoBCT(min_trainings={policy.min_trainings}, max_trainings={policy.max_trainings}): no fewer than the "
+            "one, no more than the other"
+        )
     if policy.depth is not None and (
         isinstance(policy.depth, bool) or policy.depth not in range(1, _DEEPEST + 1)
     ):
@@ -252,6 +258,10 @@ def _check_numbers(policy: AutoBCT) -> None:
         good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not good or value < 0 or (positive and value == 0):
             raise InvalidInput(f"AutoBCT({name}={value!r}): {'more than 0' if positive else 'at least 0'}")
+    if policy.score_per_hour is not None and policy.gamma != AutoBCT.gamma:
+        raise InvalidInput(
+            f"AutoBCT(gamma={policy.gamma:g}, score_per_hour={policy.score_per_hour:g}): one or the other"
+        )
     if policy.prior is not None and not isinstance(policy.prior, str | Mapping | Prior):
         raise InvalidInput(f"AutoBCT(prior={policy.prior!r}): a name such as 'D.1', or a Prior")
     if isinstance(policy.prior, str):

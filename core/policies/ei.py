@@ -24,7 +24,7 @@ from ..maximiser import Proposal, maximise
 from ..problem import Problem
 from .gpucb import initial_design
 from .improving import Believed, Believer, cheap_design
-from .purse import CostOption, LogCost, Purse
+from .purse import UNITS, CostOption, LogCost, Purse
 from .surrogate import Finished, fold_finished
 
 
@@ -68,13 +68,15 @@ class _Greedy:
             return cheap_design(history, self.purse.log_cost(history, state), rng)
         choice = improve(history, believed, rng, self._log_cost(history, state, alpha))
         point = history.problem.space.encode(choice.config)[None]
-        ei, value = float(believed.improvement(point)[0]), believed.predicted(point)
-        evidence = {"ei": ei, "predicted": value, "alpha": alpha}
-        reason = f"largest expected improvement, {ei:.3g}: predicted {value:.4g}"
-        if (cost := self._cost(history, state, point)) is not None:
+        hopes = believed.hopes(point)
+        told = believed.told(hopes, history.problem.goal.metric)
+        evidence = {"ei": float(believed.improvement(point)[0]), **hopes, "alpha": alpha}
+        reason = f"largest expected improvement: {told}"
+        if self.purse is not None and (cost := self._cost(history, state, point)) is not None:
             evidence["cost"] = cost
             power = "" if alpha == 1.0 else f"^{alpha:.2f}"
-            reason = f"largest expected improvement per cost{power}, {ei:.3g} for {cost:.3g}: predicted {value:.4g}"
+            unit = UNITS[self.purse.unit(history)]
+            reason = f"largest expected improvement per cost{power}: {told}, for {cost:.3g} {unit}"
         if choice.exhausted:
             reason += "; every configuration found has been tried, this one is trained again"
         return Start(choice.config, reason=reason, evidence=evidence)

@@ -18,8 +18,15 @@ def ending(history: History, weighed: Weighed, going: float, best: int) -> str:
     but = "" if weighed.warning is None else f". But {weighed.warning}"
     return (
         f"{_gained(history, weighed)}. Going on does not pay: it is expected {more} and another training to take "
-        f"{seconds}, worth {ruler.amount(cost)}. {_kept(history, weighed)}{but}"
+        f"{seconds}, worth {ruler.amount(cost)}{_rate(weighed)}. {_kept(history, weighed)}{but}"
     )
+
+
+def _rate(weighed: Weighed) -> str:
+    """By whose rate: a default that nobody chose is said to be one."""
+    own = any(t.own for t in weighed.done)
+    yours = "gamma= with seconds= sets your own" if own else "score_per_hour= sets your own"
+    return "" if weighed.priced else f" (by gamma={weighed.gamma:g}: {yours})"
 
 
 def used_up(history: History, weighed: Weighed | None, most: int) -> str:

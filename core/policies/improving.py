@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from scipy.special import ndtr
 
 from ..decisions import Start
 from ..gp import Posterior, condition_on, fit
@@ -72,9 +73,28 @@ class Believed:
         """(m,) expected improvement of y at points (m, dim)."""
         return expected_improvement(*self.posterior.predict(points), self.best)
 
-    def predicted(self, point: Array) -> float:
-        """What is expected at a point (1, dim), in the metric's own units."""
-        return self.units.value(float(self.posterior.mean(point)[0]))
+    def hopes(self, point: Array) -> dict[str, float]:
+        """What is hoped of a point (1, dim), values in the metric's own units.
+
+        predicted: the median; beats: the probability of a result better than the best; gain: by how much on average,
+        nothing where it is not. The gap to the best, in units of s, is exp(-y) less what it is for the best: the gain
+        is the price of a put on a log-normal, s (e^-b N(d) - e^(-m + sd^2 / 2) N(d - sd)), d = (m - b) / sd.
+        """
+        mean, variance = (float(found[0]) for found in self.posterior.predict(point))
+        sd = max(variance, 1e-300) ** 0.5
+        d = (mean - self.best) / sd
+        worth = np.exp(-self.best) * ndtr(d) - np.exp(min(variance / 2.0 - mean, 700.0)) * ndtr(d - sd)
+        return {
+            "predicted": self.units.value(mean), "beats": float(ndtr(d)),
+            "gain": self.units.spread * max(float(worth), 0.0),
+        }  # fmt: skip
+
+    def told(self, hopes: dict[str, float], metric: str) -> str:
+        """The same in words."""
+        best, beats = self.units.value(self.best), hopes["beats"]
+        chance = f"= {beats:.2f}" if beats >= 0.005 else "< 0.01"
+        gain, predicted = hopes["gain"], hopes["predicted"]
+        return f"P(beats {best:.4g}) {chance}, gains {gain:.2g} of {metric} on average; predicted {predicted:.4g}"
 
 
 @dataclass(eq=False)

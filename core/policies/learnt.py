@@ -43,6 +43,13 @@ class Check:
         """Whether it is better than knowing nothing, and about as certain as it may be."""
         return min(self.score, self.cost) > 0.0 and self.covered >= _LEAST
 
+    def __str__(self) -> str:
+        said = "the prior predicts" if self.predicts else "do not use the prior: it predicts badly"
+        return (
+            f"{said}: each study from the others, {self.covered:.0%} of what was seen within its central 90%, scores "
+            f"{self.score:+.2f} and costs {self.cost:+.2f} nats an observation better than the usual prior"
+        )
+
 
 def from_studies(
     studies: Sequence[Study | History],
@@ -98,6 +105,9 @@ def _prepared(
     kind: Kind,
     usual: Prior | None,
 ) -> tuple[list[History], Ruler, Prior]:
+    listed = list(studies) if isinstance(studies, Sequence) else [None]
+    if any(not hasattr(s, "history") and not isinstance(s, History) for s in listed):
+        raise InvalidInput(f"from_studies({studies!r}): a list of studies, opened: [Study(...), Study(...)]")
     histories = [s if isinstance(s, History) else s.history for s in studies]
     if len(histories) < 2:
         raise InvalidInput(f"a prior is learnt from at least two studies, not {len(histories)}")

@@ -29,6 +29,7 @@ from .places import Grid, grid_to_json
 from .survey import (
     Standing,
     check_survey,
+    check_threshold,
     function_to_json,
     kernel_from,
     kernel_to_json,
@@ -98,7 +99,8 @@ class LevelSetSearch:
         return False
 
     def start(self, problem: Problem) -> Progress:
-        """Nothing seen. Raises InvalidInput for a grid that is not of the space."""
+        """Nothing seen. Raises InvalidInput for a grid or a threshold that does not fit."""
+        check_threshold("LevelSetSearch", self.threshold, problem)
         self._outlook.places_of(problem)
         return Progress()
 

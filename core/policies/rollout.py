@@ -192,10 +192,17 @@ class Rollout:
             means, value, added = valued(pool, some)
         chosen = int(np.argmax(added))
         point = pool.points[chosen : chosen + 1]
-        own, predicted = float(believed.improvement(point)[0]), believed.predicted(point)
-        evidence = {"value": float(value[chosen]), "ei": own, "predicted": predicted,
-                    "horizon": self.horizon, "alpha": alpha}  # fmt: skip
-        return _worded(pool.configs[chosen], evidence, means.first[:, chosen], lefts, tops[0].exhausted)
+        hopes = believed.hopes(point)
+        own = float(believed.improvement(point)[0])
+        evidence = {
+            "value": float(value[chosen]),
+            "ei": own,
+            **hopes,
+            "horizon": self.horizon,
+            "alpha": alpha,
+        }
+        told = believed.told(hopes, history.problem.goal.metric)
+        return _worded(pool.configs[chosen], evidence, told, means.first[:, chosen], lefts, tops[0].exhausted)
 
     def _without(self, belief: Belief, means: Means, nodes: tuple[Array, Array] | None) -> float:
         """What the base policy is worth with a step less: a plan that begins with a useless step adds nothing to it.
@@ -229,11 +236,19 @@ class Rollout:
 
 
 def _worded(
-    config: dict[str, Any], evidence: dict[str, Any], costs: Array, lefts: list[Left], exhausted: bool
+    config: dict[str, Any],
+    evidence: dict[str, Any],
+    told: str,
+    costs: Array,
+    lefts: list[Left],
+    exhausted: bool,
 ) -> Start:
-    reason = "worth {value:.3g} in {horizon} steps, {ei:.3g} at once: predicted {predicted:.4g}".format(
-        **evidence
-    )
+    reason = told
+    if evidence["horizon"] > 1 and evidence["ei"] > 0.0:
+        reason += (
+            f"; worth {evidence['value'] / evidence['ei']:.3g} times that in {evidence['horizon']} steps"
+        )
+    reason += ", the most per cost" if evidence["alpha"] else ", the most that what is left buys"
     if lefts:
         pairs = zip(costs, lefts, strict=True)
         taken = ", ".join(
@@ -263,5 +278,5 @@ def _unaffordable(history: History, lefts: list[Left], costs: Array) -> Move:
         return Wait(f"{left.amount:.3g} {unit} are left beside the trials that run: too few to start another")
     return Finish(
         f"nothing is affordable: {left.amount:.4g} of {left.limit:g} {unit} are left, and the cheapest configuration "
-        f"is expected to take {cost:.4g}"
+        f"is expected to take {cost:.4g} {unit}"
     )

@@ -19,6 +19,7 @@ from ..gp.kernels import Array
 from ..gpcosts import fit_gp
 from ..history import History
 from ..levels import ONLY, Level
+from ..problem import Problem
 from ..stages import Mask
 from .fullcosts import full_cost
 from .outlook import Belief, Matters, Outlook
@@ -210,6 +211,18 @@ def first_of(policy: Any) -> int:
 def _estimated(levels: tuple[Level, ...]) -> list[Level]:
     """The levels whose noise repeats have to tell; a single one's is learnt with the kernel."""
     return [level for level in levels if level.noise is None] if len(levels) > 1 else []
+
+
+def check_threshold(name: str, threshold: float | None, problem: Problem) -> None:
+    """Raise InvalidInput for a threshold that no value of the metric can be on both sides of."""
+    goal = problem.goal
+    if (
+        threshold is not None
+        and goal.bounds is not None
+        and not goal.bounds[0] <= threshold <= goal.bounds[1]
+    ):
+        low, high = goal.bounds
+        raise InvalidInput(f"{name}(threshold={threshold:g}): {goal.metric} goes from {low:g} to {high:g}")
 
 
 def enough(policy: Any, belief: Belief) -> bool:

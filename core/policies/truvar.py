@@ -33,6 +33,7 @@ from .survey import (
     Prices,
     Standing,
     check_survey,
+    check_threshold,
     enough,
     function_to_json,
     kernel_from,
@@ -134,7 +135,8 @@ class TruVaR:
         return not self._sets_wanted and self.accuracy is None
 
     def start(self, problem: Problem) -> Progress:
-        """Nothing seen. Raises InvalidInput for a grid that is not of the space, or members that cannot be kept."""
+        """Nothing seen. Raises InvalidInput for a grid, a threshold or members that do not fit."""
+        check_threshold("TruVaR", self.threshold, problem)
         if self._outlook.places_of(problem) is None and self.monotone:
             raise InvalidInput(
                 "TruVaR(monotone=True) keeps a set of configurations, and this space is represented by points that "

@@ -37,6 +37,7 @@ class Weighed:
     beliefs: Prior
     gamma: float  # score a unit of cost
     x: Prospect
+    priced: bool  # by the user: score_per_hour
 
     @property
     def paid(self) -> float:
@@ -86,13 +87,19 @@ class Scales:
     def weigh(self, history: History, ended: Sequence[int]) -> Weighed | None:
         """The search after these trials; None while first trainings are needed to know the maps."""
         done = trainings(history, ended)
+        if self.score_per_hour is not None and any(t.own for t in done):
+            raise InvalidInput(
+                "AutoBCT(score_per_hour=...) prices hours, and trials report costs in units of their own: give gamma=, "
+                "what a unit of cost is worth, and seconds=, the costs that count 0 and 1, instead"
+            )
         controls, prior, phi = self.desk(history.problem)
         ruler = self._ruler(history, done, prior)
         if ruler is None:
             return None
         beliefs, heights = _learnt(history, done, prior, ruler)
         gamma = self._weight(ruler)
-        return Weighed(done, heights, controls, ruler, beliefs, gamma, prospect(beliefs, phi, gamma))
+        priced = self.score_per_hour is not None
+        return Weighed(done, heights, controls, ruler, beliefs, gamma, prospect(beliefs, phi, gamma), priced)
 
     def _weight(self, ruler: Ruler) -> float:
         if self.score_per_hour is None:

@@ -60,6 +60,7 @@ def test_it_ends_by_itself_near_the_peak_with_a_sentence_that_weighs():
         "with the last (expected again: ",
         "). Going on does not pay: it is expected to gain",
         "and another training to take",
+        "(by gamma=0.16: score_per_hour= sets your own)",
         "The configuration to keep is the last one, of trial",
     ):
         assert words in said
@@ -77,6 +78,7 @@ def test_gamma_may_be_said_in_score_per_hour():
     assert [t.config for t in trained(same).trials] == [
         t.config for t in trained(AutoBCT(seconds=(0.0, 20.0), worst=0.5, best=1.0)).trials
     ]
+    assert "gamma" not in reason(trained(same))
 
 
 def test_with_every_map_given_the_prior_proposes_the_first_training_too():
@@ -89,7 +91,7 @@ def test_with_every_map_given_the_prior_proposes_the_first_training_too():
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_there_are_never_more_trainings_than_max_trainings(most):
     for method in ("exact", "relaxed"):
-        study = trained(AutoBCT(gamma=1e-6, max_trainings=most, method=method, min_trainings=9))
+        study = trained(AutoBCT(gamma=1e-6, max_trainings=most, method=method, min_trainings=most))
         assert len(study.trials) == most
         assert f"max_trainings={most}" in reason(study)
 
@@ -106,11 +108,17 @@ def test_free_workers_wait_while_a_training_runs():
     assert isinstance(other.ask(), Trial)
 
 
-def test_costs_may_be_reported_in_any_unit():
-    study = Study(ACCURACY, AutoBCT(seconds=(0.0, 8.0), **KNOWN), seed=1, budget=Budget(trials=9))
+def costly(policy):
+    """A study whose trainings report costs of 2."""
+    study = Study(ACCURACY, policy, seed=1, budget=Budget(trials=9))
     for trial in study:
         with trial:
             trial.report(hill(trial.config), seconds=500.0, cost=2.0)
+    return study
+
+
+def test_costs_may_be_reported_in_any_unit():
+    study = costly(AutoBCT(seconds=(0.0, 8.0), **KNOWN))
     assert study.policy.weigh(study.history, [0]).done[0].seconds == 2.0
     assert " of cost, worth " in reason(study)
 
@@ -350,6 +358,11 @@ def test_no_training_ends_in_less_time_than_one_takes():
         (lambda: AutoBCT(seconds=5), "seconds at cost 0"),
         (lambda: AutoBCT(value_map=3), "the path of a map's file"),
         (lambda: AutoBCT(repeats=0), "at least 1"),
+        (lambda: AutoBCT(gamma=0.1, score_per_hour=1), "one or the other"),
+        (lambda: AutoBCT(min_trainings=5, max_trainings=2), "no fewer than the one"),
+        (lambda: costly(AutoBCT(score_per_hour=1.0)), "in units of their own"),
+        (lambda: from_studies(["old.db"]), "a list of studies, opened"),
+        (lambda: from_studies(trained(RandomSearch(), trials=1)), "a list of studies, opened"),
         (lambda: AutoBCT(prior="D.9"), "the paper's are"),
         (lambda: AutoBCT(prior=3), "a name such as"),
         (lambda: AutoBCT(worst=0.1), "together, or neither"),

@@ -179,3 +179,25 @@ def test_a_search_goes_on_in_another_process_where_it_was():
     parts = search(study(CostCooledEI(initial=2), Budget(trials=6), store=store))
     assert len(parts.trials) == 6
     assert len({SQUARE.key(t.config) for t in parts.trials}) == 6
+
+
+@pytest.mark.parametrize("goal", [Maximize("acc", (0, 1)), Minimize("loss", (-1, 0))])
+def test_what_is_hoped_of_a_configuration_is_what_draws_of_the_belief_show(goal):
+    sign = goal.sign
+    found = search(study(EI(initial=3), Budget(trials=6), goal=goal), value=lambda c: sign * hill(c))
+    believed = Believer(10).belief(found.history, tuple(range(6)))
+    best = max(sign * t.values[-1] for t in found.trials)
+    rng = np.random.default_rng(0)
+    for config in SQUARE.sample(5, rng):
+        point = SQUARE.encode(config)[None]
+        mean, variance = believed.posterior.predict(point)
+        draws = mean + np.sqrt(variance) * rng.standard_normal(200_000)
+        values = np.array([sign * believed.units.value(y) for y in draws])
+        gains = np.maximum(values - best, 0.0)
+        hopes = believed.hopes(point)
+        assert hopes["beats"] == pytest.approx(np.mean(values > best), abs=0.006)
+        assert hopes["gain"] == pytest.approx(gains.mean(), abs=5 * gains.std() / len(gains) ** 0.5 + 1e-12)
+        assert hopes["predicted"] == pytest.approx(sign * np.median(values), abs=0.01)
+    reason = found.trials[-1].proposed
+    assert f"of {goal.metric} on average" in reason
+    assert f"P(beats {sign * max(sign * t.values[-1] for t in found.trials[:5]):.4g})" in reason

@@ -467,3 +467,13 @@ def test_other_questions_are_answered_by_the_beliefs_of_the_policy(policy):
     assert len(other.configs) == len(KEYS)
     settled = ~other.open
     assert np.array_equal(other.reaches[settled], (values >= 0.2)[settled])
+
+
+@pytest.mark.parametrize("make", [TruVaR, LevelSetSearch])
+def test_a_threshold_beyond_the_metrics_bounds_is_refused(make):
+    percent = Problem(Space({"x": Float(0, 1)}), Maximize("acc", (0, 1)), 1)
+    with pytest.raises(HaltuneError, match=r"threshold=92\): acc goes from 0 to 1"):
+        Study(percent, make(threshold=92.0), budget=Budget(trials=3))
+    study = Study(percent, make(threshold=0.9), budget=Budget(trials=3))
+    with pytest.raises(HaltuneError, match=r"level_set\(threshold=92\)"):
+        study.level_set(92.0)

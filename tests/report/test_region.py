@@ -53,3 +53,25 @@ def test_a_name_that_is_no_parameter_is_refused():
     found = studied(Space({"x": Float(0, 1)}), grid=6).level_set()
     with pytest.raises(HaltuneError, match="parameters x"):
         region(found, "x", "z")
+
+
+def test_an_axis_that_is_not_named_is_another_parameter():
+    found = studied(Space({"x": Float(0, 1), "lr": Float(1e-3, 1, log=True)}), grid=4).level_set()
+    for figure, axes in (
+        (region(found), ("x", "lr")),
+        (region(found, "lr"), ("lr", "x")),
+        (region(found, along="x"), ("lr", "x")),
+    ):
+        assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == axes
+    with pytest.raises(HaltuneError, match="two of the parameters x, lr"):
+        region(found, "lr", "lr")
+
+
+def test_by_the_only_parameter_there_is_the_metric_is_drawn_against_the_threshold():
+    found = studied(Space({"x": Float(0, 1)}), grid=9).level_set()
+    figure = region(found)
+    assert region(found, along="x").to_dict() == region(found, "x").to_dict() == figure.to_dict()
+    assert figure.layout.yaxis.title.text == "v"
+    assert figure.layout.shapes[0].y0 == figure.layout.shapes[0].y1 == 0.5
+    drawn = {x: y for trace in figure.data for x, y in zip(trace.x, trace.y, strict=True)}
+    assert drawn == {c["x"]: pytest.approx(m) for c, m in zip(found.configs, found.mean, strict=True)}
