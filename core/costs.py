@@ -123,7 +123,9 @@ class KnownCost:
     space: Space
 
     @cached_property
-    def moves(self) -> bool:  # asked for every configuration, and a signature takes longer than most functions
+    def moves(
+        self,
+    ) -> bool:  # asked for every configuration, and a signature takes longer than most functions
         """True when the cost depends on the previous configuration."""
         return takes_previous(self.function)
 
