@@ -13,7 +13,7 @@ from .judging import Clock
 from .ledger import Outcome
 from .policy import Policy, S
 from .problem import Budget
-from .replica import Replica
+from .replica import Replica, plans_anew
 from .store import Conflict
 
 
@@ -94,7 +94,7 @@ def outcome(replica: Replica, budget: Budget) -> Outcome:
     """Whether the search is over: by its policy, or by a limit of its budget."""
     history, spent = replica.history, replica.history.spent
     unfinished = history.running + len(history.interrupted)
-    ended = None if replica.plans_anew(budget) else history.finished
+    ended = None if plans_anew(replica.policy, history, budget) else history.finished
     reason = ended or history.held or spent.exhausts(budget)
     full = spent.starts_no_more(budget)
     if reason is None and full is not None and not unfinished and not _resumes(replica):

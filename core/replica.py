@@ -139,14 +139,9 @@ class Replica:
         self.append(ev.Rescaled(at=self.store.now(), low=new.low, high=new.high), None)
         return True
 
-    def plans_anew(self, budget: Budget) -> bool:
-        """True when the policy plans by the budget, and it is not the one logged last."""
-        plans = getattr(self.policy, "plans", False)
-        return plans and budget.to_json() != (self.history.budget or Budget()).to_json()
-
     def budget(self, budget: Budget) -> None:
         """Log the budget when the policy plans anew by it. Raises Conflict."""
-        if self.plans_anew(budget):
+        if plans_anew(self.policy, self.history, budget):
             self.append(ev.Budgeted(at=self.store.now(), budget=ev.plain(budget.to_json())), None)
 
     def warn_once(self, text: str, about: str | None = None) -> None:
@@ -198,3 +193,9 @@ class Replica:
                 f"{self.store.url} already holds a study {self.name!r} with other settings:\n  - {listing}\n"
                 "Open it with the settings it was recorded with, or give the new one another name="
             )
+
+
+def plans_anew(policy: Policy[Any], history: History, budget: Budget) -> bool:
+    """True when the policy plans by the budget, and it is not the one logged last."""
+    plans = getattr(policy, "plans", False)
+    return plans and budget.to_json() != (history.budget or Budget()).to_json()

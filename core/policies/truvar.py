@@ -63,7 +63,8 @@ class TruVaR:
     finite space of up to 20,000, else `representers` points stand for the space.
     candidates: what may be observed: "all", "members", or a number: so many of the highest upper bounds.
     monotone: members never come back (algorithm 2); by default for level sets with a given kernel. Without it the
-    maximiser cannot be lost for good. anticipate: count the members that an observation would settle.
+    maximiser cannot be lost for good. anticipate: count the members that an observation would settle: better
+    where moving from one place to the next is dear, slower.
     accuracy: the search for the best ends when epsilon is at most this, units of the metric; None: never.
     a, beta, delta, eta, r, slack, floor: see haltune.stages; a is 0.5, for level sets 1.
 
