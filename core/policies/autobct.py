@@ -53,8 +53,10 @@ class AutoBCT:
     min_trainings: never fewer. epsilon: this share of the value of going on is not trusted; None: 0.02 with a map,
     else 0. value_map: "1d", "2d" or the path of a file: looks one training further than the map instead of `depth`.
 
-    The configuration to keep is the last one trained: the value is that of a search that returns it. `study.best` is
-    the best value seen. One training at a time: free workers wait, or run its repeats. Raises InvalidInput.
+    It chooses among 33 values of one coordinate, 7 by 7 of two, 96 scattered configurations of more, or all of a small
+    space, and trains one again where that tells more. The configuration to keep is the last one trained: the value is
+    that of a search that returns it. `study.best` is the best value seen. One training at a time: free workers wait, or
+    run its repeats. Raises InvalidInput.
     """
 
     gamma: float = 0.16
