@@ -68,10 +68,11 @@ def _decide(replica: Replica, full: str | None, clock: Clock) -> int | Wait | Fi
 
 def _heed_costs(replica: Replica, budget: Budget) -> None:
     """Warn of a budget that nothing is ever charged to."""
-    if budget.cost is None or replica.history.spent.cost > 0.0:
+    history = replica.history
+    if budget.cost is None or history.spent.cost > 0.0:
         return
-    ended = (t.id for t in replica.history.trials if t.status is Status.COMPLETED)
-    free = next((id for id in ended if replica.history.cost(id) is None), None)  # a trial may well cost 0
+    ended = (id for id in range(len(history)) if history.trial(id).status is Status.COMPLETED)
+    free = next((id for id in ended if history.cost(id) is None), None)  # a trial may well cost 0
     if free is not None:
         replica.warn_once(
             f"Budget(cost={budget.cost:g}) limits what trials report as their cost, and trial {free} reported none: "

@@ -56,9 +56,8 @@ class Prediction:
     def below(self, limit: float) -> Array:
         """(m,) the probability that a training takes no more than a positive limit."""
         off = log(limit) - self.log_median
-        sure = np.where(
-            off >= -1e-9, np.inf, -np.inf
-        )  # of a known cost; rounding may not make all of it unaffordable
+        # Of a known cost, which rounding may not make unaffordable where it is all that is left.
+        sure = np.where(off >= -1e-9, np.inf, -np.inf)
         return np.asarray(ndtr(np.divide(off, self.deviation, out=sure, where=self.deviation > 0.0)))
 
     def times(self, factor: float) -> "Prediction":
@@ -122,10 +121,9 @@ class KnownCost:
     function: CostFunction
     space: Space
 
+    # Kept: it is asked for every configuration, and a signature takes longer than most functions.
     @cached_property
-    def moves(
-        self,
-    ) -> bool:  # asked for every configuration, and a signature takes longer than most functions
+    def moves(self) -> bool:
         """True when the cost depends on the previous configuration."""
         return takes_previous(self.function)
 

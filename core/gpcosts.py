@@ -33,9 +33,13 @@ class GPCost:
         """The posterior mean and half the variance."""
         return MixedCost((self,)).expected(points)
 
-    def extended(self, point: ArrayLike, cost: float) -> "GPCost":
-        """The belief after one training more, hyperparameters as they are. Raises InvalidInput as `fit_gp`."""
-        return GPCost(self.posterior.condition(point, float(log_costs([cost], 1)[0])))
+    def extended(self, points: ArrayLike, costs: ArrayLike) -> "GPCost":
+        """The belief after further trainings at points (m, d), or one at (d,), hyperparameters as they are.
+
+        Raises InvalidInput as `fit_gp`.
+        """
+        at = np.atleast_2d(np.asarray(points))
+        return GPCost(self.posterior.condition(at, log_costs(np.atleast_1d(costs), len(at))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +74,9 @@ class MixedCost:
         steeper += 2.0 * (off[:, :, None] * (slopes - slopes.mean(axis=0))).mean(axis=0)
         return means.mean(axis=0) + 0.5 * spread, slopes.mean(axis=0) + 0.5 * steeper
 
-    def extended(self, points: Array, costs: ArrayLike) -> "MixedCost":
-        """The belief after further trainings at points (m, d), hyperparameters as they are."""
-        logs = log_costs(costs, len(points))
-        return MixedCost(tuple(GPCost(part.posterior.condition(points, logs)) for part in self.parts))
+    def extended(self, points: ArrayLike, costs: ArrayLike) -> "MixedCost":
+        """See GPCost."""
+        return MixedCost(tuple(part.extended(points, costs) for part in self.parts))
 
 
 def fit_gp(

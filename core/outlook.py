@@ -74,7 +74,7 @@ def outlook(
             raise InvalidInput(
                 f"{len(ended)} trials have ended, too few to expect anything of more: train {policy.initial} or more"
             )
-        if isinstance(time, str) and any(t.own for t in weighed.done):
+        if isinstance(time, str) and weighed.own:
             raise InvalidInput(
                 f"outlook(time={time!r}): trials report costs: give a number, in the same units"
             )
@@ -109,7 +109,7 @@ def _simulated(study: Study, weighed: Weighed, last: float, worlds: int, rng: np
     training = ruler.seconds(float(first[int(np.argmax(x.m[:, 0] - first))]) / weighed.gamma)
     return Outlook(
         goal.metric, float(so_far), seconds, gains.mean(axis=1), low, high, max(training, least),
-        most=many if fit > many else None, own=any(t.own for t in weighed.done),
+        most=many if fit > many else None, own=weighed.own,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,6 +72,11 @@ class Digest:
     seconds: float  # wall-clock while any trial was held
     outcome: str  # one sentence, "" when only a history is known
     over: bool
+
+    @cached_property
+    def levels(self) -> bool:
+        """True when trials were measured at levels of noise."""
+        return any("level" in row.record.tags for row in self.rows)
 
     @property
     def saved_share(self) -> float:

@@ -88,11 +88,6 @@ def _legend(facts: Digest) -> str:
     return "A line is a trial; point at one for its numbers."
 
 
-def _levels(facts: Digest) -> bool:
-    """True when trials were measured at levels of noise."""
-    return any("level" in row.record.tags for row in facts.rows)
-
-
 def _headline(facts: Digest) -> str:
     goal = facts.problem.goal
     aim = "highest" if goal.sign > 0 else "lowest"
@@ -149,7 +144,7 @@ def _trials(facts: Digest) -> str:
     names = facts.problem.space.names
     shown = names if len(names) <= _COLUMNS else ()
     heads = [
-        "trial", "epochs", facts.problem.goal.metric, *["level"] * _levels(facts), *(shown or ["configuration"]),
+        "trial", "epochs", facts.problem.goal.metric, *["level"] * facts.levels, *(shown or ["configuration"]),
         "chosen because", "outcome",
     ]  # fmt: skip
     header = "".join(f"<th>{escaped(h)}</th>" for h in heads)
@@ -170,7 +165,7 @@ def _trial(facts: Digest, row: Row, names: Iterable[str]) -> str:
     outcome = f"{row.outcome}{', the best' * row.leads}"
     cells = [
         f"<td>{t.id}</td><td>{_bar(facts, row)}{t.epoch:g}</td><td>{value}</td>",
-        *[_value(t.tags.get("level", _NONE))] * _levels(facts),
+        *[_value(t.tags.get("level", _NONE))] * facts.levels,
         *config,
         _value(t.proposed or _NONE),
         f'<td class="outcome">{outcome}{f" <span>{escaped(row.reason)}</span>" if row.reason else ""}</td>',

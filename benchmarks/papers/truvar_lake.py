@@ -13,16 +13,13 @@ import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
-import argparse
-import logging
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from truvar_figures import axes, curves, panels, save
-from truvar_runs import Run, World, scores, search, show
+from truvar_runs import Run, World, parser, quiet, scores, search, show
 
 from haltune import Float, Space
 from haltune.gp import Kernel, fit
@@ -117,16 +114,10 @@ def draw_lake(found: dict[str, list[Run]], world: World, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--first", type=int, default=0, help="seed of the first lake")
-    parser.add_argument("--field", choices=[*FIELDS], default="layered")
-    parser.add_argument("--figure", type=Path, default=Path("truvar_lake.html"))
-    args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    options = parser(__doc__, 10, "truvar_lake.html")
+    options.add_argument("--field", choices=[*FIELDS], default="layered")
+    args = options.parse_args()
+    quiet()
     found = transects(range(args.first, args.first + args.runs), args.field)
     show(found, MARKS)
     show_lake(found)

@@ -11,15 +11,12 @@ import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
-import argparse
-import logging
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from truvar_figures import axes, curves, panels, save
-from truvar_runs import Run, World, head, row, scores, search, show
+from truvar_runs import Run, World, head, parser, quiet, row, scores, search, show
 
 from haltune import Float, Level, Space
 from haltune.gp import Kernel
@@ -111,16 +108,10 @@ def draw_noise(found: dict[str, list[Run]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--first", type=int, default=0, help="seed of the first run")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    parser.add_argument("--figure", type=Path, default=Path("truvar_level_sets.html"))
-    args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    options = parser(__doc__, 50, "truvar_level_sets.html")
+    options.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    args = options.parse_args()
+    quiet()
     found = noise_levels(range(args.first, args.first + args.runs), args.methods)
     show(found, MARKS)
     for name in (name for name in found if name.startswith("TruVaR")):

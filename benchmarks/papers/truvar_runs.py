@@ -1,7 +1,11 @@
 """What the level-set benchmarks of TruVaR share: functions on a mesh, and searches of them paid for step by step."""
 
+import argparse
+import logging
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,3 +103,20 @@ def show(found: dict[str, list[Run]], marks: Sequence[int]) -> None:
     head(f"mean of {len(next(iter(found.values())))}", marks)
     for name, runs in found.items():
         row(name, [float(np.mean([r.at(m) for r in runs])) for m in marks])
+
+
+def parser(description: str | None, runs: int, figure: str) -> argparse.ArgumentParser:
+    """The command line that these benchmarks share."""
+    found = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    found.add_argument("--runs", type=int, default=runs)
+    found.add_argument("--first", type=int, default=0, help="seed of the first run")
+    found.add_argument("--figure", type=Path, default=Path(figure))
+    return found
+
+
+def quiet() -> None:
+    """Searches say nothing but what is printed here."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)

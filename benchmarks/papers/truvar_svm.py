@@ -15,15 +15,14 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 import argparse
 import csv
-import logging
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from truvar_figures import curves, panels, save
+from truvar_runs import quiet
 
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
 from haltune.accord import alone
@@ -152,8 +151,7 @@ def main() -> None:
             f"svm_on_grid.csv is needed, and not in {args.data}: give --data FOLDER, or set HALTUNE_DATA"
         )
     table = Table(Path(args.data))
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    quiet()
     draw(by_trials(args.seeds, max(MARKS)), args.figure)
     by_seconds(args.seeds)
 

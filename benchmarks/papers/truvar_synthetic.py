@@ -13,15 +13,14 @@ import os
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
 import argparse
-import logging
 import math
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from truvar_figures import COLOURS, axes, line, panels, save
+from truvar_runs import quiet
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.accord import alone
@@ -114,8 +113,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
     parser.add_argument("--figure", type=Path, default=Path("truvar_synthetic.html"))
     args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    quiet()
     functions = {seed: function(seed) for seed in range(args.first, args.first + args.functions)}
     draw({name: regrets_of(name, functions, args.evaluations) for name in args.methods}, args.figure)
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.random import Generator
 
-from ..arguments import check_counts, is_number
+from ..arguments import check_whole, is_number
 from ..beliefs import Array, Prior, prior_from_json
 from ..decisions import Finish, Move, Start, Verdict, Wait, go_on
 from ..errors import InvalidInput
@@ -229,10 +229,7 @@ def _check(policy: AutoBCT) -> None:
     counts = {"initial": policy.initial, "repeats": policy.repeats, "min_trainings": policy.min_trainings}
     if policy.max_trainings is not None:
         counts["max_trainings"] = policy.max_trainings
-    check_counts(**counts)
-    for name, count in counts.items():
-        if count < 1:
-            raise InvalidInput(f"AutoBCT({name}={count}): at least 1")
+    check_whole("AutoBCT", 1, **counts)
     if policy.max_trainings is not None and policy.min_trainings > policy.max_trainings:
         raise InvalidInput(
             f"AutoBCT(min_trainings={policy.min_trainings}, max_trainings={policy.max_trainings}): no fewer than the "
@@ -257,8 +254,7 @@ def _check_numbers(policy: AutoBCT) -> None:
         value = getattr(policy, name)
         if value is None and name != "gamma":
             continue
-        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not good or value < 0 or (positive and value == 0):
+        if not is_number(value) or value < 0 or (positive and value == 0):
             raise InvalidInput(f"AutoBCT({name}={value!r}): {'more than 0' if positive else 'at least 0'}")
     if policy.score_per_hour is not None and policy.gamma != AutoBCT.gamma:
         raise InvalidInput(

@@ -24,8 +24,7 @@ def ending(history: History, weighed: Weighed, going: float, best: int) -> str:
 
 def _rate(weighed: Weighed) -> str:
     """By whose rate: a default that nobody chose is said to be one."""
-    own = any(t.own for t in weighed.done)
-    yours = "gamma= with seconds= sets your own" if own else "score_per_hour= sets your own"
+    yours = "gamma= with seconds= sets your own" if weighed.own else "score_per_hour= sets your own"
     return "" if weighed.priced else f" (by gamma={weighed.gamma:g}: {yours})"
 
 

@@ -35,6 +35,11 @@ class Training:
     own: bool = False  # costs were reported, in units of the user's: read cost for seconds
 
 
+def in_own_units(done: Sequence[Training]) -> bool:
+    """Whether any of the trainings reported a cost: then all are weighed as costs in units of the user's."""
+    return any(t.own for t in done)
+
+
 def trainings(history: History, ended: Sequence[int]) -> list[Training]:
     """The trainings whose trials have ended, in the order of their first trials."""
     groups: dict[object, list[TrialRecord]] = {}

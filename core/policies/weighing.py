@@ -20,7 +20,7 @@ from ..problem import Problem
 from ..valuation import Prospect, prospect
 from .controls import Controls, controls_of
 from .rulers import Kind, Ruler, cost_ends, score_ends
-from .trainings import Training, trainings
+from .trainings import Training, in_own_units, trainings
 
 _LOWEST, _HIGHEST, _DEAREST = -1.0, 4.0, 10.0  # h and t beyond count as these
 _MEMORY = 4  # problems
@@ -44,10 +44,14 @@ class Weighed:
         """Seconds that all trainings cost."""
         return sum(t.paid for t in self.done)
 
+    @property
+    def own(self) -> bool:
+        """Whether trainings report costs, in units of the user's."""
+        return in_own_units(self.done)
+
     def span(self, seconds: float) -> str:
         """Seconds in words, or a cost where trainings report it in units of their own."""
-        own = any(t.own for t in self.done)
-        return f"{seconds:.3g} of cost" if own else f"{seconds:.3g} s"
+        return f"{seconds:.3g} of cost" if self.own else f"{seconds:.3g} s"
 
     @property
     def warning(self) -> str | None:
@@ -87,7 +91,7 @@ class Scales:
     def weigh(self, history: History, ended: Sequence[int]) -> Weighed | None:
         """The search after these trials; None while first trainings are needed to know the maps."""
         done = trainings(history, ended)
-        if self.score_per_hour is not None and any(t.own for t in done):
+        if self.score_per_hour is not None and in_own_units(done):
             raise InvalidInput(
                 "AutoBCT(score_per_hour=...) prices hours, and trials report costs in units of their own: give gamma=, "
                 "what a unit of cost is worth, and seconds=, the costs that count 0 and 1, instead"

@@ -70,15 +70,20 @@ def test_the_last_trainings_are_those_that_still_fit():
     assert spent[-1] >= 200 - 5
 
 
-def test_a_cautious_quantile_covers_what_trainings_then_take():
+def noisy_costs(deviation):
+    """A search of 60 trials whose costs are noisy, 400 configurations, and what these take."""
     rng = np.random.default_rng(0)
 
     def noisy(config):
-        return slope(config) * float(np.exp(0.4 * rng.standard_normal()))
+        return slope(config) * float(np.exp(deviation * rng.standard_normal()))
 
     found = search(study(RandomSearch(), Budget(trials=60)), seconds=noisy)
     configs = SQUARE.sample(400, np.random.default_rng(1))
-    taken = np.array([noisy(config) for config in configs])
+    return found, configs, np.array([noisy(config) for config in configs])
+
+
+def test_a_cautious_quantile_covers_what_trainings_then_take():
+    found, configs, taken = noisy_costs(0.4)
     for affordable in (0.5, 0.9):
         purse = Purse("Rollout", affordable=affordable)
         costs = purse.costs(found.history, tuple(range(60)), "seconds", SQUARE.encode_many(configs))
@@ -86,14 +91,7 @@ def test_a_cautious_quantile_covers_what_trainings_then_take():
 
 
 def test_the_chance_that_a_trial_ends_in_time_is_that_of_the_learnt_cost():
-    rng = np.random.default_rng(0)
-
-    def noisy(config):
-        return slope(config) * float(np.exp(0.5 * rng.standard_normal()))
-
-    found = search(study(RandomSearch(), Budget(trials=60)), seconds=noisy)
-    configs = SQUARE.sample(400, np.random.default_rng(1))
-    taken = np.array([noisy(config) for config in configs])
+    found, configs, taken = noisy_costs(0.5)
     purse, points = Purse("Rollout"), SQUARE.encode_many(configs)
     for amount in (6.0, 12.0, 30.0):
         left = [Left("seconds", amount, 100.0), Left("trials", 5.0, 10.0)]
