@@ -13,24 +13,37 @@ from .judging import Clock
 from .ledger import Outcome
 from .policy import Policy, S
 from .problem import Budget
+from .records import TrialRecord
 from .replica import Replica, plans_anew
 from .store import Conflict
 
+Taken = tuple[int, int]  # a trial and its attempt, as appended for this worker
 
-def answer(replica: Replica, budget: Budget, max_retries: int, clock: Clock) -> int | Wait | Finish:
-    """As `ask`, once the log says all that must be said before: workers lost, a new scale, a new budget."""
+
+def answer(replica: Replica, budget: Budget, max_retries: int, clock: Clock) -> TrialRecord | Wait | Finish:
+    """As `ask`, once the log says all that must be said before: workers lost, a new scale, a new budget.
+
+    A trial is answered as this worker began it. One that was lost meanwhile, for the worker slept between its
+    append and what it read after, is another's by now: then the question is asked again.
+    """
     while True:
         replica.sync()
         try:
-            if not replica.expire(max_retries) and not replica.rescale():
-                replica.budget(budget)
-                return ask(replica, budget, clock)
+            if replica.expire(max_retries) or replica.rescale():
+                continue
+            replica.budget(budget)
+            found = ask(replica, budget, clock)
         except Conflict:
             continue  # another worker moved first: look again
+        if not isinstance(found, tuple):
+            return found
+        record = replica.history.trial(found[0])
+        if record.attempt == found[1] and record.status is Status.RUNNING:
+            return record
 
 
-def ask(replica: Replica, budget: Budget, clock: Clock) -> int | Wait | Finish:
-    """The number of a trial that now belongs to this worker, or why there is none.
+def ask(replica: Replica, budget: Budget, clock: Clock) -> Taken | Wait | Finish:
+    """The attempt that now belongs to this worker, or why there is none.
 
     A trial that was interrupted comes before the policy's own proposals. Raises store.Conflict when
     another worker moved since the last sync, claims.Elsewhere while one decides, InvalidInput for a move
@@ -49,7 +62,7 @@ def ask(replica: Replica, budget: Budget, clock: Clock) -> int | Wait | Finish:
         return _decide(replica, full, clock)
 
 
-def _decide(replica: Replica, full: str | None, clock: Clock) -> int | Wait | Finish:
+def _decide(replica: Replica, full: str | None, clock: Clock) -> Taken | Wait | Finish:
     """What the policy says. full: why no trial is started any more."""
     began, history = clock(), replica.history
     move = propose(replica.policy, replica.state, history)
@@ -111,7 +124,7 @@ def _resumes(replica: Replica) -> bool:
     return history.paused > 0 and isinstance(propose(replica.policy, replica.state, history), Resume)
 
 
-def _start(replica: Replica, move: Start, deciding: float) -> int:
+def _start(replica: Replica, move: Start, deciding: float) -> Taken:
     problem, id = replica.problem, len(replica.history)
     lease = replica.lease(id, 1)
     event = ev.Started(
@@ -121,10 +134,10 @@ def _start(replica: Replica, move: Start, deciding: float) -> int:
         seen=replica.history.position, deciding=deciding, worker=lease.holder,
     )  # fmt: skip
     replica.append(event, None, lease)
-    return id
+    return id, lease.attempt
 
 
-def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) -> int:
+def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) -> Taken:
     r = replica.history.trial(move.trial)
     if by_policy and r.status is not Status.PAUSED:
         raise InvalidInput(f"the policy resumes trial {r.id}, which is {r.status}, not paused")
@@ -142,7 +155,7 @@ def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) ->
         seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy, anew=anew,
     )  # fmt: skip
     replica.append(event, None, lease)
-    return r.id
+    return r.id, lease.attempt
 
 
 def _float(number: float | None) -> float | None:
@@ -150,7 +163,7 @@ def _float(number: float | None) -> float | None:
     return None if number is None else float(number)
 
 
-def _offer_again(replica: Replica, id: int) -> int:
+def _offer_again(replica: Replica, id: int) -> Taken:
     r = replica.history.trial(id)
     where = f"epoch {r.checkpoint_epoch:g}, its last checkpoint" if r.checkpoint else "the beginning"
     reason = f"attempt {r.attempt} was interrupted: goes on from {where}"

@@ -64,7 +64,7 @@ def take(
         raise LeaseLost(
             f"attempt {attempt[1]} at trial {r.id} is over: it is {r.status}, attempt {r.attempt}"
         )
-    return Trial(study, r.id)
+    return Trial(study, r)
 
 
 def refuse() -> NotSupported:

@@ -116,12 +116,11 @@ class Study(Findings):
     def _answer(self) -> Trial | Wait | Finish:
         with self._replica.lock:
             found = answer(self._replica, self.budget, self._max_retries, self.monotonic)
-            return self._hand_out(found) if isinstance(found, int) else found
-
-    def _hand_out(self, id: int) -> Trial:
-        trial = Trial(self, id)
-        self._replica.handed_out.add((id, trial.attempt))
-        return trial
+            if isinstance(found, Wait | Finish):
+                return found
+            trial = Trial(self, found)
+            self._replica.handed_out.add((trial.id, trial.attempt))
+            return trial
 
     def _patiently(self, work: Callable[[], T], wait: bool = True) -> T:
         tell = partial(self._replica.warn_once, about="away")

@@ -17,6 +17,7 @@ from .errors import InvalidInput, LeaseLost, RankLost, StoreError
 from .events import Status
 from .failures import interrupts, one_line
 from .problem import Goal
+from .records import TrialRecord
 
 if TYPE_CHECKING:
     from .study import Study
@@ -29,9 +30,8 @@ class Trial:
     trial back. `config` is a plain dict without inactive parameters.
     """
 
-    def __init__(self, study: Study, id: int) -> None:
-        record = study.history.trial(id)
-        self.id = id
+    def __init__(self, study: Study, record: TrialRecord) -> None:
+        self.id = record.id
         self.config: dict[str, Any] = dict(record.config)
         self.attempt = record.attempt
         self.until = record.until

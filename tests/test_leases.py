@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from clocked import World
 
 from haltune import Action, Finish, HaltuneWarning
-from haltune.events import Checkpointed, Ended, Expired, Reported, Resumed, Status
+from haltune.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Status
 
 
 @pytest.fixture
@@ -208,3 +210,46 @@ def test_the_study_that_is_over_hands_out_nothing() -> None:
     world = World(trials=1)
     world.succeed()
     assert isinstance(world.study.ask(), Finish)
+
+
+def test_a_worker_that_slept_after_it_appended_does_not_train_the_attempt_of_another(world: World) -> None:
+    third, other = world.ask(world.another()), world.another()
+    append, taken = world.store.append, []
+
+    def asleep_after(name: str, events: Sequence[Event], **how: Any) -> int:
+        world.store.append = append  # type: ignore[method-assign]
+        third.report(0.5)  # somebody reports first: what is appended is read again
+        position = append(name, events, **how)
+        world.clock.now += 400
+        third.heartbeat()
+        world.clock.now += 400
+        taken.append(world.ask(other))
+        return position
+
+    world.store.append = asleep_after  # type: ignore[method-assign]
+    late = world.ask()
+    assert [(t.id, t.attempt) for t in taken] == [(1, 2)]
+    assert (late.id, late.attempt) == (2, 1)  # the answer was thrown away, and the question asked again
+    taken[0].report(0.2)
+    late.report(0.9)
+    assert (world.curve(1), world.curve(2)) == ([0.2], [0.9])
+
+
+def test_a_worker_that_slept_after_it_appended_may_take_its_lost_trial_up_again(world: World) -> None:
+    third, other = world.ask(world.another()), world.another()
+    append = world.store.append
+
+    def asleep_after(name: str, events: Sequence[Event], **how: Any) -> int:
+        world.store.append = append  # type: ignore[method-assign]
+        third.report(0.5)
+        position = append(name, events, **how)
+        world.clock.now += 400
+        third.heartbeat()
+        world.clock.now += 400
+        assert other._replica.expire(2)
+        return position
+
+    world.store.append = asleep_after  # type: ignore[method-assign]
+    late = world.ask()
+    assert (late.id, late.attempt) == (1, 2)
+    assert [(e.trial, e.attempt) for e in world.events(Resumed)] == [(1, 2)]
