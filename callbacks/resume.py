@@ -16,7 +16,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from haltune.decisions import Action, Finish, Move, Resume, Start, Verdict, go_o
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.events import Event, Status
 from haltune.history import History, TrialRecord
+from haltune.policy import Policy
 from haltune.problem import Goal, Minimize, Problem
 from haltune.space import Space
 from haltune.study import Study
@@ -101,11 +102,11 @@ def check_resume(
 
 
 @dataclass(frozen=True)
-class _PausesOnce:
+class _PausesOnce(Policy[None]):
     """One trial, paused after some epoch, then trained to its end."""
 
     at: int | None
-    endless: bool = field(default=False, init=False)
+    endless = False
 
     @property
     def spec(self) -> dict[str, Any]:

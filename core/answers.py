@@ -23,6 +23,7 @@ from .history import History
 from .policies.narrowing import Aims, Look, Narrowing, Progress, fold_progress
 from .policies.outlook import Belief
 from .policies.survey import check_threshold
+from .policy import Policy
 from .rules import Rule, describe
 from .space import Space
 from .stages import Mask, Stage
@@ -124,15 +125,14 @@ class Maximisers:
 
 
 def level_set(
-    history: History, log: Iterable[Event], policy: Any, threshold: float | None = None
+    history: History, log: Iterable[Event], policy: Policy[Any], threshold: float | None = None
 ) -> LevelSet:
     """The level set of a search: by its policy's beliefs and bounds, at its own threshold or another.
 
     A policy without beliefs is seen through TruVaR's. Raises InvalidInput without a threshold, where the best
     leaves none of its shares to reach, and before anything can be said.
     """
-    policy = _unwrapped(policy)
-    own = getattr(policy, "narrowing", None)
+    own = policy.narrowing
     if threshold is None and (own is None or not own.aims.sets):
         raise InvalidInput(f"{type(policy).__name__} has no threshold: study.level_set(threshold=0.92)")
     if threshold is not None and not is_number(threshold):
@@ -153,9 +153,9 @@ def level_set(
     )  # fmt: skip
 
 
-def maximisers(history: History, log: Iterable[Event], policy: Any) -> Maximisers:
+def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> Maximisers:
     """What may be the best: by its policy's beliefs, or those of TruVaR. Raises InvalidInput before any can be had."""
-    narrowing, state, belief = _known(history, log, getattr(_unwrapped(policy), "narrowing", None), Aims())
+    narrowing, state, belief = _known(history, log, policy.narrowing, Aims())
     spent = narrowing.spent(history, state, belief)
     members = np.flatnonzero(narrowing.members(history, state, belief, spent))
     stage = narrowing.advance(state.stage, belief, np.isin(np.arange(len(belief.places)), members), spent)
@@ -182,13 +182,6 @@ def _sampled(belief: Belief, members: Any, rng: np.random.Generator) -> tuple[Ar
     wins = np.bincount(drawn[np.argmax(draws, axis=1)], minlength=len(field.mean)) / _DRAWS
     first = int(np.searchsorted(drawn, members[0]))
     return wins[members], draws.max(axis=1) - draws[:, first]
-
-
-def _unwrapped(policy: Any) -> Any:
-    """The policy that others are wrapped around."""
-    while not hasattr(policy, "narrowing") and hasattr(policy, "policy"):
-        policy = policy.policy
-    return policy
 
 
 def _known(

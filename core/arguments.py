@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from .errors import InvalidInput
+from .policy import Policy
 from .problem import Budget, Problem
 
 
@@ -13,16 +14,21 @@ def check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> None:
     """Raises InvalidInput for what is not a problem, a policy, a name or a budget."""
     if not isinstance(problem, Problem):
         raise InvalidInput(f"the first argument is a Problem(space, goal, max_epochs), not {problem!r}")
-    missing = [m for m in ("start", "fold", "propose", "judge", "spec", "endless") if not hasattr(policy, m)]
-    if missing or isinstance(policy, type):
-        hint = (
-            f"; write {policy.__name__}()" if isinstance(policy, type) else f": it lacks {', '.join(missing)}"
-        )
-        raise InvalidInput(f"the second argument is a policy such as BOBOS(), not {policy!r}{hint}")
+    check_policy("the second argument is a policy such as BOBOS()", policy)
     if not isinstance(name, str) or not name:
         raise InvalidInput(f"name={name!r}: a study's name is a text that is not empty")
     if budget is not None and not isinstance(budget, Budget):
         raise InvalidInput(f"budget={budget!r}: write Budget(time='2h') or Budget(trials=50)")
+
+
+def check_policy(allowed: str, policy: Any) -> None:
+    """Raises InvalidInput for what is no policy, in the words of what is `allowed`."""
+    if isinstance(policy, Policy):
+        return
+    hint = "; one of your own derives from haltune.policy.Policy"
+    if isinstance(policy, type):
+        hint = f"; write {policy.__name__}()"
+    raise InvalidInput(f"{allowed}, not {policy!r}{hint}")
 
 
 def check_counts(**counts: Any) -> None:

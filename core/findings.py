@@ -47,7 +47,7 @@ class Findings:
 
         With a policy that compares trials at any epoch, such as Hyperband: the best value at any epoch.
         """
-        best = self.history.best(anywhere=getattr(self.policy, "best_anywhere", False))
+        best = self.history.best(anywhere=self.policy.best_anywhere)
         gone = best is not None and self.checkpoints.missing(best.checkpoint)
         return replace(best, checkpoint=None) if best is not None and gone else best
 

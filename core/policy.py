@@ -15,11 +15,12 @@ The laws, which `tests/laws` runs over every policy:
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
 
 from numpy.random import Generator
 
-from .decisions import Move, Verdict
+from .decisions import Move, Verdict, go_on
 from .events import Event
 from .history import History, TrialRecord
 from .problem import Problem
@@ -27,30 +28,28 @@ from .problem import Problem
 S = TypeVar("S")
 
 
-class Policy(Protocol[S]):
-    """Decides. Its state is a pure fold over the log; its questions are pure functions of that state."""
+class Policy(ABC, Generic[S]):
+    """Decides. Its state is a pure fold over the log; its questions are pure functions of that state.
+
+    Whatever decides derives from this class: what it leaves out it has from here.
+    """
 
     @property
+    @abstractmethod
     def spec(self) -> dict[str, Any]:
         """JSON that rebuilds the policy: {"policy": class name, option: value, ...}."""
-        ...
 
-    @property
-    def endless(self) -> bool:
-        """True when the policy never answers Finish, so that the study needs a budget."""
-        ...
-
+    @abstractmethod
     def start(self, problem: Problem) -> S:
         """The state before any event. Raises InvalidInput when the problem does not suit the policy."""
-        ...
 
+    @abstractmethod
     def fold(self, state: S, event: Event) -> S:
         """The state after `event`; `state` itself is left as it is. O(1) or O(n) an event."""
-        ...
 
+    @abstractmethod
     def propose(self, state: S, history: History, rng: Generator) -> Move:
         """What a free worker does next."""
-        ...
 
     def judge(self, state: S, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """Whether `trial` goes on, after the report that ends its arrays.
@@ -58,10 +57,83 @@ class Policy(Protocol[S]):
         `state` and `history` are those before that report; it is the last entry of `trial`.
         Asked at whole epochs before the horizon only.
         """
-        ...
+        return go_on(f"{type(self).__name__} trains every configuration in full")
 
-    # Three more that a policy may have:
-    #   alive(state) -> frozenset of the paused trials that it may still resume, None for all: the checkpoints
-    #       of the others are deleted. Without it all are kept until the policy finishes.
-    #   plans = True: the study logs its budget, and again when it changes: `history.budget`. Without it that is None.
-    #   best_anywhere = True: `study.best` is the best value at any epoch, not the best of those that went furthest.
+    def alive(self, state: S) -> frozenset[int] | None:
+        """The paused trials that it may still resume, None for all: the checkpoints of the others are deleted."""
+        return None
+
+    @property
+    def endless(self) -> bool:
+        """True when the policy never answers Finish, so that the study needs a budget."""
+        return True
+
+    @property
+    def plans(self) -> bool:
+        """True when it plans by the budget: the study logs it, and again when it changes, as `history.budget`."""
+        return False
+
+    @property
+    def best_anywhere(self) -> bool:
+        """True when `study.best` is the best value at any epoch, not the best of those that went furthest."""
+        return False
+
+    @property
+    def narrowing(self) -> Any:
+        """What it knows of level sets and maximisers, a `policies.narrowing.Narrowing`; None when it keeps none."""
+        return None
+
+
+class Wrapper(Policy[Any]):
+    """A policy around a policy: all that it does not change is that policy's."""
+
+    policy: Policy[Any]  # the one inside
+
+    def inside(self, state: Any) -> Any:
+        """The inner policy's state within this one's."""
+        return state
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """As the inner policy's, for a wrapper that is not told apart."""
+        return self.policy.spec
+
+    def start(self, problem: Problem) -> Any:
+        """As the inner policy."""
+        return self.policy.start(problem)
+
+    def fold(self, state: Any, event: Event) -> Any:
+        """As the inner policy."""
+        return self.policy.fold(state, event)
+
+    def propose(self, state: Any, history: History, rng: Generator) -> Move:
+        """The inner policy's move."""
+        return self.policy.propose(self.inside(state), history, rng)
+
+    def judge(self, state: Any, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """The inner policy's verdict."""
+        return self.policy.judge(self.inside(state), history, trial, rng)
+
+    def alive(self, state: Any) -> frozenset[int] | None:
+        """As the inner policy."""
+        return self.policy.alive(self.inside(state))
+
+    @property
+    def endless(self) -> bool:
+        """As the inner policy."""
+        return self.policy.endless
+
+    @property
+    def plans(self) -> bool:
+        """As the inner policy."""
+        return self.policy.plans
+
+    @property
+    def best_anywhere(self) -> bool:
+        """As the inner policy."""
+        return self.policy.best_anywhere
+
+    @property
+    def narrowing(self) -> Any:
+        """As the inner policy."""
+        return self.policy.narrowing

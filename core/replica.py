@@ -128,8 +128,7 @@ class Replica:
 
     def tidy(self) -> None:
         """Delete the checkpoints that nobody needs any more."""
-        alive = getattr(self.policy, "alive", None)
-        self.checkpoints.tidy(self.history, None if alive is None else alive(self.state))
+        self.checkpoints.tidy(self.history, self.policy.alive(self.state))
 
     def rescale(self) -> bool:
         """Log a new learnt scale when the old one no longer fits; True when it did."""
@@ -197,5 +196,4 @@ class Replica:
 
 def plans_anew(policy: Policy[Any], history: History, budget: Budget) -> bool:
     """True when the policy plans by the budget, and it is not the one logged last."""
-    plans = getattr(policy, "plans", False)
-    return plans and budget.to_json() != (history.budget or Budget()).to_json()
+    return policy.plans and budget.to_json() != (history.budget or Budget()).to_json()

@@ -22,7 +22,7 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.accord import alone
 from haltune.decisions import Move, Start
 from haltune.history import History
-from haltune.policy import Policy
+from haltune.policy import Policy, Wrapper
 
 Array = NDArray[np.float64]
 EPOCHS = 50  # of a full training: the untrained network, recorded first, is left out
@@ -146,19 +146,16 @@ class Meter:
         return self.task.regret(kept[np.minimum(epochs, len(kept)) - 1])
 
 
-class OnRows:
+class OnRows(Wrapper):
     """A policy whose points become rows of the table: what its model learns from is what was trained."""
 
     def __init__(self, policy: Policy[Any], task: Task) -> None:
-        self._policy, self._task = policy, task
+        self.policy, self._task = policy, task
         self._row_of = {key: row for row, key in enumerate(task.keys)}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._policy, name)
 
     def propose(self, state: Any, history: History, rng: Generator) -> Move:
         """The policy's move, its configuration replaced by the nearest row not tried."""
-        move = self._policy.propose(state, history, rng)
+        move = self.policy.propose(state, history, rng)
         if not isinstance(move, Start):
             return move
         free = np.ones(len(self._row_of), dtype=bool)

@@ -98,7 +98,7 @@ class Grid:
     def regrets(self, policy: Any, seed: int, anytime: bool = False) -> list[float]:
         """After each budget: the least regret of the trainings that had ended by then."""
         limits = [b * float(np.median(self.seconds)) for b in BUDGETS]
-        if getattr(policy, "plans", False) and not anytime:
+        if policy.plans and not anytime:
             return [self._regret(self.ended(policy, seed, limit), limit) for limit in limits]
         ended = self.ended(policy, seed, max(limits))
         return [self._regret(ended, limit) for limit in limits]

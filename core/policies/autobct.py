@@ -17,10 +17,11 @@ from numpy.random import Generator
 
 from ..arguments import check_whole, is_number
 from ..beliefs import Array, Prior, prior_from_json
-from ..decisions import Finish, Move, Start, Verdict, Wait, go_on
+from ..decisions import Finish, Move, Start, Wait
 from ..errors import InvalidInput
 from ..events import Ended, Event, Expired
-from ..history import History, TrialRecord
+from ..history import History
+from ..policy import Policy
 from ..presets import preset
 from ..problem import Problem
 from ..shapes import sampled
@@ -38,7 +39,7 @@ _DEEPEST = 3  # trainings looked ahead
 
 
 @dataclass(frozen=True)
-class AutoBCT:
+class AutoBCT(Policy[Trials]):
     """Weighs the score that more trainings may gain against what they cost, and ends the search when it pays no more.
 
     score_per_hour: what an hour is worth to you, in units of the metric: 0.02 for two points of accuracy; without it
@@ -114,10 +115,6 @@ class AutoBCT:
         if isinstance(event, Ended | Expired) and event.status in ENDED:
             return (*state, event.trial)
         return state
-
-    def judge(self, state: Trials, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Every training goes to its end; Halting(AutoBCT(...)) ends hopeless ones early."""
-        return go_on("AutoBCT trains every configuration in full")
 
     def propose(self, state: Trials, history: History, rng: Generator) -> Move:
         """A repeat, a new training, or the end; free workers wait while a training runs."""

@@ -19,6 +19,7 @@ from ..errors import InvalidInput
 from ..events import Event
 from ..history import History, TrialRecord
 from ..induction import losses_for
+from ..policy import Policy
 from ..problem import Problem
 from ..stopping import OptimalStopping
 from .gpucb import Beta, beta_t, check_options, check_ucb, initial_design, propose_ucb
@@ -27,7 +28,7 @@ from .surrogate import Finished, Surrogate, certain_enough, fold_finished, late_
 
 
 @dataclass(frozen=True)
-class BOBOS:
+class BOBOS(Policy[Finished]):
     """Bayesian optimisation with Bayesian optimal stopping.
 
     mode: "robust", to be recommended, re-solves the stopping problem along the run over power-law
@@ -96,11 +97,6 @@ class BOBOS:
             **{name: getattr(self, name) for name in names},
             "stopping": self._stopper.spec,
         }
-
-    @property
-    def endless(self) -> bool:
-        """Always: the budget ends the search."""
-        return True
 
     def start(self, problem: Problem) -> Finished:
         """No trial has finished. Raises InvalidInput without a horizon."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any, Literal
 
@@ -18,20 +18,20 @@ from ..problem import Problem
 from ..schedules import Bracket, exact
 from .asynchronous import Climb, Climber
 from .halving import Halver, Halves
-from .sampling import Design, Sampler
+from .sampling import Design, Sampled, Sampler
 
 Async = bool | Literal["promote", "stop"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bracketed:
+class Bracketed(Sampled):
     """A policy of brackets; each says in `_brackets` which there are."""
 
     resource: str = "epochs"
     resume: bool = True
     sampler: Design | Policy[Any] = "random"
     asynchronous: Async = False
-    best_anywhere: bool = field(default=True, init=False, repr=False)  # line 11: the smallest loss seen
+    best_anywhere = True  # line 11: the smallest loss seen
 
     def __post_init__(self) -> None:
         name = type(self).__name__

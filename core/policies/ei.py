@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from numpy.random import Generator
 
 from ..acquisition import Surface, log_ei
 from ..arguments import check_whole
-from ..decisions import Move, Start, Verdict, go_on
+from ..decisions import Move, Start
 from ..events import Event
 from ..gp.kernels import Array
-from ..history import History, TrialRecord
+from ..history import History
 from ..maximiser import Proposal, maximise
+from ..policy import Policy
 from ..problem import Problem
 from .gpucb import initial_design
 from .improving import Believed, Believer, cheap_design
@@ -100,7 +101,7 @@ class _Greedy:
 
 
 @dataclass(frozen=True)
-class EI:
+class EI(Policy[Finished]):
     """Every trial trains in full; the next is the one of largest expected improvement, whatever it costs.
 
     initial: Sobol configurations before the first fit. refit_every: finished trials, beyond 50, between fits of
@@ -119,11 +120,6 @@ class EI:
         """JSON that rebuilds the policy."""
         return {"policy": "EI", "initial": self.initial, "refit_every": self.refit_every}
 
-    @property
-    def endless(self) -> bool:
-        """Always: the budget ends the search."""
-        return True
-
     def start(self, problem: Problem) -> Finished:
         """No trial has finished."""
         return ()
@@ -136,13 +132,9 @@ class EI:
         """The initial design, then the largest expected improvement."""
         return self._greedy.propose(state, history, rng, 0.0)
 
-    def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Every trial goes on."""
-        return go_on("expected improvement trains every configuration in full")
-
 
 @dataclass(frozen=True)
-class _PerCost:
+class _PerCost(Policy[Finished]):
     """EI / cost^alpha: what the two policies share, which differ in alpha."""
 
     initial: int = 3
@@ -151,8 +143,6 @@ class _PerCost:
     cost_model: CostOption = "gp"
     _purse: Purse = field(init=False, repr=False, compare=False)
     _greedy: _Greedy = field(init=False, repr=False, compare=False)
-
-    _in_full: ClassVar[str]  # why every trial goes on
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -166,11 +156,6 @@ class _PerCost:
         options = {"policy": type(self).__name__, "initial": self.initial, "refit_every": self.refit_every}
         return {**options, **self._purse.spec}
 
-    @property
-    def endless(self) -> bool:
-        """Always: the budget ends the search."""
-        return True
-
     def start(self, problem: Problem) -> Finished:
         """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
         self._purse.check(problem)
@@ -183,10 +168,6 @@ class _PerCost:
     def propose(self, state: Finished, history: History, rng: Generator) -> Move:
         """The initial design, then the largest EI / cost^alpha."""
         return self._greedy.propose(state, history, rng, self._alpha(state, history))
-
-    def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Every trial goes on."""
-        return go_on(self._in_full)
 
     def _alpha(self, state: Finished, history: History) -> float:
         return 1.0
@@ -203,8 +184,6 @@ class EIPerCost(_PerCost):
     Raises InvalidInput for options outside these.
     """
 
-    _in_full = "expected improvement per cost trains every configuration in full"
-
 
 @dataclass(frozen=True)
 class CostCooledEI(_PerCost):
@@ -214,7 +193,6 @@ class CostCooledEI(_PerCost):
     """
 
     plans = True  # by the study's budget
-    _in_full = "cost-cooled expected improvement trains every configuration in full"
 
     def _alpha(self, state: Finished, history: History) -> float:
         return min((left.share for left in self._purse.lefts(history, state)), default=1.0)

@@ -17,12 +17,13 @@ from numpy.random import Generator
 
 from ..acquisition import Surface, ucb
 from ..arguments import check_whole
-from ..decisions import Move, Start, Verdict, go_on
+from ..decisions import Move, Start
 from ..errors import InvalidInput
 from ..events import Event
 from ..gp import Posterior
 from ..history import History, TrialRecord
 from ..maximiser import maximise
+from ..policy import Policy
 from ..problem import Problem
 from ..space import Space
 from .random import fresh
@@ -92,7 +93,7 @@ def propose_ucb(
 
 
 @dataclass(frozen=True)
-class GPUCB:
+class GPUCB(Policy[Finished]):
     """Every trial trains in full; a Gaussian process over final scores chooses the next.
 
     initial: Sobol configurations before the first fit. beta: "scaled", "theorem" (finite spaces)
@@ -117,11 +118,6 @@ class GPUCB:
         options = ("initial", "beta", "delta", "refit_every")
         return {"policy": "GPUCB", **{name: getattr(self, name) for name in options}}
 
-    @property
-    def endless(self) -> bool:
-        """Always: the budget ends the search."""
-        return True
-
     def start(self, problem: Problem) -> Finished:
         """No trial has finished. Raises InvalidInput for theorem 1's beta on an infinite space."""
         check_ucb("GPUCB", problem, self.beta)
@@ -138,10 +134,6 @@ class GPUCB:
             return initial_design(history, self.initial, rng)
         beta = beta_t(self.beta, history.problem.space, len(history) + 1, self.delta)
         return propose_ucb(history, posterior, (), beta, rng)
-
-    def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Every trial goes on."""
-        return go_on("GP-UCB trains every configuration in full")
 
 
 def _final(history: History, trial: TrialRecord) -> Rows:

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from ..arguments import check_whole
-from ..decisions import Move, Start, Verdict
+from ..arguments import check_policy, check_whole
+from ..decisions import Move, Start
 from ..errors import InvalidInput
 from ..events import Event
 from ..gp import Posterior, fit
-from ..history import History, TrialRecord
-from ..policy import Policy
+from ..history import History
+from ..policy import Policy, Wrapper
 from ..problem import Problem
 from ..space import Space
 from ..spaces.domains import Float
@@ -74,7 +74,7 @@ _ABOVE = 10.0  # a first median and best that are nearly equal must not make the
 
 
 @dataclass(frozen=True)
-class Guided:
+class Guided(Wrapper):
     """Any policy that stops or pauses trials, with a model that chooses its new configurations.
 
     policy: `Ladder()` if none is given. initial: trials that the policy inside draws before the first fit. deviations:
@@ -94,8 +94,7 @@ class Guided:
     )
 
     def __post_init__(self) -> None:
-        if not hasattr(self.policy, "propose") or isinstance(self.policy, type):
-            raise InvalidInput(f"Guided wraps a policy such as Ladder(), not {self.policy!r}")
+        check_policy("Guided wraps a policy such as Ladder()", self.policy)
         check_whole("Guided", 2, initial=self.initial)
         check_whole("Guided", 3, candidates=self.candidates)
         if not 0 <= self.deviations < np.inf:
@@ -109,20 +108,9 @@ class Guided:
         options = {name: getattr(self, name) for name in ("initial", "deviations", "share", "candidates")}
         return {"policy": "Guided", "inner": self.policy.spec, **options}
 
-    @property
-    def endless(self) -> bool:
-        """As the policy inside."""
-        return self.policy.endless
-
-    @property
-    def best_anywhere(self) -> bool:
-        """As the policy inside."""
-        return getattr(self.policy, "best_anywhere", False)
-
-    def alive(self, state: State) -> frozenset[int] | None:
-        """As the policy inside."""
-        alive = getattr(self.policy, "alive", None)
-        return None if alive is None else alive(state[0])
+    def inside(self, state: State) -> Any:
+        """The state of the policy inside."""
+        return state[0]
 
     def start(self, problem: Problem) -> State:
         """Nothing seen. Raises InvalidInput without a horizon."""
@@ -133,10 +121,6 @@ class Guided:
     def fold(self, state: State, event: Event) -> State:
         """The policy's fold, and what the model learns from."""
         return self.policy.fold(state[0], event), state[1].fold(event)
-
-    def judge(self, state: State, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """As the policy inside."""
-        return self.policy.judge(state[0], history, trial, rng)
 
     def propose(self, state: State, history: History, rng: Generator) -> Move:
         """The policy's move; a new configuration is the model's choice."""

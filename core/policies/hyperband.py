@@ -172,7 +172,7 @@ class InfiniteHyperband(Bracketed):
     start_budget: float = 2
     min_resource: float = 1
 
-    endless: bool = field(default=True, init=False, repr=False)
+    endless = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

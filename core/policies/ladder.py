@@ -23,14 +23,14 @@ from ..policy import Policy
 from ..problem import Problem
 from ..schedules import Bracket, Rung, exact
 from .asynchronous import Climb, Climber
-from .sampling import Design, Sampler
+from .sampling import Design, Sampled, Sampler
 
 State = tuple[Climber, Climb]
 _PATIENCE = (8, 40)  # trials: the least and the most that are taken for `patience=None`
 
 
 @dataclass(frozen=True)
-class Ladder:
+class Ladder(Sampled):
     """Endless: configurations start on one ladder, and the best of each rung go on from where they paused.
 
     eta: one in so many of a rung goes on. first_cut: of the first rung, where values say least about the end but
@@ -50,7 +50,6 @@ class Ladder:
     min_epochs: int = field(default=1, kw_only=True)
     sampler: Design | Policy[Any] = field(default="random", kw_only=True)
 
-    endless = True
     best_anywhere = True
 
     def __post_init__(self) -> None:

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.random import Generator
 
 from ..arguments import is_number, within
-from ..decisions import Move, Start, Verdict, go_on
+from ..decisions import Move, Start
 from ..errors import InvalidInput
 from ..events import Event
 from ..gp import Kernel
 from ..gp.kernels import Array, Kind
-from ..history import History, TrialRecord
+from ..history import History
 from ..problem import Problem
 from ..stages import Confidence, Mask
 from .narrowing import Aims, Look, Narrowing, Progress, fold_progress
@@ -28,6 +28,7 @@ from .outlook import Belief, Noise, Outlook
 from .places import Grid, grid_to_json
 from .survey import (
     Standing,
+    Surveying,
     check_survey,
     check_threshold,
     function_to_json,
@@ -44,7 +45,7 @@ _PER_DEVIATION = 1.96  # of the straddle
 
 
 @dataclass(frozen=True)
-class LevelSetSearch:
+class LevelSetSearch(Surveying):
     """Which configurations reach a threshold, by a rule of one's choice; each trains in full.
 
     threshold: a value of the metric. root_beta: GCHK's sqrt(beta); it settles members for all rules.
@@ -117,10 +118,6 @@ class LevelSetSearch:
         look = Look(belief.seen, known.spent, state.stage)
         self._narrowing.remember(history, state, look, members)
         return self._start(history, with_pending(history, belief, self._outlook), members, look)
-
-    def judge(self, state: Progress, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Every trial goes on."""
-        return go_on("a level-set search trains every configuration in full")
 
     @property
     def narrowing(self) -> Narrowing:

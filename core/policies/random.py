@@ -7,15 +7,16 @@ from typing import Any
 
 from numpy.random import Generator
 
-from ..decisions import Finish, Move, Start, Verdict, go_on
+from ..decisions import Finish, Move, Start
 from ..errors import InvalidInput
 from ..events import Event
-from ..history import History, TrialRecord
+from ..history import History
+from ..policy import Policy
 from ..problem import Problem
 
 
 @dataclass(frozen=True)
-class RandomSearch:
+class RandomSearch(Policy[frozenset[str]]):
     """Configurations drawn from the space, none twice as long as others are left.
 
     trials: how many to start before the search finishes; None leaves the end to the budget.
@@ -52,10 +53,6 @@ class RandomSearch:
         if self.trials is not None and len(history) >= self.trials:
             return Finish(f"all {self.trials} random configurations were started")
         return Start(fresh(history, rng), reason="drawn at random")
-
-    def judge(self, state: frozenset[str], history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Every trial goes on."""
-        return go_on("random search trains every configuration in full")
 
 
 def fresh(history: History, rng: Generator, draws: int = 64) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from ..lookahead import (
     rollout,
     sobol_normals,
 )
+from ..policy import Policy
 from ..problem import Problem
 from .ei import improve
 from .improving import Believed, Believer, cheap_design
@@ -48,7 +49,7 @@ _CUT = 256  # paths for horizon 2 under "terminate": its value jumps, which quad
 
 
 @dataclass(frozen=True)
-class Rollout:
+class Rollout(Policy[Finished]):
     """Every trial trains in full; the next is worth most with the steps that what is left can pay after it.
 
     horizon: steps planned, itself included; 1 is expected improvement of what is affordable. affordable: the
@@ -99,11 +100,6 @@ class Rollout:
         names = ("horizon", "affordable", "infeasible", "cooled", "initial", "refit_every", "paths", "points")
         options = {name: getattr(self, name) for name in names}
         return {"policy": "Rollout", **options, **self._purse.spec}
-
-    @property
-    def endless(self) -> bool:
-        """True: without a budget there is nothing that ends it."""
-        return True
 
     def start(self, problem: Problem) -> Finished:
         """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""

@@ -38,8 +38,7 @@ class Sampler:
     )
 
     def __post_init__(self) -> None:
-        proposes = hasattr(self.source, "propose") and not isinstance(self.source, type)
-        if not (proposes or self.source in _DESIGNS):
+        if not (isinstance(self.source, Policy) or self.source in _DESIGNS):
             raise InvalidInput(
                 f"sampler={self.source!r}: one of {', '.join(_DESIGNS)}, or a policy such as GPUCB()"
             )
@@ -48,6 +47,11 @@ class Sampler:
     def spec(self) -> Any:
         """JSON that rebuilds it."""
         return self.source if isinstance(self.source, str) else self.source.spec
+
+    @property
+    def plans(self) -> bool:
+        """Whether a policy draws that plans by the budget."""
+        return isinstance(self.source, Policy) and self.source.plans
 
     def check(self, problem: Problem) -> None:
         """Raises InvalidInput when the problem does not suit the policy that proposes."""
@@ -99,6 +103,17 @@ class Sampler:
             )
         reason = f"{move.reason}; from {len(seen.ids)} trials at {seen.resource:g} {unit}"
         return Start(move.config, reason=reason, evidence=move.evidence)
+
+
+class Sampled(Policy[Any]):
+    """A policy whose new configurations a sampler draws: it has to be shown what the sampler needs."""
+
+    sampler: Design | Policy[Any]
+
+    @property
+    def plans(self) -> bool:
+        """As the policy that draws, if one does."""
+        return Sampler(self.sampler).plans
 
 
 class AtRung:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from ..gp import Kernel
 from ..gp.kernels import Array
 from ..gpcosts import fit_gp
 from ..history import History
-from ..levels import ONLY, Level
+from ..levels import ONLY, Level, levels_from
+from ..policy import Policy
 from ..problem import Problem
 from ..stages import Mask
 from .fullcosts import full_cost
@@ -32,6 +33,23 @@ if TYPE_CHECKING:
     from .narrowing import Narrowing, Progress
 
 _REFIT = 10  # finished trials between fits of the costs
+
+
+class Surveying(Policy[Any]):
+    """The options of a policy over an outlook, with what they are where it has them not."""
+
+    kernel: Any
+    mean: float
+    noise: Any
+    refit_every: int
+    initial: int | None
+    grid: Any
+    representers: int
+    threshold: float | None = None
+    implicit: float | None = None
+    levels: Sequence[Level | Mapping[str, Any]] = ()
+    cost: Callable[..., float] | None = None
+    cost_model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +113,7 @@ class Standing:
 
 
 def standing(
-    policy: Any, narrowing: Narrowing, state: Progress, history: History, rng: Generator
+    policy: Surveying, narrowing: Narrowing, state: Progress, history: History, rng: Generator
 ) -> Standing | Move:
     """What is known, or a move that needs no more: of the initial design, or the end when nothing is open.
 
@@ -161,11 +179,12 @@ def with_pending(history: History, belief: Belief, outlook: Outlook) -> Belief:
     return replace(belief, field=believed)
 
 
-def check_survey(name: str, policy: Any) -> None:
+def check_survey(name: str, policy: Surveying) -> None:
     """Raise InvalidInput for options that all policies over an outlook have, where they are not what they can be."""
-    for option, least in (("refit_every", 1), ("initial", 0), ("representers", 8)):
-        if (value := getattr(policy, option)) is not None:
-            check_whole(name, least, **{option: value})
+    check_whole(name, 1, refit_every=policy.refit_every)
+    check_whole(name, 8, representers=policy.representers)
+    if policy.initial is not None:
+        check_whole(name, 0, initial=policy.initial)
     noise, levels = policy.noise, _levels(policy)
     if isinstance(noise, Mapping) or isinstance(policy.grid, Mapping):
         raise NotSupported(
@@ -190,17 +209,17 @@ def check_survey(name: str, policy: Any) -> None:
             )
 
 
-def outlook_of(policy: Any, matters: Matters | None = None) -> Outlook:
+def outlook_of(policy: Surveying, matters: Matters | None = None) -> Outlook:
     """The belief that a policy's options describe."""
     only = ONLY if policy.noise is None else replace(ONLY, noise=0.0)
     return Outlook(
         policy.kernel, policy.mean, policy.noise, _levels(policy) or (only,), policy.refit_every,
         max(1, first_of(policy)), policy.grid, policy.representers,
-        policy.threshold is not None or getattr(policy, "implicit", None) is not None, policy.threshold, matters,
+        policy.threshold is not None or policy.implicit is not None, policy.threshold, matters,
     )  # fmt: skip
 
 
-def first_of(policy: Any) -> int:
+def first_of(policy: Surveying) -> int:
     """Trials before the first decision: the initial configurations, and repeats of the first."""
     given = 1 if isinstance(policy.kernel, Kernel) else 3
     initial = given if policy.initial is None else int(policy.initial)
@@ -225,23 +244,21 @@ def check_threshold(name: str, threshold: float | None, problem: Problem) -> Non
         raise InvalidInput(f"{name}(threshold={threshold:g}): {goal.metric} goes from {low:g} to {high:g}")
 
 
-def enough(policy: Any, belief: Belief) -> bool:
+def enough(policy: Surveying, belief: Belief) -> bool:
     """Whether so much was seen that nothing may be left: a kernel learnt from less is a guess that can be too sure."""
     coordinates = belief.places.points.shape[1]
     return isinstance(policy.kernel, Kernel) or belief.seen >= min(5 * (coordinates + 1), len(belief.places))
 
 
-def _levels(policy: Any) -> tuple[Level, ...]:
-    return tuple(getattr(policy, "levels", ()))
+def _levels(policy: Surveying) -> tuple[Level, ...]:
+    return levels_from(policy.levels)
 
 
-def prices_of(name: str, policy: Any, levels: tuple[Level, ...]) -> Prices:
+def prices_of(name: str, policy: Surveying, levels: tuple[Level, ...]) -> Prices:
     """What observations cost. Raises InvalidInput for a cost that is neither a function nor learnt."""
-    if getattr(policy, "cost_model", None) not in (None, "gp"):
+    if policy.cost_model not in (None, "gp"):
         raise InvalidInput(f"{name}(cost_model={policy.cost_model!r}): 'gp' to learn costs, or None")
-    return Prices(
-        Purse(name, getattr(policy, "cost", None)), getattr(policy, "cost_model", None) == "gp", levels
-    )
+    return Prices(Purse(name, policy.cost), policy.cost_model == "gp", levels)
 
 
 def function_to_json(option: Any) -> Any:

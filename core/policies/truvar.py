@@ -17,12 +17,12 @@ from typing import Any, Literal
 from numpy.random import Generator
 
 from ..arguments import is_number, within
-from ..decisions import Finish, Move, Start, Verdict, Wait, go_on
+from ..decisions import Finish, Move, Start, Wait
 from ..errors import InvalidInput
 from ..events import Event
 from ..gp import Kernel
 from ..gp.kernels import Kind
-from ..history import History, TrialRecord
+from ..history import History
 from ..levels import Level, levels_from, levels_to_json
 from ..problem import Problem
 from ..stages import Confidence, Mask, Stage
@@ -32,6 +32,7 @@ from .places import Grid, grid_to_json
 from .survey import (
     Prices,
     Standing,
+    Surveying,
     check_survey,
     check_threshold,
     enough,
@@ -48,7 +49,7 @@ from .truncated import Choice, Question, choose_anywhere, choose_place
 
 
 @dataclass(frozen=True)
-class TruVaR:
+class TruVaR(Surveying):
     """Truncated variance reduction. Without a threshold it looks for the best configuration.
 
     threshold: the metric's value that divides good from bad; implicit: the same as a share of the best there is,
@@ -167,10 +168,6 @@ class TruVaR:
             )
         self._narrowing.remember(history, state, Look(belief.seen, spent, stage), members)
         return self._start(question, self._choose(question, history, state, rng), stage, spent)
-
-    def judge(self, state: Progress, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Every trial goes on: a value from fewer epochs would be biased."""
-        return go_on("TruVaR trains every configuration in full")
 
     @property
     def narrowing(self) -> Narrowing:

@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 from numpy.random import Generator
 
-from ..decisions import Action, Move, Verdict
+from ..arguments import check_policy
+from ..decisions import Action, Verdict
 from ..errors import InvalidInput
 from ..events import Event
 from ..history import History, TrialRecord
-from ..policy import Policy
+from ..policy import Policy, Wrapper
 from ..problem import Problem
 from ..stopping import OptimalStopping
 from .stopper import Stopper
@@ -21,7 +22,7 @@ State = tuple[Any, Finished]  # the inner policy's, and the trials that ended in
 
 
 @dataclass(frozen=True)
-class Halting:
+class Halting(Wrapper):
     """Any policy, with optimal stopping inside its runs. Proposals are the inner policy's.
 
     A STOP of either wins over a PAUSE; a stopped trial is never promoted by the inner policy, which
@@ -43,8 +44,7 @@ class Halting:
     _surrogate: Surrogate = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not hasattr(self.policy, "judge") or isinstance(self.policy, type):
-            raise InvalidInput(f"Halting wraps a policy such as RandomSearch(), not {self.policy!r}")
+        check_policy("Halting wraps a policy such as RandomSearch()", self.policy)
         stopper = Stopper(self.stopping, self.growth, self.certain_from, self.epoch_cost, self.noise)
         if self.kappa is not None and not self.kappa >= 1.0:
             raise InvalidInput(
@@ -63,11 +63,6 @@ class Halting:
             "stopping": self._stopper.spec,
         }
 
-    @property
-    def endless(self) -> bool:
-        """As the inner policy."""
-        return self.policy.endless
-
     def start(self, problem: Problem) -> State:
         """The inner policy's state, and no trial finished. Raises InvalidInput without a horizon."""
         if problem.max_epochs is None:
@@ -81,24 +76,9 @@ class Halting:
         inner, finished = state
         return self.policy.fold(inner, event), fold_finished(finished, event)
 
-    def alive(self, state: State) -> frozenset[int] | None:
-        """As the inner policy."""
-        alive = getattr(self.policy, "alive", None)
-        return None if alive is None else alive(state[0])
-
-    @property
-    def best_anywhere(self) -> bool:
-        """As the inner policy."""
-        return getattr(self.policy, "best_anywhere", False)
-
-    @property
-    def plans(self) -> bool:
-        """As the inner policy."""
-        return getattr(self.policy, "plans", False)
-
-    def propose(self, state: State, history: History, rng: Generator) -> Move:
-        """The inner policy's move."""
-        return self.policy.propose(state[0], history, rng)
+    def inside(self, state: State) -> Any:
+        """The inner policy's state."""
+        return state[0]
 
     def judge(self, state: State, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """STOP when either says so; else the inner policy's PAUSE; else the stopping rule's CONTINUE."""

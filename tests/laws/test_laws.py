@@ -29,6 +29,7 @@ from worlds import (
 from haltune import Budget, Choice, Constant, Finish, Float, Int, Minimize, Problem, Space, Study, Trial, Wait
 from haltune.events import OVER, Finished, Reported, Status
 from haltune.policies import BOBOS, RandomSearch
+from haltune.policy import Wrapper
 from haltune.replay import replay
 from haltune.store import MemoryStore
 
@@ -81,16 +82,12 @@ def test_the_same_seed_gives_the_same_search_and_another_seed_another(name: str)
 # law 2
 
 
-class Watched:
+class Watched(Wrapper):
     """A policy that notices when a question or a fold changes the log, the history or a state."""
 
     def __init__(self, policy: Any, store: MemoryStore) -> None:
         self.policy, self.store = policy, store
-        self.spec, self.endless = policy.spec, policy.endless
         self.questions = 0
-
-    def start(self, problem: Problem) -> Any:
-        return self.policy.start(problem)
 
     def fold(self, state: Any, event: Any) -> Any:
         before = repr(state)

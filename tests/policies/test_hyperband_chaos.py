@@ -15,6 +15,7 @@ from haltune import Budget
 from haltune.decisions import stop
 from haltune.events import Resumed, Status
 from haltune.policies import Hyperband, SuccessiveHalving
+from haltune.policy import Wrapper
 
 # -- anything may happen ----------------------------------------------------------------------
 
@@ -30,14 +31,11 @@ ACTIONS = (
 )
 
 
-class Whimsical:
+class Whimsical(Wrapper):
     """STOP at some epochs for no reason, as a stopping rule inside the rungs might say it."""
 
     def __init__(self, policy: Any, seed: int = 0, at: tuple[tuple[int, int], ...] | None = None) -> None:
         self.policy, self.seed, self.at = policy, seed, at
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.policy, name)
 
     def judge(self, state: Any, history: Any, trial: Any, rng: Any) -> Any:
         if self.at is not None:

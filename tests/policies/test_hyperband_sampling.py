@@ -14,6 +14,7 @@ from haltune.errors import InvalidInput
 from haltune.events import Started, Status
 from haltune.policies import BOBOS, GPUCB, Hyperband, SuccessiveHalving
 from haltune.policies.sampling import Sampler
+from haltune.policy import Policy
 from haltune.replay import replay
 
 PLANE = Problem(Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}), Maximize("acc", (-2, 1)), 9)
@@ -92,10 +93,9 @@ def test_one_policy_object_may_search_two_spaces() -> None:
 # -- policies that propose --------------------------------------------------------------------
 
 
-class Spy:
+class Spy(Policy[tuple[int, ...]]):
     """Proposes in the middle, and notes what it is shown."""
 
-    endless = True
     spec: dict[str, Any] = {"policy": "Spy"}  # noqa: RUF012
 
     def __init__(self, answer: Any = None) -> None:

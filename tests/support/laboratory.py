@@ -13,6 +13,7 @@ from worlds import Clock
 from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
 from haltune.decisions import Action
 from haltune.events import Event, Reported
+from haltune.policy import Wrapper
 from haltune.replay import replay
 from haltune.store import MemoryStore
 
@@ -39,21 +40,18 @@ def rising(trial: int, epoch: float) -> float:
     return float(np.random.default_rng(trial).random()) - 1.0 / epoch
 
 
-class Racing:
+class Racing(Wrapper):
     """A policy during whose thought something else may happen: `meanwhile` is called once it has decided."""
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy
         self.meanwhile: Callable[[], None] | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.policy, name)
-
     def judge(self, *question: Any) -> Any:
-        return self._then(self.policy.judge(*question))
+        return self._then(super().judge(*question))
 
     def propose(self, *question: Any) -> Any:
-        return self._then(self.policy.propose(*question))
+        return self._then(super().propose(*question))
 
     def _then(self, answer: Any) -> Any:
         act, self.meanwhile = self.meanwhile, None

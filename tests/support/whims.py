@@ -10,13 +10,14 @@ from haltune import Finish, Float, Maximize, Problem, Resume, Space, Start, Verd
 from haltune.decisions import Action, Move, go_on
 from haltune.events import Event, Status
 from haltune.history import History, TrialRecord
+from haltune.policy import Policy
 
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 10)
 UNBOUNDED = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), 10)
 STOP, PAUSE = 0.25, 0.75  # report one of these to be stopped or paused
 
 
-class Whims:
+class Whims(Policy[int]):
     """STOP at a value of 0.25, PAUSE at 0.75, else CONTINUE; paused trials are resumed first."""
 
     endless = True

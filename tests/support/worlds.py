@@ -77,6 +77,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "hyperband-seconds": lambda: Hyperband(4.0, eta=2, rounds=None, resource="seconds"),
     "hyperband-samples": lambda: Hyperband(4, eta=2, rounds=None, resource="samples"),
     "hyperband-gp": lambda: Hyperband(eta=2, rounds=9, sampler=GPUCB(initial=2)),
+    "hyperband-rollout": lambda: Hyperband(eta=2, rounds=9, sampler=Rollout(1, initial=2, points=16)),
     "hyperband-growing": lambda: Hyperband(eta=2, schedule="growing", sampler="sobol"),
     "asha": lambda: Hyperband(eta=2, rounds=9, brackets="most_exploratory", asynchronous=True),
     "asha-stopping": lambda: SuccessiveHalving(n=5, eta=2, rounds=9, asynchronous="stop"),
