@@ -93,4 +93,4 @@ class Findings:
 
     def events(self, start: int = 0) -> Iterator[ev.Event]:
         """The log from position `start` on, in order."""
-        return self._replica.store.read(self.name, start)
+        return self._replica.read(start)
