@@ -7,6 +7,7 @@ max_epochs = 30
 [goal]
 maximize = "val_acc"
 bounds = [0, 1]
+of = "best"    # runs count for their best epoch; "last" if it is left out
 
 [space]
 lr = { float = [1e-4, 1e-1], log = true }
@@ -123,13 +124,15 @@ class _Reader:
 
     def _goal(self) -> Goal:
         table = self._table("goal")
-        self._places.known(("goal",), table, ("maximize", "minimize", "bounds"))
+        self._places.known(("goal",), table, ("maximize", "minimize", "bounds", "of"))
         if ("maximize" in table) == ("minimize" in table):
             raise InvalidInput('say maximize = "val_acc" or minimize = "val_loss", one of them')
         kind = Maximize if "maximize" in table else Minimize
         metric: Any = table.get("maximize", table.get("minimize"))
         kind(metric)
-        return self._places.at(("goal", "bounds"), lambda: kind(metric, table.get("bounds")))
+        of: Any = table.get("of", "last")
+        self._places.at(("goal", "of"), lambda: kind(metric, of=of))
+        return self._places.at(("goal", "bounds"), lambda: kind(metric, table.get("bounds"), of))
 
     def _budget(self) -> Budget:
         table = self._table("budget")

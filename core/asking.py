@@ -132,6 +132,7 @@ def _start(replica: Replica, move: Start, deciding: float) -> Taken:
         until=_float(problem.max_epochs if move.until is None else move.until),
         resource=_float(move.resource), tags=ev.plain(move.tags), reason=move.reason, evidence=ev.plain(move.evidence),
         seen=replica.history.position, deciding=deciding, worker=lease.holder,
+        partial=move.partial,
     )  # fmt: skip
     replica.append(event, None, lease)
     return id, lease.attempt

@@ -11,7 +11,6 @@ that a search moves with its folder.
 from __future__ import annotations
 
 import glob
-import math
 import os
 import secrets
 import shutil
@@ -165,17 +164,16 @@ def default_folder(store: Store, name: str) -> Path:
     return getattr(store, "scratch", base) / quote(name, safe=" ")
 
 
-def best(history: History, count: int, also: int | None = None) -> list[int]:
-    """The `count` best trials among those that are over (and `also`), by epochs reached, then by value."""
+def best(history: History, count: int, also: int | None = None, cut: bool = False) -> list[int]:
+    """The `count` best trials among those that are over, and `also`, which is about to be, cut or by itself."""
     if count == 0:
         return []
-    sign = history.problem.goal.sign
-    over = [
-        t for t in history.trials if (_is_over(history, t) and t.status is not Status.FAILED) or t.id == also
-    ]
-    finite = [t for t in over if len(t.values) and math.isfinite(t.values[-1])]
-    ranked = sorted(finite, key=lambda t: (-t.epoch, -sign * t.values[-1], t.id))
-    return [t.id for t in ranked[:count]]
+    ranked = (history.trial(id) for group in history.ranked(None if cut else also) for id in group)
+    return [t.id for t in ranked if t.id == also or (_is_over(history, t) and _worked(t))][:count]
+
+
+def _worked(t: TrialRecord) -> bool:
+    return t.complete or t.status is not Status.FAILED
 
 
 def _is_over(history: History, t: TrialRecord) -> bool:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 CUT = "policy"  # in a verdict's evidence: the budget ended the run, the policy was not asked
+FULL = "full"  # in a STOP's evidence: the run had all that its policy gives any; it was not cut short
 Config = Mapping[str, Any]  # parameter name -> value; inactive parameters are absent
 
 
@@ -64,6 +65,7 @@ class Start:
     tags: Mapping[str, Any] = field(default_factory=dict)  # the policy's own labels: bracket, rung, ...
     reason: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    partial: bool = False  # no full training, however far it gets: on few samples, say
 
 
 @dataclass(frozen=True, slots=True)

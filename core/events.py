@@ -23,7 +23,7 @@ class Status(StrEnum):
 
     RUNNING = "running"
     PAUSED = "paused"  # may be resumed by the policy
-    COMPLETED = "completed"  # trained in full
+    COMPLETED = "completed"  # ended by itself: at the horizon, or before it
     STOPPED = "stopped"  # ended early by a verdict
     INTERRUPTED = "interrupted"  # Ctrl-C, SIGTERM, or a lease that expired: offered again
     FAILED = "failed"  # an exception, or a retry too many
@@ -65,6 +65,7 @@ class Started(Event):
     seen: int
     deciding: float  # seconds spent on the decision
     worker: str
+    partial: bool = False  # True: no full training, however far it gets; see decisions.Start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,13 +43,11 @@ class Findings:
 
     @property
     def best(self) -> Best | None:
-        """The best finite value at the largest epoch any trial reached; None before there is one.
+        """The best run of those that haltune did not cut; before there is one, of those that went furthest.
 
-        With a policy that compares trials at any epoch, such as Hyperband: the best value at any epoch.
+        The goal says whether a run counts for its last epoch or for its best. None before one has a value.
         """
-        best = self.history.best(anywhere=self.policy.best_anywhere)
-        gone = best is not None and self.checkpoints.missing(best.checkpoint)
-        return replace(best, checkpoint=None) if best is not None and gone else best
+        return self._kept(self.history.best())
 
     @property
     def spent(self) -> Spent:
@@ -65,7 +63,12 @@ class Findings:
         """The tried configuration with the highest posterior mean: for noisy metrics."""
         from .recommend import recommend
 
-        return recommend(self.history)
+        return self._kept(recommend(self.history))
+
+    def _kept(self, best: Best | None) -> Best | None:
+        """Without a checkpoint that is not there any more."""
+        gone = best is not None and self.checkpoints.missing(best.checkpoint)
+        return replace(best, checkpoint=None) if best is not None and gone else best
 
     def level_set(self, threshold: float | None = None) -> LevelSet:
         """Which configurations reach the policy's threshold, or another; see haltune.answers."""
@@ -93,4 +96,4 @@ class Findings:
 
     def events(self, start: int = 0) -> Iterator[ev.Event]:
         """The log from position `start` on, in order."""
-        return self._replica.read(start)
+        return self._replica.store.read(self.name, start)

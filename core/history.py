@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from types import MappingProxyType
 
 import numpy as np
@@ -19,17 +20,12 @@ from .events import OVER, Event, Status
 from .ledger import Ledger, Spent
 from .problem import Budget, Problem
 from .records import Array, Best, Growing, TrialRecord
-from .scale import FALL, Scale, given, learn
+from .scale import Scale, given, learn
 
 __all__ = ["PURPOSES", "Best", "History", "TrialRecord"]
 _RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
-PURPOSES = {
-    "propose": 1,
-    "judge": 2,
-    "stopping": 3,
-    "design": 4,
-    "fit": 5,
-}  # streams of randomness; numbers are for ever
+# streams of randomness; numbers are for ever
+PURPOSES = {"propose": 1, "judge": 2, "stopping": 3, "design": 4, "fit": 5}
 
 
 class History:
@@ -54,9 +50,7 @@ class History:
         self._firsts: dict[int, float] = {}  # trial -> sign * first finite value
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._ledger = Ledger()
-        self.locate: Callable[[str | None], str | None] = lambda path: (
-            path
-        )  # a path of the log as users open it
+        self.locate: Callable[[str | None], str | None] = _as_it_is  # a path of the log as users open it
 
     # -- what policies and people read ------------------------------------------------
 
@@ -118,8 +112,8 @@ class History:
     def incumbent(self, exclude: int | None = None) -> float:
         """y* of BO-BOS: the best result of the other trials that are over or paused, raw; NaN when there is none.
 
-        A trial's result is its last value: a maximum over epochs would be a maximum over their noise, and
-        no run could hope to end above it. Only a curve that falls well below its best counts as its best.
+        A trial's result is the value that the goal says it counts for: by default its last, for a maximum over epochs
+        is a maximum over their noise, and no run could hope to end above it.
         """
         results = np.array(self._results)
         if exclude is not None and exclude < len(results):
@@ -138,18 +132,25 @@ class History:
         best = float(np.max(np.array(self._peaks)))
         return learn(list(self._firsts.values()), best, self.problem.goal.sign)
 
-    def best(self, anywhere: bool = False) -> Best | None:
-        """The best finite value at the largest epoch any trial reached, or `anywhere` on a curve."""
-        if anywhere:
-            marks = [(t, t.top) for t in self._trials if t.top >= 0]
-        else:
-            reach = max((t.epochs[t.last] for t in self._trials if t.last >= 0), default=0.0)
-            marks = [(t, t.last) for t in self._trials if t.last >= 0 and t.epochs[t.last] == reach]
-        if not marks:
-            return None
-        sign = self.problem.goal.sign
-        t, i = max(marks, key=lambda mark: sign * mark[0].values[mark[1]])  # the first of equals
-        return Best(t.id, dict(self.trial(t.id).config), t.values[i], t.epochs[i], self.locate(t.checkpoint))
+    def best(self) -> Best | None:
+        """The best run by the rule of haltune.standing; None before one has a value."""
+        valued = (t for t in self._trials if t.counts > -math.inf)
+        top = max(valued, key=lambda t: t.stands(), default=None)  # the first of equals
+        return None if top is None else self.as_best(top.id)
+
+    def as_best(self, id: int) -> Best:
+        """A trial that has a value, told as the best."""
+        self.trial(id)  # its configuration regains its types
+        return self._trials[id].best(self.locate(self._trials[id].checkpoint))
+
+    def ranked(self, leaving: int | None = None) -> list[list[int]]:
+        """The trials that have a value, the best first, in groups that compare.
+
+        leaving: one that runs and is about to end by itself.
+        """
+        found = [(t.id, t.stands(t.id == leaving)) for t in self._trials if t.counts > -math.inf]
+        found.sort(key=lambda pair: pair[1], reverse=True)
+        return [[id for id, _ in group] for _, group in groupby(found, key=lambda pair: pair[1][:-1])]
 
     @property
     def spent(self) -> Spent:
@@ -207,7 +208,7 @@ class History:
     def _started(self, e: ev.Started) -> None:
         self.moves += 1
         self.tried.add(self.problem.space.key_of_canonical(e.config))
-        self._trials.append(Growing.of(e, self.scale, self.problem.goal.sign))
+        self._trials.append(Growing.of(e, self.scale, self.problem))
         self._peaks.append(-math.inf)
         self._results.append(-math.inf)
         self._with[Status.RUNNING].add(e.trial)
@@ -264,9 +265,7 @@ class History:
         self._move(t, status)
         self._ledger.end(t.id, at)
         if status in _RANKED:
-            width = self.scale.high - self.scale.low if self.scale else math.inf
-            falls = -math.inf < t.end < t.peak - FALL * width
-            self._results[t.id] = t.peak if falls else t.end
+            self._results[t.id] = t.counts
 
     def _move(self, t: Growing, status: Status) -> None:
         self._with[t.status].discard(t.id)
@@ -294,3 +293,7 @@ class History:
 
     def _held(self, e: ev.Held) -> None:
         self.held = e.reason
+
+
+def _as_it_is(path: str | None) -> str | None:
+    return path

@@ -46,17 +46,12 @@ def new_holder() -> str:
     return "/".join((*_machine(), str(pid), started(pid), secrets.token_hex(4)))
 
 
-def checkable(holder: str) -> bool:
-    """True when the holder is or was a process of this machine, of whose end we would know."""
-    machine, pid = tuple(holder.split("/")[:3]), holder.split("/")[3:4]
-    return holder.count("/") == 5 and machine == _machine() and bool(machine[1]) and pid[0].isdecimal()
-
-
 def surely_gone(holder: str) -> bool:
     """True when the holder was a process of this machine that no longer exists."""
-    if not checkable(holder):
+    parts = holder.split("/")
+    if len(parts) != 6 or tuple(parts[:3]) != _machine() or not parts[1]:
         return False
-    pid, started = int(holder.split("/")[3]), holder.split("/")[4]
+    pid, started = int(parts[3]), parts[4]
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

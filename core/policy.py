@@ -74,11 +74,6 @@ class Policy(ABC, Generic[S]):
         return False
 
     @property
-    def best_anywhere(self) -> bool:
-        """True when `study.best` is the best value at any epoch, not the best of those that went furthest."""
-        return False
-
-    @property
     def narrowing(self) -> Any:
         """What it knows of level sets and maximisers, a `policies.narrowing.Narrowing`; None when it keeps none."""
         return None
@@ -127,11 +122,6 @@ class Wrapper(Policy[Any]):
     def plans(self) -> bool:
         """As the inner policy."""
         return self.policy.plans
-
-    @property
-    def best_anywhere(self) -> bool:
-        """As the inner policy."""
-        return self.policy.best_anywhere
 
     @property
     def narrowing(self) -> Any:

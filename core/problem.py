@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from .errors import InvalidInput
 from .space import Space
@@ -20,6 +20,7 @@ from .space import Space
 class _Goal:
     metric: str  # the name under which the training loop logs it
     bounds: tuple[float, float] | None = None  # (lowest, highest) possible value, metric units
+    of: Literal["last", "best"] = "last"  # the epoch whose value a run counts for
 
     sign = 0.0  # +1 when larger is better, -1 when smaller is
 
@@ -28,6 +29,10 @@ class _Goal:
             raise InvalidInput(f"the goal's metric is a name such as 'val_loss', not {self.metric!r}")
         if self.bounds is not None:
             object.__setattr__(self, "bounds", _checked_bounds(self.bounds))
+        if self.of not in ("last", "best"):
+            raise InvalidInput(
+                f"of={self.of!r}: a run counts for its 'last' epoch, or for its 'best' where you keep the best weights"
+            )
 
     def better(self, value: float, than: float) -> bool:
         """True when `value` ranks above `than`; what is not finite ranks below everything."""
@@ -38,17 +43,21 @@ class _Goal:
     def to_json(self) -> dict[str, Any]:
         """A JSON form; `goal_from_json` reads it back."""
         name = "maximize" if self.sign > 0 else "minimize"
-        return {"goal": name, "metric": self.metric, "bounds": self.bounds and list(self.bounds)}
+        other = {} if self.of == "last" else {"of": self.of}  # logs from before there was a choice stay equal
+        return {"goal": name, "metric": self.metric, "bounds": self.bounds and list(self.bounds), **other}
 
 
 class Maximize(_Goal):
-    """Larger is better. With `bounds`, score = (value - low) / (high - low)."""
+    """Larger is better. With `bounds`, score = (value - low) / (high - low).
+
+    of: a run counts for the value of its "last" epoch, or of its "best", everywhere.
+    """
 
     sign = 1.0
 
 
 class Minimize(_Goal):
-    """Smaller is better. With `bounds`, score = (high - value) / (high - low)."""
+    """Smaller is better. With `bounds`, score = (high - value) / (high - low). of: see Maximize."""
 
     sign = -1.0
 
@@ -59,7 +68,8 @@ Goal = Maximize | Minimize
 def goal_from_json(data: Mapping[str, Any]) -> Goal:
     """The inverse of `to_json`."""
     bounds = tuple(data["bounds"]) if data["bounds"] else None
-    return (Maximize if data["goal"] == "maximize" else Minimize)(data["metric"], bounds)
+    kind = Maximize if data["goal"] == "maximize" else Minimize
+    return kind(data["metric"], bounds, data.get("of", "last"))
 
 
 def _checked_bounds(bounds: Any) -> tuple[float, float]:

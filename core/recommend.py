@@ -9,19 +9,16 @@ from .history import Best, History
 
 
 def recommend(history: History) -> Best | None:
-    """The configuration with the highest posterior mean among the trials that reached furthest.
+    """The configuration with the highest posterior mean among the runs that compare with the best.
 
-    A trial counts when its last finite value stands at the largest epoch that any trial reached;
-    its value there is what `Best.value` says. None before there is one.
+    These are the complete ones or, before there is one, those that went furthest; `Best.value` is what the run counts
+    for. None before one has a value.
     """
-    top = history.best()
-    if top is None:
+    groups = history.ranked()
+    if not groups:
         return None
-    reached = [
-        t for t in history.trials if len(t.epochs) and t.epochs[-1] == top.epoch and np.isfinite(t.values[-1])
-    ]
-    x = history.problem.space.encode_many([t.config for t in reached])
-    y = history.problem.goal.sign * np.array([t.values[-1] for t in reached])
+    ids, goal = sorted(groups[0]), history.problem.goal
+    x = np.array([history.point(i) for i in ids])
+    y = goal.sign * np.array([history.trial(i).result(goal) for i in ids])
     means = fit(x, y, rng=history.rng("fit", 0)).mean(x) if x.shape[1] else y
-    t = reached[int(np.argmax(means))]
-    return Best(t.id, dict(t.config), float(t.values[-1]), top.epoch)
+    return history.as_best(ids[int(np.argmax(means))])

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from .decisions import Action, Config, Verdict
 from .events import Reported, Started, Status
-from .problem import Goal
+from .problem import Goal, Problem
 from .scale import Scale
+from .standing import Standing, is_complete, standing
 
 Array = NDArray[np.float64]
 
@@ -43,6 +44,8 @@ class TrialRecord:
     verdict: Verdict | None = None  # the last that was not CONTINUE
     error: str | None = None
     proposed: str = ""  # why its policy chose it
+    partial: bool = False  # no full training, however far it gets: on few samples, say
+    complete: bool = False  # haltune did not cut it; see standing
 
     @cached_property
     def whole(self) -> NDArray[np.bool_]:
@@ -59,10 +62,18 @@ class TrialRecord:
         """The last epoch reported, 0 before the first."""
         return float(self.epochs[-1]) if len(self.epochs) else self.checkpoint_epoch
 
-    def best(self, goal: Goal) -> float:
-        """The best finite value of any epoch; NaN when there is none."""
-        finite = self.values[np.isfinite(self.values)]
-        return float(goal.sign * np.max(goal.sign * finite)) if len(finite) else math.nan
+    def counting(self, goal: Goal) -> Array:
+        """(n,) the value that the run would count for had it ended at each report; see Goal.of."""
+        if goal.of == "last":
+            return self.values
+        heights = np.where(np.isfinite(self.values), goal.sign * self.values, -np.inf)
+        tops = np.maximum.accumulate(heights)
+        return np.where(np.isfinite(tops), goal.sign * tops, np.nan)
+
+    def result(self, goal: Goal) -> float:
+        """The value that the run counts for: of its last or its best epoch; NaN when it has none."""
+        value = float(self.counting(goal)[-1]) if len(self.values) else math.nan
+        return value if math.isfinite(value) else math.nan
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,7 @@ class Best:
     trial: int
     config: Config
     value: float  # the goal's metric
-    epoch: float
+    epoch: float  # at which it had the value
     checkpoint: str | None = None  # path; None where none is kept
 
 
@@ -87,8 +98,9 @@ class Growing:
     tags: Mapping[str, Any]
     started: float
     scale: Scale | None
-    sign: float  # of the goal
+    problem: Problem
     proposed: str
+    partial: bool
     epochs: array[float] = field(default_factory=lambda: array("d"))
     values: array[float] = field(default_factory=lambda: array("d"))
     seconds: array[float] = field(default_factory=lambda: array("d"))
@@ -103,20 +115,40 @@ class Growing:
     peak: float = -math.inf  # sign * the best finite value; -inf without one
     end: float = -math.inf  # sign * the last value; -inf when it is not finite
     top: int = -1  # index of the best finite value, the earliest of equals; -1: none
-    last: int = -1  # index of the last finite value
     restored: bool = False  # config went through the space: JSON has no tuples
     record: TrialRecord | None = None  # cache
     point: Array | None = None  # cache: the configuration in the unit cube
 
     @classmethod
-    def of(cls, e: Started, scale: Scale | None, sign: float) -> Growing:
+    def of(cls, e: Started, scale: Scale | None, problem: Problem) -> Growing:
         """The trial that an event starts."""
-        return cls(e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, sign, e.reason)
+        return cls(
+            e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, problem, e.reason, e.partial
+        )  # fmt: skip
 
     @property
     def epoch(self) -> float:
         """The last epoch reported, or where the attempt began."""
         return self.epochs[-1] if self.epochs else self.checkpoint_epoch
+
+    @property
+    def complete(self) -> bool:
+        """True when haltune did not cut it."""
+        return is_complete(self, self.problem.max_epochs)
+
+    @property
+    def counts(self) -> float:
+        """sign * the value it counts for; -inf when it has none."""
+        return self.end if self.problem.goal.of == "last" else self.peak
+
+    def stands(self, leaving: bool = False) -> Standing:
+        """What it is ranked by. leaving: its training is about to end by itself."""
+        return standing(self, self.complete or (leaving and not self.partial), self.counts)
+
+    def best(self, checkpoint: str | None) -> Best:
+        """It as the best; `checkpoint` as a user opens it."""
+        i = self.top if self.problem.goal.of == "best" else -1
+        return Best(self.id, dict(self.config), self.values[i], self.epochs[i], checkpoint)
 
     def append(self, e: Reported) -> None:
         """One report more."""
@@ -140,19 +172,16 @@ class Growing:
             column.append(metrics.get(name, math.nan))
 
     def _rank(self, i: int, value: float) -> None:
-        finite = math.isfinite(value)
-        self.end = self.sign * value if finite else -math.inf
-        if finite:
-            self.last = i
-            if self.end > self.peak:
-                self.peak, self.top = self.end, i
+        self.end = self.problem.goal.sign * value if math.isfinite(value) else -math.inf
+        if self.end > self.peak:
+            self.peak, self.top = self.end, i
 
     def rewind(self, epoch: float) -> None:
         """Forget what came after `epoch`: a later attempt supersedes it."""
         keep = sum(1 for n in self.epochs if n <= epoch)
         for column in (self.epochs, self.values, self.seconds, *self.metrics.values()):
             del column[keep:]
-        self.top = self.last = -1
+        self.top = -1
         self.peak = self.end = -math.inf
         for i, value in enumerate(self.values):
             self._rank(i, value)
@@ -170,6 +199,7 @@ class Growing:
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
             checkpoint=checkpoint, checkpoint_epoch=self.checkpoint_epoch,
             started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
+            partial=self.partial, complete=self.complete,
         )  # fmt: skip
 
 

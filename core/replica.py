@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from . import events as ev
@@ -58,10 +58,6 @@ class Replica:
                 if self._last is not None and not self._is_in_log(self._last):
                     self._begin()  # a crash of the server took back what it had shown
                 self._read()
-
-    def read(self, start: int = 0) -> Iterator[ev.Event]:
-        """The log from a position on, perhaps beyond what is folded here."""
-        return self.store.read(self.name, start)
 
     def synced(self, trial: int) -> TrialRecord:
         """A trial as the log has it now."""

@@ -84,13 +84,12 @@ class Study(Findings):
             found = open_store(store)
             at = default_folder(found, name) if checkpoints is None else checkpoints
             kept = at if isinstance(at, Checkpoints) else Checkpoints(at, keep_checkpoints, disk_quota)
-            replica = Replica(problem, policy, found, name, seed, kept, float(lease))
-            self._accord.attach(replica)
-            return replica
+            return Replica(problem, policy, found, name, seed, kept, float(lease))
 
         self._accord = join(name, store)
         shadow = partial(followers.shadow, problem, policy, store, name, self._accord)
         self._replica = self._accord.agree("opens", opened, followers.opened_to_json, shadow)
+        self._accord.attach(self._replica)
         self.checkpoints = self._replica.checkpoints
 
     def __repr__(self) -> str:

@@ -180,7 +180,8 @@ class Trial:
 
         def work() -> bool:
             keep = self._study.checkpoints.keep
-            return keep > 0 and self.id in best(self._study.history, keep, also=self.id)
+            cut = self.verdict is not None and self.verdict.stops
+            return keep > 0 and self.id in best(self._study.history, keep, self.id, cut)
 
         return self._study.agree(self, "keeps its checkpoint", work)
 

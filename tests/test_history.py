@@ -16,8 +16,7 @@ from told import a_search, tell_trial, told
 from whims import UNBOUNDED, Whims
 from worlds import Clock
 
-from examples import many
-from haltune import Budget, Float, Minimize, Problem, Space, Study, Trial
+from haltune import Budget, Study, Trial
 from haltune import events as ev
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.events import Event, Status
@@ -149,7 +148,7 @@ def told_slowly(log: list[Event]) -> tuple[dict[int, list[tuple[float, float]]],
     return curves, len(seconds)
 
 
-@settings(max_examples=many(80), deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(lives)
 def test_whatever_two_workers_do_both_hold_what_the_log_says(
     life: list[tuple[int, tuple[str, float]]],
@@ -176,7 +175,7 @@ def sql_store(tmp_path_factory: pytest.TempPathFactory) -> SqlStore:
     return SqlStore(f"sqlite:///{tmp_path_factory.mktemp('history')}/lives.db")
 
 
-@settings(max_examples=many(20), deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(lives)
 def test_a_log_in_sql_folds_to_what_the_process_held_that_wrote_it(
     sql_store: SqlStore, life: list[tuple[int, tuple[str, float]]]
@@ -192,7 +191,7 @@ def test_a_log_in_sql_folds_to_what_the_process_held_that_wrote_it(
     assert image_of(folded(UNBOUNDED, sql_store.read(name))) == image_of(worker.study.history)
 
 
-@settings(max_examples=many(40), deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(lives, st.integers(0, 60))
 def test_folding_step_by_step_is_folding_at_once_wherever_one_looks_in_between(
     life: list[tuple[int, tuple[str, float]]], look: int
@@ -211,29 +210,6 @@ def test_folding_step_by_step_is_folding_at_once_wherever_one_looks_in_between(
 
 
 # what it hands out
-
-
-def test_the_best_is_at_the_largest_epoch_reached_with_a_finite_value() -> None:
-    history = tell_trial(told(), [0.1, 0.9, 0.3])
-    tell_trial(history, [0.2, 0.4, 0.35])
-    tell_trial(history, [0.99, 0.98], Status.STOPPED)
-    tell_trial(history, [0.1, 0.1, 0.1, math.nan])
-    best, anywhere = history.best(), history.best(anywhere=True)
-    assert best is not None
-    assert (best.trial, best.value, best.epoch) == (1, 0.35, 3.0)
-    assert anywhere is not None
-    assert (anywhere.trial, anywhere.value, anywhere.epoch) == (2, 0.99, 1.0)
-    assert told().best() is None
-
-
-def test_of_equal_values_the_first_trial_and_epoch_is_the_best() -> None:
-    problem = Problem(Space({"lr": Float(0, 1)}), Minimize("loss"), 3)
-    history = tell_trial(tell_trial(told(problem), [2.0, 1.0, 1.0]), [1.0, 3.0, 1.0])
-    best, anywhere = history.best(), history.best(anywhere=True)
-    assert best is not None
-    assert (best.trial, best.value) == (0, 1.0)
-    assert anywhere is not None
-    assert (anywhere.trial, anywhere.epoch) == (0, 2.0)
 
 
 def test_records_are_read_only_and_stay_what_they_were() -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
 
-from ..decisions import Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
+from ..decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
 from ..events import OVER, Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
 from ..history import History, TrialRecord
 from ..schedules import Bracket
 from .persistent import Key, Ranked, Sparse
-from .rungs import OUT, Member, score_of, until
+from .rungs import OUT, Member, counted, score_of, until
 from .sampling import Sampler
 
 
@@ -61,6 +61,7 @@ class Climb:
     """Everything that is known of rungs and trials."""
 
     sign: float  # of the goal
+    peaks: bool = False  # runs count for their best epochs
     number: int = 0  # the bracket that new trials belong to
     started: int = 0  # of its configurations
     ladders: Mapping[Bracket, Steps] = field(default_factory=lambda: MappingProxyType({}))
@@ -87,7 +88,7 @@ class Climber:
 
     unit: "epochs" or "seconds". eta: one in so many of a rung goes on; first: of the first rung, as of the others
     if None. stops: the stopping form; else the promotion form. patience: trials that arrive at the first rung
-    before any goes on.
+    before any goes on. ends: the last rung of a bracket is a full training.
     """
 
     plan: Callable[[int], Bracket | None]
@@ -97,6 +98,7 @@ class Climber:
     stops: bool = False
     first: Fraction | None = None
     patience: int = 1
+    ends: bool = True
 
     # -- the fold ------------------------------------------------------------------------
 
@@ -145,13 +147,13 @@ class Climber:
         return state.put(place, replace(step, waiting=waiting)).at(trial, above)
 
     def _reported(self, state: Climb, place: Place, e: Reported) -> Climb:
-        score, had = score_of(state.sign, e.value), place.member.after(self.unit, e.epoch, e.seconds)
+        last, had = score_of(state.sign, e.value), place.member.after(self.unit, e.epoch, e.seconds)
         stopped = e.verdict.action is Action.STOP
-        member = replace(place.member, last=score, had=had)
+        member = replace(place.member, last=counted(place.member.last, last, state.peaks), had=had)
         arrives = member.result is None and had >= place.needed and not (stopped and e.verdict.resumable)
         if arrives:
-            member = replace(member, result=score)
-            state = state.put(place, state.step(place).arrive(_key(member, e.trial) if score > OUT else None))
+            member = replace(member, result=member.last if last > OUT else OUT)
+            state = state.put(place, state.step(place).arrive(_key(member, e.trial) if last > OUT else None))
         place = replace(place, member=member)
         state = state.at(e.trial, place)
         if member.result is None or had < place.needed or place.last:
@@ -165,7 +167,7 @@ class Climber:
         return state
 
     def _over(self, state: Climb, place: Place, trial: int, status: Status) -> Climb:
-        """It arrives where it did not: with its last value if it was trained in full, else only counted."""
+        """It arrives where it did not: with its value if it ended by itself, else only counted."""
         step, member = state.step(place), place.member
         if member.result is not None:
             return state.put(place, replace(step, waiting=step.waiting.drop(_key(member, trial))))
@@ -235,11 +237,12 @@ class Climber:
         if had < place.needed:
             return go_on(f"on to {place.needed:g} {self.unit}")
         score = score_of(state.sign, float(trial.values[-1]))
-        if OUT in (score, place.member.result):  # now, or when it arrived, an attempt ago
+        if score == OUT and place.member.result is None:
             return stop("its value at the rung is not finite: it never goes on")
         if place.last:
-            return stop(f"trained its {place.needed:g} {self.unit}")
-        return self._ranked(state, history, place, trial.id, score)
+            full = {FULL: True} if self.ends else {}
+            return stop(f"trained its {place.needed:g} {self.unit}", **full)
+        return self._ranked(state, history, place, trial.id, state.sign * trial.result(history.problem.goal))
 
     def _ranked(self, state: Climb, history: History, place: Place, trial: int, score: float) -> Verdict:
         step, member = state.step(place), place.member

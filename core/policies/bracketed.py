@@ -31,7 +31,6 @@ class Bracketed(Sampled):
     resume: bool = True
     sampler: Design | Policy[Any] = "random"
     asynchronous: Async = False
-    best_anywhere = True  # line 11: the smallest loss seen
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -100,6 +99,11 @@ class Bracketed(Sampled):
         return float(horizon if given is None else given)  # type: ignore[arg-type]
 
     @property
+    def _ends(self) -> bool:
+        """True when the last rung of every bracket is a full training."""
+        return True
+
+    @property
     def _whole(self) -> bool:
         """True when resources are counted in whole units."""
         return self.resource != "seconds"
@@ -107,10 +111,12 @@ class Bracketed(Sampled):
     def _scheduler(self, problem: Problem) -> tuple[Any, Any]:
         plan, sampler = Plan(lambda: self._brackets(problem)), Sampler(self.sampler)
         sampler.check(problem)
+        peaks = problem.goal.of == "best"
         if self.asynchronous:
             stops, eta = self.asynchronous == "stop", exact(getattr(self, "eta", 3))
-            return Climber(plan, sampler, self.resource, eta, stops), Climb(problem.goal.sign)
-        return Halver(plan, sampler, self.resource, self.resume), Halves(problem.goal.sign)
+            climber = Climber(plan, sampler, self.resource, eta, stops, ends=self._ends)
+            return climber, Climb(problem.goal.sign, peaks)
+        return Halver(plan, sampler, self.resource, self.resume, self._ends), Halves(problem.goal.sign, peaks)
 
 
 class Plan:

@@ -137,8 +137,8 @@ class GPUCB(Policy[Finished]):
 
 
 def _final(history: History, trial: TrialRecord) -> Rows:
-    """One row: the configuration and the score of its last report."""
-    y = targets(history, trial.values[-1:])
+    """One row: the configuration and the score that the trial counts for."""
+    y = targets(history, trial.counting(history.problem.goal)[-1:])
     known = np.isfinite(y)
     x = np.tile(history.point(trial.id), (len(y), 1))
     return x[known], y[known]

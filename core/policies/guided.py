@@ -116,7 +116,7 @@ class Guided(Wrapper):
         """Nothing seen. Raises InvalidInput without a horizon."""
         if problem.max_epochs is None:
             raise InvalidInput("Guided needs a horizon: give the Problem max_epochs")
-        return self.policy.start(problem), Views()
+        return self.policy.start(problem), Views(problem.goal)
 
     def fold(self, state: State, event: Event) -> State:
         """The policy's fold, and what the model learns from."""

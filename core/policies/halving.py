@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ..decisions import Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
+from ..decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
 from ..events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
 from ..history import History, TrialRecord
 from ..schedules import Bracket
 from .persistent import Sparse
-from .rungs import OUT, Member, Open, score_of, until
+from .rungs import OUT, Member, Open, counted, score_of, until
 from .sampling import Sampler
 
 Plan = Callable[[int], Bracket | None]  # the bracket of a number, 0, 1, ...; None: there are no more
@@ -27,6 +27,7 @@ class Halves:
     """The brackets under way."""
 
     sign: float  # of the goal
+    peaks: bool = False  # runs count for their best epochs
     opened: int = 0  # brackets so far
     open: tuple[Open, ...] = ()  # oldest first
     aims: Sparse[float] = field(
@@ -48,13 +49,15 @@ class Halver:
     """Synchronous successive halving over the brackets of a plan.
 
     unit: "epochs" or "seconds", counted here; another name: handed to the training as trial.resource.
-    resume: winners go on from their checkpoint; else they are trained again from the beginning.
+    resume: winners go on from their checkpoint; else they are trained again from the beginning. ends: the last rung
+    of a bracket is a full training; else there may be another bracket that trains further.
     """
 
     plan: Plan
     sampler: Sampler
     unit: str = "epochs"
     resume: bool = True
+    ends: bool = True
 
     @cached_property
     def counted(self) -> bool:
@@ -76,7 +79,7 @@ class Halver:
         bracket = None if trial is None else state.holding(trial)
         if trial is None or bracket is None:
             return state
-        moved = self._moved(bracket, state.sign, event)
+        moved = self._moved(bracket, state, event)
         return self._aimed(state.put(bracket.number, moved), moved, trial)
 
     def _aimed(self, state: Halves, bracket: Open | None, trial: int) -> Halves:
@@ -100,7 +103,7 @@ class Halver:
         bracket = bracket.enter(e.trial, Member(1), of)
         return self._aimed(state.put(number, bracket), bracket, e.trial)
 
-    def _moved(self, bracket: Open, sign: float, e: Event) -> Open | None:
+    def _moved(self, bracket: Open, state: Halves, e: Event) -> Open | None:
         trial = getattr(e, "trial", -1)
         member = bracket.member(trial)
         assert member is not None
@@ -109,7 +112,7 @@ class Halver:
         if getattr(e, "attempt", member.attempt) != member.attempt:
             return bracket  # superseded
         if isinstance(e, Reported) and member.held:
-            return self._reported(bracket, member, sign, e)
+            return self._reported(bracket, member, state, e)
         if isinstance(e, Checkpointed):
             return bracket.update(trial, member.checkpointed())
         if isinstance(e, Ended | Expired):
@@ -120,8 +123,9 @@ class Halver:
         again = member.again(e.attempt, e.anew)
         return bracket.enter(e.trial, again) if e.by_policy else bracket.update(e.trial, again)
 
-    def _reported(self, bracket: Open, member: Member, sign: float, e: Reported) -> Open | None:
-        score, had = score_of(sign, e.value), self.had(member, e.epoch, e.seconds)
+    def _reported(self, bracket: Open, member: Member, state: Halves, e: Reported) -> Open | None:
+        last, had = score_of(state.sign, e.value), self.had(member, e.epoch, e.seconds)
+        score = counted(member.last, last, state.peaks)
         goes_on = self.goes_on and e.verdict.action is Action.CONTINUE
         if e.trial in bracket.queue and goes_on:
             bracket = bracket.enter(e.trial, member)
@@ -131,6 +135,7 @@ class Halver:
         if stopped and e.verdict.resumable:
             had = min(had, math.nextafter(bracket.at.resource, 0.0))  # cut by the budget: nobody judged it
         out = stopped and not e.verdict.resumable and (self.goes_on or had < bracket.at.resource)
+        out = out or (last == OUT and had >= bracket.at.resource)
         after = bracket.report(e.trial, score, had, out)
         if after is not None and goes_on and (won := after.past.get(e.trial)) is not None:
             return after.enter(e.trial, won)  # the last to arrive, it goes on at once
@@ -182,7 +187,8 @@ class Halver:
             if self.goes_on:
                 return Resume(id, until(resource, self.unit, history), resource, tags, reason)
             tags["of"] = id
-            return Start(trial.config, until(resource, self.unit, history), resource, tags, reason)
+            end = until(resource, self.unit, history)
+            return Start(trial.config, end, resource, tags, reason, partial=self._partial(bracket))
         return None
 
     def _new(self, bracket: Open, history: History) -> Start:
@@ -191,8 +197,17 @@ class Halver:
         tags = {"bracket": bracket.number, "rung": 0}
         reason = f"{drawn.reason}; bracket {bracket.number}, to {resource:g} {self.unit} at first"
         return Start(
-            drawn.config, until(resource, self.unit, history), resource, tags, reason, drawn.evidence
-        )
+            drawn.config, until(resource, self.unit, history), resource, tags, reason, drawn.evidence,
+            self._partial(bracket),
+        )  # fmt: skip
+
+    def _partial(self, bracket: Open) -> bool:
+        """True for a trial of this rung that is no full training, though nobody cuts it: on few samples, say."""
+        return not self.counted and not (bracket.last and self.ends)
+
+    def _full(self, bracket: Open) -> dict[str, bool]:
+        """What the verdict says that ends a run at this rung."""
+        return {FULL: True} if bracket.last and self.ends else {}
 
     def judge(self, state: Halves, history: History, trial: TrialRecord) -> Verdict:
         """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
@@ -202,17 +217,17 @@ class Halver:
         member = bracket.member(trial.id)
         assert member is not None
         had = self.had(member, trial.epoch, float(trial.seconds[-1]))
-        score = score_of(state.sign, float(trial.values[-1]))
         if trial.id in bracket.queue:
             if not self.goes_on:  # another trial goes on in its place
                 return self._alone(state, trial)
-            if score == OUT:
-                return stop("offered again, its value is not finite any more: it never goes on")
             return self._on(bracket, "it was among the best of its rung", history)
         if not self.counted or had < bracket.at.resource:
             return go_on(f"on to {bracket.at.resource:g} {self.unit}")
         if not self.goes_on:
-            return stop(f"trained its {bracket.at.resource:g} {self.unit}")
+            return stop(f"trained its {bracket.at.resource:g} {self.unit}", **self._full(bracket))
+        if score_of(state.sign, float(trial.values[-1])) == OUT:
+            return stop("its value at the rung is not finite: it never goes on")
+        score = state.sign * trial.result(history.problem.goal)
         return self._arrival(bracket, trial.id, score, had, history)
 
     def _alone(self, state: Halves, trial: TrialRecord) -> Verdict:
@@ -227,8 +242,6 @@ class Halver:
     def _arrival(self, bracket: Open, trial: int, score: float, had: float, history: History) -> Verdict:
         member, resource = bracket.members.get(trial), bracket.at.resource
         assert member is not None
-        if OUT in (score, member.result):  # now, or when it arrived, an attempt ago
-            return stop("its value at the rung is not finite: it never goes on")
         if member.result is None:
             member = replace(member, last=score, had=had, result=score)
         here = bracket.update(trial, member)
@@ -239,7 +252,7 @@ class Halver:
             "bracket": bracket.number, "rung": bracket.rung,
         }  # fmt: skip
         if bracket.last:
-            return stop(f"{place}: the last rung of its bracket", **evidence)
+            return stop(f"{place}: the last rung of its bracket", **evidence, **self._full(bracket))
         after = here.settled()
         if after is not None and trial in after.queue:
             why = f"{place}, the last to arrive: among the {bracket.going_on} that go on"

@@ -38,7 +38,8 @@ class Hyperband(Bracketed):
     asynchronous: True promotes a paused trial as soon as it is in the top 1 / eta of its rung (ASHA, Li et
         al. 2020); "stop" decides at the rung for good, without pausing.
 
-    `study.best` is the best value seen at any epoch (line 11). Raises InvalidInput for other options.
+    Line 11 returns the best value seen at any epoch; `study.best` is the best of those that were trained in full, of
+    their best epochs where the goal says so: Maximize("val_acc", of="best"). Raises InvalidInput for other options.
     """
 
     max_resource: float | None = None
@@ -179,6 +180,10 @@ class InfiniteHyperband(Bracketed):
         if not (exact(self.start_budget) > 0 and exact(self.min_resource) > 0):
             raise InvalidInput("InfiniteHyperband: start_budget and min_resource are above 0")
         next(infinite(self.eta, self.start_budget))
+
+    @property
+    def _ends(self) -> bool:
+        return False
 
     def _brackets(self, problem: Problem) -> Iterator[Bracket]:
         return (b.scaled(self.min_resource, self._whole) for b in infinite(self.eta, self.start_budget))

@@ -106,9 +106,8 @@ class Believer:
 
     def belief(self, history: History, finished: Finished) -> Believed | None:
         """After `finished`; None while none of them gave a finite value."""
-        sign = history.problem.goal.sign
-        trials = [history.trial(i) for i in finished]
-        results = np.array([sign * t.values[-1] if len(t.values) else np.nan for t in trials])
+        goal, sign = history.problem.goal, history.problem.goal.sign
+        results = np.array([sign * history.trial(i).result(goal) for i in finished])
         if not np.isfinite(results).any():
             return None
         units = Units.of(results[np.isfinite(results)], sign)

@@ -39,8 +39,8 @@ class Ladder(Sampled):
         fifths of a full training, from 8 to 40. sampler: "random", "sobol", "lhs", or a policy such as
         GPUCB(), as Hyperband's; `Guided(Ladder())` chooses configurations by all that was seen.
 
-    Whoever paused may still go on, so their checkpoints stay; `Study(disk_quota=)` bounds them. `study.best` is the
-    best value at any epoch. Raises InvalidInput for options outside these.
+    Whoever paused may still go on, so their checkpoints stay; `Study(disk_quota=)` bounds them. Raises InvalidInput
+    for options outside these.
     """
 
     eta: float = 3
@@ -49,8 +49,6 @@ class Ladder(Sampled):
     patience: int | None = field(default=None, kw_only=True)
     min_epochs: int = field(default=1, kw_only=True)
     sampler: Design | Policy[Any] = field(default="random", kw_only=True)
-
-    best_anywhere = True
 
     def __post_init__(self) -> None:
         for name in ("eta", "first_cut"):
@@ -87,7 +85,7 @@ class Ladder(Sampled):
             lambda number: bracket, sampler, "epochs", exact(self.eta), first=exact(self.first_cut),
             patience=patience,
         )  # fmt: skip
-        return climber, Climb(problem.goal.sign)
+        return climber, Climb(problem.goal.sign, problem.goal.of == "best")
 
     def fold(self, state: State, event: Event) -> State:
         """The ladder after `event`."""

@@ -15,10 +15,10 @@ Keys = tuple[tuple[int, int, float | None, Any], ...]  # trial, attempt, last va
 
 
 def target(history: History, id: int, floor: float) -> float:
-    """sign * the last value; the floor where that is not finite, or lower."""
-    values = history.trial(id).values
-    last = history.problem.goal.sign * float(values[-1]) if len(values) else -np.inf
-    return max(last, floor) if np.isfinite(last) else floor
+    """sign * the value that the trial counts for; the floor where it has none, or a lower one."""
+    goal = history.problem.goal
+    value = goal.sign * history.trial(id).result(goal)
+    return max(value, floor) if np.isfinite(value) else floor
 
 
 def repeats(

@@ -23,7 +23,7 @@ class Member:
     """A trial in a rung."""
 
     attempt: int
-    last: float = OUT  # sign * the last value, OUT when it is not finite
+    last: float = OUT  # sign * the value that it counts for so far, OUT when there is none
     had: float = 0.0  # resource so far
     saved: float = 0.0  # resource at its last checkpoint
     kept: float = OUT  # `last` at its last checkpoint
@@ -116,7 +116,7 @@ class Open:
         return replace(self._without(trial), places=self.places - 1).settled()
 
     def done(self, trial: int) -> Open | None:
-        """A trial was trained in full: its last value counts, in the rungs to come as well if it is carried."""
+        """A trial was trained in full: its value counts, in the rungs to come as well if it is carried."""
         member = self.member(trial)
         assert member is not None
         result = member.last if member.result is None else member.result
@@ -178,6 +178,11 @@ def until(resource: float, unit: str, history: History) -> float | None:
 def score_of(sign: float, value: float) -> float:
     """Higher is better; OUT for what is not finite."""
     return sign * value if math.isfinite(value) else OUT
+
+
+def counted(before: float, score: float, peaks: bool) -> float:
+    """The score that a run counts for after a report: its last, or its best where the goal says so (peaks)."""
+    return max(before, score) if peaks else score
 
 
 def _key(trial: int, member: Member | None) -> Key | None:

@@ -26,7 +26,7 @@ _FINEST = 120  # epochs that a stopping problem tells apart
 _LOST = 3  # whole epochs in a row without a finite value: diverged
 FALLING = (
     "a learning curve falls well below its best: BO-BOS assumes that curves rise, so such a run is judged on its "
-    "running best; a callback that keeps the best weights makes that exact"
+    "running best; where you keep the best weights, say so and that is exact: Maximize('val_acc', of='best')"
 )
 
 
@@ -79,7 +79,7 @@ class Stopper:
         losses = self._losses(history, trial)
         if self._diverged(trial) and math.isfinite(losses.K1):
             return stop(f"the last {_LOST} epochs gave no finite value", incumbent=best)
-        errors, falls = _errors(trial)
+        errors, falls = _errors(trial, history.problem.goal.of == "best")
         threshold = 1.0 - float(scale.score(best)) + self._correction(trial.id + 1)
         decision, solved = self._decide(history, trial, errors, falls, threshold, losses)
         verdict = _worded(decision, best, int(trial.epoch), losses, solved)
@@ -133,16 +133,17 @@ class Stopper:
         return self._tables[key].decide(errors), solved * stride
 
 
-def _errors(trial: TrialRecord) -> tuple[Array, bool]:
+def _errors(trial: TrialRecord, peaks: bool) -> tuple[Array, bool]:
     """Errors 1 - score of epochs 1..n, gaps filled along straight lines; and whether the curve falls.
 
-    A curve whose last finite value lies well below its best is replaced by its running best.
+    Where runs count for their best epoch (peaks), it is the curve of the running best, which never falls. Else
+    one whose last finite value lies well below its best is replaced by that.
     """
     epochs, scores = trial.epochs[trial.whole], trial.scores[trial.whole]
     errors = np.interp(np.arange(1.0, epochs[-1] + 1.0), epochs, 1.0 - scores)
     finite = scores[np.isfinite(trial.values[trial.whole])]
     falls = bool(len(finite) and finite.max() - finite[-1] > FALL)
-    return (np.minimum.accumulate(errors) if falls else errors), falls
+    return (np.minimum.accumulate(errors) if falls or peaks else errors), falls and not peaks
 
 
 def _relative_epoch(history: History, trial: TrialRecord) -> float:

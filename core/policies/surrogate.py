@@ -136,7 +136,7 @@ def _rows_at(history: History, trial: TrialRecord, shares: Sequence[float]) -> R
     horizon = float(history.problem.max_epochs or 1)
     marks = {max(1.0, float(round(share * horizon))) for share in shares}
     chosen = [i for i, n in enumerate(trial.epochs) if n in marks or i == len(trial.epochs) - 1]
-    y = targets(history, trial.values[chosen])
+    y = targets(history, trial.counting(history.problem.goal)[chosen])
     known = np.isfinite(y)
     x = np.tile(history.point(trial.id), (len(chosen), 1))
     return np.column_stack([x, epoch_coordinate(trial.epochs[chosen], horizon)])[known], y[known]

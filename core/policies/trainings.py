@@ -82,19 +82,23 @@ def _rest(history: History, trial: TrialRecord) -> float:
 
 def _ending(history: History, trial: TrialRecord) -> tuple[float, float]:
     """The raw value at the end of a full training, and its deviation."""
-    last = float(trial.values[-1]) if len(trial.values) else math.nan
+    last, of = trial.result(history.problem.goal), history.problem.goal.of
     horizon, scale = history.problem.max_epochs, history.scale_of(trial.id)
     if trial.status is Status.FAILED or not math.isfinite(last):
         return math.nan, 0.0
     if trial.status is not Status.STOPPED or horizon is None or scale is None or trial.epoch >= horizon:
         return last, 0.0
-    return _extrapolated(trial, scale, horizon, last)
+    return _extrapolated(trial, scale, horizon, last, of == "best")
 
 
-def _extrapolated(trial: TrialRecord, scale: Scale, horizon: int, last: float) -> tuple[float, float]:
+def _extrapolated(
+    trial: TrialRecord, scale: Scale, horizon: int, last: float, peaks: bool
+) -> tuple[float, float]:
     """Where the curve of a stopped run was heading: BO-BOS's model of learning curves."""
     scores = trial.scores[trial.whole]
     errors = np.clip(1.0 - np.where(np.isfinite(scores), scores, 0.0), 0.0, 1.0)
+    if peaks:
+        errors = np.minimum.accumulate(errors)
     if not len(errors):
         return last, scale.high - scale.low
     mean, cov = decay_posterior(errors, horizon, fit_decay(errors))

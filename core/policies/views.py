@@ -1,9 +1,9 @@
 """Views: what a model of all epochs learns from, folded from the log.
 
-A row is a trial's value at an epoch. Of each trial these are the epochs 1, 3, 9, 27, ... and the last before it paused
-or ended: a curve says little more in between. Rows keep the order of the log. A trial that begins again, from a
-checkpoint or anew, loses the rows after that, as the history forgets them; reports that come late or belong to an
-attempt that was superseded are none.
+A row is what a trial counts for by an epoch, NaN where it diverged. Of each trial these are the epochs 1, 3, 9, 27,
+... and the last before it paused or ended: a curve says little more in between. Rows keep the order of the log. A trial
+that begins again, from a checkpoint or anew, loses the rows after that, as the history forgets them; reports that come
+late or belong to an attempt that was superseded are none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from ..events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
+from ..problem import Goal
 from .persistent import Sparse
 
 Row = tuple[int, float, float]  # trial, epochs, raw value
@@ -25,8 +26,10 @@ class Watched:
     attempt: int = 1
     held: bool = True  # by a worker: what is reported after that is not in its curve
     at: float = 0.0  # epochs of its last report
-    value: float | None = None  # of its last report in this attempt
+    value: float | None = None  # that it counts for by its last report in this attempt
     saved: float = 0.0  # epochs of its last checkpoint
+    top: float = math.nan  # its best finite value
+    kept: float = math.nan  # `top` at its last checkpoint
     rows: tuple[tuple[float, int], ...] = ()  # epochs and number of each of its rows
 
 
@@ -34,6 +37,7 @@ class Watched:
 class Views:
     """All rows so far; a value that is never changed."""
 
+    goal: Goal
     rows: Sparse[Row] = field(default_factory=Sparse)  # by their numbers
     count: int = 0  # rows that ever were: the next one's number
     trials: Sparse[Watched] = field(default_factory=Sparse)
@@ -61,28 +65,30 @@ class Views:
         if isinstance(event, Reported):
             return self._reported(watched, event)
         if isinstance(event, Checkpointed):
-            return self._put(trial, replace(watched, saved=event.epoch))
+            return self._put(trial, replace(watched, saved=event.epoch, kept=watched.top))
         if isinstance(event, Ended | Expired):
             return self._let_go(trial, replace(watched, held=False), event.status)
         return self
 
     def _resumed(self, watched: Watched, e: Resumed) -> Views:
         """What came after the checkpoint is trained again."""
-        saved = 0.0 if e.anew else watched.saved
+        saved, kept_top = (0.0, math.nan) if e.anew else (watched.saved, watched.kept)
         rows, kept = self.rows, []
         for epoch, number in watched.rows:
             if epoch <= saved:
                 kept.append((epoch, number))
             else:
                 rows = rows.drop(number)
-        again = Watched(e.attempt, at=saved, saved=saved, rows=tuple(kept))
+        again = Watched(e.attempt, True, saved, None, saved, kept_top, kept_top, tuple(kept))
         return replace(self, rows=rows)._put(e.trial, again)
 
     def _reported(self, watched: Watched, e: Reported) -> Views:
         if e.epoch <= watched.at:
             return self  # seen before
-        watched = replace(watched, at=e.epoch, value=e.value)
-        return self._add(e.trial, watched, e.value) if _marked(e.epoch) else self._put(e.trial, watched)
+        top = e.value if self.goal.better(e.value, watched.top) else watched.top
+        value = top if self.goal.of == "best" and math.isfinite(e.value) else e.value
+        watched = replace(watched, at=e.epoch, value=value, top=top)
+        return self._add(e.trial, watched, value) if _marked(e.epoch) else self._put(e.trial, watched)
 
     def _let_go(self, trial: int, watched: Watched, status: Status) -> Views:
         """Its last value counts, unless that epoch is trained again. One that failed without any diverged."""

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from examples import many
 from haltune import Budget, Choice, Constant, Float, Int, Maximize, Minimize, OptimalStopping, Space
 from haltune.cli.study_file import read
 from haltune.errors import InvalidInput
@@ -82,6 +81,11 @@ def test_what_is_left_out_has_a_default(file, tmp_path):
     assert study.store == f"sqlite:///{tmp_path / 'digits.db'}"
 
 
+def test_a_goal_may_count_the_best_epoch(file):
+    study = read(file(("bounds = [0, 1]", 'bounds = [0, 1]\nof = "best"')))
+    assert study.problem.goal == Maximize("val_acc", (0, 1), of="best")
+
+
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
@@ -124,6 +128,7 @@ ERRORS = [
     ('maximize = "val_acc"', 'maximize = "val_acc"\nminimize = "loss"', 6, "one of them"),
     ('maximize = "val_acc"', "maximize = 3", 6, "a name such as 'val_loss'"),
     ("bounds = [0, 1]", "bounds = [1, 0]", 8, "the first the smaller"),
+    ("bounds = [0, 1]", 'of = "top"', 8, "for its 'last' epoch, or for its 'best'"),
     ("bounds = [0, 1]", "bounds = 1", 8, "two numbers"),
     ("float = [1e-4, 1e-1]", "float = [1e-4]", 11, "two bounds, [low, high]"),
     ("float = [1e-4, 1e-1]", "float = [1e-1, 1e-4]", 11, "1e-1|0.1"),
@@ -251,7 +256,7 @@ def level(value):
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-@settings(max_examples=many(150), deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(space=spaces())
 def test_a_space_written_down_is_read_back_equal(space, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "space.toml"
@@ -259,7 +264,7 @@ def test_a_space_written_down_is_read_back_equal(space, tmp_path_factory):
     assert read(path).problem.space == space
 
 
-@settings(max_examples=many(60), deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(space=spaces(), data=st.data())
 def test_the_line_of_a_parameter_is_found_whatever_stands_around_it(space, data, tmp_path_factory):
     lines = written(space).split("\n")[:-1]

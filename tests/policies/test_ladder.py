@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laboratory import Lab, act, differences, happenings, problem, rising, rough
 
-from examples import many
 from haltune import Budget, Finish, Study
 from haltune.errors import InvalidInput
-from haltune.events import Reported, Resumed, Started, Status
+from haltune.events import Reported, Resumed, Status
 from haltune.policies import GPUCB, Guided, Ladder
 from haltune.policies.rebuild import policy_from
 from haltune.schedules import Bracket, Rung
@@ -122,7 +121,7 @@ ACTIONS = ["step"] * 10 + ["race"] * 3 + ["save", "fail", "early", "kill", "inte
 
 
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
-@settings(max_examples=many(25), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps=happenings([*ACTIONS, "mourn"], 150),
     seed=st.integers(0, 10**6),
@@ -149,10 +148,7 @@ def test_whatever_happens_only_the_top_goes_on_and_the_search_comes_on(
     raced = any(action == "race" for _, _, action in steps)
     rungs = checked(lab, policy, patience, race=raced)
     assert lab.study.spent.epochs >= limit
-    finite = {
-        e.trial for e in lab.reports() if math.isfinite(e.value)
-    }  # late reports are, whatever `bad` says
-    assert {id for id, _ in rungs.promotions} <= finite
+    assert (bad < 1.0) or rungs.promotions == []
     assert differences(lab) == []
 
 
@@ -207,11 +203,11 @@ def test_the_spec_is_json_that_makes_the_same_policy_again(policy: Ladder) -> No
     assert policy_from(spec).spec == policy.spec
 
 
-def test_the_best_is_the_best_value_at_any_epoch() -> None:
+def test_the_best_is_the_best_of_those_that_were_trained_in_full() -> None:
     falling = lambda trial, epoch: trial / 100 - epoch / 10  # noqa: E731
     lab = Lab(lambda: Ladder(2, 2, patience=2), falling, epochs=9, budget=Budget(epochs=60)).run()
     assert isinstance(lab.answers[-1], Finish)
     best = lab.study.best
     assert best is not None
-    assert best.epoch == 1
-    assert sum(isinstance(e, Started) for e in lab.log) == best.trial + 1
+    assert best.epoch == 9
+    assert best.trial == max(t.id for t in lab.study.trials if t.epoch == 9)

@@ -74,7 +74,7 @@ def image_of(history: History) -> Any:
     """Everything a history says."""
     return image(
         {
-            "trials": history.trials, "best": history.best(), "anywhere": history.best(anywhere=True),
+            "trials": history.trials, "best": history.best(), "ranked": history.ranked(),
             "spent": history.spent, "pending": [t.id for t in history.pending], "scale": history.scale,
             "learnt": history.learnt_scale(), "incumbent": history.incumbent(), "finished": history.finished,
             "counts": [history.position, history.moves, history.failures_in_a_row, history.running, history.paused],
