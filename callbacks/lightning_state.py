@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from haltune.checkpoints import discard
+from haltune.disk import discard
 from haltune.errors import NotSupported
 
 from .agreement import Agreement

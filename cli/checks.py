@@ -158,7 +158,7 @@ def checkpoints(kept: Checkpoints, history: History | None) -> Iterator[Finding]
                       "let this user write there, or name another folder: checkpoints = \"...\"")  # fmt: skip
         return
     yield Finding("checkpoints", True, f"{kept.folder} can be written to")
-    sizes = [path.stat().st_size for path in kept.folder.rglob("*") if path.is_file()]
+    sizes = kept.sizes()
     need, free = max(2.0 * max(sizes, default=0), _LEAST), shutil.disk_usage(there).free
     advice = "" if free >= need else "make room: a run that cannot be saved cannot be paused"
     yield Finding("checkpoints", free >= need, f"{readable(free)} left, {readable(sum(sizes))} taken", advice)

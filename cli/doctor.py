@@ -12,8 +12,10 @@ from typing import Annotated
 
 import typer
 
-from haltune.checkpoints import Checkpoints, default_folder
+from haltune.checkpoints import Checkpoints
 from haltune.errors import StoreError
+from haltune.events import Created
+from haltune.folders import own_folder
 from haltune.history import History
 from haltune.problem import Problem
 from haltune.store import Store
@@ -91,8 +93,11 @@ def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Findin
     yield from checks.store(store, name)
     history = yield from checks.log(store, name)
     yield from checks.leases(store, name)
-    folder = file.options.get("checkpoints") if file else None
-    yield from checks.checkpoints(Checkpoints(folder or default_folder(store, name)), history)
+    given = file.options.get("checkpoints") if file else None
+    created = next(store.read(name, stop=1), None) if history is not None else None
+    if isinstance(created, Created):
+        folder = own_folder(store, name, created, given, mark=False)
+        yield from checks.checkpoints(Checkpoints(folder), history)
     return history
 
 

@@ -1,31 +1,39 @@
 """Where the checkpoints of a study lie, written whole or not at all, and deleted when nobody needs them.
 
-    FOLDER/trial-7/attempt-1-epoch-12.ckpt
+    FOLDER/trial-7/attempt-1-epoch-12-9f3b61c4.ckpt
 
 A checkpoint is written under a temporary name in its trial's folder, forced to the disk
 and renamed; it counts once the log says so. What is written beside it under its name and
 an ending (NAME.random) belongs to it. The log keeps paths relative to FOLDER, so
 that a search moves with its folder.
+
+No name is given twice. So what the log has made useless stays useless, and is deleted by its name however late
+that happens; what a later attempt has saved is never an earlier one's to delete. Whatever else lies in FOLDER is
+not haltune's: it is not counted, followed or deleted.
 """
 
 from __future__ import annotations
 
-import glob
+import errno
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import quote
 
+from . import disk
 from .errors import InvalidInput, NoRoom
 from .events import OVER, Status
 from .history import History, TrialRecord
-from .store import Store
 
 _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _PART = "part-"  # what is being written
+_FOLDER = re.compile("trial-(0|[1-9][0-9]{0,17})(?:-[0-9a-f]{8})?")
+_FILE = re.compile(
+    r"(?:part-)?(?:[0-9a-f]{8}-)?attempt-([0-9]{1,18})-epoch-[0-9.e+]+(?:-[0-9a-f]{8}.*|\..*)?", re.S
+)
 
 
 class Checkpoints:
@@ -48,6 +56,11 @@ class Checkpoints:
         self.keep, self.quota = keep, bytes_of(quota, "disk_quota")
         self.folder = Path(folder).absolute()
         self.refused: dict[int, str] = {}  # trials whose states this process failed to save, and why
+        self._undecided: set[str] = set()  # names that this process is about to record
+
+    def within(self, folder: str | os.PathLike[str]) -> Checkpoints:
+        """The same in another folder."""
+        return Checkpoints(folder, self.keep, self.quota)
 
     def of(self, trial: int) -> Path:
         """A trial's folder."""
@@ -55,26 +68,46 @@ class Checkpoints:
 
     def temporary(self, trial: int, attempt: int, epoch: float, suffix: str) -> Path:
         """A path to write a checkpoint to; its folder exists. Raises OSError when it cannot be made."""
-        self.of(trial).mkdir(parents=True, exist_ok=True)
-        return self.of(trial) / f"{_PART}{secrets.token_hex(4)}-attempt-{attempt}-epoch-{epoch:g}{suffix}"
+        if os.path.basename(suffix) != suffix or "\0" in suffix:
+            raise InvalidInput(f"suffix={suffix!r}: the end of a file's name, such as '.ckpt'")
+        disk.make(self.folder)
+        if not disk.is_own(self.folder):  # to write there might be to write anywhere
+            what = "a link or a file of somebody else is where haltune keeps checkpoints: remove it"
+            raise NotADirectoryError(errno.ENOTDIR, what, str(self.folder))
+        folder = self.of(trial)
+        disk.make(folder)
+        if not disk.is_usable(folder):  # a link, a file or a folder that somebody put there: it is left alone
+            folder = folder.with_name(f"{folder.name}-{secrets.token_hex(4)}")
+            disk.make(folder)
+        return folder / f"{_PART}attempt-{attempt}-epoch-{epoch:g}-{secrets.token_hex(4)}{suffix}"
 
     def publish(self, temporary: Path) -> Path:
         """Force what was written to the disk and give it its name.
 
         Raises NoRoom when the quota is exceeded, OSError when the disk fails; nothing is left behind.
         """
+        final = _final(temporary)
         try:
             self._within_quota(0)
-            final = temporary.with_name(temporary.name.split("-", 2)[2])
-            for part in (*_beside(temporary), temporary):
-                for path in _below(part):
-                    _force(path)
-                _rename(part, final.with_name(final.name + part.name[len(temporary.name) :]))
-            _force(final.parent)
+            for part in (*disk.beside(temporary), temporary):
+                disk.force(part)
+                part.rename(final.with_name(final.name + part.name[len(temporary.name) :]))
+            disk.force_folder(final.parent)
         except BaseException:
-            discard(temporary)
+            disk.discard(temporary)
+            disk.discard(final)
             raise
         return final
+
+    @contextmanager
+    def undecided(self, temporary: Path) -> Iterator[None]:
+        """While a checkpoint is published and recorded another thread's does not supersede it."""
+        names = {temporary.name, _final(temporary).name}
+        self._undecided |= names
+        try:
+            yield
+        finally:
+            self._undecided -= names
 
     def room_for(self, trial: int, size: int) -> None:
         """Raises NoRoom or OSError when a checkpoint of `size` bytes cannot be written now."""
@@ -86,12 +119,12 @@ class Checkpoints:
             free = shutil.disk_usage(probe.parent).free
             if free < size:
                 raise NoRoom(f"{probe.parent} has {readable(free)} left, a checkpoint takes {readable(size)}")
-            with probe.open("wb") as file:  # what the free space says is not always what can be written
+            with probe.open("xb") as file:  # what the free space says is not always what can be written
                 file.write(bytes(4096))
                 if size and hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, size)
         finally:
-            discard(probe)
+            disk.discard(probe)
 
     def recorded(self, path: Path) -> str:
         """A path as the log keeps it."""
@@ -99,7 +132,7 @@ class Checkpoints:
 
     def located(self, path: str | None) -> str | None:
         """A path of the log as a user opens it."""
-        if path is None or os.path.isabs(path) or not (self.folder / path).exists():
+        if path is None or os.path.isabs(path) or not os.path.exists(self.folder / path):
             return path
         return str(self.folder / path)
 
@@ -107,46 +140,67 @@ class Checkpoints:
         """True when a checkpoint of this folder is not there any more; a user's own paths are believed."""
         if path is None:
             return False
-        own = Path(path).is_relative_to(self.folder) if os.path.isabs(path) else path.startswith("trial-")
-        return own and not (self.folder / path).exists()
+        where = self.folder / path
+        parts = where.relative_to(self.folder).parts if where.is_relative_to(self.folder) else ()
+        return len(parts) > 1 and bool(_FOLDER.fullmatch(parts[0])) and disk.is_gone(where)
 
     def supersede(self, latest: Path) -> None:
-        """Delete what else is in the folder of a trial that this process holds."""
-        for path in list(latest.parent.iterdir()):
-            if path != latest and not path.name.startswith(latest.name + "."):
-                discard(path)
+        """Delete what a checkpoint that was just recorded makes useless: of its attempt, and of earlier ones."""
+        trial = _FOLDER.fullmatch(latest.parent.name)
+        spared = {latest.name, *self._undecided}
+        for folder in self._folders().get(int(trial[1]), []) if trial else ():
+            for path in _files(folder):
+                if _attempt(path) <= _attempt(latest) and not _belongs(path, spared):
+                    disk.delete(path)
 
-    def tidy(self, history: History, alive: frozenset[int] | None = None) -> None:
+    def tidy(self, history: History, alive: frozenset[int] | None = None, for_good: bool = True) -> None:
         """Delete the checkpoints of trials that will not go on, but those of the best `keep`.
 
         alive: the paused trials that the policy may still resume; None: all of them.
+        for_good: False where a policy that ended the search may take it up again, under a larger budget.
         """
         spared = set(best(history, self.keep))
-        for number in self.trials():
-            if number >= len(history) or number in spared:
-                continue
-            t = history.trial(number)
-            if _is_over(history, t) or (
-                t.status is Status.PAUSED and alive is not None and t.id not in alive
-            ):
-                self.forget(number)
+
+        def goes_on(t: TrialRecord) -> bool:
+            if t.status in OVER or (for_good and _is_over(history, t)):
+                return False
+            return t.status is not Status.PAUSED or alive is None or t.id in alive
+
+        there = [n for n in self.trials() if n < len(history) and n not in spared]
+        self.forget(*(n for n in there if not goes_on(history.trial(n))))
+        for t in map(history.trial, spared):  # its worker may have been killed before it had superseded
+            if t.checkpoint is not None:
+                self.supersede(self.folder / t.checkpoint)
 
     def trials(self) -> list[int]:
         """The trials that have checkpoints."""
-        numbers = (folder.name.removeprefix("trial-") for folder in self.folder.glob("trial-*"))
-        return [int(number) for number in numbers if number.isdigit()]
+        return sorted(self._folders())
 
-    def forget(self, trial: int) -> None:
-        """Delete all checkpoints of a trial."""
-        discard(self.of(trial))
+    def forget(self, *trials: int) -> None:
+        """Delete all checkpoints of trials that are over."""
+        found = self._folders() if trials else {}
+        for folder in (folder for trial in trials for folder in found.get(trial, [])):
+            for path in _files(folder):
+                disk.delete(path)
+            with suppress(OSError):  # somebody keeps something there
+                folder.rmdir()
 
     def used(self) -> int:
         """Bytes that the checkpoints of the study take."""
-        total = 0
-        for path in self.folder.rglob("*"):
-            with suppress(OSError):  # another worker tidied up
-                total += path.lstat().st_size if path.is_file() else 0
-        return total
+        return sum(self.sizes())
+
+    def sizes(self) -> list[int]:
+        """Bytes of each checkpoint, and of each that is being written."""
+        folders = (folder for found in self._folders().values() for folder in found)
+        return [disk.size(path) for folder in folders for path in _files(folder)]
+
+    def _folders(self) -> dict[int, list[Path]]:
+        """The folders of each trial: one, but where somebody had taken its name."""
+        found: dict[int, list[Path]] = {}
+        for path in disk.listed(self.folder) if disk.is_own(self.folder) else ():
+            if (match := _FOLDER.fullmatch(path.name)) and disk.is_folder(path):
+                found.setdefault(int(match[1]), []).append(path)
+        return found
 
     def _within_quota(self, more: int) -> None:
         if self.quota is not None and (used := self.used() + more) > self.quota:
@@ -155,13 +209,24 @@ class Checkpoints:
             )
 
 
-def default_folder(store: Store, name: str) -> Path:
-    """Beside a SQLite file, FILE.checkpoints/NAME; with a store in memory, a folder as short-lived; else here."""
-    scheme, _, path = store.url.partition(":///")
-    base = (
-        Path(path).with_suffix(".checkpoints") if scheme.startswith("sqlite") else Path("haltune.checkpoints")
-    )
-    return getattr(store, "scratch", base) / quote(name, safe=" ")
+def _final(temporary: Path) -> Path:
+    return temporary.with_name(temporary.name.removeprefix(_PART))
+
+
+def _files(folder: Path) -> list[Path]:
+    """What haltune wrote into the folder of a trial."""
+    return [path for path in disk.listed(folder) if _attempt(path) > -1]
+
+
+def _attempt(path: Path) -> int:
+    """The attempt that wrote a file, by its name; -1: none did."""
+    match = _FILE.fullmatch(path.name)
+    return int(match[1]) if match else -1
+
+
+def _belongs(path: Path, names: set[str]) -> bool:
+    """True for checkpoints of these names, and what is beside them."""
+    return any(path.name == name or path.name.startswith(name + ".") for name in names)
 
 
 def best(history: History, count: int, also: int | None = None, cut: bool = False) -> list[int]:
@@ -179,49 +244,6 @@ def _worked(t: TrialRecord) -> bool:
 def _is_over(history: History, t: TrialRecord) -> bool:
     """True when a trial will never go on: a policy that finished resumes none."""
     return t.status in OVER or (history.finished is not None and t.status is not Status.RUNNING)
-
-
-def discard(path: Path) -> None:
-    """Delete a checkpoint, a file or a folder, with what is beside it; what cannot be deleted is left."""
-    for part in (*_beside(path), path):
-        _delete(part)
-
-
-def _delete(path: Path) -> None:
-    with suppress(OSError):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink()
-
-
-def _beside(path: Path) -> list[Path]:
-    """What belongs to a checkpoint: NAME.anything."""
-    return [p for p in path.parent.glob(glob.escape(path.name) + ".*") if p != path]
-
-
-def _rename(old: Path, new: Path) -> None:
-    if new.is_dir():
-        shutil.rmtree(new)
-    old.rename(new)
-
-
-def _below(path: Path) -> Iterator[Path]:
-    """A file; or a folder's contents, and then the folder."""
-    if path.is_dir():
-        yield from sorted(path.rglob("*"), key=lambda p: -len(p.parts))
-    yield path
-
-
-def _force(path: Path) -> None:
-    """fsync, where folders can be opened for it."""
-    if path.is_dir() and os.name == "nt":
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def bytes_of(quota: float | str | None, what: str) -> int | None:

@@ -48,6 +48,7 @@ class Created(Event):
     problem: Mapping[str, Any]
     policy: Mapping[str, Any]
     seed: int
+    id: str = ""  # tells the study from all others, whatever they are called; none in logs from before there was one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +204,8 @@ def to_json(event: Event) -> dict[str, Any]:
     body: dict[str, Any] = {"kind": event.kind}
     for f in fields(event):
         value = getattr(event, f.name)
+        if f.name == "id" and not value:
+            continue
         body[f.name] = verdict_to_json(value) if isinstance(value, Verdict) else plain(value)
     return body
 

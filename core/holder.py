@@ -8,6 +8,7 @@ once; otherwise only the lease's expiry tells.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 from functools import cache
@@ -50,6 +51,8 @@ def surely_gone(holder: str) -> bool:
     """True when the holder was a process of this machine that no longer exists."""
     parts = holder.split("/")
     if len(parts) != 6 or tuple(parts[:3]) != _machine() or not parts[1]:
+        return False
+    if not re.fullmatch("[1-9][0-9]{0,8}", parts[3]):  # a name that somebody made up, not a process
         return False
     pid, started = int(parts[3]), parts[4]
     try:

@@ -35,19 +35,20 @@ class Replica:
         store: Store,
         name: str,
         seed: int | None,
-        checkpoints: Checkpoints,
+        kept: Callable[[ev.Created], Checkpoints],  # the checkpoints of a study, by its first event
         term: float = 600.0,  # seconds a lease lasts; or five times the longest epoch
     ) -> None:
         self.problem, self.policy, self.store, self.name = problem, policy, store, name
-        self.checkpoints, self.term = checkpoints, term
+        self.term = term
         self.lock = threading.RLock()
+        self.checkpoints = kept(self._open(seed))
         self._begin()
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
         self.leaving: Callable[[], str | None] = lambda: None  # why this process should let go of its trials
         self._warned: set[str] = set()
         self._holder = (0, "")
         self._outages = 0
-        self._open(seed)
+        self.sync()
 
     def sync(self) -> None:
         """Fold what was appended since, by whomever."""
@@ -128,7 +129,8 @@ class Replica:
 
     def tidy(self) -> None:
         """Delete the checkpoints that nobody needs any more."""
-        self.checkpoints.tidy(self.history, self.policy.alive(self.state))
+        alive, for_good = self.policy.alive(self.state), not self.policy.plans
+        self.checkpoints.tidy(self.history, alive, for_good)
 
     def rescale(self) -> bool:
         """Log a new learnt scale when the old one no longer fits; True when it did."""
@@ -171,16 +173,18 @@ class Replica:
         self.history.apply(event)
         self.state, self._last = state, event
 
-    def _open(self, seed: int | None) -> None:
+    def _open(self, seed: int | None) -> ev.Created:
+        """The first event of the study, which is made if there is none."""
         created = ev.Created(
             at=self.store.now(), problem=ev.plain(self.problem.to_json()), policy=ev.plain(self.policy.spec),
-            seed=secrets.randbits(32) if seed is None else seed,
+            seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
         )  # fmt: skip
-        if not self.store.create(self.name, created):
-            first = next(self.store.read(self.name, stop=1))
-            assert isinstance(first, ev.Created)
-            self._compare(first, created, seed)
-        self.sync()
+        if self.store.create(self.name, created):
+            return created
+        first = next(self.store.read(self.name, stop=1))
+        assert isinstance(first, ev.Created)
+        self._compare(first, created, seed)
+        return first
 
     def _compare(self, old: ev.Created, new: ev.Created, seed: int | None) -> None:
         found = differences(old.problem, new.problem) + differences(old.policy, new.policy, "policy.")

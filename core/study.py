@@ -13,12 +13,13 @@ from . import events as ev
 from .accord import Following, join, same, state
 from .arguments import check_arguments, check_counts, check_seconds
 from .asking import answer
-from .checkpoints import Checkpoints, default_folder
+from .checkpoints import Checkpoints
 from .claims import in_turn
 from .decisions import Finish, Verdict, Wait
 from .errors import InvalidInput
 from .events import Status
 from .findings import Findings
+from .folders import own_folder
 from .judging import Report, record
 from .patience import patiently
 from .policy import Policy
@@ -40,7 +41,8 @@ class Study(Findings):
     budget: see Budget; it may change from one opening to the next.
     max_failures: trials that may fail in a row before their exception is raised.
     max_retries: how often a trial whose worker was lost is offered again.
-    checkpoints: the folder for the checkpoints of paused trials; beside the store's file if None.
+    checkpoints: the folder for the checkpoints of paused trials; beside the store's file if None. Studies may share
+        it: each has a folder of its own there.
     keep_checkpoints: of how many of the best finished trials the last checkpoint is kept; others are deleted.
     disk_quota: bytes that checkpoints may take, or a text such as "20GB". A trial that finds no room trains on.
     patience: seconds to wait for a database server that is away, when asking and reporting.
@@ -82,8 +84,13 @@ class Study(Findings):
 
         def opened() -> Replica:
             found = open_store(store)
-            at = default_folder(found, name) if checkpoints is None else checkpoints
-            kept = at if isinstance(at, Checkpoints) else Checkpoints(at, keep_checkpoints, disk_quota)
+            limits = Checkpoints("", keep_checkpoints, disk_quota)
+
+            def kept(created: ev.Created) -> Checkpoints:
+                if isinstance(checkpoints, Checkpoints):
+                    return checkpoints
+                return limits.within(own_folder(found, name, created, checkpoints))
+
             return Replica(problem, policy, found, name, seed, kept, float(lease))
 
         self._accord = join(name, store)

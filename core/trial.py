@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from .accord import label
-from .checkpoints import best, discard
+from .checkpoints import best
 from .decisions import Action, Verdict
+from .disk import discard
 from .errors import InvalidInput, LeaseLost, RankLost, StoreError
 from .events import Status
 from .failures import interrupts, one_line
@@ -155,14 +156,13 @@ class Trial:
 
     def _commit_save(self, temporary: Path, seconds: float) -> str:
         checkpoints = self._study.checkpoints
-        final = checkpoints.publish(temporary)
-        try:
+        with checkpoints.undecided(temporary):
+            final = checkpoints.publish(temporary)
+            # what is raised here may come after the append: what the log does not name is left for the next to delete
             if not self._study.record_checkpoint(self, checkpoints.recorded(final), seconds):
+                discard(final)
                 raise LeaseLost(f"trial {self.id} was offered to another worker: its state is not saved")
-        except BaseException:
-            discard(final)
-            raise
-        checkpoints.supersede(final)
+            checkpoints.supersede(final)
         self._lap = self._study.monotonic()
         return str(final)
 

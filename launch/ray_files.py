@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from haltune.checkpoints import Checkpoints, discard
+from haltune.checkpoints import Checkpoints
+from haltune.disk import discard
 from haltune.holder import new_holder, surely_gone
 
 PIECE = 8 * 2**20  # bytes in a call: object stores are small where memory is
@@ -35,9 +35,9 @@ class Files:
         """See Checkpoints."""
         return self._kept.trials()
 
-    def forget(self, trial: int) -> None:
+    def forget(self, *trials: int) -> None:
         """See Checkpoints."""
-        self._kept.forget(trial)
+        self._kept.forget(*trials)
 
     def used(self) -> int:
         """See Checkpoints."""
@@ -98,7 +98,7 @@ class Carried(Checkpoints):
         """See Checkpoints; returns when the keeper has it."""
         final = super().publish(temporary)
         name = self.recorded(final)
-        part = self.recorded(final.with_name(f"part-{secrets.token_hex(4)}-{final.name}"))
+        part = self.recorded(final.with_name(f"part-{final.name}"))
         try:
             for path in _parts(final):
                 self._send(path, part + self.recorded(path)[len(name) :])
@@ -154,10 +154,11 @@ class Carried(Checkpoints):
         """See Checkpoints."""
         return list(self._call("trials"))
 
-    def forget(self, trial: int) -> None:
+    def forget(self, *trials: int) -> None:
         """See Checkpoints."""
-        super().forget(trial)
-        self._call("forget", trial)
+        super().forget(*trials)
+        if trials:
+            self._call("forget", *trials)
 
     def _send(self, path: Path, name: str) -> None:
         if path.is_dir():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clocked import World
@@ -15,10 +17,10 @@ from hypothesis import strategies as st
 from whims import PAUSE, PROBLEM, STOP, Whims
 
 from haltune import Budget, HaltuneWarning, Study, Trial
-from haltune.checkpoints import Checkpoints, default_folder
-from haltune.errors import InvalidInput, LeaseLost, NoRoom
+from haltune.checkpoints import Checkpoints
+from haltune.errors import InvalidInput, LeaseLost, NoRoom, StoreAway, StoreError
 from haltune.events import OVER, Checkpointed, Resumed, Status
-from haltune.store import MemoryStore, open_store
+from haltune.store import MemoryStore
 
 
 @pytest.fixture
@@ -31,8 +33,10 @@ def write(text: str = "state"):  # type: ignore[no-untyped-def]
 
 
 def files(world: World) -> list[str]:
+    """What lies in the study's folder, without what makes each name unique."""
     folder = world.study.checkpoints.folder
-    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    paths = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    return [re.sub("(epoch-[0-9.]+)-[0-9a-f]{8}", r"\1", path) for path in paths]
 
 
 def asked(study: Study) -> Trial:
@@ -161,7 +165,7 @@ def test_what_is_over_is_deleted_but_the_best(tmp_path: Path) -> None:
         with world.ask() as trial:
             trial.report(value)
             trial.save(write())
-    kept = {t.id for t in world.study.trials if (tmp_path / f"trial-{t.id}").exists()}
+    kept = {t.id for t in world.study.trials if world.study.checkpoints.of(t.id).exists()}
     assert kept == {1, 5}
 
 
@@ -241,14 +245,6 @@ def test_a_number_to_keep_that_makes_no_sense_is_refused(keep: object) -> None:
 def test_a_lease_that_makes_no_sense_is_refused(lease: object) -> None:
     with pytest.raises(InvalidInput, match="lease"):
         World(lease=lease)
-
-
-def test_checkpoints_lie_beside_the_file_each_study_in_its_folder(tmp_path: Path) -> None:
-    store = open_store(tmp_path / "digits.db")
-    assert default_folder(store, "first") == tmp_path / "digits.checkpoints" / "first"
-    evil = default_folder(store, "../../up & out")
-    assert evil.parent == tmp_path / "digits.checkpoints"
-    assert ".." not in evil.parts
 
 
 def test_a_study_in_memory_leaves_nothing_behind() -> None:
@@ -385,12 +381,139 @@ def test_whatever_happens_the_log_names_only_whole_files_and_nothing_else_is_lef
         elif not (trial.verdict and trial.verdict.stops):
             trial.report(PAUSE if step == "pause" else 0.5)
     world.study.sync()
-    checkpoints = world.study.checkpoints
-    named = {
-        checkpoints.recorded(Path(t.checkpoint)): t
-        for t in world.study.trials
-        if t.checkpoint and t.status not in OVER
-    }
-    assert set(files(world)) == set(named)
-    for path, t in named.items():
-        assert (folder / path).read_text() == f"{t.id} at {t.checkpoint_epoch:g}"
+    going_on = [t for t in world.study.trials if t.checkpoint and t.status not in OVER]
+    there = {str(p) for p in folder.rglob("*") if p.is_file()}
+    assert there == {t.checkpoint for t in going_on}
+    for t in going_on:
+        assert t.checkpoint is not None
+        assert Path(t.checkpoint).read_text() == f"{t.id} at {t.checkpoint_epoch:g}"
+
+
+# -- who wakes late, and who is interrupted -----------------------------------------------------
+
+
+def test_who_wakes_late_and_saves_the_same_epoch_again_deletes_nothing(world: World) -> None:
+    late = world.ask()
+    late.report(0.5)
+    late.save(write("recorded"))
+    world.clock.now += 601
+    other = world.ask(world.another())
+    with pytest.raises(LeaseLost, match="another worker"):
+        late.save(write("saved again"))
+    assert Path(str(other.checkpoint)).read_text() == "recorded"
+    assert files(world) == ["trial-0/attempt-1-epoch-1.ckpt"]
+
+
+def test_who_wakes_late_supersedes_no_checkpoint_of_a_later_attempt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, newer = world.ask(), []
+    late.report(0.5)
+    supersede = Checkpoints.supersede
+
+    def asleep_before(kept: Checkpoints, latest: Path) -> None:
+        monkeypatch.setattr(Checkpoints, "supersede", supersede)
+        world.clock.now += 601
+        other = world.ask(world.another())
+        other.report(0.6)
+        newer.append(other.save(write("newer")))
+        supersede(kept, latest)
+
+    monkeypatch.setattr(Checkpoints, "supersede", asleep_before)
+    late.save(write("older"))
+    assert Path(newer[0]).read_text() == "newer"
+    world.clock.now += 601
+    assert world.ask(world.another()).checkpoint == newer[0]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, StoreError, MemoryError])
+def test_what_the_log_names_is_there_whatever_interrupts_the_save(
+    world: World, after: bool, error: type[BaseException]
+) -> None:
+    trial = world.ask()
+    for epoch in (1, 2):
+        trial.report(0.5)
+        if epoch == 1:
+            before = trial.save(write("one"))
+    append = world.store.append
+
+    def interrupted(name: str, events: Any, **how: Any) -> int:
+        world.store.append = append  # type: ignore[method-assign]
+        if after:
+            append(name, events, **how)
+        raise error
+
+    world.store.append = interrupted  # type: ignore[method-assign]
+    world.study.patience = 0.0
+    with pytest.raises(error):
+        trial.save(write("two"))
+    trial.interrupt()
+    again = world.ask(world.another())
+    assert again.epoch == (2 if after else 1)
+    assert Path(str(again.checkpoint)).read_text() == ("two" if after else "one")
+    assert Path(before).exists()
+    again.report(0.5)
+    again.save(write("the last"))  # what was left behind goes now
+    assert len(files(world)) == 1
+
+
+def test_a_save_whose_answer_was_lost_is_the_trials_even_when_the_trial_is_not(world: World) -> None:
+    trial = world.ask()
+    trial.report(0.5)
+    append = world.store.append
+
+    def cut_off(name: str, events: Any, **how: Any) -> int:
+        world.store.append = append  # type: ignore[method-assign]
+        append(name, events, **how)
+        world.clock.now += 601
+        assert world.another()._replica.expire(2)
+        raise StoreAway("the connection was cut")
+
+    world.store.append = cut_off  # type: ignore[method-assign]
+    with pytest.warns(HaltuneWarning, match="waiting"):
+        path = trial.save(write("recorded"))
+    assert world.ask(world.another()).checkpoint == path
+    assert Path(path).read_text() == "recorded"
+
+
+def test_checkpoints_of_epochs_that_read_alike_are_told_apart(world: World) -> None:
+    trial = world.ask()
+    trial.report(0.5, epoch=1.0)
+    whole = trial.save(lambda path: path.mkdir(), "")
+    trial.report(0.5, epoch=1.5)
+    half = trial.save(write("half"), "")
+    assert not Path(whole).exists()
+    assert Path(half).read_text() == "half"
+
+
+def test_two_threads_that_save_one_trial_leave_what_the_log_names(world: World) -> None:
+    trial = world.ask()
+    trial.report(0.5)
+    inner, append = [], world.store.append
+
+    def another_thread_first(name: str, events: Any, **how: Any) -> int:
+        world.store.append = append  # type: ignore[method-assign]
+        inner.append(trial.save(write("inner")))
+        return append(name, events, **(how | {"seen": world.study.history.position}))
+
+    world.store.append = another_thread_first  # type: ignore[method-assign]
+    outer = trial.save(write("outer"))
+    recorded = [e.path for e in world.events(Checkpointed)]
+    assert recorded == [world.study.checkpoints.recorded(Path(path)) for path in (inner[0], outer)]
+    assert Path(outer).read_text() == "outer"
+    assert files(world) == ["trial-0/attempt-1-epoch-1.ckpt"]
+
+
+def test_a_search_that_a_larger_budget_takes_up_keeps_what_was_interrupted(tmp_path: Path) -> None:
+    world = World(checkpoints=tmp_path)
+    trial = world.ask()
+    trial.report(0.5)
+    path = trial.save(write())
+    trial.interrupt()
+    history = world.study.history
+    history.finished = "nothing is affordable"
+    world.study.checkpoints.tidy(history, for_good=False)
+    assert Path(path).exists()
+    world.study.checkpoints.tidy(history)
+    assert not Path(path).exists()

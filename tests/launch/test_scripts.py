@@ -66,7 +66,7 @@ def test_a_program_is_started_once_for_each_attempt_and_pauses_and_goes_on(progr
     for t in study.trials:
         assert list(t.values) == [accuracy(t.config, e) for e in t.epochs]
     attempts = sum(t.attempt for t in study.trials)
-    printed = [path.read_text() for path in tmp_path.glob("search.logs/study/trial-*.log")]
+    printed = [path.read_text() for path in tmp_path.glob("search.logs/study-*/trial-*.log")]
     assert "".join(printed).count("done") == attempts > len(study.trials)
 
 
@@ -115,7 +115,7 @@ if trial.id == 1:
     run_script(study, program(text), trial_timeout=9, **QUIET)
     assert [str(t.status) for t in study.trials] == ["completed", "failed"]
     assert study.trials[1].error.startswith("trial_timeout")
-    child = int((tmp_path / "search.logs/study/trial-1.log").read_text())
+    child = int(next(tmp_path.glob("search.logs/study-*/trial-1.log")).read_text())
     stat = Path(f"/proc/{child}/stat")
     assert not stat.exists() or stat.read_text().split()[2] == "Z"
 

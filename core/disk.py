@@ -1,0 +1,135 @@
+"""Files and folders on the disk: forced there, measured and deleted, and never through a symbolic link.
+
+A folder of checkpoints may be shared. What somebody puts there, links and pipes included, is neither followed
+nor deleted, and makes nothing raise.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_NO_FORCE = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}  # of folders on some network disks
+
+
+def make(folder: Path) -> None:
+    """Make a folder, and those above it, so that a power cut takes none away. Raises OSError."""
+    if folder.is_dir():
+        return
+    make(folder.parent)
+    with suppress(FileExistsError):  # another worker was first
+        folder.mkdir()
+        _force(folder.parent)
+
+
+def is_folder(path: Path) -> bool:
+    """True for a folder itself, not for a link to one."""
+    return _kind(path) == stat.S_IFDIR
+
+
+def is_own(path: Path) -> bool:
+    """True for a folder, and for a link to one that this user or the machine's administrator made."""
+    with suppress(OSError, ValueError):
+        linked = path.is_symlink() and hasattr(os, "getuid")
+        return path.is_dir() and (not linked or path.lstat().st_uid in (0, os.getuid()))
+    return False
+
+
+def is_usable(folder: Path) -> bool:
+    """True for a folder itself that this user can write into."""
+    return is_folder(folder) and os.access(folder, os.W_OK | os.X_OK)
+
+
+def listed(folder: Path) -> list[Path]:
+    """What lies in a folder; nothing where it is gone or cannot be read."""
+    with suppress(OSError):
+        return [folder / name for name in os.listdir(folder)]
+    return []
+
+
+def is_gone(path: Path) -> bool:
+    """True when nothing is there for sure: a disk that fails says nothing, and a shared one may be late."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        listed(path.parent)  # a network disk that remembers what was not there looks again
+        return not os.path.exists(path)
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def size(path: Path) -> int:
+    """Bytes of a file, or of the files in a folder."""
+    total = 0
+    for part in _below(path):
+        with suppress(OSError):  # another worker tidied up
+            found = part.lstat()
+            total += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return total
+
+
+def force(path: Path) -> None:
+    """Force a file or a folder, with what is in it, to the disk. Raises OSError."""
+    for part in _below(path):
+        _force(part)
+
+
+def force_folder(path: Path) -> None:
+    """Force the names in a folder to the disk. Raises OSError."""
+    _force(path)
+
+
+def discard(path: Path) -> None:
+    """Delete a checkpoint, a file or a folder, with what is beside it; what cannot be deleted is left."""
+    for part in (*beside(path), path):
+        delete(part)
+
+
+def delete(path: Path) -> None:
+    """Delete a file, a link or a folder; what cannot be deleted is left."""
+    with suppress(OSError):
+        if is_folder(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+
+
+def beside(path: Path) -> list[Path]:
+    """What belongs to a checkpoint: NAME.anything."""
+    return [p for p in path.parent.glob(glob.escape(path.name) + ".*") if p != path]
+
+
+def _below(path: Path) -> Iterator[Path]:
+    """A file; or a folder's contents, and then the folder."""
+    for part in listed(path) if is_folder(path) else ():
+        yield from _below(part)
+    yield path
+
+
+def _force(path: Path) -> None:
+    """fsync of a file, and of a folder where that can be done; a link or a pipe holds nothing."""
+    kind = _kind(path)
+    if kind not in (stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR and os.name == "nt"):
+        return
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if kind == stat.S_IFREG or error.errno not in _NO_FORCE:
+            raise
+
+
+def _kind(path: Path) -> int | None:
+    with suppress(OSError, ValueError):
+        return stat.S_IFMT(path.lstat().st_mode)
+    return None
