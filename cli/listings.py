@@ -95,11 +95,12 @@ def explain(
     """The receipt of every decision on a trial."""
     with errors():
         store, found, history = history_of(where, name)
+        log = store.read(found, stop=history.position)  # it may go on meanwhile
         if format is Format.json:
             history.trial(trial)
-            _print_json([to_json(e) for e in store.read(found) if getattr(e, "trial", None) == trial])
+            _print_json([to_json(e) for e in log if getattr(e, "trial", None) == trial])
             return
-        typer.echo(receipt(history, trial, store.read(found)))
+        typer.echo(receipt(history, trial, log))
 
 
 def export(

@@ -122,7 +122,7 @@ def _catch_up(replica: Replica, trial: Trial) -> None:
     if r.attempt == trial.attempt and r.epoch > trial.epoch:
         trial.epoch, trial.until = counted(r.epoch), r.until
         trial.checkpoint = r.checkpoint
-        for event in replica.store.read(replica.name):
+        for event in replica.store.read(replica.name, stop=replica.history.position):
             if isinstance(event, ev.Reported) and (event.trial, event.attempt) == (trial.id, trial.attempt):
                 judged = event.verdict.action is not Action.UNJUDGED
                 trial.verdict = event.verdict if judged else trial.verdict

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Findings:
-    """The half of a Study that only reads."""
+    """The half of a Study that only reads: the log as far as this process has read it, to one position."""
 
     name: str
     policy: Policy[Any]
@@ -74,13 +74,15 @@ class Findings:
         """Which configurations reach the policy's threshold, or another; see haltune.answers."""
         from .answers import level_set
 
-        return level_set(self.history, self.events(), self.policy, threshold)
+        with self._replica.lock:  # another thread must not read on in between
+            return level_set(self.history, self.events(), self.policy, threshold)
 
     def maximisers(self) -> Maximisers:
         """Which configurations may be the best, and how close the first of them is to it."""
         from .answers import maximisers
 
-        return maximisers(self.history, self.events(), self.policy)
+        with self._replica.lock:
+            return maximisers(self.history, self.events(), self.policy)
 
     def frame(self) -> pd.DataFrame:
         """One row a report. Raises ImportError saying how to get pandas when it is missing."""
@@ -92,8 +94,9 @@ class Findings:
         """The receipt of each decision on a trial: reason, numbers, what it saved."""
         from .explain import receipt
 
-        return receipt(self.history, trial if isinstance(trial, int) else trial.id, self.events())
+        with self._replica.lock:
+            return receipt(self.history, trial if isinstance(trial, int) else trial.id, self.events())
 
     def events(self, start: int = 0) -> Iterator[ev.Event]:
-        """The log from position `start` on, in order."""
-        return self._replica.store.read(self.name, start)
+        """The log from position `start` on, in order, as far as this process has read it: to `history.position`."""
+        return self._replica.store.read(self.name, start, self.history.position)

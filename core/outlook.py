@@ -19,7 +19,7 @@ from .foresight import Futures, simulate
 from .policies.autobct import AutoBCT
 from .policies.trainings import ENDED
 from .policies.weighing import Weighed
-from .policies.wrappers import Halting
+from .policy import Policy, Wrapper
 from .problem import seconds_of
 from .valuation import effort_for, expected_cost, prospect
 
@@ -81,9 +81,10 @@ def outlook(
         return _simulated(study, weighed, last, worlds, np.random.default_rng(seed))
 
 
-def _own(policy: Any) -> AutoBCT:
-    inner = policy.policy if isinstance(policy, Halting) else policy
-    return inner if isinstance(inner, AutoBCT) else AutoBCT()
+def _own(policy: Policy[Any]) -> AutoBCT:
+    while isinstance(policy, Wrapper):
+        policy = policy.policy
+    return policy if isinstance(policy, AutoBCT) else AutoBCT()
 
 
 def _simulated(study: Study, weighed: Weighed, last: float, worlds: int, rng: np.random.Generator) -> Outlook:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,7 +63,7 @@ class _Watch:
     """A history of its own, folded from the study's log."""
 
     def __init__(self, study: Study) -> None:
-        self._study = study
+        self._read = partial(study.arguments["store"].read, study.name)  # what other workers appended, too
         self._history = History(study.problem)
         self._latest: dict[int, str] = {}  # trial -> the reason of its last verdict
         self.cost = 0.0  # seconds the last look took
@@ -70,7 +71,7 @@ class _Watch:
     def look(self) -> tuple[Digest, dict[int, str]]:
         """The facts as of now, and the last reason of each trial."""
         began = time.perf_counter()
-        for event in self._study.events(self._history.position):
+        for event in self._read(self._history.position):
             self._history.apply(event)
             if isinstance(event, Reported):
                 self._latest[event.trial] = event.verdict.reason
