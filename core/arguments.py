@@ -62,3 +62,35 @@ def check_seconds(**durations: Any) -> None:
     for what, seconds in durations.items():
         if not within(seconds, 0.0):
             raise InvalidInput(f"{what}={seconds!r}: seconds, more than 0")
+
+
+def number(what: str, value: Any, positive: bool | None = False) -> float:
+    """One number as a float; positive=True: > 0 and finite, None: >= 0 and finite, False: anything."""
+    shape = getattr(value, "shape", ())
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        number = float(value if shape == () else value.item()) + 0.0  # no -0.0: SQLite has none
+    except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError):
+        described = f"an array of shape {tuple(shape)}" if shape != () else repr(value)
+        raise InvalidInput(
+            f"{what} is one number, not {described}: reduce it first, for example by its mean"
+        ) from None
+    if positive is not False and not (math.isfinite(number) and number >= 0 and (number > 0 or not positive)):
+        allowed = "greater than 0 (epochs count from 1)" if positive else "0 or more"
+        raise InvalidInput(f"{what}={value!r}: finite and {allowed}")
+    return number
+
+
+def timed(seconds: Any, validation: Any, since: float) -> tuple[float, float | None]:
+    """The seconds of an epoch, `since` the last report where they are not given, and those of them that validated."""
+    validated = None if validation is None else number("validation", validation, positive=None)
+    if seconds is None:  # two clocks may differ: it lasted at least as long as its validation
+        return max(since, validated or 0.0), validated
+    took = number("seconds", seconds, positive=None)
+    if validated is not None and validated > took * (1.0 + 1e-9) + 1e-9:
+        raise InvalidInput(
+            f"validation={validation!r} is more than seconds={seconds!r}: seconds is the whole epoch, its validation "
+            "included; give seconds=training + validation"
+        )
+    return took, None if validated is None else min(validated, took)

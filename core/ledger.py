@@ -143,10 +143,11 @@ class Ledger:
         self._deciding += deciding
         self._fresh[trial] = at
         self._clock.begin(trial, at - deciding)
+        self._clock.alive(trial, at)
 
     def report(self, e: Reported, epochs: float) -> None:
         """A report of the current attempt, which trained `epochs` more."""
-        validation = e.validation or 0.0
+        validation = min(e.validation or 0.0, e.seconds)  # logs of older versions may say more
         self._epochs += epochs
         self._validation += validation
         self._training += e.seconds - validation
@@ -155,7 +156,9 @@ class Ledger:
             self._costs[e.trial] = self._costs.get(e.trial, 0.0) + e.cost
         self.longest_epoch = max(self.longest_epoch, e.seconds)
         if e.trial in self._fresh:
-            self._start_up += max(0.0, e.at - e.deciding - self._fresh.pop(e.trial) - e.seconds)
+            self._start_up += max(
+                0.0, e.at - self._fresh.pop(e.trial) - e.seconds
+            )  # its verdict came after `at`
         self._clock.alive(e.trial, e.at)
 
     def save(self, trial: int, at: float, seconds: float) -> None:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from .accord import label
+from .arguments import number, timed
 from .checkpoints import best
 from .decisions import Action, Verdict
 from .disk import discard
@@ -81,28 +82,28 @@ class Trial:
         value: the goal's metric, its own units; NaN and infinities are recorded as they are.
         epoch: from 1, increasing; fractional within an epoch (recorded, not judged). Default: the next.
         seconds: of this epoch alone, validation included. Default: since the last report returned.
-        validation: seconds of those spent validating. cost: own units. metrics: further scalars.
+        validation: seconds of those spent validating, at most all of them. cost: own units. metrics: further scalars.
         judge: False stores a report that is delivered late, without asking the policy.
 
         After a STOP or PAUSE further reports are stored and the same verdict is returned.
-        Raises InvalidInput for what is not a number and for an epoch beyond max_epochs, StoreError when
-        the log cannot be written. What the policy raises is raised, after the report was stored unjudged.
+        Raises InvalidInput for what is not a number, for an epoch beyond max_epochs and for a validation of
+        more than `seconds`, StoreError when the log cannot be written. What the policy raises is raised, after
+        the report was stored unjudged.
         """
-        epoch = math.floor(self.epoch) + 1.0 if epoch is None else _number("epoch", epoch, positive=True)
+        epoch = math.floor(self.epoch) + 1.0 if epoch is None else number("epoch", epoch, positive=True)
         if self.max_epochs is not None and epoch > self.max_epochs:
             raise InvalidInput(f"epoch={epoch:g} is beyond the problem's max_epochs={self.max_epochs}")
         if not isinstance(metrics or {}, Mapping):
             raise InvalidInput(f"metrics={metrics!r}: a mapping of names to numbers, such as {{'loss': 0.3}}")
-        if seconds is None:
-            seconds = self._study.monotonic() - self._lap
+        took, validated = timed(seconds, validation, self._study.monotonic() - self._lap)
         report = {
-            "value": _number("value", value),
+            "value": number("value", value),
             "epoch": epoch,
-            "seconds": _number("seconds", seconds, positive=None),
-            "validation": None if validation is None else _number("validation", validation, positive=None),
-            "cost": None if cost is None else _number("cost", cost, positive=None),
+            "seconds": took,
+            "validation": validated,
+            "cost": None if cost is None else number("cost", cost, positive=None),
             "metrics": {
-                str(n): _number(f"metric {n!r}", v)
+                str(n): number(f"metric {n!r}", v)
                 for n, v in sorted((metrics or {}).items(), key=lambda pair: str(pair[0]))
             },
         }
@@ -267,21 +268,3 @@ def counted(epoch: float) -> float:
 
 
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
-
-
-def _number(what: str, value: Any, positive: bool | None = False) -> float:
-    """A float; positive=True: > 0 and finite, None: >= 0 and finite, False: anything."""
-    shape = getattr(value, "shape", ())
-    try:
-        if isinstance(value, (str, bytes)):
-            raise TypeError
-        number = float(value if shape == () else value.item()) + 0.0  # no -0.0: SQLite has none
-    except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError):
-        described = f"an array of shape {tuple(shape)}" if shape != () else repr(value)
-        raise InvalidInput(
-            f"{what} is one number, not {described}: reduce it first, for example by its mean"
-        ) from None
-    if positive is not False and not (math.isfinite(number) and number >= 0 and (number > 0 or not positive)):
-        allowed = "greater than 0 (epochs count from 1)" if positive else "0 or more"
-        raise InvalidInput(f"{what}={value!r}: finite and {allowed}")
-    return number
