@@ -26,8 +26,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo 'make demo      tune a small network on real digits and watch runs being stopped, with reasons'
-	@echo 'make test      formatting, lint, types and the quick tests (JOBS=2 at a time)'
-	@echo 'make test-all  the same with the slow tests'
+	@echo 'make test      formatting, lint, types and the quick tests (JOBS=2 at a time), the same each time'
+	@echo 'make test-all  the same with the slow tests, and properties tried on new and more examples'
 	@echo 'make lint      formatting, lint and types'
 	@echo 'make bench     the benchmarks; DATA=folder of recorded curves and costs, BENCH=one script'
 	@echo 'make clean     remove .venv and everything that was built'
@@ -48,7 +48,7 @@ test: lint
 	$(PY) -m pytest -q -n $(JOBS) -m 'not slow' $(ARGS)
 
 test-all: lint
-	$(PY) -m pytest -q -n $(JOBS) $(ARGS)
+	$(PY) -m pytest -q -n $(JOBS) --hypothesis-profile=fresh $(ARGS)
 
 bench: export HALTUNE_DATA := $(if $(DATA),$(abspath $(DATA)),$(HALTUNE_DATA))
 bench: BENCH ?= $(sort $(shell grep -l '^if __name__' benchmarks/speed/*.py)) \

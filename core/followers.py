@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from . import accord as together
@@ -13,6 +14,7 @@ from .errors import RankLost
 from .events import Status
 from .handover import Line, error_from_json
 from .history import History
+from .holder import new_holder
 from .policy import Policy
 from .problem import Problem
 from .store import MemoryStore, Store, open_store
@@ -23,23 +25,30 @@ if TYPE_CHECKING:
     from .trial import Trial
 
 GRACE = 10.0  # seconds that a rank which fails waits for word from rank 0, which may know nothing of it
+_BRIEFLY = 0.5  # likewise, one that is interrupted: Ctrl-C waits for nobody
 
 
 class Shadow:
-    """What stands for a replica: the history as far as rank 0 had read it when it was last heard."""
+    """What stands for a replica: all that one is asked to tell, as far as rank 0 had read when it was last heard.
+
+    The policy's state is folded here like there, so that any question can be answered on one rank alone.
+    """
 
     def __init__(
         self, problem: Problem, policy: Policy[Any], store: Any, name: str, accord: Following, told: Any
     ) -> None:
         self.problem, self.policy, self.name = problem, policy, name
         self.term: float = told["term"]
-        self.checkpoints = Checkpoints(told["folder"])
+        self.checkpoints = Checkpoints(told["folder"], told["keep"], told["quota"])
         self.lock = threading.RLock()
         self._where = store
         self._store: Store | None = _Told(accord) if told["url"] == "memory" else None
         self._accord = accord
         self._history = History(problem)
         self._history.locate = self.checkpoints.located
+        self._state, self._folded = policy.start(problem), 0
+        self.handed_out: set[tuple[int, int]] = set()
+        self._holder = ""
 
     @property
     def store(self) -> Store:
@@ -56,8 +65,25 @@ class Shadow:
                 self._history.apply(event)
             return self._history
 
+    @property
+    def state(self) -> Any:
+        """The policy's, at the position of the history. Folded when it is asked for: few questions need it."""
+        with self.lock:
+            for event in self.store.read(self.name, self._folded, self._history.position):
+                self._state = self.policy.fold(self._state, event)
+                self._folded += 1
+            return self._state
+
     def sync(self) -> None:
         """Rank 0 alone reads on."""
+
+    def holder(self) -> str:
+        """This process's identity. It holds nothing: the leases are rank 0's."""
+        self._holder = self._holder or new_holder()
+        return self._holder
+
+    def adopt(self) -> None:
+        """In a fork of this rank: rank 0 holds the leases for all."""
 
 
 class _Told(MemoryStore):
@@ -68,7 +94,7 @@ class _Told(MemoryStore):
         self._accord = accord
 
     def _log(self, name: str) -> list[Any]:
-        return self._accord.events
+        return self._accord.events[: self._accord.position]
 
 
 def shadow(
@@ -81,7 +107,9 @@ def shadow(
 
 def opened_to_json(replica: Replica) -> dict[str, Any]:
     """What a Shadow has to know."""
-    return {"url": replica.store.url, "folder": str(replica.checkpoints.folder), "term": replica.term}
+    kept = replica.checkpoints
+    told = {"folder": str(kept.folder), "keep": kept.keep, "quota": kept.quota}
+    return {"url": replica.store.url, "term": replica.term, **told}
 
 
 def answer_to_json(answer: Trial | Wait | Finish) -> dict[str, Any]:
@@ -113,8 +141,10 @@ def trial_from_json(study: Study, told: dict[str, Any]) -> Trial:
 
 def hear_end(accord: Following, trial: Trial, status: Status | None) -> None:
     """The end of an attempt, as rank 0 has it. Raises what rank 0 raises, unless this rank has an error of its own."""
-    if status is Status.INTERRUPTED:  # Ctrl-C waits for nobody
+    if status is Status.INTERRUPTED:
         trial.ended = status
+        with suppress(RankLost):
+            accord.heard(f"{trial.label} ends", _BRIEFLY)
         return
     failing = status is Status.FAILED
     line = accord.heard(f"{trial.label} ends", GRACE if failing else None)

@@ -1,11 +1,9 @@
 """What rank 0 did, written down for the other ranks: one line of JSON for each answer.
 
-    FOLDER/run-.../lines      the first line says who rank 0 is, the last that it has left
-    FOLDER/run-.../here-...   a rank that reads; renamed to left-... when it leaves
-
-Rank 0 writes always: it cannot know that a fit will start other ranks, which run the script again from its
-beginning. A follower takes the lines of each topic in their order, so it may pass some over ("if rank == 0:
-trial.report(...)") and hears what rank 0 heard all the same. Whoever leaves last removes the folder.
+The first line says who rank 0 is, the last that it has left. Rank 0 writes always: it cannot know that a fit
+will start other ranks, which run the script again from its beginning. A follower takes the lines of each topic
+in their order, so it may pass some over ("if rank == 0: trial.report(...)") and hears what rank 0 heard all the
+same. Where they meet is told in meeting.py; whoever leaves last removes the folder.
 """
 
 from __future__ import annotations
@@ -13,37 +11,37 @@ from __future__ import annotations
 import builtins
 import json
 import os
-import shutil
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.util import Finalize
-from pathlib import Path
 from typing import Any
 
 from . import errors
 from .errors import HaltuneError, InvalidInput, RankLost
 from .holder import surely_gone
-from .ranks import FOLDER, Place, Self
+from .meeting import LEFT, LINES, Entrance, beat, begin, leave, nobody_reads
+from .ranks import FOLDER, Self
+from .scratch import remove
 
 Line = dict[str, Any]
 TIMEOUT = "HALTUNE_RANK_TIMEOUT"  # seconds without a line from rank 0
-_STALE = 3600.0  # seconds after which the folder of a killed run is removed
 _POLLS = (0.0005, 0.05)  # seconds between looks: from, to
 _LARGEST = 64 << 20  # bytes written while nobody is known to read
-_LEFT = "left"  # the topic of rank 0's last line
 
 
 class Writer:
     """Rank 0's end. Raises OSError only when other ranks are known to wait for what it writes."""
 
     def __init__(self, me: Self) -> None:
-        self._me, self._folder = me, me.place.folder
+        self._me = me
         self._file: int | None = None
         self._size = 0  # bytes
+        self._beats: threading.Event | None = None
         try:
-            self._file = self._opened()
+            self._folder, self._file = begin(me.place.folder)
         except OSError:
             if self._is_needed():
                 raise
@@ -51,6 +49,8 @@ class Writer:
             # not atexit, which processes of multiprocessing do not heed
             Finalize(None, self._leave, exitpriority=1)
             self.write({"topic": "here", "holder": me.holder})
+            if FOLDER in os.environ and (me.place.world or 1) > 1:
+                self._beats = beat(self._folder / LINES)
 
     @property
     def writes(self) -> bool:
@@ -63,7 +63,8 @@ class Writer:
             return
         if self._size > _LARGEST and not self._is_needed():
             os.ftruncate(self._file, 0)  # nobody came, and space is dear
-            line = {"topic": _LEFT, "why": f"wrote {_LARGEST >> 20} MB before it had company, and gave up"}
+            why = f"wrote {_LARGEST >> 20} MB before it had company, and gave up"
+            line = {"topic": LEFT, "why": why, "holder": self._me.holder}
         text = (json.dumps(line | {"at": time.time()}) + "\n").encode()
         try:
             if os.write(self._file, text) != len(text):
@@ -81,37 +82,32 @@ class Writer:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+        if self._beats is not None:
+            self._beats.set()
 
     def _is_needed(self) -> bool:
         return (self._me.place.world or 1) > 1 or "LOCAL_RANK" in os.environ
-
-    def _opened(self) -> int:
-        _make(self._folder.parent)
-        _sweep(self._folder.parent)
-        if self._folder.exists():  # of a job with this name, long gone
-            shutil.rmtree(self._folder)
-        _make(self._folder)
-        return os.open(self._folder / "lines", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
 
     def _leave(self) -> None:
         """The folder stays for those who still read, or are still to come."""
         if self._me.forked:
             return
-        self.write({"topic": _LEFT})
+        self.write({"topic": LEFT})
         self._close()
-        if _nobody_reads(self._folder, self._me.place):
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if nobody_reads(self._folder, self._me):
+            remove(self._folder)
 
 
 class Reader:
     """The end of another rank."""
 
     def __init__(self, me: Self) -> None:
-        self._place, self._me = me.place, me
+        self._place, self._me, self._entrance = me.place, me, Entrance(me)
         self.events: dict[str, list[Line]] = {}  # of each study in rank 0's memory, as far as read
         self._topics: dict[str, deque[Line]] = {}
         self._before: set[str] = set()  # topics of the lines written before this process was started
         self._file: int | None = None
+        self._read_to = 0  # bytes; a process forked from this one shares the file's own position
         self._rest = b""
         self._leader = self._place.launcher
 
@@ -154,8 +150,9 @@ class Reader:
             return False
         assert self._file is not None
         size = len(self._rest)
-        while piece := os.read(self._file, 1 << 20):
+        while piece := os.pread(self._file, 1 << 20, self._read_to):
             self._rest += piece
+            self._read_to += len(piece)
         *whole, self._rest = self._rest.split(b"\n") if len(self._rest) > size else [self._rest]
         for text in whole:
             self._take(json.loads(text))
@@ -173,28 +170,27 @@ class Reader:
         self._topics.setdefault(topic, deque()).append(line)
 
     def _open(self) -> bool:
-        folder = self._place.folder
-        try:
-            _need_own(folder)
-            if _is_stale(folder / "lines", self._place.began):
-                return False  # of a run that was killed: rank 0 will begin anew
-            self._file = os.open(folder / "lines", os.O_RDONLY)  # stays readable when the folder is removed
-            (folder / _name(self._me, "here")).touch(mode=0o600)
-        except FileNotFoundError:
+        if (found := self._entrance.enter()) is None:
             return False
-        Finalize(None, _leave, (folder, self._me), exitpriority=1)
+        folder, self._file = found
+        Finalize(None, leave, (folder, self._me), exitpriority=1)
         return True
 
     def _need_rank_0(self, topic: str) -> None:
-        if self._topics.get(_LEFT):
-            raise RankLost(self._says(topic, self._topics[_LEFT][0].get("why", "has left")))
+        if self._topics.get(LEFT):
+            raise RankLost(self._says(topic, self._topics[LEFT][0].get("why", "has left")))
         gone = bool(self._leader) and surely_gone(self._leader)
         if gone and not self._read() and not self._topics.get(topic):  # what it wrote last counts
             raise RankLost(self._says(topic, "is gone"))
 
     def _says(self, topic: str, what: str) -> str:
-        return (
-            f"rank {self._place.rank} waits for rank 0, which {what}, to write {topic!r} ({self._place.folder}). "
+        text = f"rank {self._place.rank} waits for rank 0, which {what}, to write {topic!r} ({self._place.folder}). "
+        if self._file is None:
+            text += (
+                f"It was never met, and {self._entrance.others} folders are there of other starts: ranks that start "
+                f"one by one, or each through another program, meet when {FOLDER} names one folder for them all. "
+            )
+        return text + (
             f"Do all ranks run the same script, with the same study? {TIMEOUT}=seconds sets the patience"
         )
 
@@ -211,66 +207,6 @@ def error_from_json(name: str, text: str) -> Exception:
         with suppress(TypeError):  # some take more than words
             return kind(text)
     return HaltuneError(f"{name}: {text}")
-
-
-def _leave(folder: Path, me: Self) -> None:
-    if me.forked:
-        return
-    with suppress(OSError):
-        (folder / _name(me, "here")).rename(folder / _name(me, "left"))
-        if f'"{_LEFT}"'.encode() in _end(folder / "lines") and _nobody_reads(folder, me.place):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _nobody_reads(folder: Path, place: Place) -> bool:
-    names = os.listdir(folder) if folder.exists() else []
-    left = sum(name.startswith("left-") for name in names)
-    return not any(name.startswith("here-") for name in names) and left >= (place.world or 1) - 1
-
-
-def _name(me: Self, state: str) -> str:
-    return f"{state}-{me.place.rank}-{me.holder.rpartition('/')[2]}"
-
-
-def _end(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(-min(64, path.stat().st_size), os.SEEK_END)
-        return file.read()
-
-
-def _make(folder: Path) -> None:
-    """Make a folder for this user alone. Raises OSError when it is somebody else's."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _need_own(folder)
-
-
-def _need_own(folder: Path) -> None:
-    """Raises PermissionError for a folder that somebody else made; a shared one may be anybody's."""
-    if hasattr(os, "getuid") and FOLDER not in os.environ and folder.lstat().st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to somebody else")
-
-
-def _is_stale(lines: Path, began: float) -> bool:
-    """True when it was written before `began`, by a process that is gone."""
-    if lines.stat().st_mtime >= began:
-        return False
-    author = _author(lines)
-    return not author or surely_gone(author)
-
-
-def _author(lines: Path) -> str:
-    """Who wrote it: the first line."""
-    with lines.open() as file, suppress(ValueError, KeyError):
-        return str(json.loads(file.readline())["holder"])
-    return ""
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what killed runs left."""
-    for lines in folder.glob("run-*/lines"):
-        with suppress(OSError):
-            if _is_stale(lines, time.time() - _STALE):
-                shutil.rmtree(lines.parent, ignore_errors=True)
 
 
 def _timeout() -> float:

@@ -47,14 +47,19 @@ def new_holder() -> str:
     return "/".join((*_machine(), str(pid), started(pid), secrets.token_hex(4)))
 
 
-def surely_gone(holder: str) -> bool:
-    """True when the holder was a process of this machine that no longer exists."""
+def checkable(holder: str) -> bool:
+    """True when the holder is or was a process of this machine, of whose end we would know."""
     parts = holder.split("/")
     if len(parts) != 6 or tuple(parts[:3]) != _machine() or not parts[1]:
         return False
-    if not re.fullmatch("[1-9][0-9]{0,8}", parts[3]):  # a name that somebody made up, not a process
+    return re.fullmatch("[1-9][0-9]{0,8}", parts[3]) is not None  # else a name that somebody made up
+
+
+def surely_gone(holder: str) -> bool:
+    """True when the holder was a process of this machine that no longer exists."""
+    if not checkable(holder):
         return False
-    pid, started = int(parts[3]), parts[4]
+    pid, started = int(holder.split("/")[3]), holder.split("/")[4]
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

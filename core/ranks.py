@@ -7,7 +7,8 @@ What starts the ranks is known by the environment alone, and it lies at times:
 - Lightning's "ddp" starts the other ranks from within a fit of rank 0. They run the script again from its
   beginning, with LOCAL_RANK above 0 and no RANK. They are known by `HALTUNE_RUN`, which rank 0 set when it
   imported haltune. Once a fit is over WORLD_SIZE is gone and LOCAL_RANK stays.
-- torchrun starts all ranks at once. What they share, besides a port, is their parent process.
+- torchrun starts all ranks at once, perhaps each through a wrapper. What they share is the id of their job; where
+  there is none, besides a port, their parent process.
 - A process that one of the ranks starts for something else inherits all of these variables and is no rank.
 - SLURM_PROCID numbers tasks, which may well be workers of their own. It is a rank only when
   HALTUNE_RUN_FOLDER says that the tasks train one model.
@@ -18,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ from pathlib import Path
 
 from .errors import NotSupported
 from .holder import new_holder, started
+from .scratch import base
 
 MARK, FOLDER = "HALTUNE_RUN", "HALTUNE_RUN_FOLDER"
 _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
@@ -66,7 +67,10 @@ class Place:
 
     @property
     def folder(self) -> Path:
-        """Where rank 0 writes and the others read. Raises NotSupported for nodes that share no folder."""
+        """How the folders begin where rank 0 writes and the others read; see meeting.py.
+
+        Raises NotSupported for nodes that share no folder.
+        """
         shared = os.environ.get(FOLDER)
         if shared is None and self.nodes:
             raise NotSupported(
@@ -74,12 +78,6 @@ class Place:
                 "folder that all of them can see, a fresh one for each job"
             )
         return base(shared) / f"run-{self.run}"
-
-
-def base(shared: str | None = None) -> Path:
-    """The folder of all runs of this user on this machine, or the one that is `shared`."""
-    user = getattr(os, "getuid", lambda: "user")()
-    return Path(shared or Path(tempfile.gettempdir()) / f"haltune-{user}")
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
@@ -101,7 +99,8 @@ def place(environment: Mapping[str, str], mark: Mark | None, own: str) -> Place:
     if not job or inherited:
         return Place(0, None, _digest(own))  # by itself
     nodes = _has_nodes(environment)
-    parent = "" if nodes else f"{os.getppid()}/{started(os.getppid())}"  # other nodes have other parents
+    # other nodes have other parents, and so has each rank that is started through a shell or a container's entry
+    parent = "" if nodes or _is_named(environment) else f"{os.getppid()}/{started(os.getppid())}"
     return Place(rank, world, _digest(f"{job} {parent}"), nodes=nodes, began=_began())
 
 
@@ -135,8 +134,16 @@ def _job(environment: Mapping[str, str]) -> str:
         "MASTER_ADDR",
         "MASTER_PORT",
         "SLURM_JOB_ID",
+        "SLURM_STEP_ID",
+        "SLURM_RESTART_COUNT",
     )
     return " ".join([environment.get(name, "-") for name in names])
+
+
+def _is_named(environment: Mapping[str, str]) -> bool:
+    """True when what started the ranks gave them a name: a folder for this job, or an id."""
+    torchrun = environment.get("TORCHELASTIC_RUN_ID", "none")  # what torchrun says when nobody chose one
+    return FOLDER in environment or "SLURM_JOB_ID" in environment or torchrun not in ("", "none")
 
 
 def _has_nodes(environment: Mapping[str, str]) -> bool:

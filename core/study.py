@@ -91,12 +91,13 @@ class Study(Findings):
                     return checkpoints
                 return limits.within(own_folder(found, name, created, checkpoints))
 
-            return Replica(problem, policy, found, name, seed, kept, float(lease))
+            replica = Replica(problem, policy, found, name, seed, kept, float(lease))
+            self._accord.attach(replica)
+            return replica
 
         self._accord = join(name, store)
         shadow = partial(followers.shadow, problem, policy, store, name, self._accord)
         self._replica = self._accord.agree("opens", opened, followers.opened_to_json, shadow)
-        self._accord.attach(self._replica)
         self.checkpoints = self._replica.checkpoints
 
     def __repr__(self) -> str:

@@ -1,5 +1,21 @@
-"""Fixtures that all tests may use."""
+"""Fixtures that all tests may use, and the two ways in which properties are tried.
 
+`make test` is to say the same of the same code in every clone: its examples are fixed, and nothing depends on how
+quick the machine is. `make test-all` looks for what nobody has seen yet.
+"""
+
+from hypothesis import HealthCheck, settings
 from postgres import postgres_server, postgres_url
 
+from examples import USUAL
+
 __all__ = ["postgres_server", "postgres_url"]
+
+settings.register_profile(
+    "repeatable", max_examples=USUAL, derandomize=True, database=None, deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
+settings.register_profile(
+    "fresh", settings.get_profile("repeatable"), derandomize=False, max_examples=4 * USUAL
+)
+settings.load_profile("repeatable")  # pytest --hypothesis-profile=fresh loads the other one

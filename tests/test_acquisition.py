@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import many
 from haltune.acquisition import Surface, ei, ei_per_cost, log_ei, ucb
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, condition_on
@@ -41,7 +42,7 @@ def test_ei_agrees_with_monte_carlo(mean, variance):
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(st.floats(-60, 60), st.floats(-3, 3))
 def test_derivatives_agree_with_finite_differences(z, log_deviation):
     deviation = np.exp(log_deviation)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from whims import PAUSE, PROBLEM, STOP, Whims
 
+from examples import many
 from haltune import Budget, HaltuneWarning, Study, Trial
 from haltune.checkpoints import Checkpoints
 from haltune.errors import InvalidInput, LeaseLost, NoRoom, StoreAway, StoreError
@@ -351,7 +352,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("property")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=many(40), deadline=None)
 @given(steps=st.lists(st.sampled_from(["report", "save", "fail", "pause", "end", "other"]), max_size=25))
 def test_whatever_happens_the_log_names_only_whole_files_and_nothing_else_is_left(
     scratch: Path, steps: list[str]

@@ -12,6 +12,7 @@ from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.stats import gamma, multivariate_normal
 
+from examples import many
 from haltune.curves import (
     MIN_NOISE,
     Paths,
@@ -71,7 +72,7 @@ def test_no_random_restart_finds_a_likelier_fit(errors):
 
 
 @given(curves)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=many(40), deadline=None)
 def test_the_noise_of_any_fit_is_at_least_its_floor(errors):
     fit = fit_decay(errors)
     assert fit.noise >= MIN_NOISE
@@ -176,7 +177,7 @@ def test_a_curve_at_the_worst_error_wakes_with_the_stated_probability():
 
 @draws
 @given(errors=curves, ahead=st.integers(1, 40))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=many(30), deadline=None)
 def test_any_errors_give_finite_paths_to_the_horizon(draw, errors, ahead):
     paths = draw(errors, len(errors) + ahead, 500, np.random.default_rng(0))
     assert paths.values.shape == (ahead, 500)
@@ -185,7 +186,7 @@ def test_any_errors_give_finite_paths_to_the_horizon(draw, errors, ahead):
 
 
 @given(errors=curves)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=many(20), deadline=None)
 def test_power_law_paths_stay_where_errors_live(errors):
     assert power_law_paths(errors, len(errors) + 9, 500, np.random.default_rng(0)).inside.all()
 

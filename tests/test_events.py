@@ -13,6 +13,7 @@ from facts import image, some_event
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import many
 from haltune import Verdict
 from haltune.decisions import go_on
 from haltune.errors import InvalidInput
@@ -35,7 +36,7 @@ numbers = count()
 FIRST = Created(at=0.0, problem={}, policy={}, seed=0)
 
 
-@settings(max_examples=60)
+@settings(max_examples=many(60))
 @given(st.lists(some_event, min_size=1, max_size=5))
 def test_events_come_back_from_sql_as_they_were(sql_store: SqlStore, events: list[Event]) -> None:
     name = f"study {next(numbers)}"

@@ -16,6 +16,7 @@ from told import a_search, tell_trial, told
 from whims import UNBOUNDED, Whims
 from worlds import Clock
 
+from examples import many
 from haltune import Budget, Study, Trial
 from haltune import events as ev
 from haltune.errors import HaltuneWarning, InvalidInput
@@ -148,7 +149,7 @@ def told_slowly(log: list[Event]) -> tuple[dict[int, list[tuple[float, float]]],
     return curves, len(seconds)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=many(80), deadline=None)
 @given(lives)
 def test_whatever_two_workers_do_both_hold_what_the_log_says(
     life: list[tuple[int, tuple[str, float]]],
@@ -175,7 +176,7 @@ def sql_store(tmp_path_factory: pytest.TempPathFactory) -> SqlStore:
     return SqlStore(f"sqlite:///{tmp_path_factory.mktemp('history')}/lives.db")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=many(20), deadline=None)
 @given(lives)
 def test_a_log_in_sql_folds_to_what_the_process_held_that_wrote_it(
     sql_store: SqlStore, life: list[tuple[int, tuple[str, float]]]
@@ -191,7 +192,7 @@ def test_a_log_in_sql_folds_to_what_the_process_held_that_wrote_it(
     assert image_of(folded(UNBOUNDED, sql_store.read(name))) == image_of(worker.study.history)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=many(40), deadline=None)
 @given(lives, st.integers(0, 60))
 def test_folding_step_by_step_is_folding_at_once_wherever_one_looks_in_between(
     life: list[tuple[int, tuple[str, float]]], look: int

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
+from examples import many
 from haltune.acquisition import ei
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, condition_on
@@ -149,7 +150,7 @@ NODES = sobol_normals(128, 3, np.random.default_rng(5))
 
 
 @given(worlds, budgets, st.integers(1, 4), st.sampled_from(["restrict", "terminate"]))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=many(40))
 def test_looking_ahead_is_worth_at_least_the_expected_improvement(world, left, horizon, infeasible):
     found = rollout(world.belief(), world.means(left), horizon, NODES, infeasible=infeasible)
     alone = rollout(world.belief(), world.means(left), 1)
@@ -160,14 +161,14 @@ def test_looking_ahead_is_worth_at_least_the_expected_improvement(world, left, h
 
 
 @given(worlds, budgets, st.floats(0.0, 4.0))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=many(40))
 def test_two_steps_are_worth_no_less_with_more_to_spend(world, left, more):
     poor, rich = (rollout(world.belief(), world.means(b), 2, hermite(16)) for b in (left, left + more))
     assert (rich >= poor - 1e-12).all()
 
 
 @given(worlds, st.integers(1, 4))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=many(40))
 def test_both_rules_agree_without_a_budget(world, horizon):
     free = world.means(np.inf)
     restrict = rollout(world.belief(), free, horizon, NODES, infeasible="restrict")
@@ -177,7 +178,7 @@ def test_both_rules_agree_without_a_budget(world, horizon):
 
 
 @given(worlds, budgets)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=many(40))
 def test_restricting_is_never_worse_than_terminating_for_two_steps(world, left):
     better = rollout(world.belief(), world.means(left), 2, hermite(16))
     worse = rollout(world.belief(), world.means(left), 2, hermite(16), infeasible="terminate")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from rank_scenes import SCENES, a_study, train_elsewhere
+from two_ranks import SUPPORT, run_ranks
 
 from haltune import Trial
 from haltune.errors import NotSupported
@@ -22,7 +23,6 @@ from haltune.handover import error_from_json, error_to_json
 from haltune.ranks import Mark, Place, Self, place, scrubbed
 from haltune.sqlstore import SqlStore
 
-SUPPORT = Path(__file__).parent / "support"
 Ranks = Callable[..., list[list[Any]]]
 Scenes = tuple[dict[str, list[Any]], dict[str, list[Any]], Path]
 
@@ -174,34 +174,6 @@ from whims import PROBLEM, Whims
 rank = int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
 def say(*words): print(json.dumps(words, default=str), flush=True)
 """
-
-
-def run_ranks(
-    command: list[str], where: Path, codes: tuple[int, int] = (0, 0), left: int = 0, **environment: str
-) -> list[list[Any]]:
-    """Run a command in two processes that are ranks of one training; what each of them said, line by line."""
-    temporary = where / "temporary"
-    temporary.mkdir(exist_ok=True)
-    base = {
-        **os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
-        "TMPDIR": str(temporary), "WORLD_SIZE": "2", "MASTER_PORT": str(os.getpid()), "OMP_NUM_THREADS": "1",
-        "HALTUNE_RANK_TIMEOUT": "30", **environment,
-    }  # fmt: skip
-    base.pop("HALTUNE_RUN", None)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, *command], env=base | {"RANK": str(rank)}, cwd=where, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    try:
-        told = [process.communicate(timeout=60) for process in processes]
-    finally:
-        [process.kill() for process in processes]
-    assert tuple(p.returncode for p in processes) == codes, told
-    assert len([p for p in temporary.rglob("*") if p.name.startswith("run-")]) == left, told
-    return [[json.loads(line) for line in out.splitlines()] for out, _ in told]
 
 
 @pytest.fixture

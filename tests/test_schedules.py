@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import many
 from haltune.errors import InvalidInput
 from haltune.schedules import (
     Bracket,
@@ -169,7 +170,7 @@ numbers = st.one_of(st.integers(1, 2000), st.floats(1, 2000, allow_nan=False))
 rates = st.one_of(st.integers(2, 12), st.floats(1.2, 9, allow_nan=False))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(R=numbers, eta=rates, sizes=st.sampled_from(["line2", "table1"]), whole=st.booleans())
 def test_every_bracket_narrows_and_trains_its_winner_in_full(
     R: Number, eta: Number, sizes: str, whole: bool
@@ -186,7 +187,7 @@ def test_every_bracket_narrows_and_trains_its_winner_in_full(
     assert made.total() == pytest.approx(sum(b.total() for b in made.brackets))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=many(100), deadline=None)
 @given(R=numbers, eta=rates, n=st.integers(1, 500))
 def test_successive_halving_starts_n_and_trains_the_last_in_full(R: Number, eta: Number, n: int) -> None:
     bracket = halving(n, 1, R, eta)
@@ -213,7 +214,7 @@ def test_one_bracket_of_successive_halving_is_the_first_of_hyperband() -> None:
 # -- figure 10 ------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(
     budget=st.integers(1, 5000),
     n=st.integers(1, 300),

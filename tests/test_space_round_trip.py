@@ -8,10 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from examples import many
 from haltune import Choice, Float, Int
 from haltune.space import Space
 
-FEW = settings(max_examples=120, deadline=None)
+FEW = settings(max_examples=many(120), deadline=None)
 SEEDS = st.integers(0, 2**32 - 1)
 PLAIN = st.one_of(
     st.none(),

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import many
 from haltune.curves import Paths, conditional_paths
 from haltune.errors import InvalidInput
 from haltune.induction import Losses, losses_for, solve, wrong_stop_bound
 from haltune.stopping import OptimalStopping
 
 FALLING = 0.2 + 0.7 * np.exp(-0.2 * np.arange(1, 52))
-quick = settings(max_examples=30, deadline=None)
+quick = settings(max_examples=many(30), deadline=None)
 
 
 def three_epoch_tree():

@@ -237,7 +237,7 @@ class Climber:
         if had < place.needed:
             return go_on(f"on to {place.needed:g} {self.unit}")
         score = score_of(state.sign, float(trial.values[-1]))
-        if score == OUT and place.member.result is None:
+        if OUT in (score, place.member.result):  # now, or when it arrived, an attempt ago
             return stop("its value at the rung is not finite: it never goes on")
         if place.last:
             full = {FULL: True} if self.ends else {}

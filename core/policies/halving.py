@@ -217,17 +217,19 @@ class Halver:
         member = bracket.member(trial.id)
         assert member is not None
         had = self.had(member, trial.epoch, float(trial.seconds[-1]))
+        score = score_of(state.sign, float(trial.values[-1]))
+        if score != OUT:
+            score = state.sign * trial.result(history.problem.goal)
         if trial.id in bracket.queue:
             if not self.goes_on:  # another trial goes on in its place
                 return self._alone(state, trial)
+            if score == OUT:
+                return stop("offered again, its value is not finite any more: it never goes on")
             return self._on(bracket, "it was among the best of its rung", history)
         if not self.counted or had < bracket.at.resource:
             return go_on(f"on to {bracket.at.resource:g} {self.unit}")
         if not self.goes_on:
             return stop(f"trained its {bracket.at.resource:g} {self.unit}", **self._full(bracket))
-        if score_of(state.sign, float(trial.values[-1])) == OUT:
-            return stop("its value at the rung is not finite: it never goes on")
-        score = state.sign * trial.result(history.problem.goal)
         return self._arrival(bracket, trial.id, score, had, history)
 
     def _alone(self, state: Halves, trial: TrialRecord) -> Verdict:
@@ -242,6 +244,8 @@ class Halver:
     def _arrival(self, bracket: Open, trial: int, score: float, had: float, history: History) -> Verdict:
         member, resource = bracket.members.get(trial), bracket.at.resource
         assert member is not None
+        if OUT in (score, member.result):  # now, or when it arrived, an attempt ago
+            return stop("its value at the rung is not finite: it never goes on")
         if member.result is None:
             member = replace(member, last=score, had=had, result=score)
         here = bracket.update(trial, member)

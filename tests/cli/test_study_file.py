@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import many
 from haltune import Budget, Choice, Constant, Float, Int, Maximize, Minimize, OptimalStopping, Space
 from haltune.cli.study_file import read
 from haltune.errors import InvalidInput
@@ -256,7 +257,7 @@ def level(value):
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(space=spaces())
 def test_a_space_written_down_is_read_back_equal(space, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "space.toml"
@@ -264,7 +265,7 @@ def test_a_space_written_down_is_read_back_equal(space, tmp_path_factory):
     assert read(path).problem.space == space
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(60), deadline=None)
 @given(space=spaces(), data=st.data())
 def test_the_line_of_a_parameter_is_found_whatever_stands_around_it(space, data, tmp_path_factory):
     lines = written(space).split("\n")[:-1]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
+from examples import many
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, condition_on
 
@@ -157,7 +158,7 @@ def test_a_duplicate_averages_its_noise():
     assert double.mean([[0.5]]) == pytest.approx([2.0 / (1 + 0.1)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(60), deadline=None)
 @given(st.integers(1, 12), st.integers(0, 10_000), st.sampled_from([0.0, 1e-10, 0.1]), st.booleans())
 def test_any_design_gives_finite_predictions_with_variances_between_zero_and_the_prior_s(
     n, seed, noise, coarse

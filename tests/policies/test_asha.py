@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,11 +11,13 @@ import pytest
 from climbing_log import climbed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from laboratory import Lab, act, differences, happenings, rough
+from laboratory import Lab, act, differences, happenings, problem, rough
 
-from haltune import Budget, Finish
+from examples import many
+from haltune import Budget, Finish, Study, Trial
+from haltune.decisions import Action
 from haltune.events import Resumed, Started, Status
-from haltune.policies import Hyperband, SuccessiveHalving
+from haltune.policies import Guided, Hyperband, Ladder, SuccessiveHalving
 
 
 @pytest.mark.parametrize("form", ["promote", "stop"])
@@ -74,12 +78,45 @@ def test_asha_in_seconds_counts_measured_time() -> None:
     assert sum(t.seconds.sum() >= 3.6 for t in lab.study.trials) >= 3
 
 
+FORMS: dict[str, Callable[[], Any]] = {
+    "ladder": lambda: Ladder(2, 3, patience=1),
+    "guided": lambda: Guided(Ladder(2, 3, patience=1), initial=3, candidates=12),
+    "promote": lambda: SuccessiveHalving(9, asynchronous=True),
+    "stop": lambda: SuccessiveHalving(9, asynchronous="stop"),
+    "hyperband": lambda: Hyperband(asynchronous=True),
+    "synchronous": lambda: SuccessiveHalving(9),
+}
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+@pytest.mark.parametrize("before", [0, 8])
+@pytest.mark.parametrize(("first", "again"), [(math.nan, math.nan), (math.inf, 0.5)])
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+def test_a_run_that_diverged_goes_on_no_more_when_its_worker_is_lost_and_it_is_offered_again(
+    form: str, before: int, first: float, again: float
+) -> None:
+    study = Study(problem(9), FORMS[form](), seed=0, budget=Budget(epochs=100))
+    for _ in range(before):
+        trial = study.ask()
+        assert isinstance(trial, Trial)
+        trial.report(math.nan, seconds=1)
+        trial.finish()
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    trial.report(first, seconds=1)
+    trial.interrupt()
+    offered = study.ask()
+    assert isinstance(offered, Trial)
+    assert (offered.id, offered.attempt) == (trial.id, 2)
+    assert offered.report(again, seconds=1).action is Action.STOP
+
+
 ACTIONS = ["step"] * 10 + ["race"] * 3 + ["save", "fail", "early", "kill", "interrupt", "stuck", "late"]
 
 
 @pytest.mark.parametrize("form", ["promote", "stop"])
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=many(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps=happenings(ACTIONS, 150),
     seed=st.integers(0, 10**6),

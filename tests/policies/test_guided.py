@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from laboratory import Lab, act, differences, happenings, rising, rough
 from worlds import QUICK
 
+from examples import many
 from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Start, Study, Trial
 from haltune.asking import propose
 from haltune.decisions import go_on
@@ -83,7 +84,7 @@ ACTIONS = ["step"] * 12 + ["race"] * 2 + ["save", "fail", "early", "kill", "inte
 
 
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=many(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps=happenings(ACTIONS, 150),
     seed=st.integers(0, 10**6),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from halving_log import Filling, plan_of, recomputed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from laboratory import Lab, act, differences, happenings, rough
+from laboratory import Lab, act, differences, happenings, problem, rough
 
-from haltune import Budget
-from haltune.decisions import stop
+from examples import many
+from haltune import Budget, Study, Trial
+from haltune.decisions import Action, stop
 from haltune.events import Resumed, Status
 from haltune.policies import Hyperband, SuccessiveHalving
 from haltune.policy import Wrapper
@@ -58,6 +60,23 @@ def test_a_trial_that_is_stopped_where_it_would_win_leaves_its_place_to_the_next
     assert lab.study.history.trial(at[0]).status is Status.STOPPED
 
 
+def test_a_winner_that_diverges_when_it_is_offered_again_does_not_go_on() -> None:
+    study = Study(problem(9), SuccessiveHalving(n=3), seed=0)
+    trials = [study.ask() for _ in range(3)]
+    for trial, value in zip(trials, [0.9, 0.5, 0.4], strict=True):
+        assert isinstance(trial, Trial)
+        trial.report(value, seconds=1)
+        trial.interrupt() if trial.id == 0 else trial.finish()  # its worker was lost before it had saved
+    assert study.history.trial(1).status is Status.PAUSED
+    again = study.ask()
+    assert isinstance(again, Trial)
+    assert again.id == 0
+    verdict = again.report(math.nan, seconds=1)
+    assert verdict.action is Action.STOP
+    again.finish()
+    assert max(t.epoch for t in study.trials) == 1
+
+
 def checked(lab: Lab, policy: Any, epochs: int, rounds: int) -> dict[int, Filling]:
     """The invariants that hold for every log; `recomputed` asserts that nobody went on who had not won."""
     resume = policy.resume
@@ -73,7 +92,7 @@ def checked(lab: Lab, policy: Any, epochs: int, rounds: int) -> dict[int, Fillin
 
 @pytest.mark.parametrize("name", list(MADE))
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=many(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps=happenings(ACTIONS, 100),
     seed=st.integers(0, 10**6),
@@ -100,7 +119,7 @@ def test_whatever_happens_only_winners_go_on_and_the_search_ends(
 
 
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=many(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps=happenings(ACTIONS, 100),
     seed=st.integers(0, 10**6),

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laboratory import Lab, act, differences, happenings, problem, rising, rough
 
+from examples import many
 from haltune import Budget, Finish, Study
 from haltune.errors import InvalidInput
 from haltune.events import Reported, Resumed, Status
@@ -121,7 +122,7 @@ ACTIONS = ["step"] * 10 + ["race"] * 3 + ["save", "fail", "early", "kill", "inte
 
 
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=many(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps=happenings([*ACTIONS, "mourn"], 150),
     seed=st.integers(0, 10**6),
@@ -148,7 +149,10 @@ def test_whatever_happens_only_the_top_goes_on_and_the_search_comes_on(
     raced = any(action == "race" for _, _, action in steps)
     rungs = checked(lab, policy, patience, race=raced)
     assert lab.study.spent.epochs >= limit
-    assert (bad < 1.0) or rungs.promotions == []
+    finite = {
+        e.trial for e in lab.reports() if math.isfinite(e.value)
+    }  # late reports are, whatever `bad` says
+    assert {id for id, _ in rungs.promotions} <= finite
     assert differences(lab) == []
 
 

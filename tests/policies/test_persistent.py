@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import many
 from haltune.policies.persistent import Ranked, Sparse
 
 keys = st.tuples(st.integers(-5, 5).map(float), st.integers(0, 400))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(60), deadline=None)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["add", "add", "add", "drop", "drop missing"]), keys), max_size=300
@@ -38,7 +39,7 @@ def test_ranked_is_a_sorted_list_of_which_every_version_stays(
         assert version.rank(asked) == sum(k < asked for k in expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(60), deadline=None)
 @given(steps=st.lists(st.tuples(st.booleans(), st.integers(0, 700), st.integers()), max_size=200))
 def test_sparse_is_a_dict_of_which_every_version_stays(steps: list[tuple[bool, int, int]]) -> None:
     sparse: Sparse[int] = Sparse()

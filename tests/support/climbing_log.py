@@ -56,6 +56,7 @@ class Rungs:
     def climb(self, id: int, seen: int) -> None:
         t = self.trials[id]
         assert t.result is not None
+        assert math.isfinite(t.result)
         assert id in self.top(id, seen)
         assert t.rung + 1 < len(t.bracket.rungs)
         self.promotions.append((id, t.rung + 1))
@@ -94,8 +95,9 @@ def walked(r: Rungs, log: list[Event], plan: list[Bracket], race: bool) -> Rungs
                 if e.epoch >= t.bracket.rungs[-1].resource:
                     pass  # trained in full below its last rung, as its pauses could not be saved: nobody is asked
                 elif e.verdict.action is Action.CONTINUE:
+                    assert math.isfinite(t.last), e
                     r.climb(e.trial, e.seen)
-                elif math.isfinite(t.result):
+                elif e.verdict.action is not Action.UNJUDGED and math.isfinite(min(t.result, t.last)):
                     assert e.trial not in r.top(e.trial, e.seen)
         elif type(e).__name__ == "Checkpointed":
             t.kept = t.last

@@ -1,0 +1,118 @@
+"""What two ranks of one training read of their study, in every state of a search and under every policy.
+
+Run as a script by test_rank_readings.py, in both processes at once: it prints {policy: {state: {reading: answer}}}.
+A reading that raises answers with its error. Figures and pages are told by a digest of their text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from whims import PAUSE, PROBLEM, STOP, Whims
+from worlds import POLICIES, accuracy, small_study
+
+from haltune import Budget, Study, Trial
+from haltune.decisions import Action
+from haltune.outlook import outlook
+from haltune.report import learning_curves, live, region, summary, write
+
+RANK = int(os.environ["RANK"])
+Readings = dict[str, Callable[[Study], Any]]
+QUICK: Readings = {  # in every state of every search
+    "history": lambda s: (s.history.position, s.history.rng("propose", 0).integers(10**9), s.history.paused),
+    "trials": lambda s: [(t.id, t.status, list(t.values), t.checkpoint) for t in s.trials],
+    "best": lambda s: s.best,
+    "spent": lambda s: s.spent,
+    "outcome": lambda s: s.outcome,
+    "explain": lambda s: [s.explain(t.id) for t in s.trials],
+    "explain nothing": lambda s: s.explain(99),
+    "events": lambda s: len(list(s.events())),
+    "repr": repr,
+    "arguments": lambda s: [(k, v) for k, v in sorted(s.arguments.items()) if k not in ("store", "policy")],
+    "lease_seconds": lambda s: s.lease_seconds,
+    "holder": lambda s: len(s.holder.split("/")),
+    "checkpoints": lambda s: (s.checkpoints.folder, s.checkpoints.keep, s.checkpoints.quota),
+    "summary": summary,
+}
+SLOW: Readings = {
+    "recommend": lambda s: s.recommend(),
+    "level_set": lambda s: s.level_set(0.5),
+    "own level_set": lambda s: s.level_set(),
+    "maximisers": lambda s: s.maximisers(),
+    "frame": lambda s: s.frame().to_csv(),
+    "outlook": lambda s: outlook(s, 100.0, worlds=10),
+    "page": lambda s: write(s, f"page-{RANK}.html").read_text(),
+    "curves": lambda s: learning_curves(s).to_json(),
+    "region": lambda s: region(s.level_set(0.5)).to_json(),
+}
+LONG = 2000  # characters
+
+
+def answers(study: Study, readings: Readings = QUICK) -> dict[str, str]:
+    """What each reading says, or raises."""
+    return {name: _said(reading, study) for name, reading in readings.items()}
+
+
+def _said(reading: Callable[[Study], Any], study: Study) -> str:
+    try:
+        text = str(reading(study))
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+    return text if len(text) < LONG else hashlib.sha256(text.encode()).hexdigest()
+
+
+def search(study: Study) -> dict[str, dict[str, str]]:
+    """A search of a few trials: what is read in each of its states."""
+    seen = {"opened": answers(study)}
+    for trial in study:
+        here = f"trial {trial.id}, attempt {trial.attempt}"
+        seen[f"{here} begins"] = answers(study)
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(accuracy(trial.config, epoch) if RANK == 0 else 0.0, seconds=1.0)
+            if trial.verdict and trial.verdict.action is Action.PAUSE:
+                trial.save(lambda path: path.write_text("state"))
+        seen[f"{here} is {trial.ended}"] = answers(study)
+    return seen | {"over": answers(study, QUICK | SLOW)}
+
+
+def whims() -> dict[str, dict[str, str]]:
+    """Trials that end in every way; at times the budget is spent while one is paused, which would go on."""
+    seen = {}
+    unseen = Console(file=StringIO())
+    with live(
+        study := Study(PROBLEM, Whims(), "whims.db", seed=1, budget=Budget(trials=2), keep_checkpoints=1),
+        unseen,
+    ):
+        for values in ([0.5, PAUSE], [0.5], [PAUSE], None, [STOP]):
+            trial = study.ask()
+            assert isinstance(trial, Trial)
+            for value in values or ():
+                trial.report(value if RANK == 0 else 0.5)
+            trial.interrupt() if values is None else trial.finish()
+            seen[f"{trial.label} is {trial.ended}"] = answers(study, QUICK | SLOW)
+    return seen
+
+
+def main(*names: str) -> None:
+    """Print what this rank reads."""
+    warnings.simplefilter("ignore")
+    said = {}
+    for name in names:
+        study = small_study(POLICIES[name](), f"{name}.db" if len(said) % 2 else None, trials=3)
+        said[name] = search(study)
+    said["whims"] = whims()
+    Path(f"said-{RANK}.json").write_text(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(*(sys.argv[1:] or POLICIES))
