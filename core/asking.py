@@ -74,7 +74,7 @@ def _decide(replica: Replica, full: str | None, clock: Clock) -> Taken | Wait | 
     if isinstance(move, Resume):
         return _resume(replica, move, deciding, by_policy=True)
     if isinstance(move, Finish):
-        replica.append(ev.Finished(at=replica.store.now(), reason=move.reason, seen=history.position), None)
+        replica.append(ev.Finished(at=replica.now(), reason=move.reason, seen=history.position), None)
         replica.tidy()
     return move
 
@@ -128,7 +128,7 @@ def _start(replica: Replica, move: Start, deciding: float) -> Taken:
     problem, id = replica.problem, len(replica.history)
     lease = replica.lease(id, 1)
     event = ev.Started(
-        at=replica.store.now(), trial=id, config=ev.plain(problem.space.canonical(move.config)),
+        at=replica.now(), trial=id, config=ev.plain(problem.space.canonical(move.config)),
         until=_float(problem.max_epochs if move.until is None else move.until),
         resource=_float(move.resource), tags=ev.plain(move.tags), reason=move.reason, evidence=ev.plain(move.evidence),
         seen=replica.history.position, deciding=deciding, worker=lease.holder,
@@ -150,7 +150,7 @@ def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) ->
         )
     lease = replica.lease(r.id, r.attempt + 1)
     event = ev.Resumed(
-        at=replica.store.now(), trial=r.id, attempt=r.attempt + 1,
+        at=replica.now(), trial=r.id, attempt=r.attempt + 1,
         until=_float(replica.problem.max_epochs if move.until is None else move.until),
         resource=_float(move.resource), tags=ev.plain(move.tags), reason=move.reason, evidence=ev.plain(move.evidence),
         seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy, anew=anew,

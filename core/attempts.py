@@ -22,8 +22,9 @@ _log = logging.getLogger("haltune")
 
 def checkpointed(replica: Replica, trial: Trial, path: str, seconds: float) -> bool:
     """Append a checkpoint after the last epoch reported; False when the trial is not this worker's any more."""
+    replica.wake(trial.id, trial.attempt)
     event = ev.Checkpointed(
-        at=replica.store.now(), trial=trial.id, attempt=trial.attempt, epoch=float(trial.epoch), path=path,
+        at=replica.now(), trial=trial.id, attempt=trial.attempt, epoch=float(trial.epoch), path=path,
         seconds=seconds,
     )  # fmt: skip
     held = replica.append_if_held(event, trial.id, trial.attempt, replica.lease(trial.id, trial.attempt))
@@ -52,12 +53,13 @@ def end(
     with replica.lock:
         if trial.ended is not None:
             return
+        replica.wake(trial.id, trial.attempt)
         _catch_up(replica, trial)
         silent = status is None and not len(replica.history.trial(trial.id).epochs)
         if silent:
             status, error = Status.FAILED, "ended without one report"
         event = ev.Ended(
-            at=replica.store.now(), trial=trial.id, attempt=trial.attempt,
+            at=replica.now(), trial=trial.id, attempt=trial.attempt,
             status=status or _derived(trial.verdict), error=error, traceback=text,
         )  # fmt: skip
         held = replica.append_if_held(event, trial.id, trial.attempt, Release(trial.id))
@@ -84,6 +86,7 @@ def end(
 def lose(replica: Replica, trial: Trial, reason: str, max_retries: int) -> None:
     """Append that an attempt was lost, and why: it is offered again, up to `max_retries` times, then failed."""
     with replica.lock:
+        replica.wake(trial.id, trial.attempt)
         _catch_up(replica, trial)
         event = replica.expired(replica.lease(trial.id, trial.attempt), max_retries, reason)
         held = replica.append_if_held(event, trial.id, trial.attempt, Release(trial.id))

@@ -64,7 +64,9 @@ def take(
         raise LeaseLost(
             f"attempt {attempt[1]} at trial {r.id} is over: it is {r.status}, attempt {r.attempt}"
         )
-    return Trial(study, r)
+    trial = Trial(study, r)
+    replica.trains(*attempt, trial)
+    return trial
 
 
 def refuse() -> NotSupported:

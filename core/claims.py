@@ -59,7 +59,7 @@ def claimed(replica: Replica) -> Iterator[None]:
 
 def _claim(replica: Replica) -> Lease:
     store, name = replica.store, replica.name
-    found, now = store.claimed(name), store.now()
+    found, now = store.claimed(name), replica.now()
     if found is not None and _holds(found, now, replica.holder()):
         raise Elsewhere
     term = max(TERM, 5.0 * replica.history.deciding)

@@ -119,6 +119,17 @@ class Checkpointed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slept(Event):
+    """The store's clock jumped while a trial was held: its machine slept, or the clock was set. Nobody trained then."""
+
+    kind: ClassVar[str] = "slept"
+    trial: int
+    attempt: int
+    since: float  # seconds since the epoch: the last look at the clock before
+    seconds: float  # of the time since then that did not pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(Event):
     """A worker let go of a trial."""
 
@@ -189,6 +200,7 @@ _KINDS: dict[str, type[Event]] = {
         Resumed,
         Reported,
         Checkpointed,
+        Slept,
         Ended,
         Expired,
         Rescaled,

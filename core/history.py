@@ -169,6 +169,10 @@ class History:
         """What one trial reported as cost so far, own units; None when it never did."""
         return self._ledger.cost(trial)
 
+    def silent(self, trial: int, now: float) -> float:
+        """Seconds since a running trial's last sign of life."""
+        return self._ledger.silent(trial, now)
+
     @property
     def longest_epoch(self) -> float:
         """Seconds of the longest epoch reported."""
@@ -245,6 +249,11 @@ class History:
             t.checkpoint, t.checkpoint_epoch, t.record = e.path, e.epoch, None
             self._ledger.save(t.id, e.at, e.seconds)
 
+    def _slept(self, e: ev.Slept) -> None:
+        t = self._trials[e.trial]
+        if e.attempt == t.attempt and t.status is Status.RUNNING:
+            self._ledger.sleep(t.id, e.since, e.at, e.seconds)
+
     def _ended(self, e: ev.Ended) -> None:
         t = self._trials[e.trial]
         if e.attempt == t.attempt and t.status is Status.RUNNING:
@@ -257,13 +266,13 @@ class History:
         if e.attempt == t.attempt and t.status is Status.RUNNING:
             t.losses += 1
             t.error = e.reason or f"worker {e.holder} was lost"
-            self._let_go(t, e.status, e.last_alive)
+            self._let_go(t, e.status, e.last_alive, lost=True)
             if e.status is Status.FAILED:
                 self._count_failure(e.status)
 
-    def _let_go(self, t: Growing, status: Status, at: float) -> None:
+    def _let_go(self, t: Growing, status: Status, at: float, lost: bool = False) -> None:
         self._move(t, status)
-        self._ledger.end(t.id, at)
+        self._ledger.end(t.id, at, lost)
         if status in _RANKED:
             self._results[t.id] = t.counts
 

@@ -47,6 +47,12 @@ def new_holder() -> str:
     return "/".join((*_machine(), str(pid), started(pid), secrets.token_hex(4)))
 
 
+def lives_beside(holder: str) -> bool:
+    """True when the holder is another process of this machine, and lives."""
+    here = checkable(holder) and holder.split("/")[3] != str(os.getpid())
+    return here and not surely_gone(holder)
+
+
 def checkable(holder: str) -> bool:
     """True when the holder is or was a process of this machine, of whose end we would know."""
     parts = holder.split("/")

@@ -35,6 +35,7 @@ def record(
 ) -> Verdict:
     """Append a report and its verdict as one event; see Trial.report."""
     with replica.lock:
+        replica.wake(trial.id, trial.attempt, report["seconds"])
         while True:
             r = replica.synced(trial.id)
             if r.attempt != trial.attempt or r.status is not Status.RUNNING:
@@ -52,7 +53,7 @@ def record(
 def _record_once(
     replica: Replica, budget: Budget, trial: Trial, r: TrialRecord, report: Report, judge: bool, clock: Clock
 ) -> Verdict:  # fmt: skip
-    began, now = clock(), replica.store.now()
+    began, now = clock(), replica.now()
     verdict, broken = _unjudged(trial, report["epoch"], judge), None
     if verdict is None:
         try:
@@ -148,7 +149,7 @@ def _record_late(replica: Replica, trial: Trial, report: Report) -> Verdict:
     """Store the report of a worker that no longer holds the trial; it never enters the curve."""
     unjudged = Verdict(Action.UNJUDGED, "this worker's lease on the trial had ended before the report")
     event = ev.Reported(
-        at=replica.store.now(), trial=trial.id, attempt=trial.attempt, verdict=unjudged,
+        at=replica.now(), trial=trial.id, attempt=trial.attempt, verdict=unjudged,
         seen=replica.history.position, **report,
     )  # fmt: skip
     replica.append(event, -1)

@@ -2,17 +2,20 @@
 
 Wall-clock time counts while at least one trial is held by a living worker, decisions
 included; worker time is the same summed over workers. Both are folded from the log
-alone, so that a search that was closed overnight is not charged for the night.
+alone, so that a search that was closed overnight is not charged for the night, nor one whose
+machine slept.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
 
 from .events import Reported
 from .problem import Budget
+
+_SET_BACK = 1.0  # seconds: less is how far the clocks of two processes are apart
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,15 @@ class Ledger:
         self._fresh: dict[int, float] = {}  # trial that has not reported yet -> start of its attempt
         self._held: dict[int, float] = {}  # trial -> worker seconds of its attempts that ended
         self._costs: dict[int, float] = {}  # trial -> what it reported as cost
+        self._back = 0.0  # seconds by which the clock was set back so far
+        self._naps: list[tuple[float, float]] = []  # from, to: where somebody slept
+        self._told: dict[
+            int, list[tuple[float, float]]
+        ] = {}  # running trial -> its sleeps: told when, seconds
 
     def begin(self, trial: int, at: float, deciding: float) -> None:
         """An attempt begins, after `deciding` seconds of thought."""
+        at = self._time(at, -math.inf if self._clock.open else max(self._clock.ends, default=-math.inf))
         self.trials = max(self.trials, trial + 1)
         self._deciding += deciding
         self._fresh[trial] = at
@@ -147,6 +156,7 @@ class Ledger:
 
     def report(self, e: Reported, epochs: float) -> None:
         """A report of the current attempt, which trained `epochs` more."""
+        at = self._time(e.at, self._last(e.trial))
         validation = min(e.validation or 0.0, e.seconds)  # logs of older versions may say more
         self._epochs += epochs
         self._validation += validation
@@ -156,22 +166,74 @@ class Ledger:
             self._costs[e.trial] = self._costs.get(e.trial, 0.0) + e.cost
         self.longest_epoch = max(self.longest_epoch, e.seconds)
         if e.trial in self._fresh:
-            self._start_up += max(
-                0.0, e.at - self._fresh.pop(e.trial) - e.seconds
-            )  # its verdict came after `at`
-        self._clock.alive(e.trial, e.at)
+            # its verdict came after `at`
+            self._start_up += max(0.0, at - self._fresh.pop(e.trial) - e.seconds)
+        self._clock.alive(e.trial, at)
 
     def save(self, trial: int, at: float, seconds: float) -> None:
         """A checkpoint was written."""
         self._checkpoint += seconds
-        self._clock.alive(trial, at)
+        self._clock.alive(trial, self._time(at, self._last(trial)))
 
-    def end(self, trial: int, at: float) -> None:
-        """An attempt ended, or was last known to live, at `at`."""
+    def sleep(self, trial: int, since: float, at: float, seconds: float) -> None:
+        """Of the time between `since` and `at` so many seconds did not pass. Two processes may tell of one sleep."""
+        time = self._time(at, self._last(trial))
+        if trial not in self._clock.open:
+            return
+        since = min(max(since + self._back, self._clock.open[trial][0]), time)
+        slept = min(
+            seconds - sum(gap for told, gap in self._told.get(trial, ()) if told > since), time - since
+        )
+        if slept > 0.0:
+            self._told.setdefault(trial, []).append((time, slept))
+            self._cut(trial, since, time, slept)
+            if trial in self._fresh:
+                self._fresh[trial] += slept
+        self._clock.alive(trial, time)
+
+    def _cut(self, trial: int, since: float, until: float, slept: float) -> None:
+        """Take `slept` seconds out: where others slept meanwhile, and the rest where there is room for it."""
+        for start, end in self._naps:
+            if since <= start and end <= until and end - start <= slept + _SET_BACK:
+                self._nap(trial, start, end)
+                since, slept = end, slept - (end - start)
+        if slept > _SET_BACK:
+            # who shares the machine would have told of a sleep before its last sign of life
+            lives = [last for _, last in self._clock.open.values()] + self._clock.ends[-1:]
+            start = max((last for last in lives if since <= last <= until - slept), default=since)
+            insort(self._naps, (start, start + slept))
+            self._nap(trial, start, start + slept)
+
+    def _nap(self, trial: int, start: float, end: float) -> None:
+        began, last = self._clock.open[trial]
+        self._clock.open[trial] = (began, start)
+        self._close(trial, start)
+        self._clock.begin(trial, end)
+        self._clock.alive(trial, last)
+
+    def end(self, trial: int, at: float, lost: bool = False) -> None:
+        """An attempt ended at `at`, or its worker was lost, and last known to live then."""
         self._fresh.pop(trial, None)
+        self._told.pop(trial, None)
+        self._close(trial, at + self._back if lost else self._time(at, self._last(trial)))
+
+    def silent(self, trial: int, now: float) -> float:
+        """Seconds since a running trial's last sign of life."""
+        return max(0.0, now + self._back - self._last(trial))
+
+    def _close(self, trial: int, at: float) -> None:
         before = self._clock.summed
         self._clock.end(trial, at)
         self._held[trial] = self._held.get(trial, 0.0) + self._clock.summed - before
+
+    def _last(self, trial: int) -> float:
+        return self._clock.open.get(trial, (0.0, -math.inf))[1]
+
+    def _time(self, at: float, before: float) -> float:
+        """`at` on a clock that was never set back. before: what was earlier without doubt."""
+        if before - at - self._back > _SET_BACK:
+            self._back = before - at
+        return at + self._back
 
     def worker_seconds(self, trial: int) -> float:
         """Worker time of a trial so far, over all its attempts: start-up, checkpoints and decisions included."""
@@ -188,7 +250,7 @@ class Ledger:
 
     def spent_at(self, trial: int, now: float, epochs: float, cost: float = 0.0) -> Spent:
         """The totals at `now`, when a running trial has trained `epochs` more, for `cost`, than it reported."""
-        return self._spent(self._clock.at(trial, now), epochs, cost)
+        return self._spent(self._clock.at(trial, now + self._back), epochs, cost)
 
     def _spent(self, clock: Clockwork, more: float, cost: float = 0.0) -> Spent:
         return Spent(

@@ -6,11 +6,14 @@ that a rebuilt process holds the same bits as one that lived through the events.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakValueDictionary
 
 from . import events as ev
 from .checkpoints import Checkpoints
@@ -18,11 +21,14 @@ from .differences import differences
 from .errors import StudyMismatch, warn
 from .events import Status
 from .history import History, TrialRecord
-from .holder import new_holder, surely_gone
+from .holder import lives_beside, new_holder, surely_gone
 from .policy import Policy
 from .problem import Budget, Problem
 from .scale import outgrown
 from .store import Conflict, Lease, Release, Store
+from .watch import Watch
+
+_log = logging.getLogger("haltune")
 
 
 class Replica:
@@ -37,9 +43,13 @@ class Replica:
         seed: int | None,
         kept: Callable[[ev.Created], Checkpoints],  # the checkpoints of a study, by its first event
         term: float = 600.0,  # seconds a lease lasts; or five times the longest epoch
+        tick: Callable[[], float] = time.monotonic,
     ) -> None:
         self.problem, self.policy, self.store, self.name = problem, policy, store, name
         self.term = term
+        self._watch = Watch(store.now, tick)
+        self._training: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
+        self._told: dict[tuple[int, int], int] = {}  # attempt -> jumps of the clock that the log knows
         self.lock = threading.RLock()
         self.checkpoints = kept(self._open(seed))
         self._begin()
@@ -86,9 +96,38 @@ class Replica:
                     continue
                 return True
 
+    def now(self) -> float:
+        """The store's clock, seconds since the epoch; its jumps are noticed."""
+        return self._watch.now()
+
+    def trains(self, trial: int, attempt: int, what: Any) -> None:
+        """This process trains that attempt from now on, for as long as somebody holds `what`."""
+        self.now()
+        self.handed_out.add((trial, attempt))
+        self._training[trial, attempt] = what
+        self._told[trial, attempt] = len(self._watch.jumps)
+
+    def wake(self, trial: int, attempt: int, seconds: float = 0.0) -> None:
+        """Log that the clock jumped while this process trained, where it did. seconds: that it surely trained."""
+        now, told = self.now(), self._told.get((trial, attempt), 0)
+        jumps = [jump for jump in self._watch.jumps[told:] if jump.seconds > 0.0]
+        if not jumps:
+            return
+        with self.lock:
+            silent = (
+                self.history.silent(trial, now) - seconds if self.synced(trial).attempt == attempt else 0.0
+            )
+            if (slept := min(sum(jump.seconds for jump in jumps), silent)) > 0.0:
+                event = ev.Slept(at=now, trial=trial, attempt=attempt, since=jumps[0].since, seconds=slept)
+                if self.append_if_held(event, trial, attempt, self.lease(trial, attempt)):
+                    _log.info(
+                        "the clock jumped by %.0f s: nobody is lost by that, and no budget charged", slept
+                    )
+            self._told[trial, attempt] = len(self._watch.jumps)
+
     def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0) -> Lease:
         """A lease for this process, from now on."""
-        now = self.store.now()
+        now = self.now()
         term = max(self.term, 5.0 * max(self.history.longest_epoch, epoch_seconds))
         return Lease(trial, attempt, self.holder(), now + term, now)
 
@@ -105,13 +144,11 @@ class Replica:
 
     def expire(self, max_retries: int) -> bool:
         """Log the workers that are lost; True when there was one. Raises Conflict when the log moved on."""
-        now, lost = self.store.now(), False
+        now, lost = self.now(), False
         for lease in self.store.leases(self.name):
             if lease.trial >= len(self.history):  # started since the last sync
                 raise Conflict
-            # our own, but never handed out: Ctrl-C came between the append and the trial
-            orphan = lease.holder == self.holder() and (lease.trial, lease.attempt) not in self.handed_out
-            if orphan or lease.expires < now or surely_gone(lease.holder):
+            if self._is_lost(lease, now):
                 event = self.expired(lease, max_retries)
                 self.append(event, lease.trial, Release(lease.trial))
                 if event.status is Status.FAILED:
@@ -119,11 +156,25 @@ class Replica:
                 lost = True
         return lost
 
+    def _is_lost(self, lease: Lease, now: float) -> bool:
+        key = (lease.trial, lease.attempt)
+        if lease.holder == self.holder():
+            if key not in self.handed_out:  # Ctrl-C came between the append and the trial
+                return True
+            if key in self._training:  # whatever the clock says, it is here
+                return False
+        if surely_gone(lease.holder):
+            return True
+        if lease.expires + self._watch.grown(lease.renewed, now) >= now:
+            return False
+        # who opens a study right after the machine slept finds all leases expired, and their processes awake
+        return not (lives_beside(lease.holder) and self._watch.age() < self.term / 4.0)
+
     def expired(self, lease: Lease, max_retries: int, reason: str | None = None) -> ev.Expired:
         """The end of an attempt that was lost: it is offered again, or was one retry too many."""
         failed = self.history.losses(lease.trial) >= max_retries
         return ev.Expired(
-            at=self.store.now(), trial=lease.trial, attempt=lease.attempt, holder=lease.holder,
+            at=self.now(), trial=lease.trial, attempt=lease.attempt, holder=lease.holder,
             last_alive=lease.renewed, status=Status.FAILED if failed else Status.INTERRUPTED, reason=reason,
         )  # fmt: skip
 
@@ -137,13 +188,13 @@ class Replica:
         new = self.history.learnt_scale()
         if new is None or not outgrown(self.history.scale, new):
             return False
-        self.append(ev.Rescaled(at=self.store.now(), low=new.low, high=new.high), None)
+        self.append(ev.Rescaled(at=self.now(), low=new.low, high=new.high), None)
         return True
 
     def budget(self, budget: Budget) -> None:
         """Log the budget when the policy plans anew by it. Raises Conflict."""
         if plans_anew(self.policy, self.history, budget):
-            self.append(ev.Budgeted(at=self.store.now(), budget=ev.plain(budget.to_json())), None)
+            self.append(ev.Budgeted(at=self.now(), budget=ev.plain(budget.to_json())), None)
 
     def warn_once(self, text: str, about: str | None = None) -> None:
         """A HaltuneWarning, once a process and study: the same text, or the first `about` a matter."""
@@ -176,7 +227,7 @@ class Replica:
     def _open(self, seed: int | None) -> ev.Created:
         """The first event of the study, which is made if there is none."""
         created = ev.Created(
-            at=self.store.now(), problem=ev.plain(self.problem.to_json()), policy=ev.plain(self.policy.spec),
+            at=self.now(), problem=ev.plain(self.problem.to_json()), policy=ev.plain(self.policy.spec),
             seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
         )  # fmt: skip
         if self.store.create(self.name, created):

@@ -91,7 +91,7 @@ class Study(Findings):
                     return checkpoints
                 return limits.within(own_folder(found, name, created, checkpoints))
 
-            replica = Replica(problem, policy, found, name, seed, kept, float(lease))
+            replica = Replica(problem, policy, found, name, seed, kept, float(lease), monotonic)
             self._accord.attach(replica)
             return replica
 
@@ -127,7 +127,7 @@ class Study(Findings):
             if isinstance(found, Wait | Finish):
                 return found
             trial = Trial(self, found)
-            self._replica.handed_out.add((trial.id, trial.attempt))
+            self._replica.trains(trial.id, trial.attempt, trial)
             return trial
 
     def _patiently(self, work: Callable[[], T], wait: bool = True) -> T:
@@ -182,9 +182,14 @@ class Study(Findings):
         """How long a silent worker is taken to live."""
         return self._replica.term
 
+    def wake(self, trial: Trial) -> None:
+        """Log what this machine slept since it was handed the trial."""
+        self._replica.wake(trial.id, trial.attempt)
+
     def renew(self, trial: Trial) -> None:
         """Renew a lease; see Trial.heartbeat."""
         if not isinstance(self._accord, Following):
+            self.wake(trial)
             self._replica.store.renew(self.name, self._replica.lease(trial.id, trial.attempt))
 
     def end(

@@ -234,7 +234,11 @@ class Crew:
             slot.child = None
 
     def _renew(self) -> None:
-        """Keep the leases of what trains, however long its epochs."""
+        """Keep the leases of what trains, however long its epochs; and what the machine slept off its account."""
+        for slot in self._slots:
+            if slot.trial is not None:
+                with suppress(HaltuneError):
+                    self._study.wake(slot.trial)
         if time.monotonic() < self._next_renewal:
             return
         self._next_renewal = time.monotonic() + self._study.lease_seconds / 4.0

@@ -50,7 +50,7 @@ class Worker:
     def __init__(self, store: Any, clock: Clock) -> None:
         self.clock = clock
         self.study = Study(
-            UNBOUNDED, Whims(wait_at=3), store, seed=5, budget=Budget(trials=30), monotonic=lambda: 0.0
+            UNBOUNDED, Whims(wait_at=3), store, seed=5, budget=Budget(trials=30), monotonic=clock
         )
         self.trial: Trial | None = None
         self.past: list[Trial] = []

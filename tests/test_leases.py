@@ -54,7 +54,7 @@ def test_without_a_checkpoint_a_later_attempt_begins_at_the_beginning(world: Wor
     lost.report(0.1)
     lost.report(0.2)
     world.clock.now += 601
-    found = world.ask()
+    found = world.ask(world.another())
     assert (found.id, found.epoch, found.checkpoint) == (0, 0.0, None)
     assert world.curve() == []
     found.report(0.15)
@@ -156,7 +156,7 @@ def test_a_heartbeat_counts_as_time_spent_when_the_worker_is_lost(world: World) 
 def test_a_trial_lost_too_often_has_failed() -> None:
     world = World(max_retries=2)
     for attempt in (1, 2, 3):
-        trial = world.ask()
+        trial = world.ask(world.another())
         assert (trial.id, trial.attempt) == (0, attempt)
         world.clock.now += 601
     assert world.ask().id == 1

@@ -32,7 +32,7 @@ def test_epochs_count_from_one_and_default_to_the_next(world: World) -> None:
 def test_seconds_default_to_the_time_since_the_last_report_returned(world: World) -> None:
     trial = world.ask()
     for lap in (3.0, 5.0):
-        world.laps.now += lap
+        world.clock.now += lap
         trial.report(0.1)
     trial.report(0.1, seconds=11)
     assert list(world.study.trials[0].seconds) == [3.0, 5.0, 11.0]

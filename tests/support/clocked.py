@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from whims import PROBLEM, Whims
-from worlds import Clock
+from worlds import Clock, Ticks
 
 from haltune import Budget, Study, Trial
 from haltune.store import MemoryStore
@@ -15,7 +15,8 @@ class World:
     """A store on a clock that moves when told, and studies over it."""
 
     def __init__(self, trials: int = 9, **options: Any) -> None:
-        self.clock, self.laps = Clock(), Clock(0.0)
+        self.clock = Clock()
+        self.laps = Ticks(self.clock)  # monotonic
         self.store = MemoryStore(self.clock)
         self.options = {"budget": Budget(trials=trials), "seed": 1, **options}
         self.study = self.another()

@@ -42,6 +42,7 @@ _BY_TYPE = {
                   "cost": st.none() | seconds, "deciding": seconds, "metrics": metrics},
     ev.Checkpointed: {"trial": numbers, "attempt": numbers, "epoch": some_epochs, "path": st.text(),
                       "seconds": seconds},
+    ev.Slept: {"trial": numbers, "attempt": numbers, "since": seconds, "seconds": seconds},
     ev.Ended: {"trial": numbers, "attempt": numbers, "status": st.sampled_from(Status), "error": st.none() | st.text(),
                "traceback": st.none() | st.text()},
     ev.Expired: {"trial": numbers, "attempt": numbers, "holder": names, "last_alive": seconds,

@@ -200,3 +200,19 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Ticks:
+    """The monotonic clock beside a store's: it goes with it, unless that jumps."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.ahead = 0.0  # seconds of its own
+
+    def __call__(self) -> float:
+        return self._clock.now + self.ahead
+
+    def sleep(self, seconds: float) -> None:
+        """The machine sleeps, or the store's clock is set: it jumps, and this one does not."""
+        self._clock.now += seconds
+        self.ahead -= seconds
