@@ -46,14 +46,15 @@ def claimed(replica: Replica) -> Iterator[None]:
         yield
         return
     mine = _claim(replica)
-    moves = replica.history.moves
+    moves, moved = replica.history.moves, False
     try:
         replica.sync()  # a move that was made before the claim
         if replica.history.moves != moves:
             raise Conflict
         yield
+        moved = replica.history.moves != moves
     finally:
-        if replica.history.moves == moves:
+        if not moved:  # whatever came in between: others must not wait for who decides nothing
             replica.store.claim(replica.name, None, mine)
 
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from .errors import InvalidInput, NotSupported, StoreError
-from .events import Created
+from .events import Created, Event
 from .holder import surely_gone
+from .patience import patiently
 from .policy import Policy
 from .problem import Budget, Goal, Maximize, Problem
 from .space import Space
 from .spaces.domains import Constant
-from .store import address, open_store
+from .store import Store, address, open_store
 from .study import Study
 from .trial import Trial
 
@@ -94,8 +95,11 @@ def _stand_in(defaults: Mapping[str, Any] | None, goal: Goal | None, max_epochs:
 
 
 def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
-    store = open_store(told["store"])
-    created = next(store.read(told["name"], stop=1), None)
+    def opened() -> tuple[Store, Event | None]:
+        store = open_store(told["store"])
+        return store, next(store.read(told["name"], stop=1), None)
+
+    store, created = patiently(opened, told["patience"])
     if not isinstance(created, Created):
         raise StoreError(f"{store.url} holds no study {told['name']!r}")
     if created.problem["space"]["constraints"]:

@@ -25,6 +25,7 @@ from .scale import Scale, given, learn
 __all__ = ["PURPOSES", "Best", "History", "TrialRecord"]
 _RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
 # streams of randomness; numbers are for ever
+# streams of randomness; numbers are for ever
 PURPOSES = {"propose": 1, "judge": 2, "stopping": 3, "design": 4, "fit": 5}
 
 
@@ -168,10 +169,6 @@ class History:
     def cost(self, trial: int) -> float | None:
         """What one trial reported as cost so far, own units; None when it never did."""
         return self._ledger.cost(trial)
-
-    def silent(self, trial: int, now: float) -> float:
-        """Seconds since a running trial's last sign of life."""
-        return self._ledger.silent(trial, now)
 
     @property
     def longest_epoch(self) -> float:

@@ -36,6 +36,11 @@ def started(pid: int) -> str:
     return stat[19] if (stat := _stat(pid)) else ""
 
 
+def state(pid: int) -> str:
+    """R, S, T for one that is stopped, and so on; empty where /proc does not tell."""
+    return stat[0] if (stat := _stat(pid)) else ""
+
+
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat after the name: the state first; none where /proc does not tell."""
     return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()

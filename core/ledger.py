@@ -217,10 +217,6 @@ class Ledger:
         self._told.pop(trial, None)
         self._close(trial, at + self._back if lost else self._time(at, self._last(trial)))
 
-    def silent(self, trial: int, now: float) -> float:
-        """Seconds since a running trial's last sign of life."""
-        return max(0.0, now + self._back - self._last(trial))
-
     def _close(self, trial: int, at: float) -> None:
         before = self._clock.summed
         self._clock.end(trial, at)

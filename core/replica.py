@@ -11,7 +11,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -114,10 +114,10 @@ class Replica:
         if not jumps:
             return
         with self.lock:
-            silent = (
-                self.history.silent(trial, now) - seconds if self.synced(trial).attempt == attempt else 0.0
-            )
-            if (slept := min(sum(jump.seconds for jump in jumps), silent)) > 0.0:
+            self.sync()
+            # since its last sign of life
+            silent = self.history.spent_at(trial, now, 0.0).worker_time - self.history.spent.worker_time
+            if (slept := min(sum(jump.seconds for jump in jumps), silent - seconds)) > 0.0:
                 event = ev.Slept(at=now, trial=trial, attempt=attempt, since=jumps[0].since, seconds=slept)
                 if self.append_if_held(event, trial, attempt, self.lease(trial, attempt)):
                     _log.info(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,7 +11,12 @@ from sqlalchemy.exc import DBAPIError
 
 from .errors import InvalidInput, StoreAway, StoreError
 
-BUSY_TIMEOUT = 30.0  # seconds SQLite waits for another writer
+BUSY_TIMEOUT = 60.0  # seconds that a transaction waits for another's
+_STEP = 0.1  # of it that SQLite waits by itself: it hears no Ctrl-C meanwhile
+_LOCK_TIMEOUT, _IDLE_TIMEOUT = (
+    "3s",
+    "10s",
+)  # of a server: to wait for a lock, and for the rest of a transaction
 _CONNECTING = 5  # seconds that a server may take to answer at first
 _CONNECTIONS = 8  # of one process, besides one that is kept: each costs the server a process
 
@@ -28,9 +34,7 @@ def make_engine(url: str) -> sa.Engine:
             f"a study is kept in SQLite or PostgreSQL, not in {backend}: 'sqlite:///search.db', or "
             "'postgresql+psycopg://user:password@host/database'"
         )
-    return sa.create_engine(
-        _with_driver(url), connect_args=_patience(url), pool_size=1, max_overflow=_CONNECTIONS
-    )
+    return _of_postgres(url)
 
 
 def shown(url: str) -> str:
@@ -52,18 +56,35 @@ def _with_driver(url: str) -> sa.URL:
     return parsed.set(drivername="postgresql+psycopg")
 
 
+def _of_postgres(url: str) -> sa.Engine:
+    engine = sa.create_engine(
+        _with_driver(url), connect_args=_patience(url), pool_size=1, max_overflow=_CONNECTIONS
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def _connect(dbapi: Any, _: Any) -> None:
+        # the server itself ends the transaction of a process that is stopped within it: all others wait for it
+        dbapi.autocommit = True
+        dbapi.execute(
+            f"SET lock_timeout = '{_LOCK_TIMEOUT}'; SET idle_in_transaction_session_timeout = '{_IDLE_TIMEOUT}'"
+        )
+        dbapi.autocommit = False
+
+    return engine
+
+
 def _patience(url: str) -> dict[str, Any]:
     """A server that vanished without a word is noticed within half a minute; a URL may say otherwise."""
     patience = {
         "connect_timeout": _CONNECTING, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
-        "tcp_user_timeout": 25_000,
+        "tcp_user_timeout": 25_000, "application_name": f"haltune {socket.gethostname()} {os.getpid()}"[:63],
     }  # fmt: skip
     given = sa.engine.make_url(url).query
     return {name: value for name, value in patience.items() if name not in given}
 
 
 def _of_sqlite(url: str) -> sa.Engine:
-    engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False})
+    engine = sa.create_engine(url, connect_args={"timeout": _STEP, "check_same_thread": False})
 
     @sa.event.listens_for(engine, "connect")
     def _connect(dbapi: Any, _: Any) -> None:
@@ -126,8 +147,13 @@ _HEAD = "SELECT max(seq) FROM haltune_events WHERE study = ?"
 
 # -- errors -----------------------------------------------------------------------------------
 
-_BUSY = ("database is locked", "database table is locked", "already exists", "deadlock", "could not serialize",
-         "pg_type_typname_nsp_index")  # fmt: skip
+_BUSY = ("database is locked", "database table is locked", "already exists", "pg_type_typname_nsp_index")
+_BUSY_STATES = (
+    "40001",
+    "40P01",
+    "55P03",
+    "57014",
+)  # serialization, deadlock, lock_timeout, statement_timeout
 _ADVICE = {
     "disk is full": "make room, then go on: nothing recorded is lost",
     "No space left": "make room on the server's disk, then go on: nothing recorded is lost",
@@ -138,14 +164,25 @@ _ADVICE = {
     "unable to open": "does the folder exist, and may this user write there?",
     "not a database": "the file was written by something else; give the study a file of its own",
     "malformed": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
-    "database is locked": "another process keeps it locked; is the file on a network drive? SQLite needs a local one",
+    "statement timeout": "the server, or a setting of its user or database, allows a statement less time than it takes",
 }
+_LOCKED = "another process keeps it locked; is the file on a network drive? SQLite needs a local one"
+_LOCKS = ("database is locked", "database table is locked", "lock timeout")
 _FOR_GOOD = ("authentication", "does not exist", "no password", "no pg_hba", "permission denied")
 
 
 def is_busy(error: Exception) -> bool:
     """True for what another process in the way causes: the transaction may be tried again."""
-    return any(sign in str(error) for sign in _BUSY)
+    return getattr(getattr(error, "orig", None), "sqlstate", None) in _BUSY_STATES or _says(error, _BUSY)
+
+
+def is_locked(error: Exception) -> bool:
+    """True when another transaction is in the way."""
+    return _says(error, _LOCKS)
+
+
+def _says(error: Exception, signs: tuple[str, ...]) -> bool:
+    return any(sign in str(getattr(error, "orig", None) or error) for sign in signs)
 
 
 def is_away(error: Exception) -> bool:
@@ -160,10 +197,12 @@ _GONE = frozenset({"OperationalError", "ConnectionTimeout", "AdminShutdown", "Cr
                    "TooManyConnections", "InterfaceError"})  # fmt: skip
 
 
-def explained(url: str, error: Exception) -> StoreError:
-    """The error for a user: what the database said, and what to do."""
+def explained(url: str, error: Exception, keeper: str | None = None) -> StoreError:
+    """The error for a user: what the database said, and what to do. keeper: who keeps it locked, if anyone knows."""
     text = str(getattr(error, "orig", None) or error).strip()
     if is_away(error):
         return StoreAway(f"{url}: {text}; does the server run, and can this machine reach it?")
     advice = [advice for sign, advice in _ADVICE.items() if sign in text]
+    if is_locked(error):
+        advice = [_LOCKED if keeper is None else f"{keeper} keeps it locked"]
     return StoreError(f"{url}: " + "; ".join([text, *advice[:1]]))

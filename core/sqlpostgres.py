@@ -126,6 +126,26 @@ def _statement(
     ) + " SELECT head FROM free", values
 
 
+# -- who is in the way --------------------------------------------------------------------------
+
+_KEEPER = """
+SELECT a.application_name, a.client_addr, a.pid, a.state, extract(epoch FROM clock_timestamp() - a.state_change)
+FROM pg_stat_activity a JOIN pg_locks l ON l.pid = a.pid
+WHERE l.relation = 'haltune_studies'::regclass AND l.mode LIKE '%Row%' AND a.pid <> pg_backend_pid()
+AND a.wait_event_type IS DISTINCT FROM 'Lock' ORDER BY a.xact_start LIMIT 1
+"""
+
+
+def keeper(c: sa.Connection) -> str | None:
+    """Who keeps the studies locked, in words."""
+    found = c.exec_driver_sql(_KEEPER.replace("%", "%%")).fetchone()
+    if found is None:
+        return None
+    name, address, pid, state, seconds = found
+    where = f" at {address}" if address else ""
+    return f"{name or 'a session'!s}{where} (process {pid} of the server, {state} for {float(seconds):.0f} s)"
+
+
 # -- text ---------------------------------------------------------------------------------------
 
 

@@ -6,25 +6,19 @@ only rows that ever change. Transactions are short and are tried again while ano
 
 from __future__ import annotations
 
-import os
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError
 
 from . import sqlpostgres as postgres
 from . import sqltables as sql
+from .database import Database
 from .errors import StoreError
 from .events import Event
-from .sqlengine import File, explained, is_away, is_busy, make_engine, shown
 from .store import CLAIM, Conflict, Lease, Release
-
-T = TypeVar("T")
-_ATTEMPTS = 5  # transactions tried before a busy database is an error
 
 
 class SqlStore:
@@ -36,24 +30,28 @@ class SqlStore:
 
     def __init__(self, url: str, clock: Callable[[], float] | None = None) -> None:
         self.address = url
-        self.outages = 0  # connections that a server has ended: what was read before may be lost
         self._ids: dict[str, int] = {}
-        self._pid = os.getpid()
-        try:
-            self.url = shown(url)
-            self._engine = make_engine(url)
-        except (SQLAlchemyError, ImportError) as error:
-            where = getattr(self, "url", url)  # without its password, once it could be read
-            raise StoreError(
-                f"cannot open {where}: {error}; write a URL such as 'sqlite:///search.db', and install the "
-                "driver that it names"
-            ) from error
-        self._on_server = self._engine.dialect.name == "postgresql"
+        self._database = Database(url)
+        self.url, self._run = self._database.url, self._database.run
+        self._on_server = self._database.on_server
         self._rows = sql.PAGE_OF_SERVER if self._on_server else sql.PAGE
         self._clock = clock or (postgres.ServerClock(self._time_of_server) if self._on_server else time.time)
-        self._file = File(self._engine)
-        self._run(lambda c: sql.meta.create_all(c, checkfirst=True))
-        self._file.remember()
+        self._make_tables()
+        self._database.file.remember()
+
+    @property
+    def _engine(self) -> sa.Engine:
+        return self._database.engine
+
+    @property
+    def outages(self) -> int:
+        """Connections that a server has ended: what was read before may be lost."""
+        return self._database.outages
+
+    def _make_tables(self) -> None:
+        """Where there are none yet: what is there needs no lock."""
+        if not self._run(lambda c: sa.inspect(c).has_table(sql.leases.name), write=False):
+            self._run(lambda c: sql.meta.create_all(c, checkfirst=True))
 
     def now(self) -> float:
         """The clock that all workers share: this machine's with a file, the server's with PostgreSQL."""
@@ -69,14 +67,19 @@ class SqlStore:
     def create(self, name: str, first: Event) -> bool:
         """See Store."""
 
+        def exists(c: sa.Connection) -> bool:
+            return c.scalar(sql.ID, {"of_name": name}) is not None
+
         def work(c: sa.Connection) -> bool:
-            if c.scalar(sql.ID, {"of_name": name}) is not None:
+            if exists(c):
                 return False
             key = c.execute(sql.NEW_STUDY, {"name": name}).inserted_primary_key
             assert key is not None
             c.execute(sql.NEW_EVENTS, sql.row(first, key[0], 0))
             return True
 
+        if self._run(exists, write=False):  # which needs no lock
+            return False
         try:
             return self._run(work)
         except StoreError as error:
@@ -99,9 +102,7 @@ class SqlStore:
     def _ends_at(self, name: str, position: int) -> bool:
         """True when a log in SQLite surely has nothing from `position` on."""
         study = self._ids.get(name)
-        if study is None or os.getpid() != self._pid or self._file.replaced():
-            return False  # the query says what is wrong
-        return self._file.ends_at(study, position)
+        return study is not None and self._database.ends_at(study, position)
 
     def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
         study = self._id(c, name)
@@ -160,7 +161,9 @@ class SqlStore:
                 self.outages != outages and seen < sql.LAST
             ):  # the first try ended without an answer: was it stored?
                 return self._stored(c, name, events, seen)
-            known, position = self._raw(c, lambda: postgres.append(c, name, events, seen, about, lease))
+            known, position = self._database.raw(
+                c, lambda: postgres.append(c, name, events, seen, about, lease)
+            )
             if not known:
                 raise StoreError(f"there is no study {name!r} in {self.url}")
             return position
@@ -179,16 +182,6 @@ class SqlStore:
                     return seen + n
             seen += len(page)
         return None
-
-    def _raw(self, c: sa.Connection, work: Callable[[], T]) -> T:
-        """`work` on the driver's connection, whose errors become SQLAlchemy's."""
-        try:
-            return work()
-        except self._engine.dialect.loaded_dbapi.Error as error:
-            closed: bool = c.connection.driver_connection.closed  # type: ignore[union-attr]
-            if closed:
-                c.invalidate()
-            raise DBAPIError(None, None, error, connection_invalidated=closed) from error
 
     @staticmethod
     def _compare(c: sa.Connection, study: int, seen: int, about: int | None) -> None:
@@ -244,7 +237,7 @@ class SqlStore:
 
     def close(self) -> None:
         """Close all connections."""
-        self._engine.dispose()
+        self._database.close()
 
     def _id(self, c: sa.Connection, name: str, lock: bool = False) -> int:
         if name in self._ids and (not lock or c.dialect.name == "sqlite"):  # SQLite locks by BEGIN IMMEDIATE
@@ -254,41 +247,6 @@ class SqlStore:
             raise StoreError(f"there is no study {name!r} in {self.url}")
         self._ids[name] = int(study)
         return int(study)
-
-    def _run(self, work: Callable[[sa.Connection], T], write: bool = True) -> T:
-        """`work` in one transaction, tried again a few times while the database is busy."""
-        if os.getpid() != self._pid:  # connections do not survive a fork
-            self._engine.dispose(close=False)
-            self._pid = os.getpid()
-        if self._file.replaced():
-            raise StoreError(
-                f"{self.url}: the file was deleted or replaced while it was in use; put it back, or open the study anew"
-            )
-        for attempt in range(_ATTEMPTS):
-            try:
-                with self._transaction(write) as c:
-                    return work(c)
-            except (SQLAlchemyError, OSError) as error:
-                away = is_away(error)
-                self.outages += away
-                # a server that was started anew ends all connections: the second try makes one
-                if attempt == _ATTEMPTS - 1 or not (is_busy(error) or (away and attempt == 0)):
-                    raise explained(self.url, error) from error
-                time.sleep(random.uniform(0.0, 0.05 * 2**attempt))
-        raise AssertionError("unreachable")
-
-    @contextmanager
-    def _transaction(self, write: bool) -> Iterator[sa.Connection]:
-        with self._engine.connect() as c:
-            if (
-                self._on_server and not write
-            ):  # one statement, or a log that only grows: no transaction is needed
-                yield c.execution_options(isolation_level="AUTOCOMMIT")
-                return
-            if write:
-                c.execution_options(haltune_write=True)
-            with c.begin():
-                yield c
 
     def __getstate__(self) -> dict[str, Any]:
         return {"url": self.address}

@@ -16,7 +16,7 @@ from .asking import answer
 from .checkpoints import Checkpoints
 from .claims import in_turn
 from .decisions import Finish, Verdict, Wait
-from .errors import InvalidInput
+from .errors import InvalidInput, warn
 from .events import Status
 from .findings import Findings
 from .folders import own_folder
@@ -97,7 +97,8 @@ class Study(Findings):
 
         self._accord = join(name, store)
         shadow = partial(followers.shadow, problem, policy, store, name, self._accord)
-        self._replica = self._accord.agree("opens", opened, followers.opened_to_json, shadow)
+        opening = partial(patiently, opened, patience, sleep, warn)
+        self._replica = self._accord.agree("opens", opening, followers.opened_to_json, shadow)
         self.checkpoints = self._replica.checkpoints
 
     def __repr__(self) -> str:
@@ -139,7 +140,7 @@ class Study(Findings):
 
     def sync(self) -> None:
         """Read what other workers appended since."""
-        self._replica.sync()
+        self._patiently(self._replica.sync)
 
     # -- what trials call -------------------------------------------------------------------
 
@@ -208,7 +209,8 @@ class Study(Findings):
 
     def lose(self, trial: Trial, reason: str) -> None:
         """Append that the training of a trial was lost: it is offered again, up to max_retries times."""
-        self.agree(trial, "is lost", partial(attempts.lose, self._replica, trial, reason, self._max_retries))
+        once = partial(attempts.lose, self._replica, trial, reason, self._max_retries)
+        self.agree(trial, "is lost", partial(self._patiently, once))
 
     def tolerates(self, trial: Trial, error: BaseException) -> bool:
         """True when the search goes on after `error`, which is in the log already."""

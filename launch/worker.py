@@ -18,7 +18,6 @@ from typing import Any
 from haltune.current import leave_when
 from haltune.errors import InvalidInput, LeaseLost
 from haltune.failures import one_line
-from haltune.patience import patiently
 from haltune.study import Study
 from haltune.trial import Trial
 
@@ -124,7 +123,7 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     if os.name == "posix":
         os.setsid()
-    study = patiently(lambda: Study(**arguments), arguments["patience"])
+    study = Study(**arguments)
     leaving = leave_when(marker, holder)
     with suppress(OSError):
         pipe.send(_READY)

@@ -12,14 +12,15 @@ from numpy.random import Generator
 from whims import PROBLEM, Whims
 from worlds import Clock, Crash, MortalStore
 
-from haltune import Budget, Finish, Study, Trial, Wait
+from haltune import Budget, Finish, Study, Trial, Wait, claims
 from haltune.claims import TERM, WORTH
 from haltune.decisions import Move
 from haltune.events import Reported, Started
 from haltune.history import History
 from haltune.replay import replay
+from haltune.replica import Replica
 from haltune.sqlstore import SqlStore
-from haltune.store import CLAIM, Lease, MemoryStore, Store
+from haltune.store import CLAIM, Conflict, Lease, MemoryStore, Store
 
 GONE = "elsewhere/boot/1/1/1/ab"
 
@@ -166,6 +167,21 @@ def test_a_claim_that_nobody_ends_runs_out_while_others_wait() -> None:
 def test_what_is_no_move_ends_the_claim_too(store: Store) -> None:
     waits = slow_study(store, Slow(wait_at=1))
     assert isinstance(waits.ask(), Wait)
+    assert store.claimed("study") is None
+
+
+def test_a_claim_that_came_after_a_move_is_given_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, other = slow_study(store), study(store, Slow())
+
+    def late(replica: Replica) -> Lease:
+        monkeypatch.setattr(claims, "_claim", claim_of)
+        asked(other)
+        return claim_of(replica)
+
+    claim_of = claims._claim
+    monkeypatch.setattr(claims, "_claim", late)
+    with pytest.raises(Conflict), claims.claimed(made._replica):
+        raise AssertionError("decides what was decided")
     assert store.claimed("study") is None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import sqlite3
 import subprocess
 import sys
 import time
@@ -55,7 +54,7 @@ def test_an_address_that_no_driver_knows_is_a_clear_error(url: str) -> None:
 
 def test_a_password_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = sa.create_engine("sqlite:///" + os.devnull)
-    monkeypatch.setattr("haltune.sqlstore.make_engine", lambda url: engine)
+    monkeypatch.setattr("haltune.database.make_engine", lambda url: engine)
     with pytest.raises(StoreError) as caught:
         SqlStore("postgresql://me:secret@host/db")
     assert "me:***@host" in str(caught.value)
@@ -135,21 +134,3 @@ def test_a_write_that_the_system_refuses_is_a_sentence(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "othing recorded is lost" in done.stdout
     assert len(open_store(tmp_path / "a.db").names()) == 1
-
-
-def test_a_locked_file_is_an_error_after_some_patience(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("haltune.sqlengine.BUSY_TIMEOUT", 0.0)
-    waits: list[float] = []
-    monkeypatch.setattr("haltune.sqlstore.time.sleep", waits.append)
-    store = SqlStore(f"sqlite:///{tmp_path}/a.db")
-    store.create("s", created())
-    other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreError, match="database is locked; another process"):
-        store.append("s", [start(0)], seen=1, about=None)
-    assert len(waits) == 4
-    other.execute("COMMIT")
-    assert store.append("s", [start(0)], seen=1, about=None) == 1
-    other.close()

@@ -123,6 +123,16 @@ def test_asks_reports_and_ends_wait_for_a_server_that_is_away_and_say_so_once(
     assert study.trials[0].status == "completed"
 
 
+def test_a_study_is_opened_when_its_server_is_back(mortal: Server) -> None:
+    url = mortal.database()
+    with pytest.warns(HaltuneWarning, match="waiting up to 600 s for the study's server"), away(mortal, 1.0):
+        study = opened(url)
+    asked(study).report(0.1)
+    with pytest.warns(HaltuneWarning, match="waiting up to 600 s"), away(mortal, 1.0):
+        again = opened(url)
+    assert [e.value for e in reports(again)] == [0.1]
+
+
 def test_without_patience_a_server_that_is_away_is_an_error_that_asks_whether_it_runs(mortal: Server) -> None:
     study = opened(mortal.database(), patience=0.0)
     trial = asked(study)
@@ -131,7 +141,11 @@ def test_without_patience_a_server_that_is_away_is_an_error_that_asks_whether_it
     trial.report(0.1)
     mortal.stop()
     try:
-        for use in (study.ask, lambda: trial.report(0.2), lambda: opened(study.arguments["store"].address)):
+        for use in (
+            study.ask,
+            lambda: trial.report(0.2),
+            lambda: opened(study.arguments["store"].address, patience=0.0),
+        ):
             with pytest.raises(StoreAway, match="does the server run"):
                 use()  # type: ignore[operator]
     finally:

@@ -68,7 +68,7 @@ class Worker:
         self.policy = Racing(lab.make())
         self.study = Study(
             lab.problem, self.policy, lab.store, seed=lab.seed, budget=lab.budget, max_failures=10**6,
-            monotonic=Clock(0.0), **lab.options,
+            monotonic=lab.clock, **lab.options,
         )  # fmt: skip
         self.trial: Trial | None
         self.stuck = False  # a pause that cannot be saved
