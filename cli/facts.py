@@ -8,20 +8,23 @@ from typing import Any
 
 from haltune import events as ev
 from haltune.events import Status
-from haltune.history import History, TrialRecord
-from haltune.store import Store
+from haltune.fate import fate_of
+from haltune.history import Best, History, TrialRecord
+from haltune.problem import Problem
+from haltune.reading import Reading
 
 
-def status(store: Store, name: str, history: History) -> dict[str, Any]:
+def status(study: Reading) -> dict[str, Any]:
     """How a search stands, and who trains what."""
-    spent, best = history.spent, history.best()
+    history, store, name, outcome = study.history, study.store, study.name, study.outcome
+    spent, top = history.spent, study.best
     counts = {str(s): len(history.with_status(s)) for s in Status}
-    state = "finished" if history.finished else "held" if history.held else "goes on"
+    state = "held" if outcome.held else "finished" if outcome.over else "goes on"
     return {
-        "study": name, "store": store.url, "state": state, "reason": history.finished or history.held,
+        "study": name, "store": store.url, "state": state, "reason": outcome.reason,
         "goal": history.problem.goal.to_json(), "trials": {s: n for s, n in counts.items() if n},
         "epochs": spent.epochs, "time": spent.time, "worker_time": spent.worker_time, "deciding": spent.deciding,
-        "best": None if best is None else {"trial": best.trial, "value": number(best.value), "epoch": best.epoch},
+        "complete": sum(t.complete for t in history.trials), "best": None if top is None else best(top),
         "workers": [
             {"trial": w.trial, "attempt": w.attempt, "worker": w.holder, "silent": store.now() - w.renewed}
             for w in store.leases(name)
@@ -29,11 +32,18 @@ def status(store: Store, name: str, history: History) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def trial(t: TrialRecord) -> dict[str, Any]:
-    """One trial in a line."""
+def best(b: Best) -> dict[str, Any]:
+    """The best run: its number, what it counts for, and its checkpoint."""
+    return {"trial": b.trial, "value": number(b.value), "epoch": b.epoch, "checkpoint": b.checkpoint}
+
+
+def trial(t: TrialRecord, problem: Problem) -> dict[str, Any]:
+    """One trial in a line; its value is the one it counts for."""
+    values = t.counting(problem.goal)
     return {
-        "trial": t.id, "status": str(t.status), "attempt": t.attempt, "epoch": t.epoch,
-        "value": number(t.values[-1]) if len(t.values) else None, "seconds": float(t.seconds.sum()),
+        "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem).words, "complete": t.complete,
+        "attempt": t.attempt, "epoch": t.epoch,
+        "value": number(values[-1]) if len(values) else None, "seconds": float(t.seconds.sum()),
         "error": t.error, "config": ev.plain(dict(t.config)), "tags": ev.plain(dict(t.tags)),
     }  # fmt: skip
 

@@ -15,26 +15,25 @@ from rich.markup import escape
 from rich.table import Table
 
 from haltune.events import to_json
-from haltune.explain import receipt
 from haltune.report import summary, write
 from haltune.report.wording import duration, settings, short
 
 from . import facts
-from .places import STOPPED, errors, history_of
+from .places import STOPPED, errors, study_of
 from .words import As, Format, Name, Rows, Where
 
 
 def status(where: Where, name: Name = None, format: As = Format.table) -> None:
     """How a search stands, and which worker trains what."""
     with errors():
-        store, found, history = history_of(where, name)
-        told = facts.status(store, found, history)
+        study = study_of(where, name)
+        told = facts.status(study)
         if format is Format.json:
             _print_json(told)
             return
         reason = f" ({told['reason']})" if told["reason"] else ""
-        typer.echo(f"{found} in {store.url}: {told['state']}{reason}")
-        typer.echo(summary(history))
+        typer.echo(f"{study.name} in {study.store.url}: {told['state']}{reason}")
+        typer.echo(summary(study))
         for worker in told["workers"]:
             typer.echo(
                 f"trial {worker['trial']} trains, last heard of {duration(worker['silent'])} ago: {worker['worker']}"
@@ -44,8 +43,8 @@ def status(where: Where, name: Name = None, format: As = Format.table) -> None:
 def trials(where: Where, name: Name = None, format: As = Format.table) -> None:
     """All trials, a line each."""
     with errors():
-        history = history_of(where, name)[2]
-        rows = [facts.trial(t) for t in history.trials]
+        history = study_of(where, name).history
+        rows = [facts.trial(t, history.problem) for t in history.trials]
         if format is Format.json:
             _print_json(rows)
             return
@@ -70,14 +69,13 @@ def trials(where: Where, name: Name = None, format: As = Format.table) -> None:
 def best(where: Where, name: Name = None, format: As = Format.table) -> None:
     """The best configuration so far."""
     with errors():
-        history = history_of(where, name)[2]
-        top = history.best()
+        study = study_of(where, name)
+        history, top = study.history, study.best
         if top is None:
             typer.echo("no trial has reported a finite value yet", err=True)
             raise typer.Exit(STOPPED)
         if format is Format.json:
-            told = facts.trial(history.trial(top.trial))
-            _print_json(told | {"value": top.value, "epoch": top.epoch, "checkpoint": top.checkpoint})
+            _print_json(facts.trial(history.trial(top.trial), history.problem) | facts.best(top))
             return
         typer.echo(
             f"{history.problem.goal.metric} = {short(top.value, 6)} at epoch {top.epoch:g} of trial {top.trial}"
@@ -94,13 +92,12 @@ def explain(
 ) -> None:
     """The receipt of every decision on a trial."""
     with errors():
-        store, found, history = history_of(where, name)
-        log = store.read(found, stop=history.position)  # it may go on meanwhile
+        study = study_of(where, name)
         if format is Format.json:
-            history.trial(trial)
-            _print_json([to_json(e) for e in log if getattr(e, "trial", None) == trial])
+            study.history.trial(trial)
+            _print_json([to_json(e) for e in study.events() if getattr(e, "trial", None) == trial])
             return
-        typer.echo(receipt(history, trial, log))
+        typer.echo(study.explain(trial))
 
 
 def export(
@@ -111,7 +108,7 @@ def export(
 ) -> None:
     """Every report, a row each, with its trial's configuration and further metrics."""
     with errors():
-        rows = list(facts.reports(history_of(where, name)[2]))
+        rows = list(facts.reports(study_of(where, name).history))
         text = json.dumps(rows, indent=1, allow_nan=False) + "\n" if to is Rows.json else _csv(rows)
         if out is None:
             sys.stdout.write(text)
@@ -126,7 +123,7 @@ def report(
 ) -> None:
     """One self-contained page: learning curves, stops with their reasons, what it cost."""
     with errors():
-        typer.echo(str(write(history_of(where, name)[2], out)))
+        typer.echo(str(write(study_of(where, name), out)))
 
 
 def _print_json(told: Any) -> None:

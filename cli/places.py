@@ -17,8 +17,7 @@ from haltune.errors import (
     StudyMismatch,
     TrainingFailed,
 )
-from haltune.history import History
-from haltune.reading import read_history
+from haltune.reading import Reading, read_study
 from haltune.store import Store, only_study, open_store
 
 from .study_file import read
@@ -30,7 +29,7 @@ _CODES: dict[type[Exception], int] = {
     NotSupported: USAGE,
 }  # fmt: skip
 
-__all__ = ["BUG", "LEFT", "OVER", "STOPPED", "STORE", "UNWELL", "USAGE", "errors", "find", "history_of"]
+__all__ = ["BUG", "LEFT", "OVER", "STOPPED", "STORE", "UNWELL", "USAGE", "errors", "find", "study_of"]
 
 
 @contextmanager
@@ -60,7 +59,8 @@ def find(where: str, name: str | None = None) -> tuple[Store, str]:
     return store, only_study(store, name)
 
 
-def history_of(where: str, name: str | None = None) -> tuple[Store, str, History]:
+def study_of(where: str, name: str | None = None) -> Reading:
     """A study as its log has it now."""
     store, name = find(where, name)
-    return (store, *read_history(store, name))
+    folder = read(where).options.get("checkpoints") if where.endswith(".toml") else None
+    return read_study(store, name, folder)

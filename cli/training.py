@@ -14,11 +14,11 @@ from haltune.holding import hold, lift
 from haltune.launch import run_script
 from haltune.policies.rebuild import policy_from
 from haltune.problem import Budget
-from haltune.reading import recorded_problem
+from haltune.reading import Reading, read_study, recorded_problem
 from haltune.report import summary
 from haltune.study import Study
 
-from .places import STOPPED, errors, find, history_of
+from .places import STOPPED, errors, find, study_of
 from .study_file import read
 from .words import Name, Where
 
@@ -65,24 +65,50 @@ def resume(
     The budget is that of the study file, unless one is given.
     """
     with errors():
-        store, found, history = history_of(where, name)
-        lifted = lift(store, found, history)
+        study = study_of(where, name)
         budget = Budget(time=time, trials=trials, epochs=epochs)
         if command:
+            lift(study.store, study.name, study.history)
             given = None if budget.unlimited else budget
-            _train(_reopened(where, found, given), command, workers, gpus)
+            _train(_reopened(where, study.name, given), command, workers, gpus)
         else:
-            typer.echo(
-                f"{found} goes on" if lifted else f"{found} was not stopped: nothing to do without a program"
-            )
+            typer.echo(_let_go_on(study, budget))
 
 
 def stop(where: Where, name: Name = None) -> None:
     """Stop a search on all machines: runs finish their epochs, are saved, and go on after [bold]haltune resume[/]."""
     with errors():
-        store, found = find(where, name)
-        hold(store, found, "stopped by `haltune stop`; `haltune resume` lets it go on")
-        typer.echo(f"{found} stops: each run ends after the epoch under way")
+        study = study_of(where, name)
+        typer.echo(f"{study.name} {_stopped(study)}")
+
+
+def _stopped(study: Reading) -> str:
+    """Hold a search, unless its policy ended it; what came of that."""
+    outcome, history = study.outcome, study.history
+    if history.running == 0 and (history.finished or outcome.held):
+        return (
+            f"is {'stopped already' if outcome.held else 'over, nothing is left to stop'}: {outcome.reason}"
+        )
+    hold(study.store, study.name, "stopped by `haltune stop`; `haltune resume` lets it go on")
+    if history.running:
+        return "stops: each run ends after the epoch under way"
+    if outcome.over:
+        return f"is over: {outcome.reason}. Now a larger budget does not take it up either, until `haltune resume`"
+    return "stops: nobody trains now, and nobody will"
+
+
+def _let_go_on(study: Reading, budget: Budget) -> str:
+    """Lift what holds a search, without training it here; what came of that."""
+    if not budget.unlimited:
+        raise InvalidInput("a budget is for a program that trains: haltune resume ... -- python train.py")
+    lifted = lift(study.store, study.name, study.history)
+    outcome = read_study(study.store, study.name).outcome
+    if outcome.over:
+        return f"{study.name} is over, nothing goes on: {outcome.reason}"
+    told = "goes on" if lifted else "was not stopped"
+    return (
+        f"{study.name} {told}: run its program again, or give it here, haltune resume ... -- python train.py"
+    )
 
 
 def _reopened(where: str, name: str, budget: Budget | None) -> Study:

@@ -109,12 +109,11 @@ def outcome(replica: Replica, budget: Budget) -> Outcome:
     history, spent = replica.history, replica.history.spent
     unfinished = history.running + len(history.interrupted)
     ended = None if plans_anew(replica.policy, history, budget) else history.finished
-    reason = ended or history.held or spent.exhausts(budget)
-    full = spent.starts_no_more(budget)
+    reason, full = ended or spent.exhausts(budget), spent.starts_no_more(budget)
     if reason is None and full is not None and not unfinished and not _resumes(replica):
         reason = full
-    if reason is not None:
-        return Outcome(True, reason)
+    if reason is not None or history.held is not None:
+        return Outcome(True, reason or history.held or "", held=reason is None)
     return Outcome(False, f"the search goes on, with {unfinished} unfinished trial{'s' * (unfinished != 1)}")
 
 

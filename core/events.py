@@ -165,13 +165,14 @@ class Rescaled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgeted(Event):
-    """What the search may cost from now on: logged for policies that plan by it, when it is new or changed.
+    """What the search may cost from now on, when it is new or changed: for policies that plan by it, and for readers.
 
-    It takes back the end of the search: such a policy ends it for want of budget.
+    Where the policy plans by it, it takes back the end of the search: such a policy ends it for want of budget.
     """
 
     kind: ClassVar[str] = "budgeted"
     budget: Mapping[str, Any]  # the limits given, as Budget.to_json
+    plans: bool = True  # the policy plans by it; False: it is told to readers alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

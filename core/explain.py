@@ -10,6 +10,7 @@ import numpy as np
 
 from . import events as ev
 from .events import Status
+from .fate import fate_of
 from .history import History, TrialRecord
 
 
@@ -17,7 +18,8 @@ def receipt(history: History, trial: int, log: Iterable[ev.Event]) -> str:
     """The receipt of one trial as text. Raises InvalidInput for a trial that does not exist."""
     record = history.trial(trial)
     settings = ", ".join(f"{name}={_short(value)}" for name, value in record.config.items())
-    lines = [f"trial {trial}: {record.status}", f"  configuration  {settings or 'the only one there is'}"]
+    words = fate_of(record, history.problem).words
+    lines = [f"trial {trial}: {words}", f"  configuration  {settings or 'the only one there is'}"]
     for event in log:
         if getattr(event, "trial", None) == trial:
             lines += _lines(event)

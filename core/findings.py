@@ -31,6 +31,9 @@ class Findings:
     checkpoints: Checkpoints
     _replica: Replica
 
+    def sync(self) -> None:
+        """Read what was appended since."""
+
     @property
     def history(self) -> History:
         """The log as far as this process has read it."""

@@ -41,6 +41,9 @@ class History:
         self.finished: str | None = None  # the policy's reason for ending the search
         self.held: str | None = None  # why somebody holds it for a while
         self.budget: Budget | None = None  # what the search may cost, where a policy that plans asked for it
+        self.recorded: Budget | None = (
+            None  # what the search may cost, as a worker said last; None: none was given
+        )
         self.scale: Scale | None = given(problem.goal)
         self.failures_in_a_row = 0
         self.deciding = 0.0  # seconds that the policy's last start or resume took it
@@ -291,7 +294,9 @@ class History:
                 t.scale, t.record = self.scale, None
 
     def _budgeted(self, e: ev.Budgeted) -> None:
-        self.budget, self.finished = Budget(**e.budget), None  # who plans by a budget ends for want of it
+        self.recorded = Budget(**e.budget)
+        if e.plans:
+            self.budget, self.finished = self.recorded, None  # who plans by a budget ends for want of it
 
     def _finished(self, e: ev.Finished) -> None:
         self.moves += 1

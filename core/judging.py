@@ -108,7 +108,7 @@ def _unjudged(trial: Trial, epoch: float, judge: bool) -> Verdict | None:
 def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, now: float) -> Verdict:
     history, horizon, epoch = replica.history, replica.problem.max_epochs, report["epoch"]
     if horizon is not None and epoch >= horizon:
-        return go_on(f"epoch {epoch:g} of {horizon}: trained in full")
+        return go_on(f"epoch {epoch:g} of {horizon}: {_arrived(r, report['value'])}")
     if (leaves := history.held or replica.leaving()) is not None:
         return stop(leaves, **{CUT: "not asked"})
     spent = (
@@ -117,6 +117,12 @@ def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, n
     if (reason := spent.exhausts(budget)) is not None:
         return stop(reason, **{CUT: "not asked"})
     return judge(replica.policy, replica.state, history, with_report(history, r, report))
+
+
+def _arrived(r: TrialRecord, value: float) -> str:
+    if not math.isfinite(value):
+        return "its last, and the value is not finite"
+    return "trained in full" if not r.partial else f"its last, with a resource of {r.resource:g}"
 
 
 def judge(policy: Policy[S], state: S, history: History, trial: TrialRecord) -> Verdict:

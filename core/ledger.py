@@ -24,6 +24,7 @@ class Outcome:
 
     over: bool
     reason: str
+    held: bool = False  # over for a while: somebody stopped it, and may let it go on
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ class Replica:
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
         self.leaving: Callable[[], str | None] = lambda: None  # why this process should let go of its trials
         self._warned: set[str] = set()
+        self._said: Budget | None = None  # the budget that this process told the log
         self._holder = (0, "")
         self._outages = 0
         self.sync()
@@ -192,9 +193,13 @@ class Replica:
         return True
 
     def budget(self, budget: Budget) -> None:
-        """Log the budget when the policy plans anew by it. Raises Conflict."""
-        if plans_anew(self.policy, self.history, budget):
-            self.append(ev.Budgeted(at=self.now(), budget=ev.plain(budget.to_json())), None)
+        """Log the budget when the policy plans anew by it, or readers do not know it yet. Raises Conflict."""
+        plans = plans_anew(self.policy, self.history, budget)
+        said = self._said == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
+        if plans or not (said or self.history.finished):
+            told = ev.plain(budget.to_json())
+            self.append(ev.Budgeted(at=self.now(), budget=told, plans=plans), None)
+        self._said = budget  # once: workers with different budgets would take turns for ever
 
     def warn_once(self, text: str, about: str | None = None) -> None:
         """A HaltuneWarning, once a process and study: the same text, or the first `about` a matter."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from haltune.errors import HaltuneError
+from haltune.fate import FATES, fate_of
 from haltune.study import Study
 from haltune.trial import Trial
 
@@ -69,7 +70,7 @@ class _Lines:
                 _log.info(
                     "trial %d: %s after epoch %g%s",
                     r.id,
-                    r.status,
+                    FATES[fate_of(r, self._study.problem).kind][0],
                     r.epoch,
                     f" ({r.error})" if r.error else "",
                 )

@@ -171,7 +171,7 @@ def _headed(metric: str, clipped: bool) -> Table:
 
 
 def _value(row: Row) -> str:
-    return short(row.ending[1]) if row.ending else "-"
+    return "-" if row.value is None else short(row.value)
 
 
 def _span(facts: Digest) -> tuple[float, float]:

@@ -10,27 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from haltune.decisions import Action
 from haltune.errors import InvalidInput
 from haltune.events import Status
 from haltune.explain import saved_epochs, saved_seconds
+from haltune.fate import FATES, fate_of
+from haltune.findings import Findings
 from haltune.history import Best, History, TrialRecord
 from haltune.problem import Problem
-from haltune.study import Study
 
 from .wording import short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_WORDS = {
-    Status.COMPLETED: "trained in full",
-    Status.STOPPED: "stopped early",
-    Status.PAUSED: "paused",
-    Status.FAILED: "failed",
-    Status.INTERRUPTED: "interrupted",
-    Status.RUNNING: "running",
-}
 
 
 @dataclass(frozen=True)
@@ -39,15 +30,17 @@ class Row:
 
     record: TrialRecord
     leads: bool  # it holds the best configuration found
-    outcome: str  # a few words
+    kind: str  # what became of it, one of haltune.fate.FATES
+    outcome: str  # the same in a few words
+    value: float | None  # that it counts for, NaN when it has none; None before its first report
     reason: str  # one sentence, "" when there is nothing to say
     evidence: Mapping[str, str]  # the verdict's main numbers, in words
     saved: float  # epochs of a full training it did not need
 
     @property
     def group(self) -> str:
-        """How it is drawn: "best", or its status."""
-        return "best" if self.leads else str(self.record.status)
+        """How it is drawn: "best", or what became of it."""
+        return "best" if self.leads else self.kind
 
     @property
     def ending(self) -> tuple[float, float] | None:
@@ -86,16 +79,19 @@ class Digest:
     @property
     def states(self) -> str:
         """How many trials are in which state: "6 trained in full, 13 stopped early"."""
-        counts = Counter(r.record.status for r in self.rows)
-        return ", ".join(f"{counts[status]} {word}" for status, word in _WORDS.items() if counts[status])
+        counts = Counter(r.kind for r in self.rows)
+        return ", ".join(f"{n} {words[n > 1]}" for kind, words in FATES.items() if (n := counts[kind]))
 
 
-def digest(source: Study | History) -> Digest:
+Source = Findings | History  # a study, opened to search or to look at, or what was folded of its log
+
+
+def digest(source: Source) -> Digest:
     """The facts of a study, read up to its newest event, or of a history.
 
     Raises InvalidInput for anything else.
     """
-    if isinstance(source, Study):
+    if isinstance(source, Findings):
         source.sync()
         outcome = source.outcome
         return _digest(source.history, source.name, outcome.reason, outcome.over)
@@ -121,11 +117,15 @@ def _digest(history: History, name: str, outcome: str, over: bool) -> Digest:
 
 
 def _row(history: History, t: TrialRecord, best: Best | None) -> Row:
-    verdict = t.verdict if t.verdict and t.verdict.action in (Action.STOP, Action.PAUSE) else None
+    ended = t.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)  # else a pause that was declined
+    verdict = t.verdict if ended and t.verdict and t.verdict.stops else None
+    fate, values = fate_of(t, history.problem), t.counting(history.problem.goal)
     return Row(
         record=t,
         leads=best is not None and best.trial == t.id,
-        outcome=_WORDS[t.status],
+        kind=fate.kind,
+        outcome=fate.words,
+        value=float(values[-1]) if len(values) else None,
         reason=t.error or (verdict.reason if verdict else _silence(t)),
         evidence=_numbers(verdict.evidence) if verdict else {},
         saved=saved_epochs(history, t),

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune.history import History
-from haltune.study import Study
-
-from .digest import Digest, Row, digest
+from .digest import Digest, Row, Source, digest
 from .palette import ACCENT_INK, FONT, INK, LOOKS, MUTED, PAPER, RULE
 from .wording import plotly_text, settings, short
 
@@ -24,7 +21,7 @@ _DIVERGED = (
 )
 
 
-def learning_curves(study: Study | History) -> go.Figure:
+def learning_curves(study: Source) -> go.Figure:
     """The curves of all trials, marked where they ended; hovering tells the reason.
 
     Raises ImportError saying how to get Plotly when it is missing.

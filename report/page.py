@@ -12,10 +12,8 @@ from pathlib import Path
 
 from haltune.errors import InvalidInput
 from haltune.events import Status
-from haltune.history import History
-from haltune.study import Study
 
-from .digest import Digest, Row, digest
+from .digest import Digest, Row, Source, digest
 from .figure import figure_of
 from .style import CSS, SCRIPT
 from .wording import duration, escaped, plural, settings, short
@@ -30,7 +28,7 @@ _CONFIG = {
 }
 
 
-def write(study: Study | History, path: str | os.PathLike[str]) -> Path:
+def write(study: Source, path: str | os.PathLike[str]) -> Path:
     """Write the page to `path`, all at once: a reader sees the old page or the new one. Returns its full path.
 
     Raises ImportError saying how to get Plotly when it is missing, InvalidInput when the folder does not exist.
@@ -161,7 +159,7 @@ def _trial(facts: Digest, row: Row, names: Iterable[str]) -> str:
     if not config:
         text = escaped(settings(t.config))
         config = [f'<td class="long" title="{text}">{text}</td>']
-    value = short(row.ending[1]) if row.ending else _NONE
+    value = _NONE if row.value is None else short(row.value)
     outcome = f"{row.outcome}{', the best' * row.leads}"
     cells = [
         f"<td>{t.id}</td><td>{_bar(facts, row)}{t.epoch:g}</td><td>{value}</td>",

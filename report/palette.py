@@ -27,6 +27,10 @@ LOOKS = {  # drawn in this order, the last on top
     "failed": Look("failed", "#b9c1c9", 1.3, "dot", "triangle-down-open", 8, "red"),
     "interrupted": Look("interrupted", "#8d98a3", 1.3, "dash", "circle-open", 7, "yellow"),
     "running": Look("running", "#5f6b78", 1.3, "dash", "circle-open", 7, "cyan"),
+    "nothing": Look("ended without a value", "#b9c1c9", 1.3, "dot", "triangle-down-open", 8, "red"),
+    "part": Look("trained in part", "#8d98a3", 1.3, "solid", "circle-open", 6, "default"),
+    "itself": Look("ended by itself", "#5f6b78", 1.5, "solid", "diamond", 6, "default"),
+    "schedule": Look("trained to the end of its schedule", "#5f6b78", 1.5, "solid", "circle", 6, "default"),
     "completed": Look("trained in full", "#5f6b78", 1.5, "solid", "circle", 6, "default"),
     "best": Look("best", ACCENT, 3.0, "solid", "circle", 11, "bold #e07b1f"),
 }

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from haltune.history import History, TrialRecord
-from haltune.study import Study
+from haltune.history import TrialRecord
 
-from .digest import Digest, digest
+from .digest import Digest, Source, digest
 from .wording import duration, plural, settings, short
 
 BARS = "▁▂▃▄▅▆▇█"
 
 
-def summary(study: Study | History) -> str:
+def summary(study: Source) -> str:
     """Best configuration, trials, epochs and seconds saved against full training, and how the search stands."""
     facts = digest(study)
     lines = [

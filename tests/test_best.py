@@ -16,6 +16,7 @@ from haltune import Budget, Float, Maximize, Minimize, OptimalStopping, Problem,
 from haltune.checkpoints import best as keepers
 from haltune.errors import InvalidInput, StudyMismatch
 from haltune.events import Status
+from haltune.fate import fate_of
 from haltune.history import Best, History
 from haltune.policies import (
     BOBOS,
@@ -302,3 +303,43 @@ def test_recommend_looks_through_noise_among_the_runs_that_compare() -> None:
     chosen = recommend(history)
     assert isinstance(chosen, Best)
     assert abs(chosen.config["lr"] - 0.5) < 0.2
+
+
+# said in words
+
+
+def test_a_run_without_a_value_or_on_a_part_of_its_resource_is_never_said_to_be_trained_in_full() -> None:
+    study = small_study(RandomSearch(), trials=2)
+    verdicts = []
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                verdicts.append(trial.report(math.nan if epoch == 6 and trial.id else 0.5).reason)
+    assert [v for v in verdicts if "epoch 6" in v] == [
+        "epoch 6 of 6: trained in full",
+        "epoch 6 of 6: its last, and the value is not finite",
+    ]
+    assert "2 trials: 1 trained in full, 1 ended without a value" in summary(study)
+    few = small_study(SuccessiveHalving(n=4, max_resource=4, eta=2, resource="samples", rounds=1), trials=4)
+    for trial in few:
+        with trial:
+            for _ in trial.epochs():
+                last = trial.report(0.5).reason
+                full = trial.resource == 4
+            assert last == (
+                "epoch 6 of 6: trained in full" if full else "epoch 6 of 6: its last, with a resource of 1"
+            )
+            break
+    assert [fate_of(t, few.problem).words for t in few.trials] == ["trained in part, with a resource of 1"]
+
+
+def test_what_became_of_a_run_is_said_by_where_it_ended() -> None:
+    history = tell_trial(told(), [0.5] * 10)
+    tell_trial(history, [0.5] * 4)
+    tell_trial(history, [0.5, math.nan])
+    tell_trial(history, [0.5] * 3, Status.STOPPED)
+    words = [fate_of(t, history.problem).words for t in history.trials]
+    assert words == [
+        "trained in full", "ended by itself at epoch 4 of 10", "ended without a value at epoch 2 of 10",
+        "stopped early",
+    ]  # fmt: skip

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
 import pytest
 from trainings import PROBLEM
@@ -12,8 +13,11 @@ from worlds import accuracy
 
 from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.cli.app import app
+from haltune.events import Budgeted
 from haltune.holding import hold
-from haltune.policies import BOBOS, RandomSearch
+from haltune.policies import BOBOS, GPUCB, Ladder, RandomSearch, Rollout
+from haltune.reading import read_history
+from haltune.store import open_store
 
 LISTINGS = ("status", "trials", "best", "explain", "export")
 
@@ -58,7 +62,7 @@ def test_every_listing_is_strict_json_for_programs(log):
     assert status["study"] == "study"
     assert status["state"] == "goes on"
     assert status["trials"] == {"running": 1, "completed": 3, "failed": 1}
-    assert status["best"] == {"trial": 0, "value": 0.125, "epoch": 3.0}
+    assert status["best"] == {"trial": 0, "value": 0.125, "epoch": 3.0, "checkpoint": None}
     (worker,) = status["workers"]
     assert (worker["trial"], worker["worker"]) == (4, study.holder)
     trials = strict(haltune("trials", path, "--format", "json"))
@@ -206,3 +210,102 @@ def test_a_search_that_its_log_alone_cannot_go_on_with_is_refused(tmp_path):
     assert "give --time 2h, --trials or --epochs" in haltune(
         "resume", tmp_path / "t.db", "--", "true", code=2
     )
+
+
+# a search that is over
+
+
+def over(tmp_path, policy, **budget):
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 3)
+    study = Study(problem, policy, tmp_path / "a.db", seed=1, budget=Budget(**budget))
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(0.1 * epoch)
+                if trial.id == 1:
+                    break
+                trial.save(lambda path: path.write_text("state"))
+    return study
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("policy", [RandomSearch(), GPUCB(), Ladder(2, 2, 3, patience=2), Rollout(initial=1)])
+@pytest.mark.parametrize("budget", [{"trials": 4}, {"epochs": 9}, {"worker_time": 1e-9}])
+def test_a_search_that_its_budget_ended_is_over_for_whoever_reads_the_log(policy, budget, tmp_path):
+    study = over(tmp_path, policy, **budget)
+    assert study.outcome.over
+    status = strict(haltune("status", tmp_path / "a.db", "--format", "json"))
+    assert (status["state"], status["reason"]) == ("finished", study.outcome.reason)
+    assert status["complete"] == sum(t.complete for t in study.trials)
+    assert f"the search is over: {study.outcome.reason}" in haltune("status", tmp_path / "a.db")
+    told = haltune("stop", tmp_path / "a.db")
+    assert "is over" in told
+    assert study.outcome.reason in told
+    assert strict(haltune("status", tmp_path / "a.db", "--format", "json"))["state"] == "finished"
+    assert "nothing goes on" in haltune("resume", tmp_path / "a.db")
+
+
+def test_a_search_that_its_policy_ended_has_nothing_to_stop_or_resume(tmp_path):
+    study = over(tmp_path, RandomSearch(trials=2))
+    assert strict(haltune("status", tmp_path / "a.db", "--format", "json"))["state"] == "finished"
+    position = study.history.position
+    assert "is over, nothing is left to stop" in haltune("stop", tmp_path / "a.db")
+    assert "is over, nothing goes on" in haltune("resume", tmp_path / "a.db")
+    study.sync()
+    assert study.history.position == position
+
+
+def test_a_budget_is_told_once_by_each_worker_whose_own_differs(tmp_path):
+    for trials in (2, 2, 3):
+        over(tmp_path, RandomSearch(), trials=trials)
+    study = Study(
+        Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 3), RandomSearch(), tmp_path / "a.db"
+    )
+    assert [e.budget for e in study.events() if isinstance(e, Budgeted)] == [{"trials": 2}, {"trials": 3}]
+
+
+def test_of_a_log_without_a_budget_only_its_program_knows_whether_it_is_over(tmp_path):
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 3)
+    study = Study(problem, RandomSearch(), tmp_path / "a.db", budget=Budget(trials=1))
+    (tmp_path / "there").mkdir()
+    there = over(tmp_path / "there", RandomSearch(), trials=1)
+    log = [e for e in there.events() if not isinstance(e, Budgeted)]
+    for event in log[1:]:
+        study._replica.store.append("study", [event], seen=10**6, about=None)
+    told = strict(haltune("status", tmp_path / "a.db", "--format", "json"))
+    assert told["state"] == "goes on"
+    assert "its program knows" in told["reason"]
+
+
+def test_a_run_that_ended_by_itself_is_said_to_have(tmp_path):
+    over(tmp_path, RandomSearch(), trials=3)
+    assert "3 trials: 2 trained in full, 1 ended by itself" in haltune("status", tmp_path / "a.db")
+    told = strict(haltune("trials", tmp_path / "a.db", "--format", "json"))
+    assert [t["outcome"] for t in told] == [
+        "trained in full",
+        "ended by itself at epoch 1 of 3",
+        "trained in full",
+    ]
+    assert "trial 1: ended by itself at epoch 1 of 3" in haltune("explain", tmp_path / "a.db", 1)
+
+
+def test_the_path_of_a_checkpoint_is_absolute_and_there_or_null(tmp_path, monkeypatch):
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 3)
+    study = Study(problem, RandomSearch(), tmp_path / "a.db", budget=Budget(trials=1), keep_checkpoints=1)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(0.1 * epoch)
+            trial.save(lambda path: path.write_text("state"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for command in ("best", "status"):
+        told = strict(haltune(command, "../a.db", "--format", "json"))
+        path = Path((told if command == "best" else told["best"])["checkpoint"])
+        assert path.is_absolute()
+        assert path.read_text() == "state"
+    _, history = read_history(open_store(str(tmp_path / "a.db")))
+    assert history.trial(0).checkpoint == history.best().checkpoint == str(path)
+    path.unlink()
+    assert strict(haltune("best", "../a.db", "--format", "json"))["checkpoint"] is None
+    assert read_history(open_store(str(tmp_path / "a.db")))[1].trial(0).checkpoint is None

@@ -58,6 +58,6 @@ def test_without_a_terminal_each_trial_that_is_over_is_a_line_of_the_log(caplog)
         with trial:
             trial.report(0.5, 4)
         lines.show([(0, None)], None)
-    assert caplog.messages == ["trial 0: completed after epoch 4"]
+    assert caplog.messages == ["trial 0: trained in full after epoch 4"]
     with progress.progress_of(study, False) as nothing:
         nothing.show([(0, None)], None)

@@ -57,7 +57,7 @@ def test_values_that_are_not_finite_are_gaps():
     history = tell_trial(told(), [0.1, math.nan, 0.3, math.inf])
     figure = learning_curves(history)
     assert list(curves(figure)["trial 0"].y) == [0.1, None, 0.3, None]
-    assert list(marks(figure)["best"].x) == [3]
+    assert list(marks(figure)["ended without a value (1)"].x) == [3]
 
 
 def test_a_trial_without_a_finite_value_is_left_out():
