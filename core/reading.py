@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from pathlib import Path
+from threading import RLock
 from typing import Any, cast
 
 from .checkpoints import Checkpoints
@@ -98,7 +99,7 @@ class _Folded:
 
     def __init__(self, store: Store, name: str, policy: Policy[Any], history: History) -> None:
         self.store, self.name, self.policy, self.history = store, name, policy, history
-        self.problem = history.problem
+        self.problem, self.lock = history.problem, RLock()
 
     @cached_property
     def state(self) -> Any:
