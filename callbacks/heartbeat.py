@@ -6,10 +6,13 @@ ended or its reporter is gone, as after an exception for which a framework calls
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from contextlib import suppress
 from typing import Any
+
+from haltune.forks import heirs
 
 
 class Heartbeat:
@@ -19,13 +22,18 @@ class Heartbeat:
         self._owner = weakref.ref(owner)
         self._enough = threading.Event()
         self._thread: threading.Thread | None = None
+        heirs.add(self)
+
+    def after_fork(self) -> None:
+        """See haltune.forks: the thread, which may have held the event's lock, is the parent's."""
+        self._enough, self._thread = threading.Event(), None
 
     def start(self, trial: Any) -> None:
         """Begin, unless it has begun."""
         if self._thread is not None and self._thread.is_alive():
             return
         self._enough = threading.Event()
-        weakref.finalize(self._owner(), self._enough.set)
+        weakref.finalize(self._owner(), _end, self._enough, os.getpid())
         arguments = (weakref.ref(trial), trial.heartbeat_seconds, self._enough)
         self._thread = threading.Thread(target=_beat, args=arguments, name="haltune-heartbeat", daemon=True)
         self._thread.start()
@@ -34,6 +42,11 @@ class Heartbeat:
         """No more renewals from now on."""
         self._enough.set()
         self._thread = None
+
+
+def _end(enough: threading.Event, pid: int) -> None:
+    if os.getpid() == pid:  # not at the end of a forked process
+        enough.set()
 
 
 def _beat(trial: Any, interval: float, enough: threading.Event) -> None:

@@ -7,6 +7,7 @@ libraries are left as they are.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import scipy
+
+from .forks import heirs
 
 _STEMS = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads64_",
           "openblas_{}_num_threads")  # fmt: skip
@@ -43,14 +46,51 @@ def _functions(path: Path) -> tuple[Callable[[], int], Callable[[int], None]] | 
     return None
 
 
+class _OneThread:
+    """Threads may decide at the same time: the first to begin sets the numbers, the last to end brings them back."""
+
+    def __init__(self) -> None:
+        self._lock, self._count = threading.Lock(), 0
+        self._before: list[tuple[Callable[[int], None], int]] = []
+        self._mine = threading.local()  # how deep this thread is within
+        heirs.add(self)
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._count:
+                self._before = [(put, get()) for get, put in _libraries()]
+                for put, _ in self._before:
+                    put(1)
+            self._count += 1
+            self._mine.depth = getattr(self._mine, "depth", 0) + 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._count -= 1
+            self._mine.depth -= 1
+            if not self._count:
+                self._restore()
+
+    def after_fork(self) -> None:
+        """See forks.Heir: the child trains with as many threads as before, though others were deciding."""
+        deciding = self._count > 0
+        self._lock, self._count = threading.Lock(), getattr(self._mine, "depth", 0)
+        if deciding and not self._count:
+            self._restore()
+
+    def _restore(self) -> None:
+        for put, threads in self._before:
+            put(threads)
+
+
+_one = _OneThread()
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Linear algebra on one thread inside the block; the former numbers come back after it."""
-    before = [(put, get()) for get, put in _libraries()]
-    for put, _ in before:
-        put(1)
+    _one.enter()
     try:
         yield
     finally:
-        for put, threads in before:
-            put(threads)
+        _one.leave()

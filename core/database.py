@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from . import locks, sqlengine
 from . import sqlpostgres as postgres
 from .errors import StoreError
-from .sqlengine import File, explained, is_away, is_busy, is_locked, make_engine, shown
+from .sqlengine import File, explained, is_away, is_busy, is_locked, make_engine, shown, within
 
 T = TypeVar("T")
 _CONNECTS = 3  # times that a connection may be lost before a server is taken to be away
@@ -38,7 +38,7 @@ class Database:
 
     def __init__(self, address: str) -> None:
         self.outages = 0  # connections that a server has ended: what was read before may be lost
-        self._pid = os.getpid()
+        self._pid, self._address = os.getpid(), address
         try:
             self.url = shown(address)
             self.engine = make_engine(address)
@@ -87,8 +87,10 @@ class Database:
         self.engine.dispose()
 
     def _at_home(self) -> None:
-        if os.getpid() != self._pid:  # connections do not survive a fork
-            self.engine.dispose(close=False)
+        if (
+            os.getpid() != self._pid
+        ):  # connections do not survive a fork, and another thread may have held the pool
+            self.engine = self.file.engine = make_engine(self._address)
             self._pid = os.getpid()
         if self.file.replaced():
             raise StoreError(
@@ -97,7 +99,7 @@ class Database:
 
     @contextmanager
     def _transaction(self, write: bool) -> Iterator[sa.Connection]:
-        with self.engine.connect() as c:
+        with within(self.engine), self.engine.connect() as c:
             if self.on_server and not write:
                 # one statement, or a log that only grows: no transaction is needed
                 yield c.execution_options(isolation_level="AUTOCOMMIT")

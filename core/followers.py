@@ -12,6 +12,7 @@ from .checkpoints import Checkpoints
 from .decisions import Finish, Wait
 from .errors import RankLost
 from .events import Status
+from .forks import heirs, is_free
 from .handover import Line, error_from_json
 from .history import History
 from .holder import new_holder
@@ -44,11 +45,22 @@ class Shadow:
         self._where = store
         self._store: Store | None = _Told(accord) if told["url"] == "memory" else None
         self._accord = accord
-        self._history = History(problem)
-        self._history.locate = self.checkpoints.located
-        self._state, self._folded = policy.start(problem), 0
+        self._begin()
+        heirs.add(self)
         self.handed_out: set[tuple[int, int]] = set()
         self._holder = ""
+
+    def _begin(self) -> None:
+        """Nothing is read yet."""
+        self._history = History(self.problem)
+        self._history.locate = self.checkpoints.located
+        self._state, self._folded = self.policy.start(self.problem), 0
+
+    def after_fork(self) -> None:
+        """See forks.Heir."""
+        if not is_free(self.lock):
+            self.lock = threading.RLock()
+            self._begin()
 
     @property
     def store(self) -> Store:

@@ -20,6 +20,7 @@ from .checkpoints import Checkpoints
 from .differences import differences
 from .errors import StudyMismatch, warn
 from .events import Status
+from .forks import heirs, is_free
 from .history import History, TrialRecord
 from .holder import lives_beside, new_holder, surely_gone
 from .policy import Policy
@@ -53,6 +54,7 @@ class Replica:
         self.lock = threading.RLock()
         self.checkpoints = kept(self._open(seed))
         self._begin()
+        heirs.add(self)
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
         self.leaving: Callable[[], str | None] = lambda: None  # why this process should let go of its trials
         self._warned: set[str] = set()
@@ -64,6 +66,8 @@ class Replica:
     def sync(self) -> None:
         """Fold what was appended since, by whomever."""
         with self.lock:
+            if self._torn:
+                self._begin()
             self._read()
             while (outages := getattr(self.store, "outages", 0)) != self._outages:
                 self._outages = outages
@@ -141,7 +145,18 @@ class Replica:
     def adopt(self, holder: str | None = None) -> None:
         """In a forked or spawned process: hold the leases of `holder`, by default of the process forked from."""
         self._holder = (os.getpid(), holder or self._holder[1] or new_holder())
-        self.lock = threading.RLock()  # another thread may have held it when the process was forked
+
+    def after_fork(self) -> None:
+        """See forks.Heir: what another thread was just folding is folded anew, when it is asked for."""
+        if not is_free(self.lock):
+            self.lock, self._torn = threading.RLock(), True
+
+    @property
+    def history(self) -> History:
+        """The log, as far as it is folded."""
+        if self._torn:
+            self.sync()
+        return self._history
 
     def expire(self, max_retries: int) -> bool:
         """Log the workers that are lost; True when there was one. Raises Conflict when the log moved on."""
@@ -209,8 +224,9 @@ class Replica:
 
     def _begin(self) -> None:
         """Nothing is read yet."""
-        self.history = History(self.problem)
-        self.history.locate = self.checkpoints.located
+        self._torn = False
+        self._history = History(self.problem)
+        self._history.locate = self.checkpoints.located
         self.state = self.policy.start(self.problem)
         self._last: ev.Event | None = None  # that was folded
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from .errors import InvalidInput, StoreAway, StoreError
+from .forks import doors
 
 BUSY_TIMEOUT = 60.0  # seconds that a transaction waits for another's
 _STEP = 0.1  # of it that SQLite waits by itself: it hears no Ctrl-C meanwhile
@@ -100,14 +102,20 @@ def _of_sqlite(url: str) -> sa.Engine:
         write = c.get_execution_options().get("haltune_write", False)
         c.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
+    doors.connections.add(engine)
     return engine
+
+
+def within(engine: sa.Engine) -> AbstractContextManager[None]:
+    """Where a transaction is made: no fork finds SQLite in the middle of one. Raises StoreError where one has."""
+    return doors.within() if engine.dialect.name == "sqlite" else nullcontext()
 
 
 class File:
     """The file of an engine, where it has one: SQLite itself would write on into one that has no name any more."""
 
     def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+        self.engine = engine
         self._path = engine.url.database if engine.dialect.name == "sqlite" else None
         self._known: tuple[int, int] | None = None
 
@@ -132,11 +140,12 @@ class File:
         if self._path is None:
             return False
         try:
-            raw = self._engine.raw_connection()
-            try:
-                found = raw.cursor().execute(_HEAD, (study,)).fetchone()
-            finally:
-                raw.close()
+            with doors.within():
+                raw = self.engine.raw_connection()
+                try:
+                    found = raw.cursor().execute(_HEAD, (study,)).fetchone()
+                finally:
+                    raw.close()
         except Exception:  # the query says what is wrong
             return False
         return found is not None and found[0] is not None and found[0] < position

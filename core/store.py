@@ -21,6 +21,7 @@ from typing import Protocol
 
 from .errors import InvalidInput, NotSupported, StoreError
 from .events import MOVES, Event
+from .forks import heirs, is_free
 
 CLAIM = -1  # in the place of a trial's number: the lease of whoever decides what to train next
 
@@ -116,6 +117,7 @@ class MemoryStore:
         self._logs: dict[str, list[Event]] = {}
         self._leases: dict[str, dict[int, Lease]] = {}
         self._lock = threading.RLock()
+        heirs.add(self)
         self._pid = os.getpid()
         self.scratch = Path(tempfile.gettempdir()) / f"haltune-{secrets.token_hex(8)}"  # made by who needs it
         weakref.finalize(self, _remove_if_mine, self.scratch, self._pid)
@@ -196,6 +198,11 @@ class MemoryStore:
             held = self._leases[name].get(lease.trial)
             if held is not None and (held.holder, held.attempt) == (lease.holder, lease.attempt):
                 self._leases[name][lease.trial] = lease
+
+    def after_fork(self) -> None:
+        """See forks.Heir: a log grows by whole lists, so that it can be read whoever was appending."""
+        if not is_free(self._lock):
+            self._lock = threading.RLock()
 
     def _log(self, name: str) -> list[Event]:
         if name not in self._logs:
