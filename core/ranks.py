@@ -157,7 +157,7 @@ def _has_nodes(environment: Mapping[str, str]) -> bool:
 
 def _count(environment: Mapping[str, str], name: str) -> int | None:
     text = environment.get(name, "")
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 def _digest(text: str) -> str:

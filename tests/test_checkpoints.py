@@ -215,6 +215,20 @@ def test_no_room_under_a_quota(tmp_path: Path) -> None:
     assert files(world) == ["trial-0/attempt-1-epoch-1.ckpt"]
 
 
+def test_of_two_saves_at_once_a_quota_admits_what_it_has_room_for(tmp_path: Path) -> None:
+    world = World(checkpoints=tmp_path, disk_quota=1000)
+    trials = world.ask(), world.ask(world.another())
+    parts = []
+    for trial in trials:
+        trial.report(0.5)
+        parts.append(trial.begin_save())
+        parts[-1].write_text("x" * 600)
+    with pytest.raises(NoRoom):
+        trials[0].commit_save(parts[0])
+    trials[1].commit_save(parts[1])
+    assert files(world) == ["trial-1/attempt-1-epoch-1.ckpt"]
+
+
 def test_no_room_on_the_disk(world: World) -> None:
     trial = world.ask()
     with pytest.raises(NoRoom, match="a checkpoint takes 1e\\+06 TB"):

@@ -91,3 +91,9 @@ def test_a_killed_process_loses_its_trial_at_once_even_before_its_parent_takes_n
     worker.wait()
     worker.stdin.close()
     worker.stdout.close()
+
+
+@pytest.mark.parametrize("pid", ["²", "٣", "pid", "", "-1", "0", "9" * 30, "1_0"])
+def test_a_name_that_somebody_made_up_is_no_process_that_is_gone(pid: str) -> None:
+    parts = new_holder().split("/")
+    assert not surely_gone("/".join([*parts[:3], pid, *parts[4:]]))
