@@ -69,7 +69,7 @@ def outlook(
     policy.start(history.problem)
     ended = [t.id for t in history.trials if t.status in ENDED]
     with one_thread():
-        weighed = policy.weigh(history, ended) if ended else None
+        weighed = policy.foresee(history, ended) if ended else None
         if weighed is None or not weighed.done:
             raise InvalidInput(
                 f"{len(ended)} trials have ended, too few to expect anything of more: train {policy.initial} or more"

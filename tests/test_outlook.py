@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from virtual import hill, search, slope, study
 
-from haltune import Budget, Choice, Float, Minimize, Space
+from haltune import Budget, Choice, Float, Maximize, Minimize, Space
 from haltune.errors import InvalidInput
 from haltune.outlook import outlook
 from haltune.policies import RandomSearch
@@ -21,11 +21,40 @@ def steep(config):
 def test_nothing_beyond_the_goals_bounds_is_expected(trials):
     found = search(study(RandomSearch(trials=trials), Budget(trials=trials), space=WIDE), value=steep)
     told = outlook(found, "10min", worlds=40)
-    assert told.now <= 1.0
-    assert (told.now + told.high <= 1.0 + 1e-12).all()
+    assert told.now < 1.0
+    assert (told.now + told.high < 1.0).all()
     least = min(slope(t.config) for t in found.trials)
     assert told.training >= least * (1 - 1e-9)
     assert (told.high[told.seconds < least] == 0.0).all()  # no training ends sooner than any has
+
+
+SIX = Space({name: Float(0.0, 1.0) for name in "abcdef"})
+
+
+def near_the_top(config):
+    """Accuracies as a network reaches them: most near .98, few bad; a parabola through them passes 1."""
+    a, b, c = config["a"], config["b"], config["c"]
+    return (
+        0.985
+        - 1.2 * max(0.0, abs(a - 0.6) - 0.2) ** 2
+        - 0.3 * max(0.0, 0.3 - b) ** 2
+        - 0.4 * max(0.0, c - 0.5) ** 2
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_near_a_bound_something_is_expected_still_and_nothing_is_certain(seed, sign):
+    goal = Maximize("acc", (0, 1)) if sign > 0 else Minimize("loss", (0, 1))
+    height = near_the_top if sign > 0 else lambda config: 1.0 - near_the_top(config)
+    found = search(study(RandomSearch(), Budget(trials=20), goal=goal, space=SIX, seed=seed), value=height)
+    told = outlook(found, "1h", worlds=40)
+    truth = max(near_the_top(t.config) for t in found.trials)
+    expected = told.now if sign > 0 else 1.0 - told.now
+    assert abs(expected - truth) < 0.02
+    assert 0.0 < told.gain[-1] < 0.985 - expected + 0.02
+    assert told.high[-1] > told.low[-1]
+    assert expected + told.high[-1] < 1.0
 
 
 def test_a_loss_cannot_fall_below_its_bound():

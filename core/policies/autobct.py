@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -129,8 +129,12 @@ class AutoBCT(Policy[Trials]):
         return self._first(history, count) if weighed is None else self._weigh(history, weighed)
 
     def weigh(self, history: History, ended: Sequence[int]) -> Weighed | None:
-        """What is believed after these trials, of any policy; None while they are too few to know the maps."""
+        """What is believed after these trials; None while they are too few to know the maps."""
         return self._scales.weigh(history, ended)
+
+    def foresee(self, history: History, ended: Sequence[int]) -> Weighed | None:
+        """The same of any policy's search, to look ahead: what is expected of a bounded metric stays off its bounds."""
+        return replace(self._scales, odds=True).weigh(history, ended)
 
     def _weigh(self, history: History, weighed: Weighed) -> Move:
         """The control of largest value, or the end when the last one is expected to score that."""

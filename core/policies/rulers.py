@@ -1,7 +1,7 @@
 """From the user's world to the one a prior speaks of, and back: raw scores to h, seconds to t, both about on [0, 1].
 
-h is affine in the raw score, or in its logarithm, 0 at `worst` and 1 at `best`; t is affine in seconds. What is not
-given is taken from the prior, from the goal's bounds, or from the first trainings.
+h is affine in the raw score, in its logarithm or, between bounds, in its log odds, 0 at `worst` and 1 at `best`; t is
+affine in seconds. What is not given is taken from the prior, from the goal's bounds, or from the first trainings.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from ..errors import InvalidInput
 from ..problem import Goal
 
 Kind = Literal["linear", "log"]
+Bounds = tuple[float, float]
+_EDGE = 1e-3  # of the width of the bounds: log odds are infinite at a bound itself
 _FAR = 3.0  # widths of the map beyond its ends
 
 
@@ -29,6 +31,7 @@ class Ruler:
     kind: Kind
     zero: float  # seconds of t = 0
     unit: float  # seconds of t = 1, less zero
+    odds: Bounds | None = None  # h is affine in the log odds between these: no expectation reaches a bound
 
     def h(self, value: float) -> float:
         """The score of a raw value; the floor below everything for one that is not finite."""
@@ -38,13 +41,15 @@ class Ruler:
     def slope(self, value: float) -> float:
         """How far h moves for a unit of raw score, at a raw value."""
         width = abs(self._bent(self.best) - self._bent(self.worst))
+        if self.odds is not None:
+            share = _share(value, self.odds)
+            return 1.0 / (width * share * (1.0 - share) * (self.odds[1] - self.odds[0]))
         return 1.0 / width if self.kind == "linear" else 1.0 / (width * max(abs(value), 1e-300))
 
     def raw(self, h: float) -> float:
         """The raw value of a score."""
         low, high = self._bent(self.worst), self._bent(self.best)
-        bent = low + h * (high - low)
-        return math.exp(min(bent, 700.0)) if self.kind == "log" else bent
+        return _unbent(low + h * (high - low), self.kind, self.odds)
 
     def amount(self, h: float) -> str:
         """A difference of scores in raw units; a factor where logarithms count."""
@@ -71,9 +76,27 @@ class Ruler:
         return None
 
     def _bent(self, value: float) -> float:
-        if self.kind == "linear":
-            return value
-        return math.log(value) if value > 0 else -math.inf
+        return _bent(value, self.kind, self.odds)
+
+
+def _bent(value: float, kind: Kind, odds: Bounds | None) -> float:
+    if odds is not None:
+        share = _share(value, odds)
+        return math.log(share / (1.0 - share))
+    if kind == "linear":
+        return value
+    return math.log(value) if value > 0 else -math.inf
+
+
+def _unbent(bent: float, kind: Kind, odds: Bounds | None) -> float:
+    if odds is not None:
+        return odds[0] + (odds[1] - odds[0]) / (1.0 + math.exp(min(-bent, 700.0)))
+    return math.exp(min(bent, 700.0)) if kind == "log" else bent
+
+
+def _share(value: float, odds: Bounds) -> float:
+    """Where a value lies between bounds, not quite at either."""
+    return min(max((value - odds[0]) / (odds[1] - odds[0]), _EDGE), 1.0 - _EDGE)
 
 
 def check_map(name: str, worst: float | None, best: float | None, kind: Kind) -> None:
@@ -90,7 +113,9 @@ def check_map(name: str, worst: float | None, best: float | None, kind: Kind) ->
             )
 
 
-def score_ends(goal: Goal, values: Sequence[float], middle: float, kind: Kind) -> tuple[float, float] | None:
+def score_ends(
+    goal: Goal, values: Sequence[float], middle: float, kind: Kind, odds: Bounds | None = None
+) -> tuple[float, float] | None:
     """The raw (worst, best) by the first trainings: their best at h = 0.65, their range 0.4 wide; None without any.
 
     middle: the score that the prior expects, where all first trainings came to the same.
@@ -98,13 +123,13 @@ def score_ends(goal: Goal, values: Sequence[float], middle: float, kind: Kind) -
     seen = np.array([v for v in values if math.isfinite(v) and (kind == "linear" or v > 0)])
     if not len(seen):
         return None
-    bent = goal.sign * (np.log(seen) if kind == "log" else seen)
+    bent = goal.sign * np.array([_bent(v, kind, odds) for v in seen])
     top, width = float(bent.max()), float(np.ptp(bent))
     at = 0.65
     if width <= 1e-9 * max(abs(top), 1e-9):
         width, at = max(0.1 * abs(top), 1e-3), middle
     ends = [goal.sign * (top + (h - at) * width / 0.4) for h in (0.0, 1.0)]
-    low, high = (math.exp(e) for e in ends) if kind == "log" else ends
+    low, high = (_unbent(e, kind, odds) for e in ends)
     return low, high
 
 

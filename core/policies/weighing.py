@@ -74,6 +74,7 @@ class Scales:
     kind: Kind
     seconds: tuple[float, float] | None  # at cost 0 and 1
     initial: int  # trainings that estimates rest on
+    odds: bool = False  # by the log odds of a metric with bounds, unless the ends are known
     _desks: dict[str, tuple[Controls, Prior, Array]] = field(default_factory=dict, repr=False)
 
     def desk(self, problem: Problem) -> tuple[Controls, Prior, Array]:
@@ -113,7 +114,10 @@ class Scales:
     def _ruler(self, history: History, done: Sequence[Training], prior: Prior) -> Ruler | None:
         goal, bounds = history.problem.goal, history.problem.goal.bounds
         known = bounds if bounds is None or goal.sign > 0 else (bounds[1], bounds[0])
-        ends = self.ends or prior.score_map or (known if self.kind == "linear" else None)
+        ends = self.ends or prior.score_map
+        odds = bounds if self.odds and ends is None and self.kind == "linear" else None
+        if ends is None and odds is None and self.kind == "linear":
+            ends = known
         costs = self.seconds or prior.cost_map
         if ends is not None and costs is not None:
             return Ruler(*ends, self.kind, costs[0], costs[1] - costs[0])
@@ -124,12 +128,12 @@ class Scales:
         if ends is None:
             middle = float(np.mean(phi @ prior.score.mean))
             given = [[t.value for t in group] for group in (first, done)]
-            ends = next((e for v in given if (e := score_ends(goal, v, middle, self.kind))), None)
+            ends = next((e for v in given if (e := score_ends(goal, v, middle, self.kind, odds))), None)
         if costs is None:
             costs = cost_ends([t.seconds for t in first], list(phi @ prior.cost.mean))
         if ends is None:
             return None
-        return Ruler(*ends, self.kind, costs[0], costs[1] - costs[0])
+        return Ruler(*ends, self.kind, costs[0], costs[1] - costs[0], odds)
 
 
 def _first(done: Sequence[Training], count: int) -> Sequence[Training]:
