@@ -8,20 +8,16 @@ the position they were decided at.
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
-import tempfile
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from .errors import InvalidInput, NotSupported, StoreError
 from .events import MOVES, Event
 from .forks import heirs, is_free
+from .scratch import Scratch
 
 CLAIM = -1  # in the place of a trial's number: the lease of whoever decides what to train next
 
@@ -119,8 +115,8 @@ class MemoryStore:
         self._lock = threading.RLock()
         heirs.add(self)
         self._pid = os.getpid()
-        self.scratch = Path(tempfile.gettempdir()) / f"haltune-{secrets.token_hex(8)}"  # made by who needs it
-        weakref.finalize(self, _remove_if_mine, self.scratch, self._pid)
+        self._scratch = Scratch()
+        self.scratch = self._scratch.path  # made by who needs it
 
     def now(self) -> float:
         """The injected clock."""
@@ -222,11 +218,6 @@ class MemoryStore:
             "a store in memory cannot be sent to another process: give the study a file, store='sqlite:///search.db', "
             "or train by a strategy that runs the script once for each rank, such as 'ddp'"
         )
-
-
-def _remove_if_mine(folder: Path, pid: int) -> None:
-    if os.getpid() == pid:  # not at the end of a forked process
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def open_store(where: str | os.PathLike[str] | Store | None) -> Store:

@@ -7,7 +7,6 @@ is never kept waiting by a proposal.
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from haltune.decisions import Finish, Wait
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed
 from haltune.events import Status
 from haltune.ledger import Outcome
+from haltune.scratch import Scratch
 from haltune.store import address
 from haltune.study import Study
 from haltune.trial import Trial
@@ -76,8 +76,8 @@ class Crew:
             )
         address(study.arguments["store"])
         self._study, self._options, self._start, self._early = study, options, start, early
-        self._folder = tempfile.TemporaryDirectory(prefix="haltune-")
-        self._marker = Path(self._folder.name) / "leave"
+        self._folder = Scratch()
+        self._marker = self._folder.make() / "leave"
         self._logs = options.logs or logs_beside(study)
         self._slots = [Slot(n, slots.environment(options.devices, n)) for n in range(options.workers)]
         self._over: str | None = None  # why no more trials are begun
@@ -97,7 +97,7 @@ class Crew:
             if slot.child is not None:
                 slot.child.close(kill=error is not None)
         self._study.waits = True
-        self._folder.cleanup()
+        self._folder.remove()
 
     def work(self) -> Outcome:
         """Train until the search is over, or Ctrl-C.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,13 +57,40 @@ def _session(folder: Path) -> int:
         return -1
 
 
-def kill(session: int) -> None:
-    """End a run and all that it started in its process group."""
+def kill(child: int) -> None:
+    """End a child and all that it started in its process group; nothing once it was reaped.
+
+    Then its number may be another process's. Until then it is its own, and its group's, though it has ended.
+    """
+    if ended(child) is None:
+        return
     with suppress(ProcessLookupError, PermissionError):
         if os.name == "posix":
-            os.killpg(session, signal.SIGKILL)
+            os.killpg(child, signal.SIGKILL)
         else:
-            os.kill(session, signal.SIGTERM)
+            os.kill(child, signal.SIGTERM)
+
+
+def kill_rest(child: int, seconds: float = 0.0) -> None:
+    """End what a child left behind in its group, once it has ended: for that it is waited for so long at most."""
+    until = time.monotonic() + seconds
+    while hasattr(os, "waitid") and ended(child) is False and time.monotonic() < until:
+        time.sleep(0.01)
+    if ended(child):
+        kill(child)
+
+
+def ended(child: int) -> bool | None:
+    """Whether a child has ended, which it is not reaped by; None when it was reaped, or never ours.
+
+    Where the system does not tell, False.
+    """
+    if not hasattr(os, "waitid"):
+        return False
+    try:
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return None
 
 
 def how_it_died(code: int | None) -> str:

@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote
 from haltune.checkpoints import Checkpoints
 from haltune.disk import discard
 from haltune.holder import new_holder, surely_gone
+from haltune.scratch import remove
 
 PIECE = 8 * 2**20  # bytes in a call: object stores are small where memory is
 _FOLDER = "haltune-ray-"
@@ -182,4 +183,4 @@ def _sweep() -> None:
     """Remove what killed workers left on this node."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
         if surely_gone(unquote(folder.name.removeprefix(_FOLDER))):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)

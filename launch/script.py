@@ -89,7 +89,10 @@ class Script:
 
     def poll(self) -> Ending | None:
         """See Child."""
-        if self._process is None or self._trial is None or (code := self._process.poll()) is None:
+        if self._process is None or self._trial is None:
+            return None
+        limits.kill_rest(self._process.pid)
+        if (code := self._process.poll()) is None:
             return None
         if code < 0:
             return Ending(died=limits.how_it_died(code))

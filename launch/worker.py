@@ -72,8 +72,9 @@ class Worker:
         except (EOFError, OSError):
             pass
         else:
-            if self._process.is_alive():
+            if limits.ended(self.session) is False and self._process.is_alive():
                 return None
+        limits.kill_rest(self.session, 5.0)
         self._process.join(5.0)
         how = limits.how_it_died(self._process.exitcode)
         if not self._started and (self._process.exitcode or 0) > 0:  # so would the next one

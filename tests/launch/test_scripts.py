@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,9 @@ from haltune import Budget, Maximize, Problem, Study
 from haltune.current import VARIABLE
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, TrainingFailed
 from haltune.events import Status
-from haltune.launch import run_script
+from haltune.launch import limits, run_script
+from haltune.launch.child import Slot
+from haltune.launch.script import Script
 from haltune.policies import EIPerCost, Hyperband, RandomSearch
 
 TRAIN = """
@@ -216,3 +219,50 @@ def test_what_a_program_is_told_is_json_and_a_vanished_store_is_an_error(told, t
     os.environ[VARIABLE] = json.dumps({**words, "name": "other"})
     with pytest.raises(haltune.HaltuneError, match="no study 'other'"):
         haltune.current_trial()
+
+
+LEAVES_BEHIND = """
+import subprocess, sys
+from pathlib import Path
+import haltune
+
+trial = haltune.current_trial({"lr": 0.01}, goal=haltune.Maximize("acc"), max_epochs=4)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], stdout=subprocess.DEVNULL)
+Path(f"left-{trial.id}").write_text(str(child.pid))
+trial.report(0.5)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_what_a_program_leaves_running_ends_with_it(tmp_path, program, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = Study(PROBLEM, RandomSearch(), tmp_path / "search.db", seed=1, budget=Budget(trials=2))
+    run_script(study, program(LEAVES_BEHIND), workers=1, **QUIET)
+    for trial in range(2):
+        pid = (tmp_path / f"left-{trial}").read_text()
+        state = Path(f"/proc/{pid}/stat")
+        assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
+def test_the_number_of_a_process_that_was_reaped_is_signalled_no_more(tmp_path, monkeypatch):
+    signalled = []
+    monkeypatch.setattr(os, "killpg", lambda *what: signalled.append(what))
+    monkeypatch.setattr(os, "kill", lambda *what: signalled.append(what))
+    process = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
+    script = Script(a_study(tmp_path, 1), ["true"], Slot(0, {}), tmp_path / "leave")
+    script._process = process
+    process.wait()
+    script.close(kill=True)
+    limits.kill(process.pid)
+    limits.kill_rest(process.pid)
+    assert signalled == []
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this system reaps what it looks at")
+def test_a_child_that_has_ended_is_known_to_have_and_still_not_reaped():
+    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.exit(3)"], start_new_session=True)
+    while not limits.ended(process.pid):
+        assert limits.ended(process.pid) is not None
+    limits.kill(process.pid)
+    assert process.wait() == 3
+    assert limits.ended(process.pid) is None
