@@ -94,6 +94,9 @@ class Shadow:
         self._holder = self._holder or new_holder()
         return self._holder
 
+    def warn_once(self, text: str, about: str | None = None) -> None:
+        """Rank 0 warns for all."""
+
     def adopt(self) -> None:
         """In a fork of this rank: rank 0 holds the leases for all."""
 
