@@ -55,8 +55,8 @@ def ask(replica: Replica, budget: Budget, clock: Clock) -> Taken | Wait | Finish
     _heed_costs(replica, budget)
     if history.interrupted:
         return _offer_again(replica, history.interrupted[0])
-    full = history.spent.starts_no_more(budget)
-    if full is not None and not history.paused:
+    full = _full(replica, budget)
+    if full is not None and not _may_go_on(replica):
         return _wait(full)
     with claimed(replica):
         return _decide(replica, full, clock)
@@ -70,7 +70,7 @@ def _decide(replica: Replica, full: str | None, clock: Clock) -> Taken | Wait | 
     if isinstance(move, Start) and "warning" in move.evidence:
         replica.warn_once(str(move.evidence["warning"]))
     if isinstance(move, Start):
-        return _wait(full) if full is not None else _start(replica, move, deciding)
+        return _start(replica, move, deciding) if full is None or move.goes_on else _wait(full)
     if isinstance(move, Resume):
         return _resume(replica, move, deciding, by_policy=True)
     if isinstance(move, Finish):
@@ -106,21 +106,45 @@ def propose(policy: Policy[S], state: S, history: History) -> Move:
 
 def outcome(replica: Replica, budget: Budget) -> Outcome:
     """Whether the search is over: by its policy, or by a limit of its budget."""
-    history, spent = replica.history, replica.history.spent
+    history = replica.history
     unfinished = history.running + len(history.interrupted)
-    ended = None if plans_anew(replica.policy, history, budget) else history.finished
-    reason, full = ended or spent.exhausts(budget), spent.starts_no_more(budget)
-    if reason is None and full is not None and not unfinished and not _resumes(replica):
-        reason = full
+    ended = None if plans_anew(replica.policy, history, budget, replica.told) else history.finished
+    limit = None if ended else history.spent.exhausts(budget)
+    if not (ended or limit or unfinished) and (full := _full(replica, budget)) and not _goes_on(replica):
+        limit = full
+    reason = ended or (limit and f"{limit}: {_harvest(history)}")
     if reason is not None or history.held is not None:
         return Outcome(True, reason or history.held or "", held=reason is None)
     return Outcome(False, f"the search goes on, with {unfinished} unfinished trial{'s' * (unfinished != 1)}")
 
 
-def _resumes(replica: Replica) -> bool:
-    """True when the policy would go on with a paused trial."""
-    history = replica.history
-    return history.paused > 0 and isinstance(propose(replica.policy, replica.state, history), Resume)
+def _full(replica: Replica, budget: Budget) -> str | None:
+    """Why no trial is begun any more, or None: those that began may still go on."""
+    spent, said = replica.history.spent, replica.history.budget
+    full = spent.starts_no_more(budget)
+    if full is None and said is not None and replica.told == budget:  # another worker has said less since
+        full = spent.starts_no_more(said)
+    return full
+
+
+def _harvest(history: History) -> str:
+    """What a budget came to, in words."""
+    begun = f"{len(history)} trial{'s' * (len(history) != 1)} begun"
+    full = sum(trial.complete for trial in history.trials)
+    return begun if history.problem.max_epochs is None else f"{begun}, {full or 'none'} trained in full"
+
+
+def _may_go_on(replica: Replica) -> bool:
+    """True when the policy need be asked though nothing new may begin."""
+    return replica.history.paused > 0 or replica.policy.retrains
+
+
+def _goes_on(replica: Replica) -> bool:
+    """True when the policy would go on with what began."""
+    if not _may_go_on(replica):
+        return False
+    move = propose(replica.policy, replica.state, replica.history)
+    return isinstance(move, Resume) or (isinstance(move, Start) and move.goes_on)
 
 
 def _start(replica: Replica, move: Start, deciding: float) -> Taken:

@@ -67,6 +67,11 @@ class Start:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     partial: bool = False  # no full training, however far it gets: on few samples, say
 
+    @property
+    def goes_on(self) -> bool:
+        """True when it trains again what an earlier trial won with: nothing new begins."""
+        return "of" in self.tags
+
 
 @dataclass(frozen=True, slots=True)
 class Resume:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+# option of a policy -> what was recorded where nothing was given, and what is now: no difference
+_DEFAULTS = {"rounds": (1, None)}
+
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> list[str]:
     """One sentence for each entry that differs between two JSON objects."""
@@ -18,7 +21,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "")
         elif (parts := (_by_name(old[key]), _by_name(new[key]))) and None not in parts:
             found += differences(parts[0] or {}, parts[1] or {}, f"{name}.")
             found += _order(old[key], new[key], name)
-        elif old[key] != new[key]:
+        elif old[key] != new[key] and (old[key], new[key]) != _DEFAULTS.get(key):
             found.append(f"{name}: recorded {_short(old[key])}, given {_short(new[key])}")
     return found
 

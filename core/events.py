@@ -192,7 +192,7 @@ class Held(Event):
     reason: str | None
 
 
-MOVES = (Started, Resumed, Rescaled, Finished, Held)
+MOVES = (Started, Resumed, Rescaled, Budgeted, Finished, Held)
 _KINDS: dict[str, type[Event]] = {
     k.kind: k
     for k in (

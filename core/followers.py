@@ -42,6 +42,7 @@ class Shadow:
         self.term: float = told["term"]
         self.checkpoints = Checkpoints(told["folder"], told["keep"], told["quota"])
         self.lock = threading.RLock()
+        self.told = None
         self._where = store
         self._store: Store | None = _Told(accord) if told["url"] == "memory" else None
         self._accord = accord

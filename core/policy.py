@@ -74,6 +74,11 @@ class Policy(ABC, Generic[S]):
         return False
 
     @property
+    def retrains(self) -> bool:
+        """True when what wins trains again as a new trial, tagged `of` the old one: also when nothing new may begin."""
+        return False
+
+    @property
     def narrowing(self) -> Any:
         """What it knows of level sets and maximisers, a `policies.narrowing.Narrowing`; None when it keeps none."""
         return None
@@ -122,6 +127,11 @@ class Wrapper(Policy[Any]):
     def plans(self) -> bool:
         """As the inner policy."""
         return self.policy.plans
+
+    @property
+    def retrains(self) -> bool:
+        """As the inner policy."""
+        return self.policy.retrains
 
     @property
     def narrowing(self) -> Any:

@@ -56,9 +56,9 @@ class Replica:
         self._begin()
         heirs.add(self)
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
+        self.told: Budget | None = None  # the budget that this process told the log last
         self.leaving: Callable[[], str | None] = lambda: None  # why this process should let go of its trials
         self._warned: set[str] = set()
-        self._said: Budget | None = None  # the budget that this process told the log
         self._holder = (0, "")
         self._outages = 0
         self.sync()
@@ -209,12 +209,12 @@ class Replica:
 
     def budget(self, budget: Budget) -> None:
         """Log the budget when the policy plans anew by it, or readers do not know it yet. Raises Conflict."""
-        plans = plans_anew(self.policy, self.history, budget)
-        said = self._said == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
-        if plans or not (said or self.history.finished):
+        plans = plans_anew(self.policy, self.history, budget, self.told)
+        known = self.told == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
+        if plans or not (known or self.history.finished):
             told = ev.plain(budget.to_json())
             self.append(ev.Budgeted(at=self.now(), budget=told, plans=plans), None)
-        self._said = budget  # once: workers with different budgets would take turns for ever
+        self.told = budget  # once: workers with different budgets would take turns for ever
 
     def warn_once(self, text: str, about: str | None = None) -> None:
         """A HaltuneWarning, once a process and study: the same text, or the first `about` a matter."""
@@ -270,6 +270,10 @@ class Replica:
             )
 
 
-def plans_anew(policy: Policy[Any], history: History, budget: Budget) -> bool:
-    """True when the policy plans by the budget, and it is not the one logged last."""
-    return policy.plans and budget.to_json() != (history.budget or Budget()).to_json()
+def plans_anew(policy: Policy[Any], history: History, budget: Budget, told: Budget | None) -> bool:
+    """True when the policy plans by the budget, and it is neither the one logged last nor what was `told` before.
+
+    Of workers with different budgets the last one to come has its way: did each insist, they would take turns for ever.
+    """
+    plans = policy.plans and budget != told
+    return plans and budget.to_json() != (history.budget or Budget()).to_json()

@@ -48,6 +48,11 @@ class Bracket:
             for rung, before in zip(self.rungs, befores, strict=True)
         )
 
+    def cut(self, n: int) -> Bracket:
+        """The same for n configurations, fewer than planned: as large a share of each rung goes on, one at least."""
+        whole = self.rungs[0].n
+        return Bracket(tuple(Rung(max(1, rung.n * n // whole), rung.resource) for rung in self.rungs), self.s)
+
     def scaled(self, unit: Number, whole: bool = True) -> Bracket:
         """The same with resources counted in `unit`; whole: rounded down to units of 1, at least 1."""
         return _joined([(r.n, exact(r.resource) * exact(unit)) for r in self.rungs], self.s, whole)

@@ -89,7 +89,7 @@ def test_two_studies_share_a_file_without_meeting(tmp_path: Path) -> None:
     [
         ((RandomSearch(), problem()), "Problem"),
         ((problem(), RandomSearch), r"write RandomSearch\(\)"),
-        ((problem(), "random"), "lacks"),
+        ((problem(), "random"), "derives from haltune.policy.Policy"),
         ((problem(), RandomSearch(), "search.txt"), r"\.db"),
         ((problem(), RandomSearch(), None, ""), "name"),
         ((problem(), RandomSearch(), None, "s", -1), "seed"),
@@ -114,7 +114,7 @@ def test_a_search_that_would_never_end_is_refused_at_the_first_ask() -> None:
 def test_a_larger_budget_lifts_the_end() -> None:
     store = MemoryStore()
     first = search(small_study(RandomSearch(), store, trials=2))
-    assert first.outcome.reason == "the budget of 2 trials is spent"
+    assert first.outcome.reason == "the budget of 2 trials is spent: 2 trials begun, 2 trained in full"
     assert len(search(small_study(RandomSearch(), store, trials=4)).trials) == 4
 
 
@@ -133,7 +133,7 @@ class Ticking(Clock):
 def test_a_budget_of_time_ends_a_running_trial_with_its_reason() -> None:
     study = small_study(RandomSearch(), MemoryStore(Ticking(1.0)), budget=Budget(time=35.0))
     search(study)
-    assert study.outcome.reason == "the budget of 35 s of time is spent"
+    assert study.outcome.reason.startswith("the budget of 35 s of time is spent: ")
     assert 35 <= study.spent.time <= 45
     assert "budget" in study.trials[-1].verdict.reason  # type: ignore[union-attr]
 
@@ -182,7 +182,7 @@ def test_worker_time_sums_over_workers_and_time_does_not() -> None:
 def test_a_budget_of_money_is_worker_time_at_its_price() -> None:
     study = small_study(RandomSearch(), MemoryStore(Ticking(60.0)), budget=Budget(money=1.0, price=2.0))
     search(study)
-    assert study.outcome.reason == "the budget of 1 of money is spent"
+    assert study.outcome.reason.startswith("the budget of 1 of money is spent: ")
     assert 1800 <= study.spent.worker_time <= 1800 + 5 * 60  # the clock is looked at a few times a report
 
 

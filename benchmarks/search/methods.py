@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
@@ -22,6 +22,7 @@ from haltune.policies import (
     RandomSearch,
     SuccessiveHalving,
 )
+from haltune.policies.plan import Plan
 from haltune.problem import Problem
 from haltune.schedules import Bracket, Rung, hyperband
 
@@ -58,10 +59,10 @@ def syne_tune(name: str, published: Published, seeds: int) -> Method:
 class TextbookHyperband(Hyperband):
     """Hyperband with r_i rounded to the nearest epoch, as in the published row; haltune's own rounds down."""
 
-    def _brackets(self, problem: Problem) -> Iterator[Bracket]:
+    def _plan(self, problem: Problem) -> Plan:
         exact = hyperband(problem.max_epochs or 1, self.eta, whole=False).brackets
         rounded = [tuple(Rung(r.n, float(max(1, round(r.resource)))) for r in b.rungs) for b in exact]
-        return cycle(Bracket(rungs, len(rungs) - 1) for rungs in rounded)
+        return Plan(cycle(Bracket(rungs, len(rungs) - 1) for rungs in rounded))
 
 
 METHODS: dict[str, Method] = {

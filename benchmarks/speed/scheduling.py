@@ -20,7 +20,7 @@ import numpy as np
 
 from haltune import Float, Maximize, Problem, Resume, Space, Start, Verdict
 from haltune.decisions import Action
-from haltune.events import Checkpointed, Created, Ended, Event, Reported, Resumed, Started, Status
+from haltune.events import Budgeted, Checkpointed, Created, Ended, Event, Reported, Resumed, Started, Status
 from haltune.history import History
 from haltune.judging import with_report
 from haltune.policies import Hyperband, Ladder, SuccessiveHalving
@@ -43,6 +43,7 @@ class Simulation:
         self.policy, self.state, self.history = policy, policy.start(PROBLEM), History(PROBLEM)
         self.spent, self.decisions, self.slowest = 0.0, 0, 0.0  # seconds of the policy
         self.apply(Created(at=0.0, problem={}, policy={}, seed=1))
+        self.apply(Budgeted(at=0.0, budget={"epochs": 10**9}))  # rounds repeat
         self.draw = np.random.default_rng(0)
 
     def apply(self, event: Event) -> None:

@@ -6,8 +6,7 @@ promotion form it pauses there until it is; in the stopping form it is decided o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -15,71 +14,10 @@ from ..decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait
 from ..events import OVER, Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
 from ..history import History, TrialRecord
 from ..schedules import Bracket
-from .persistent import Key, Ranked, Sparse
+from .climb import Climb, Place, Step, key_of
+from .plan import Plan
 from .rungs import OUT, Member, counted, score_of, until
 from .sampling import Sampler
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One rung of a ladder."""
-
-    arrived: Ranked = field(default_factory=Ranked)  # finite values
-    count: int = 0  # all that arrived, what is not finite and what failed among them
-    waiting: Ranked = field(default_factory=Ranked)  # paused here
-
-    def arrive(self, key: Key | None) -> Step:
-        """One more; None: it can only be counted."""
-        arrived = self.arrived if key is None else self.arrived.add(key)
-        return replace(self, arrived=arrived, count=self.count + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a trial is."""
-
-    bracket: Bracket
-    rung: int
-    member: Member
-
-    @property
-    def needed(self) -> float:
-        """The resource of its rung."""
-        return self.bracket.rungs[self.rung].resource
-
-    @property
-    def last(self) -> bool:
-        """True on the last rung."""
-        return self.rung == len(self.bracket.rungs) - 1
-
-
-Steps = tuple[Step, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Climb:
-    """Everything that is known of rungs and trials."""
-
-    sign: float  # of the goal
-    peaks: bool = False  # runs count for their best epochs
-    number: int = 0  # the bracket that new trials belong to
-    started: int = 0  # of its configurations
-    ladders: Mapping[Bracket, Steps] = field(default_factory=lambda: MappingProxyType({}))
-    places: Sparse[Place] = field(default_factory=Sparse)
-
-    def step(self, place: Place) -> Step:
-        """The rung at which a trial is."""
-        return self.ladders[place.bracket][place.rung]
-
-    def put(self, place: Place, step: Step) -> Climb:
-        """Another state of a rung."""
-        steps = self.ladders[place.bracket]
-        steps = (*steps[: place.rung], step, *steps[place.rung + 1 :])
-        return replace(self, ladders=MappingProxyType({**self.ladders, place.bracket: steps}))
-
-    def at(self, trial: int, place: Place) -> Climb:
-        """A trial at another place."""
-        return replace(self, places=self.places.put(trial, place))
 
 
 @dataclass(frozen=True)
@@ -91,7 +29,7 @@ class Climber:
     before any goes on. ends: the last rung of a bracket is a full training.
     """
 
-    plan: Callable[[int], Bracket | None]
+    plan: Plan
     sampler: Sampler
     unit: str
     eta: Fraction
@@ -104,6 +42,10 @@ class Climber:
 
     def fold(self, state: Climb, event: Event) -> Climb:
         """What is known after `event`."""
+        begun = state.begun.after(event)
+        return self._folded(state if begun is state.begun else replace(state, begun=begun), event)
+
+    def _folded(self, state: Climb, event: Event) -> Climb:
         if isinstance(event, Started):
             return self._started(state, event)
         trial = getattr(event, "trial", -1)
@@ -126,9 +68,7 @@ class Climber:
 
     def _started(self, state: Climb, e: Started) -> Climb:
         number = int(e.tags["bracket"])
-        bracket = self.plan(number)
-        assert bracket is not None
-        ladders = state.ladders
+        bracket, ladders = self.plan(number), state.ladders
         if bracket not in ladders:
             ladders = MappingProxyType({**ladders, bracket: tuple(Step() for _ in bracket.rungs)})
         started = state.started + 1 if number == state.number else 1
@@ -142,7 +82,7 @@ class Climber:
     def _climb(self, state: Climb, trial: int, place: Place) -> Climb:
         """On to the next rung."""
         step = state.step(place)
-        waiting = step.waiting.drop(_key(place.member, trial))
+        waiting = step.waiting.drop(key_of(place.member, trial))
         above = replace(place, rung=place.rung + 1, member=replace(place.member, result=None))
         return state.put(place, replace(step, waiting=waiting)).at(trial, above)
 
@@ -153,7 +93,9 @@ class Climber:
         arrives = member.result is None and had >= place.needed and not (stopped and e.verdict.resumable)
         if arrives:
             member = replace(member, result=member.last if last > OUT else OUT)
-            state = state.put(place, state.step(place).arrive(_key(member, e.trial) if last > OUT else None))
+            state = state.put(
+                place, state.step(place).arrive(key_of(member, e.trial) if last > OUT else None)
+            )
         place = replace(place, member=member)
         state = state.at(e.trial, place)
         if member.result is None or had < place.needed or place.last:
@@ -163,17 +105,17 @@ class Climber:
             return self._climb(state, e.trial, place)
         if arrives and e.verdict.action is Action.PAUSE:
             step = state.step(place)
-            return state.put(place, replace(step, waiting=step.waiting.add(_key(member, e.trial))))
+            return state.put(place, replace(step, waiting=step.waiting.add(key_of(member, e.trial))))
         return state
 
     def _over(self, state: Climb, place: Place, trial: int, status: Status) -> Climb:
         """It arrives where it did not: with its value if it ended by itself, else only counted."""
         step, member = state.step(place), place.member
         if member.result is not None:
-            return state.put(place, replace(step, waiting=step.waiting.drop(_key(member, trial))))
+            return state.put(place, replace(step, waiting=step.waiting.drop(key_of(member, trial))))
         counts = status is Status.COMPLETED and member.last > OUT
         member = replace(member, result=member.last if counts else OUT)
-        state = state.put(place, step.arrive(_key(member, trial) if counts else None))
+        state = state.put(place, step.arrive(key_of(member, trial) if counts else None))
         return state.at(trial, replace(place, member=member))
 
     # -- the questions -------------------------------------------------------------------
@@ -182,40 +124,67 @@ class Climber:
         """The promotion at the highest rung, or a new configuration."""
         for bracket, steps in state.ladders.items():
             for rung in range(len(steps) - 2, -1, -1):
-                if (id := self._promotable(steps[rung], rung, history)) is not None:
-                    return self._promotion(state, bracket, rung + 1, id, history)
-        return self._new(state, history)
+                top, count = self._top(steps[rung], rung), steps[rung].count
+                if (id := self._promotable(steps[rung], top, history)) is not None:
+                    why = f"in the top {top} of {count} at rung {rung}"
+                    return self._promotion(bracket, rung + 1, id, why, history)
+        return self._closing(state, history) if state.begun.no_more else self._new(state, history)
 
     def _top(self, step: Step, rung: int) -> int:
         """How many of those that arrived at a rung go on."""
         if rung == 0 and step.count < self.patience:
             return 0
-        cut = self.eta if self.first is None or rung else self.first
-        return max(int(self.stops), step.count // cut)
+        return max(int(self.stops), step.count // self._cut(rung))
 
-    def _promotable(self, step: Step, rung: int, history: History) -> int | None:
-        top = self._top(step, rung)
-        for key in step.waiting.best(top):
-            if step.arrived.rank(key) >= top:
-                return None  # and so are those after it
-            if history.trial(key[1]).status is Status.PAUSED:
-                return key[1]
-        return None
+    def _cut(self, rung: int) -> Fraction:
+        """One in so many of a rung goes on."""
+        return self.eta if self.first is None or rung else self.first
 
-    def _promotion(self, state: Climb, bracket: Bracket, rung: int, id: int, history: History) -> Resume:
-        resource, below = bracket.rungs[rung].resource, state.ladders[bracket][rung - 1]
+    def _promotable(self, step: Step, top: int, history: History) -> int | None:
+        leading = (id for id in step.leading(top) if history.trial(id).status is Status.PAUSED)
+        return next(leading, None)
+
+    def _promotion(self, bracket: Bracket, rung: int, id: int, why: str, history: History) -> Resume:
+        resource = bracket.rungs[rung].resource
         tags = {**history.trial(id).tags, "rung": rung}
-        top = self._top(below, rung - 1)
-        reason = f"in the top {top} of {below.count} at rung {rung - 1}: on to {resource:g} {self.unit}"
+        reason = f"{why}: on to {resource:g} {self.unit}"
         return Resume(id, until(resource, self.unit, history), resource, tags, reason)
+
+    def _closing(self, state: Climb, history: History) -> Move:
+        """Nothing new begins: a rung that nobody is on the way to any more sends on its share, one at least."""
+        coming = state.coming()
+        for bracket, steps in state.ladders.items():
+            for rung, step in enumerate(steps[:-1]):
+                top = max(1, step.count // self._cut(rung))
+                if (bracket, rung) in coming:
+                    break
+                if (id := self._promotable(step, top, history)) is not None:
+                    why = f"nothing new begins, and it is in the top {top} of the {step.count} at rung {rung}"
+                    return self._promotion(bracket, rung + 1, id, why, history)
+                if any(step.leading(top)):
+                    break  # with its worker yet, or given back: the study offers it again
+        return self._last(state, history)
+
+    def _last(self, state: Climb, history: History) -> Move:
+        """When all that went on failed, the best that is left goes on: one is to be trained in full."""
+        steps = [(b, rung, step) for b, all in state.ladders.items() for rung, step in enumerate(all)]
+        full = any(step.arrived.size for b, rung, step in steps if rung == len(b.rungs) - 1)
+        if not (full or history.running or history.interrupted):
+            left = [
+                (-b.rungs[rung].resource, key, b, rung) for b, rung, s in steps for key in s.waiting.best(1)
+            ]
+            for _, key, bracket, rung in sorted(left, key=lambda at: at[:2])[:1]:
+                return self._promotion(
+                    bracket, rung + 1, key[1], "nothing new begins, and it is the best left", history
+                )
+        return Wait("no new trial may begin, and those that go on are still trained")
 
     def _new(self, state: Climb, history: History) -> Move:
         number, index = state.number, state.started
-        bracket = self.plan(number)
-        if bracket is not None and index >= bracket.rungs[0].n:
+        if index >= self.plan(number).rungs[0].n:
             number, index = number + 1, 0
-            bracket = self.plan(number)
-        if bracket is None:
+        bracket = self.plan(number)
+        if not self.plan.has(number, history):
             if history.running:
                 return Wait(
                     "all configurations are started; some are still trained, and may let others go on"
@@ -248,8 +217,8 @@ class Climber:
         step, member = state.step(place), place.member
         if member.result is None:
             member = replace(member, result=score)
-            step = step.arrive(_key(member, trial))
-        rank, top = step.arrived.rank(_key(member, trial)), self._top(step, place.rung)
+            step = step.arrive(key_of(member, trial))
+        rank, top = step.arrived.rank(key_of(member, trial)), self._top(step, place.rung)
         evidence = {"rank": rank + 1, "arrived": step.count, "go_on": top, "rung": place.rung}
         text = f"rank {rank + 1} of {step.count} at {place.needed:g} {self.unit}; the best {top} go on"
         if rank < top:
@@ -258,9 +227,10 @@ class Climber:
         return Verdict(Action.STOP if self.stops else Action.PAUSE, text, evidence)
 
     def alive(self, state: Climb) -> frozenset[int] | None:
-        """None: any paused trial may still go on, when more arrive at its rung."""
-        return None
-
-
-def _key(member: Member, trial: int) -> Key:
-    return (-(OUT if member.result is None else member.result), trial)
+        """The trials that may still go on; None: any paused one, when more arrive at its rung."""
+        number, full = state.number, state.started >= self.plan(state.number).rungs[0].n
+        if self.plan.ends is None or number + full < self.plan.ends or state.coming():
+            return None
+        ladders = state.ladders.values()
+        steps = [(step, self._top(step, rung)) for steps in ladders for rung, step in enumerate(steps)]
+        return frozenset(id for step, top in steps for id in step.leading(top))

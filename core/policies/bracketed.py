@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from itertools import islice
 from typing import Any, Literal
 
 from numpy.random import Generator
@@ -15,22 +13,25 @@ from ..events import Event
 from ..history import History, TrialRecord
 from ..policy import Policy
 from ..problem import Problem
-from ..schedules import Bracket, exact
-from .asynchronous import Climb, Climber
+from ..schedules import exact
+from .asynchronous import Climber
+from .climb import Climb
 from .halving import Halver, Halves
-from .sampling import Design, Sampled, Sampler
+from .plan import Plan
+from .sampling import Design, Sampler
 
 Async = bool | Literal["promote", "stop"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bracketed(Sampled):
+class Bracketed(Policy[Any]):
     """A policy of brackets; each says in `_brackets` which there are."""
 
     resource: str = "epochs"
     resume: bool = True
     sampler: Design | Policy[Any] = "random"
     asynchronous: Async = False
+    plans = True  # by the budget: rounds, and what may begin
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -78,7 +79,12 @@ class Bracketed(Sampled):
         """The paused trials that may still go on; None: all of them."""
         return state[0].alive(state[1])  # type: ignore[no-any-return]
 
-    def _brackets(self, problem: Problem) -> Iterator[Bracket]:
+    @property
+    def retrains(self) -> bool:
+        """True when winners train again from the beginning, as trials of their own."""
+        return not self.asynchronous and not (self.resume and self.resource in ("epochs", "seconds"))
+
+    def _plan(self, problem: Problem) -> Plan:
         raise NotImplementedError
 
     def _horizon(self, problem: Problem, given: float | None) -> float:
@@ -109,7 +115,7 @@ class Bracketed(Sampled):
         return self.resource != "seconds"
 
     def _scheduler(self, problem: Problem) -> tuple[Any, Any]:
-        plan, sampler = Plan(lambda: self._brackets(problem)), Sampler(self.sampler)
+        plan, sampler = self._plan(problem), Sampler(self.sampler)
         sampler.check(problem)
         peaks = problem.goal.of == "best"
         if self.asynchronous:
@@ -119,22 +125,7 @@ class Bracketed(Sampled):
         return Halver(plan, sampler, self.resource, self.resume, self._ends), Halves(problem.goal.sign, peaks)
 
 
-class Plan:
-    """The brackets of a schedule by their number; made as they are asked for, and remembered."""
-
-    def __init__(self, make: Callable[[], Iterator[Bracket]]) -> None:
-        self._source = make()
-        self._made: list[Bracket] = []
-
-    def __call__(self, number: int) -> Bracket | None:
-        self._made.extend(islice(self._source, max(0, number + 1 - len(self._made))))
-        return self._made[number] if number < len(self._made) else None
-
-    def __repr__(self) -> str:
-        return "Plan()"
-
-
 def check_rounds(name: str, rounds: int | None) -> None:
     """Raises InvalidInput for what is no number of rounds."""
     if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1):
-        raise InvalidInput(f"{name}(rounds={rounds!r}): at least 1, or None to run until the budget ends")
+        raise InvalidInput(f"{name}(rounds={rounds!r}): at least 1, or None to repeat until the budget ends")

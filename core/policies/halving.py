@@ -7,7 +7,6 @@ configuration where a first rung has places; the next bracket (section 6.1: nobo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,10 +15,9 @@ from ..events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Sta
 from ..history import History, TrialRecord
 from ..schedules import Bracket
 from .persistent import Sparse
+from .plan import Begun, Plan
 from .rungs import OUT, Member, Open, counted, score_of, until
 from .sampling import Sampler
-
-Plan = Callable[[int], Bracket | None]  # the bracket of a number, 0, 1, ...; None: there are no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +31,8 @@ class Halves:
     aims: Sparse[float] = field(
         default_factory=Sparse
     )  # in seconds: the last rung that a trial trained towards
+    begun: Begun = field(default_factory=Begun)
+    short: tuple[Bracket, ...] = ()  # that closed with fewer than planned: they run again when more may begin
 
     def holding(self, trial: int) -> Open | None:
         """The bracket in which a trial may still go on."""
@@ -40,8 +40,13 @@ class Halves:
 
     def put(self, number: int, bracket: Open | None) -> Halves:
         """Another state of one bracket; None: it is over."""
+        before = next((b for b in self.open if b.number == number), None)
+        short = self.short
+        if before is not None and before.planned is not None and (bracket is None or bracket.rung):
+            short = (*short, before.planned)
+            bracket = bracket and replace(bracket, planned=None)
         rest = tuple(bracket if b.number == number else b for b in self.open)
-        return replace(self, open=tuple(b for b in rest if b is not None))
+        return replace(self, open=tuple(b for b in rest if b is not None), short=short)
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,15 @@ class Halver:
 
     def fold(self, state: Halves, event: Event) -> Halves:
         """The brackets after `event`."""
+        state, begun = self._folded(state, event), state.begun.after(event)
+        if begun is state.begun:
+            return state
+        state = replace(state, begun=begun)
+        for bracket in state.open:
+            state = state.put(bracket.number, bracket.bounded(begun.no_more))
+        return state
+
+    def _folded(self, state: Halves, event: Event) -> Halves:
         if isinstance(event, Started):
             return self._started(state, event)
         trial = getattr(event, "trial", None)
@@ -92,16 +106,20 @@ class Halver:
     def _started(self, state: Halves, e: Started) -> Halves:
         number, of = int(e.tags["bracket"]), e.tags.get("of")
         if number >= state.opened:
-            found = self.plan(number)
-            assert found is not None
-            state = replace(
-                state, opened=number + 1, open=(*state.open, Open.new(number, found, self.goes_on))
-            )
+            again = self._again(state, number)
+            opened = Open.new(number, again or self.plan(number), self.goes_on)
+            short = state.short[1:] if again else state.short
+            state = replace(state, opened=number + 1, open=(*state.open, opened), short=short)
         bracket = next((b for b in state.open if b.number == number), None)
         if bracket is None:
             return state
         bracket = bracket.enter(e.trial, Member(1), of)
         return self._aimed(state.put(number, bracket), bracket, e.trial)
+
+    def _again(self, state: Halves, number: int) -> Bracket | None:
+        """What runs once more under a number beyond the plan: a bracket that could not be filled."""
+        ends = self.plan.ends
+        return state.short[0] if state.short and ends is not None and number >= ends else None
 
     def _moved(self, bracket: Open, state: Halves, e: Event) -> Open | None:
         trial = getattr(e, "trial", -1)
@@ -166,9 +184,11 @@ class Halver:
                 return move
             if bracket.free:
                 return self._new(bracket, history)
-        following = self.plan(state.opened)
-        if following is not None:
-            return self._new(Open.new(state.opened, following), history)
+        if state.begun.no_more:
+            return Wait("no new trial may begin, and those that go on are still trained")
+        again = self._again(state, state.opened)
+        if again or self.plan.has(state.opened, history):
+            return self._new(Open.new(state.opened, again or self.plan(state.opened)), history)
         if not state.open:
             return Finish(f"all {state.opened} brackets are complete")
         first = state.open[0]

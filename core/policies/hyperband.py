@@ -7,7 +7,6 @@ early values tell. Algorithm 1, figures 9 and 10, sections 2.5, 2.6, 6.1 and 6.3
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from ..errors import InvalidInput
 from ..problem import Problem
 from ..schedules import Bracket, Number, Schedule, exact, growing, halving, hyperband, infinite
 from .bracketed import Bracketed, check_rounds
+from .plan import Plan
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Hyperband(Bracketed):
     schedule: "line2", algorithm 1 as printed; "table1", the sizes of the paper's table 1; "growing",
         figure 10: budgets 2, 4, 8, ... units for each bracket, until the study's budget ends.
     brackets: "all"; "most_exploratory", s_max alone (section 3.1 finds it best for networks); or a number s.
-    rounds: how often all brackets run; None: until the study's budget ends.
+    rounds: how often all brackets run; None: until the study's budget ends, and once without a budget.
     resource: "epochs", "seconds" of training, or a name of yours ("samples", "features") for what your
         training reads from trial.resource; then each rung trains anew, as a trial of its own.
     resume: False trains winners again from the beginning, for trainings that cannot be paused.
@@ -49,7 +49,7 @@ class Hyperband(Bracketed):
     n_min: int | None = field(default=None, kw_only=True)
     schedule: Literal["line2", "table1", "growing"] = field(default="line2", kw_only=True)
     brackets: Literal["all", "most_exploratory"] | int = field(default="all", kw_only=True)
-    rounds: int | None = field(default=1, kw_only=True)
+    rounds: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,10 +69,12 @@ class Hyperband(Bracketed):
             self._made(10**9 * exact(self.min_resource))
 
     def _check_growing(self) -> None:
-        fixed = {"n_max": None, "n_min": None, "brackets": "all", "rounds": 1}
+        fixed = {"n_max": None, "n_min": None, "brackets": "all"}
         given = [
             f"{name}={getattr(self, name)!r}" for name, usual in fixed.items() if getattr(self, name) != usual
         ]
+        if self.rounds not in (None, 1):  # 1 is what earlier versions recorded where nothing was given
+            given.append(f"rounds={self.rounds!r}")
         if given:
             raise InvalidInput(
                 f"Hyperband(schedule='growing', {', '.join(given)}): figure 10 sets its brackets itself, for ever"
@@ -81,7 +83,7 @@ class Hyperband(Bracketed):
     @property
     def endless(self) -> bool:
         """True when nothing but the budget ends the search."""
-        return self.rounds is None or self.schedule == "growing"
+        return self.schedule == "growing"
 
     def table(self, max_resource: float | None = None) -> Schedule:
         """One round: `.table()` prints it as table 1 does, `.total()` is what it spends.
@@ -116,26 +118,26 @@ class Hyperband(Bracketed):
             raise InvalidInput(f"Hyperband(brackets={self.brackets}): there are the brackets s = {there}")
         return chosen
 
-    def _brackets(self, problem: Problem) -> Iterator[Bracket]:
+    def _plan(self, problem: Problem) -> Plan:
         R = self._horizon(problem, self.max_resource)
         if self.schedule == "growing":
-            return growing(R, self.eta, min_resource=self.min_resource, whole=self._whole)
-        made = self._chosen(R)
-        return cycle(made) if self.rounds is None else iter(made * self.rounds)
+            return Plan(growing(R, self.eta, min_resource=self.min_resource, whole=self._whole))
+        return repeated(self._chosen(R), self.rounds)
 
 
 @dataclass(frozen=True)
 class SuccessiveHalving(Bracketed):
     """One bracket: n configurations at min_resource; the best 1 / eta of each rung go on, the last to the end.
 
-    rounds: how often it runs; None: until the study's budget ends. The other options: see Hyperband.
+    rounds: how often it runs; None: until the study's budget ends, and once without a budget. The other options: see
+    Hyperband.
     """
 
     n: int = 27
     min_resource: float = 1
     max_resource: float | None = None
     eta: float = 3
-    rounds: int | None = field(default=1, kw_only=True)
+    rounds: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,10 +145,7 @@ class SuccessiveHalving(Bracketed):
         R = 1000 * exact(self.min_resource) if self.max_resource is None else self.max_resource
         halving(self.n, self.min_resource, R, self.eta)
 
-    @property
-    def endless(self) -> bool:
-        """True when nothing but the budget ends the search."""
-        return self.rounds is None
+    endless = False  # without a budget it runs once
 
     def table(self, max_resource: float | None = None) -> Schedule:
         """The bracket: `.table()` prints it as table 1 does, `.total()` is what it spends; see Hyperband."""
@@ -155,9 +154,8 @@ class SuccessiveHalving(Bracketed):
             raise InvalidInput("give max_resource here: this SuccessiveHalving takes it from the problem")
         return Schedule((halving(self.n, self.min_resource, R, self.eta, whole=self._whole),))
 
-    def _brackets(self, problem: Problem) -> Iterator[Bracket]:
-        (made,) = self.table(self._horizon(problem, self.max_resource)).brackets
-        return cycle((made,)) if self.rounds is None else iter((made,) * self.rounds)
+    def _plan(self, problem: Problem) -> Plan:
+        return repeated(self.table(self._horizon(problem, self.max_resource)).brackets, self.rounds)
 
 
 @dataclass(frozen=True)
@@ -185,5 +183,10 @@ class InfiniteHyperband(Bracketed):
     def _ends(self) -> bool:
         return False
 
-    def _brackets(self, problem: Problem) -> Iterator[Bracket]:
-        return (b.scaled(self.min_resource, self._whole) for b in infinite(self.eta, self.start_budget))
+    def _plan(self, problem: Problem) -> Plan:
+        return Plan(b.scaled(self.min_resource, self._whole) for b in infinite(self.eta, self.start_budget))
+
+
+def repeated(made: tuple[Bracket, ...], rounds: int | None) -> Plan:
+    """All brackets again and again, so many times if given."""
+    return Plan(cycle(made), None if rounds is None else rounds * len(made), len(made))

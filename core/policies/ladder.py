@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from itertools import repeat
 from typing import Any
 
 from numpy.random import Generator
@@ -22,15 +23,17 @@ from ..history import History, TrialRecord
 from ..policy import Policy
 from ..problem import Problem
 from ..schedules import Bracket, Rung, exact
-from .asynchronous import Climb, Climber
-from .sampling import Design, Sampled, Sampler
+from .asynchronous import Climber
+from .climb import Climb
+from .plan import Plan
+from .sampling import Design, Sampler
 
 State = tuple[Climber, Climb]
 _PATIENCE = (8, 40)  # trials: the least and the most that are taken for `patience=None`
 
 
 @dataclass(frozen=True)
-class Ladder(Sampled):
+class Ladder(Policy[Any]):
     """Endless: configurations start on one ladder, and the best of each rung go on from where they paused.
 
     eta: one in so many of a rung goes on. first_cut: of the first rung, where values say least about the end but
@@ -49,6 +52,8 @@ class Ladder(Sampled):
     patience: int | None = field(default=None, kw_only=True)
     min_epochs: int = field(default=1, kw_only=True)
     sampler: Design | Policy[Any] = field(default="random", kw_only=True)
+
+    plans = True  # by the budget: what may begin
 
     def __post_init__(self) -> None:
         for name in ("eta", "first_cut"):
@@ -82,7 +87,7 @@ class Ladder(Sampled):
         # Designs are drawn for so many configurations at a time; equal brackets share their rungs.
         bracket = Bracket(tuple(Rung(patience, float(n)) for n in self.rungs(horizon)), 0)
         climber = Climber(
-            lambda number: bracket, sampler, "epochs", exact(self.eta), first=exact(self.first_cut),
+            Plan(repeat(bracket)), sampler, "epochs", exact(self.eta), first=exact(self.first_cut),
             patience=patience,
         )  # fmt: skip
         return climber, Climb(problem.goal.sign, problem.goal.of == "best")

@@ -59,6 +59,7 @@ class Open:
     ranked: Ranked = field(default_factory=Ranked)  # those that arrived with a finite value
     queue: tuple[int, ...] = ()  # winners of the rung before that have not entered yet, best first
     past: Sparse[Member] = field(default_factory=Sparse)  # what those in the queue were in the rung before
+    planned: Bracket | None = None  # what the bracket was before it was cut to those that began
 
     @classmethod
     def new(cls, number: int, bracket: Bracket, carries: bool = True) -> Open:
@@ -140,6 +141,18 @@ class Open:
                 queue.append(trial)
                 past = past.put(trial, replace(member, result=None))
         return replace(following, queue=tuple(queue), past=past).settled()
+
+    def bounded(self, no_more: bool) -> Open | None:
+        """Cut to those that began when no more may, whole again when they may; None when that closes the bracket.
+
+        Only while the first rung fills: later ones are made of those that arrived there.
+        """
+        if self.rung == 0 and no_more and self.free:
+            planned, began = self.planned or self.bracket, self.members.size
+            return replace(self, planned=planned, bracket=planned.cut(began), places=began).settled()
+        if self.rung == 0 and not no_more and self.planned is not None:
+            return replace(self, planned=None, bracket=self.planned, places=self.planned.rungs[0].n)
+        return self
 
     def winners(self) -> list[int]:
         """The best n_{i+1} that are finite, best first; all that are left when they are fewer."""

@@ -48,11 +48,6 @@ class Sampler:
         """JSON that rebuilds it."""
         return self.source if isinstance(self.source, str) else self.source.spec
 
-    @property
-    def plans(self) -> bool:
-        """Whether a policy draws that plans by the budget."""
-        return isinstance(self.source, Policy) and self.source.plans
-
     def check(self, problem: Problem) -> None:
         """Raises InvalidInput when the problem does not suit the policy that proposes."""
         if not isinstance(self.source, str):
@@ -103,17 +98,6 @@ class Sampler:
             )
         reason = f"{move.reason}; from {len(seen.ids)} trials at {seen.resource:g} {unit}"
         return Start(move.config, reason=reason, evidence=move.evidence)
-
-
-class Sampled(Policy[Any]):
-    """A policy whose new configurations a sampler draws: it has to be shown what the sampler needs."""
-
-    sampler: Design | Policy[Any]
-
-    @property
-    def plans(self) -> bool:
-        """As the policy that draws, if one does."""
-        return Sampler(self.sampler).plans
 
 
 class AtRung:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from halving_log import plan_of, recomputed
-from laboratory import Lab, problem, rising
+from laboratory import Lab, differences, problem, rising
 
 from haltune import Budget, Finish, Minimize, OptimalStopping, Problem, Study, Trial
 from haltune.decisions import Action
@@ -286,16 +286,21 @@ def test_optimal_stopping_inside_ends_trials_before_their_rung_and_the_rungs_clo
 def test_a_spent_number_of_trials_lets_those_that_began_go_on_and_then_ends(
     trials: int, workers: int
 ) -> None:
-    lab = Lab(Hyperband, rising, epochs=9, workers=workers, budget=Budget(trials=trials)).run()
+    make = lambda: Hyperband(rounds=1)  # noqa: E731
+    lab = Lab(make, rising, epochs=9, workers=workers, budget=Budget(trials=trials)).run()
     study = lab.study
     assert len(study.trials) == trials
     assert study.outcome.over
     assert isinstance(study.ask(), Finish)
     assert study.ask().reason == study.outcome.reason
     filled = recomputed(lab.log, plan_of(Hyperband(), 9))
-    complete = [f for f in filled.values() if f.rung or f.closed]
-    assert len(complete) >= (trials >= 9) + (trials >= 14)
-    assert not any(f.winners for f in complete)  # whoever won went on
+    assert all(f.closed for f in filled.values())  # with those that began
+    full = sum(t.epoch == 9 for t in study.trials)
+    assert full >= len(filled)
+    assert study.outcome.reason == (
+        f"the budget of {trials} trials is spent: {trials} trial{'s' * (trials > 1)} begun, {full} trained in full"
+    )
+    assert differences(lab) == []
 
 
 def test_a_search_without_a_budget_finishes_when_its_brackets_are_complete() -> None:
@@ -303,16 +308,17 @@ def test_a_search_without_a_budget_finishes_when_its_brackets_are_complete() -> 
     assert lab.study.ask() == Finish("all 3 brackets are complete")
     assert lab.study.outcome.over
     assert not Hyperband().endless
-    assert Hyperband(rounds=None).endless
+    assert not Hyperband(rounds=None).endless
     assert Hyperband(schedule="growing").endless
     assert InfiniteHyperband().endless
     with pytest.raises(InvalidInput, match="never ends by itself"):
-        Study(problem(9), Hyperband(rounds=None), seed=1).ask()
+        Study(problem(9), Hyperband(schedule="growing"), seed=1).ask()
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_checkpoints_of_trials_that_lost_their_rung_are_deleted(tmp_path: Any, asynchronous: bool) -> None:
-    study = Study(problem(9), SuccessiveHalving(n=9, asynchronous=asynchronous), seed=1, checkpoints=tmp_path)
+    policy = SuccessiveHalving(n=9, asynchronous=asynchronous, rounds=1)
+    study = Study(problem(9), policy, seed=1, checkpoints=tmp_path)
     seen = []
     for trial in study:
         with trial:
@@ -320,11 +326,11 @@ def test_checkpoints_of_trials_that_lost_their_rung_are_deleted(tmp_path: Any, a
                 trial.report(rising(trial.id, epoch))
             if trial.verdict is not None and trial.verdict.action is Action.PAUSE:
                 trial.save(lambda path: path.write_bytes(b"state"))
-        kept = {int(p.parent.name.removeprefix("trial-")) for p in tmp_path.glob("trial-*/*")}
+        kept = {int(p.parent.name.removeprefix("trial-")) for p in tmp_path.rglob("trial-*/*")}
         paused = {t.id for t in study.trials if t.status is Status.PAUSED}
         assert kept <= paused
         seen.append((len(kept), len(paused)))
     assert max(kept for kept, _ in seen) >= 5
     if not asynchronous:  # nobody who lost comes back
         assert min(kept for kept, paused in seen if paused == 8) <= 3
-    assert not list(tmp_path.glob("trial-*/*"))
+    assert not list(tmp_path.rglob("trial-*/*"))

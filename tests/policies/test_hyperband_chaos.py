@@ -128,7 +128,8 @@ def test_whatever_happens_only_winners_go_on_and_the_search_ends(
 def test_a_budget_is_kept_whatever_happens_and_a_larger_one_goes_on(
     steps: list[tuple[int, int, str]], seed: int, limits: list[int]
 ) -> None:
-    lab = Lab(Hyperband, rough(seed), epochs=9, workers=4, budget=Budget(epochs=limits[0]))
+    make = lambda: Hyperband(rounds=1)  # noqa: E731
+    lab = Lab(make, rough(seed), epochs=9, workers=4, budget=Budget(epochs=limits[0]))
     for number, other, action in steps:
         act(lab, number, other, action)
     for limit in sorted(limits):
@@ -143,4 +144,34 @@ def test_a_budget_is_kept_whatever_happens_and_a_larger_one_goes_on(
         assert lab.study.spent.epochs <= max(limit, limits[0]) + 3  # what three others were training
         assert lab.study.outcome.over
         checked(lab, Hyperband(), 9, 1)
+    assert differences(lab) == []
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+@settings(max_examples=many(20), deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    steps=happenings(ACTIONS, 60),
+    seed=st.integers(0, 10**6),
+    limits=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    halts=st.booleans(),
+)
+def test_rungs_close_with_those_that_began_when_nothing_more_may_and_a_larger_number_goes_on(
+    resume: bool, steps: list[tuple[int, int, str]], seed: int, limits: list[int], halts: bool
+) -> None:
+    plain = lambda: Hyperband(resume=resume)  # noqa: E731
+    make = (lambda: Whimsical(plain(), seed)) if halts else plain
+    lab = Lab(make, rough(seed), epochs=9, workers=4, budget=Budget(trials=limits[0]))
+    for number, other, action in steps:
+        act(lab, number, other, action)
+    for limit in limits:
+        lab.budget = Budget(trials=limit)
+        for worker in lab.workers:
+            worker.study.budget, worker.answer, worker.stuck = lab.budget, None, False
+        lab.clock.now += 1e5
+        lab.run()
+        filled = recomputed(lab.log, plan_of(plain(), 9, 9), resume)
+        assert all(f.closed for f in filled.values())
+        begun = sum(1 for t in lab.study.trials if "of" not in t.tags)
+        assert begun <= max(limits)
     assert differences(lab) == []

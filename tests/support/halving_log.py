@@ -7,9 +7,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from haltune.decisions import Action
-from haltune.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
+from haltune.events import (
+    Budgeted,
+    Checkpointed,
+    Ended,
+    Event,
+    Expired,
+    Reported,
+    Resumed,
+    Started,
+    Status,
+)  # fmt: skip
 from haltune.policies import Hyperband, SuccessiveHalving
-from haltune.schedules import Bracket
+from haltune.schedules import Bracket, Rung
 
 
 @dataclass
@@ -38,6 +48,19 @@ class Filling:
     winners: list[int] = field(default_factory=list)  # of the rung before, not entered yet
     closed: bool = False
     promoted: list[list[int]] = field(default_factory=list)  # by rung
+    planned: Bracket | None = None  # before it was cut to those that began
+
+    def bound(self, no_more: bool, trials: dict[int, Seen], resume: bool) -> None:
+        """As large a share of those that began goes on when nothing more may begin."""
+        self.planned = self.planned or self.bracket
+        if self.rung or self.closed or (no_more and len(self.entered) == self.places):
+            return
+        whole = self.planned.rungs[0].n
+        self.places = len(self.entered) if no_more else whole
+        sizes = [max(1, math.floor(r.n * self.places / whole)) for r in self.planned.rungs]
+        rungs = [Rung(n, r.resource) for n, r in zip(sizes, self.planned.rungs, strict=True)]
+        self.bracket = Bracket(tuple(rungs), self.planned.s)
+        self.check(trials, resume)
 
     def enter(self, trial: int) -> None:
         assert trial not in self.entered
@@ -69,7 +92,12 @@ def recomputed(log: Iterable[Event], plan: list[Bracket], resume: bool = True) -
     """The brackets of a search in epochs by their numbers; asserts that nobody entered a rung without having won."""
     brackets: dict[int, Filling] = {}
     trials: dict[int, Seen] = {}
+    limit = math.inf
     for e in log:
+        if isinstance(e, Budgeted):
+            limit = e.budget.get("trials", math.inf)
+            for f in brackets.values():
+                f.bound(len(trials) >= limit, trials, resume)
         if isinstance(e, Started):
             number = e.tags["bracket"]
             f = brackets.setdefault(number, Filling(plan[number], places=plan[number].rungs[0].n))
@@ -79,6 +107,9 @@ def recomputed(log: Iterable[Event], plan: list[Bracket], resume: bool = True) -
             if f.rung:
                 f.winners.remove(e.tags["of"])  # raises when it had not won, or was replaced before
             f.enter(e.trial)
+            assert f.rung or len(trials) <= limit  # only what won goes on when nothing new may begin
+            for other in brackets.values():
+                other.bound(len(trials) >= limit, trials, resume)
             continue
         t = trials.get(getattr(e, "trial", -1))
         if t is None:
