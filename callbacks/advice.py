@@ -6,8 +6,9 @@ import difflib
 import math
 from collections.abc import Iterable
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, warn
 
 
 def need_trial(trial: Any, monitor: Any) -> None:
@@ -72,6 +73,17 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     lower = {n.lower(): n for n in names}
     found = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.5)
     return lower[found[0]] if found else None
+
+
+def once(study: Any, sentence: str) -> None:
+    """A HaltuneWarning, once a study."""
+    given = _GIVEN.setdefault(study, set())
+    if sentence not in given:
+        given.add(sentence)
+        warn(sentence)
+
+
+_GIVEN: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # study -> what it was told
 
 
 def _named(value: Any) -> str:

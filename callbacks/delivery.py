@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from haltune.decisions import Verdict
-from haltune.errors import HaltuneError, StoreError, warn
+from haltune.errors import HaltuneError, LeaseLost, StoreError, warn
 
 from .handle import Trial
 
@@ -25,6 +25,11 @@ class Report:
     seconds: float  # since the report before, validation included
     validation: float  # seconds of these spent validating
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def line(self, trial: int, metric: str, verdict: Verdict) -> str:
+        """The report and what came of it, to print."""
+        what = f"trial {trial}, epoch {self.epoch:g}: {metric} = {self.value:.6g}"
+        return f"{what}, {verdict.action}: {verdict.reason}"
 
 
 class Warnings:
@@ -58,6 +63,14 @@ class Delivery:
             return _deliver(trial, report, judge)
         except Exception as error:
             # a store out of reach, or a bug in a policy: neither is the training's fault
+            stored = not isinstance(error, LeaseLost) and float(trial.epoch) >= report.epoch
+            if stored:  # only then is a policy asked
+                self._warnings.once(
+                    "policy",
+                    f"the policy failed to judge epoch {report.epoch:g} of trial {trial.id} "
+                    f"({type(error).__name__}: {error}); the report is stored, and training goes on",
+                )
+                return None
             if isinstance(error, HaltuneError) and not isinstance(error, StoreError):
                 raise
             self._waiting.append(report)

@@ -17,7 +17,7 @@ class Trial(Protocol):
     id: int
     attempt: int
     config: dict[str, Any]
-    max_epochs: int | None
+    horizon: int | None  # epochs of a full training; None: the policy alone ends it
     goal: Any
     epoch: float  # the last epoch reported in this attempt
     until: float | None  # epochs: the end of this leg
@@ -25,6 +25,9 @@ class Trial(Protocol):
     checkpoint: str | None
     verdict: Verdict | None  # the last
     patient: bool  # its reports wait for a database server that is away
+
+    @property
+    def max_epochs(self) -> int | None: ...
 
     @property
     def heartbeat_seconds(self) -> float: ...
@@ -72,13 +75,16 @@ class Detached:
     id: int
     config: dict[str, Any]
     max_epochs: int | None
+    horizon: int | None
     goal: Any
     epoch: float
 
     @classmethod
     def of(cls, trial: Trial) -> Detached:
         """The description of `trial`."""
-        return cls(trial.id, dict(trial.config), trial.max_epochs, trial.goal, float(trial.epoch))
+        return cls(
+            trial.id, dict(trial.config), trial.max_epochs, trial.horizon, trial.goal, float(trial.epoch)
+        )
 
     def refuse(self) -> NoReturn:
         """Raises NotSupported."""

@@ -11,6 +11,11 @@ model and the random state at the end of the epoch; a fit that goes on from ther
 process, equals one that was never paused, digit for digit. Under a strategy of TensorFlow
 call trial.load_model() within its scope.
 
+Before the first pause of a kind of model the file is loaded once, on the CPU, to try it: a trial
+whose file Keras could not load (a loss of your own, a lambda) is not paused, with one warning. For it:
+
+    model = trial.load_model(make_model)     # make_model(**trial.config), with the state it had
+
 What Keras keeps outside the model begins anew in such a fit: the state of other callbacks
 (ReduceLROnPlateau, EarlyStopping), the order of data that shuffles itself (tf.data's shuffle,
 your own generators, several workers of a PyDataset), the place in the data with
@@ -25,14 +30,16 @@ Importing this module imports no framework, so KERAS_BACKEND may be set later.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 from haltune.errors import InvalidInput
 
-from . import keras_files
+from . import keras_files, keras_loading
 from .advice import missing, scalar
 from .handle import Trial
 from .keras_company import calling_list, is_tracker, put_trackers_behind, tracked
@@ -47,15 +54,28 @@ else:
     _Base = object
 
 
-def load_model(trial: Trial, **options: Any) -> Any:
+_OURS = 2  # a bit of model.stop_training: as true as the True of other callbacks, and told from it
+
+
+def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
     """The model of a resumed trial, compiled and as it was when it was paused; None for a trial that begins.
 
+    `make_model`: a function that gives a compiled model. Then make_model(**trial.config) is returned, for a
+    resumed trial with the weights and the optimizer that it had: for models whose file Keras cannot load.
     `options`: those of keras.saving.load_model, such as custom_objects. The random state is set as it
-    was, too. Users call it as trial.load_model().
+    was, too. Users call it as trial.load_model(). Call it when the trial begins, too: before a pause haltune
+    tries whether what is saved could be loaded this way.
 
-    Raises InvalidInput when the trial's checkpoint is no .keras file, and what Keras raises.
+    Raises InvalidInput when the trial's checkpoint is no .keras file or not of the model that make_model gives,
+    and what Keras raises.
     """
-    return None if trial.checkpoint is None else keras_files.load(trial.checkpoint, **options)
+    if make_model is None:
+        return keras_loading.whole(trial, options)
+    if options:
+        raise InvalidInput(
+            f"trial.load_model(make_model) loads no file of a whole model: leave out {[*options]}"
+        )
+    return keras_loading.built(trial, make_model)
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
@@ -85,6 +105,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         hint = "Call model.fit(..., initial_epoch=trial.epoch) on the model of trial.load_model()"
         self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
         self._resumed = trial.checkpoint if trial.epoch > 0 else None  # until its first epoch begins
+        self._proven = _ours(self._resumed)  # a file of this model was loaded
         self._last_logs: list[str] | None = None  # the names in the last epoch's logs
         self._epoch: int | None = None  # the last one trained, from 1
         self._start()
@@ -108,7 +129,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._reporter.begin((self.params or {}).get("epochs"))
         self._look_around(calling_list(self))
         self._restore_randomness()
-        self.model.stop_training |= self._reporter.verdict is not None
+        if self._reporter.verdict is not None:
+            self.model.stop_training |= _OURS
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._in_epoch, self._validated = True, False
@@ -129,16 +151,21 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._reporter.report(logs[self.monitor], self._epoch, _scalars(logs))
         else:
             self._wait_for_validation()
-        if self._reporter.pausing:
-            self._save()
+        self._heed_others()
+        if self._reporter.pausing and self.trial.epoch == self._epoch:
+            loading = keras_loading.of(self.trial)
+            self._save(keras_files.write if self._proven else partial(keras_loading.write, loading=loading))
         if trackers := [c for c in calling_list(self) if is_tracker(c)]:
             logs.update(tracked(self._reporter, self._epoch, trackers))
-        self.model.stop_training |= self._reporter.stopping
+        if self._reporter.stopping:
+            self.model.stop_training |= _OURS
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        silent = self._last_logs is not None and self._reporter.reports == 0
+        self._heed_others()
+        self.model.stop_training = bool(self.model.stop_training)
+        silent = self._last_logs is not None and self._reporter.silent
         if not silent and self._reporter.keeps and not self._reporter.pausing:
-            self._save()
+            self._save(keras_files.write)
         self._forget()
         if silent:
             raise self._missing("in this fit")
@@ -153,7 +180,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """Have the trackers called after this one; advise on what does not fit the trial, where it begins."""
         put_trackers_behind(listed, self)
         if self.trial.epoch == 0:
-            optimizer, horizon = getattr(self.model, "optimizer", None), self.trial.max_epochs
+            optimizer, horizon = getattr(self.model, "optimizer", None), self.trial.horizon
             advice = (
                 schedule_advice(optimizer, (self.params or {}).get("steps"), horizon),
                 stopping_advice(listed, self.trial.until, horizon),
@@ -164,7 +191,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _restore_randomness(self) -> None:
         """Just before the first epoch, as setting a fit up draws numbers too."""
-        if self._resumed is None or not self._resumed.endswith(keras_files.SUFFIX) or _fresh(self.model):
+        if self._resumed is None or not _ours(self._resumed) or _fresh(self.model):
             return
         try:
             keras_files.restore_randomness(self.model, self._resumed)
@@ -176,23 +203,25 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _need_the_trials_model(self, epoch: int) -> None:
         resumed, self._resumed = self._resumed, None
-        ours = resumed is not None and resumed.endswith(keras_files.SUFFIX)
-        if ours and epoch >= self.trial.epoch and _fresh(self.model):
+        if _ours(resumed) and epoch >= self.trial.epoch and _fresh(self.model):
             raise InvalidInput(
                 f"trial {self.trial.id} goes on after epoch {self.trial.epoch:g}, but the optimizer of this model has "
                 "not taken a step: begin with model = trial.load_model() or make_model(**trial.config), "
                 "and do not compile what it loads again"
             )
 
-    def _save(self) -> None:
-        """Save the state after the last report; after an epoch without one there is none to go on from."""
-        if self.trial.epoch == self._epoch:
-            model = self.model
-            self._reporter.save(lambda path: keras_files.write(model, path), keras_files.SUFFIX)
+    def _heed_others(self) -> None:
+        """What EarlyStopping or another callback ends, before this one or behind it, is not paused."""
+        if int(self.model.stop_training) & True:
+            self._reporter.ends_by_itself()
+
+    def _save(self, write: Callable[[Any, Path], None]) -> None:
+        model = self.model
+        self._reporter.save(lambda path: write(model, path), keras_loading.of(self.trial).suffix)
 
     def _wait_for_validation(self) -> None:
         """With validation_freq > 1 val_ names are absent in between; other absences are misspellings."""
-        if self._reporter.reports == 0 and (self._validated or not self.monitor.startswith("val_")):
+        if self._reporter.silent and (self._validated or not self.monitor.startswith("val_")):
             raise self._missing("in the first epoch that had it to log")
 
     def _missing(self, when: str) -> Exception:
@@ -211,6 +240,11 @@ def _scalars(logs: Mapping[str, Any]) -> dict[str, float]:
             with suppress(InvalidInput):
                 found[name] = scalar(value, name)
     return found
+
+
+def _ours(path: str | None) -> bool:
+    """True for a file that this callback wrote."""
+    return path is not None and path.endswith(keras_files.OURS)
 
 
 def _fresh(model: Any) -> bool:

@@ -70,6 +70,14 @@ def _global_generator(make: bool = False) -> Any:
     return global_state.get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
 
 
+def forget_global_generator() -> None:
+    """Let the next random operation without a generator make Keras' own anew."""
+    from keras.src.backend.common import global_state
+    from keras.src.random import seed_generator
+
+    global_state.set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, None)
+
+
 def _tensorflow_context() -> Any:
     """Where TensorFlow keeps its seed and draws those of its operations; None when it is not imported."""
     module = sys.modules.get("tensorflow.python.eager.context")

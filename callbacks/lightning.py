@@ -232,7 +232,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             fresh = self._fresh.all(phase, logged) if reporter.record == "all" else {}
             reporter.report(found.value, found.epoch, _numbers(fresh), lambda: _need(trainer), found.lap)
         if trainer.should_stop and not self._ends and reporter.pausing:
-            reporter.forgo()  # somebody else ends this fit for good, so there is nothing to go on with
+            reporter.ends_by_itself()
         if phase == TRAINING and (self._validations or not trainer.enable_validation):
             self._need_a_value(logged, PATIENCE)
         return reporter.stopping, reporter.pausing
@@ -253,7 +253,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._to_save = ranks.gather(randomness.capture(trainer))
 
     def _need_a_value(self, logged: Mapping[str, Any], patience: int) -> None:
-        if self._epochs >= patience and self._reporter.reports == 0:
+        if self._epochs >= patience and self._reporter.silent:
             if self.monitor in logged:
                 raise InvalidInput(f"{self.monitor!r} was logged but never reported: {_NO_LENGTH}")
             when = "in this fit" if patience == 1 else f"in the first {self._epochs} epochs"

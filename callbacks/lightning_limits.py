@@ -34,7 +34,7 @@ def same_trial(ranks: Agreement, trial: Trial) -> None:
 
 def check_start(trainer: Any, trial: Trial) -> None:
     """Raises NotSupported for limits below the trial's horizon and for sharded states that must be saved."""
-    horizon = trial.max_epochs
+    horizon = trial.horizon
     if horizon is None:
         return
     if trial.until is not None and trial.until < horizon and sharded(trainer):
@@ -47,7 +47,7 @@ def check_start(trainer: Any, trial: Trial) -> None:
 
 def check_end(trainer: Any, trial: Trial, trained: float | None) -> None:
     """Raises NotSupported when max_steps or max_time, and nobody's decision, ended the fit early."""
-    horizon, timer = trial.max_epochs, _expired(trainer)
+    horizon, timer = trial.horizon, _expired(trainer)
     epochs = trainer.current_epoch if trained is None else trained
     if horizon is None or epochs >= horizon:
         return

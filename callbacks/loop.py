@@ -78,7 +78,7 @@ class TrainingLoop:
         """Epochs counted from 1, or from after the checkpoint of a resumed trial."""
         self._reporter.begin()
         self._restore()
-        horizon = self.trial.max_epochs
+        horizon = self.trial.horizon
         for epoch in itertools.count(int(self.trial.epoch) + 1):
             if self.stopping or (horizon is not None and epoch > horizon):
                 break

@@ -6,7 +6,7 @@ A `Reporter` stands between one training loop and one trial.
   later reports are judged again.
 - Epochs strictly increase; a repeat is ignored with one warning.
 - `end` and `fail` are idempotent and never raise.
-- A trial past its `max_epochs` stops too.
+- A trial past its horizon stops too.
 """
 
 from __future__ import annotations
@@ -17,20 +17,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from haltune.carried import spawning
 from haltune.decisions import Action, Verdict
-from haltune.errors import LeaseLost, warn
+from haltune.errors import LeaseLost, NotSupported
 from haltune.failures import interrupts, one_line
 
-from .advice import need_record, need_trial, scalar
+from .advice import need_record, need_trial, once, scalar
 from .clock import Clock
 from .delivery import Delivery, Report, Warnings
 from .handle import Detached, Trial
 from .heartbeat import Heartbeat
 
-_ADVISED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # study -> what it was told
 FIRST_EPOCH = "haltune_first_epoch"  # metric, 1.0 at a fit's first report: its seconds hold compilation
 
 
@@ -70,12 +68,13 @@ class Reporter:
         self._heartbeat = Heartbeat(self)
         self._last = float(trial.epoch)
         self._ended = False
+        self._by_itself = False  # the training ended in an epoch after which it was to be cut
         self._process = os.getpid()
 
     @property
     def stopping(self) -> bool:
         """True when the loop should end: a STOP or PAUSE came, the trial is lost, or it reached its horizon."""
-        horizon = self.trial.max_epochs
+        horizon = self.trial.horizon
         return self.verdict is not None or (not self._ended and horizon is not None and self._last >= horizon)
 
     @property
@@ -90,6 +89,11 @@ class Reporter:
             return not self._ended and self.trial.keeps_checkpoint
         return False
 
+    @property
+    def silent(self) -> bool:
+        """True while the trial has no value, of this fit or of one before it: is the metric's name misspelt?"""
+        return self.reports == 0 and self._last <= 0
+
     def begin(self, planned: float | None = None) -> None:
         """A fit starts training now. `planned`: its number of epochs, if it is known.
 
@@ -101,10 +105,10 @@ class Reporter:
         self._last = max(self._last, float(self.trial.epoch))
         if self._ended and self.verdict is None:
             self.warn_once("ended", f"trial {self.trial.id} has ended: what this fit trains is not reported")
-        elif planned is not None and self.trial.max_epochs is not None and planned < self.trial.max_epochs:
+        elif planned is not None and self.trial.horizon is not None and planned < self.trial.horizon:
             self.warn_once(
                 "horizon",
-                f"this fit plans {planned:g} epochs but trials are compared at {self.trial.max_epochs}: "
+                f"this fit plans {planned:g} epochs but trials are compared at {self.trial.horizon}: "
                 "give the loop trial.max_epochs, haltune stops it earlier where that pays",
             )
         if not self._ended:
@@ -151,6 +155,8 @@ class Reporter:
             saving()
         except LeaseLost as error:
             self._let_go(error)
+        except NotSupported as error:
+            self.decline(str(error), over, always=True)
         except Exception as error:
             self.decline(f"its state could not be saved ({one_line(error)})", over)
         else:
@@ -158,10 +164,11 @@ class Reporter:
             return True
         return False
 
-    def decline(self, why: str, over: bool = False) -> None:
+    def decline(self, why: str, over: bool = False, always: bool = False) -> None:
         """A pause cannot be carried out: the trial goes on. What the budget cut short ends all the same.
 
         over: the loop has ended already, so the trial is offered again, and is not paused then.
+        always: that holds for every trial of the study, and is said once.
         """
         consequence = "a later attempt begins further back" if self.pausing else "it is not kept"
         if self.forgo():
@@ -172,7 +179,10 @@ class Reporter:
                 consequence = (
                     "its training had ended, so it begins again further back, and is not paused then"
                 )
-        self.warn_once("save", f"trial {self.trial.id}: {why}; {consequence}")
+        if always:
+            self.advise(f"a trial cannot be paused, as {why}; {consequence}")
+        else:
+            self.warn_once("save", f"trial {self.trial.id}: {why}; {consequence}")
 
     def forgo(self) -> bool:
         """Take a PAUSE back, where there was one: later reports are judged again."""
@@ -182,9 +192,17 @@ class Reporter:
             self.trial.go_on()
         return paused
 
+    def ends_by_itself(self) -> None:
+        """Somebody else ended the training in the epoch of a PAUSE or a budget's end: completed, if no STOP comes."""
+        if self.pausing:
+            self.forgo()
+            self.verdict, self._by_itself = None, True
+
     def end_of_fit(self) -> None:
         """A fit is over: end the trial if nothing may follow; else `with trial` ends it."""
-        if self.stopping:
+        if self.verdict is None and self._by_itself:
+            self.end("completed")
+        elif self.stopping:
             self.end()
         else:
             self._delivery.close(self.trial)
@@ -224,7 +242,7 @@ class Reporter:
 
     def _is_new(self, epoch: float) -> bool:
         self._last = max(self._last, float(self.trial.epoch))
-        horizon = self.trial.max_epochs
+        horizon = self.trial.horizon
         if self._ended or (horizon is not None and epoch > horizon):
             return False
         if epoch > self._last:
@@ -245,17 +263,15 @@ class Reporter:
             return
         if verdict is not None:
             self._obey(verdict, need)
-            self._tell(report, verdict)
+            if self.verbose:
+                print(report.line(self.trial.id, self.metric, verdict), flush=True)
 
     def _obey(self, verdict: Verdict, need: Callable[[], int] | None) -> None:
         if self.verdict is not None or not verdict.stops:
             return
         self.verdict = verdict
         if need is not None and verdict.action is Action.PAUSE:
-            try:
-                self.trial.room_for(need())
-            except Exception as error:
-                self.decline(f"its state could not be saved ({one_line(error)})")
+            self.attempt(lambda: self.trial.room_for(need()))
 
     def _let_go(self, error: LeaseLost) -> None:
         reason = f"trial {self.trial.id} is no longer this worker's, so its training stops: {error}"
@@ -273,20 +289,9 @@ class Reporter:
         with suppress(Exception):
             closing()
 
-    def _tell(self, report: Report, verdict: Verdict) -> None:
-        if self.verbose:
-            print(
-                f"trial {self.trial.id}, epoch {report.epoch:g}: {self.metric} = {report.value:.6g}, "
-                f"{verdict.action}: {verdict.reason}",
-                flush=True,
-            )
-
     def advise(self, sentence: str) -> None:
         """A HaltuneWarning, once a study: what is true of every trial's training."""
-        given = _ADVISED.setdefault(getattr(self.trial, "_study", self.trial), set())
-        if sentence not in given:
-            given.add(sentence)
-            warn(sentence)
+        once(getattr(self.trial, "_study", self.trial), sentence)
 
     def warn_once(self, topic: str, sentence: str) -> None:
         """A HaltuneWarning, once for each topic."""

@@ -18,7 +18,7 @@ _ENDS = {"CosineAnnealingLR": "T_max", "OneCycleLR": "total_steps", "PolynomialL
 
 def advice(trainer: Any, trial: Trial) -> Iterator[str]:
     """A sentence for each thing that does not fit."""
-    for config in trainer.lr_scheduler_configs if trial.max_epochs is not None else ():
+    for config in trainer.lr_scheduler_configs if trial.horizon is not None else ():
         if sentence := _schedule_advice(trainer, trial, config):
             yield sentence
     if sentence := _stopping_advice(trainer, trial):
@@ -52,7 +52,7 @@ def _schedule_advice(trainer: Any, trial: Trial, config: Any) -> str | None:
         before = end - value
         return (
             f"the schedule {name}({argument}={value:g}) ends after {end:g} {config.interval}s, but trials "
-            f"train towards trial.max_epochs={trial.max_epochs}{_in_steps(total, config.interval)}: give it "
+            f"train towards trial.max_epochs={trial.horizon}{_in_steps(total, config.interval)}: give it "
             f"{argument}={_fix(config.interval)}{f' - {before:g}' if before else ''}. "
             "haltune stops or pauses a trial before that where it pays"
         )
@@ -61,7 +61,7 @@ def _schedule_advice(trainer: Any, trial: Trial, config: Any) -> str | None:
 
 def _steps(trainer: Any, trial: Trial, config: Any) -> tuple[Any, Any]:
     """(steps of the schedule until the horizon, slack of an epoch) if it steps by epochs, and if by batches."""
-    horizon, frequency = float(trial.max_epochs or 0), float(config.frequency)
+    horizon, frequency = float(trial.horizon or 0), float(config.frequency)
     batches = trainer.num_training_batches
     if not math.isfinite(batches):
         return (horizon / frequency, 1.0), (None, 0.0)
@@ -78,7 +78,7 @@ def _fix(interval: str) -> str:
 
 
 def _stopping_advice(trainer: Any, trial: Trial) -> str | None:
-    until, horizon = trial.until, trial.max_epochs
+    until, horizon = trial.until, trial.horizon
     if trial.epoch > 0 or until is None or (horizon is not None and until >= horizon):
         return None  # no rung lies ahead, or the first one is past
     for stopping in trainer.early_stopping_callbacks:

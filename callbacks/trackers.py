@@ -33,8 +33,8 @@ def summary(reporter: Reporter) -> tuple[dict[str, float], str]:
     trial = reporter.trial
     verdict = reporter.verdict or getattr(trial, "verdict", None)
     metrics = {"haltune_verdict": _NUMBERS.get(verdict.action, 0.0) if verdict else 0.0}
-    if trial.max_epochs is not None and reporter.verdict is not None:
-        metrics["haltune_epochs_saved"] = max(0.0, trial.max_epochs - float(trial.epoch))
+    if trial.horizon is not None and reporter.verdict is not None:
+        metrics["haltune_epochs_saved"] = max(0.0, trial.horizon - float(trial.epoch))
     else:
         metrics["haltune_epochs_saved"] = 0.0
     chance = verdict.evidence.get("p_win") if verdict else None

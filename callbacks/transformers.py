@@ -91,7 +91,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return  # evaluate() outside train(), or eval_on_start
         self._reporter.clock.validated()
         self._seen |= metrics.keys()
-        what = torch_ranks().decide(lambda: self._report(metrics, args, state, others))
+        ends = self._ends(state, control)
+        what = torch_ranks().decide(lambda: self._report(metrics, args, state, others, ends))
         if what == SAVE:
             self._takes, self._asked = True, not control.should_save
             control.should_save = True
@@ -101,7 +102,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._takes:
             self._takes = False
             torch_ranks().gather(None)  # each has written its part
-            control.should_training_stop |= torch_ranks().decide(lambda: self._take(args, state))
+            ends = self._ends(state, control)  # a callback behind this one
+            control.should_training_stop |= torch_ranks().decide(lambda: self._take(args, state, ends))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if self._training:
@@ -122,7 +124,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._reporter.begin(planned)
         return self._reporter.verdict is not None
 
-    def _report(self, metrics: Any, args: Any, state: Any, others: Any) -> str:
+    def _ends(self, state: Any, control: Any) -> bool:
+        """True when another callback ends this training before its last step."""
+        return bool(control.should_training_stop and state.global_step < state.max_steps)
+
+    def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> str:
         """Report, and say what all ranks do next."""
         name = next((n for n in (self.monitor, f"eval_{self.monitor}") if n in metrics), None)
         if name is None:
@@ -133,6 +139,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
         self._reporter.report(metrics[name], state.epoch, self._logged, need)
         self._logged = {}
+        if ends:
+            self._reporter.ends_by_itself()
         if not self._reporter.pausing and not (self._reporter.stopping and self._reporter.keeps):
             return END if self._reporter.stopping else GO_ON
         why_not = _no_checkpoint(args)
@@ -142,26 +150,31 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._reporter.decline(why_not)
         return END if self._reporter.stopping else GO_ON
 
-    def _take(self, args: Any, state: Any) -> bool:
+    def _take(self, args: Any, state: Any, ends: bool) -> bool:
         """Take over the checkpoint that the Trainer has just written; True when the training ends now."""
+        if ends:
+            self._reporter.ends_by_itself()
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
         best = state.best_model_checkpoint and Path(state.best_model_checkpoint)
         moves = self._asked and args.save_total_limit is None and best != source
-        self._reporter.save(lambda path: (shutil.move if moves else shutil.copytree)(source, path), "")
+        if self._reporter.pausing or self._reporter.keeps:
+            self._reporter.save(lambda path: (shutil.move if moves else shutil.copytree)(source, path), "")
         if moves:
-            shutil.rmtree(source, ignore_errors=True)  # it is there still when that failed
+            shutil.rmtree(source, ignore_errors=True)  # it is there still when that failed, or was not needed
         return self._reporter.stopping
 
     def _need_a_value(self, late: bool) -> None:
         """Raises InvalidInput, on all ranks: evaluations came without the metric, or it is late and none came."""
         if self._seen & {self.monitor, f"eval_{self.monitor}"}:
             return
-        if any(name.startswith("eval_") for name in self._seen):
+        found = any(name.startswith("eval_") for name in self._seen)
+        if not (found or late) or not torch_ranks().decide(lambda: self._reporter.silent):
+            return
+        if found:
             how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
-        if late:
-            how = "Evaluate, TrainingArguments(eval_strategy='epoch')"
-            raise missing(self.monitor, self._logged, "in this fit", how)
+        how = "Evaluate, TrainingArguments(eval_strategy='epoch')"
+        raise missing(self.monitor, self._logged, "in this fit", how)
 
 
 def _planned(args: Any, state: Any, loader: Any) -> float | None:

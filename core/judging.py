@@ -100,7 +100,7 @@ def _unjudged(trial: Trial, epoch: float, judge: bool) -> Verdict | None:
         return Verdict(Action.UNJUDGED, f"reported after the verdict {trial.verdict.action}")
     if not judge:
         return Verdict(Action.UNJUDGED, "delivered late")
-    if epoch != math.floor(epoch) and (trial.max_epochs is None or epoch < trial.max_epochs):
+    if epoch != math.floor(epoch) and (trial.horizon is None or epoch < trial.horizon):
         return Verdict(Action.UNJUDGED, f"epoch {epoch:g} is not whole")
     return None
 

@@ -85,12 +85,15 @@ def _checked_bounds(bounds: Any) -> tuple[float, float]:
     return low, high
 
 
+ENDLESS = 1_000_000_000  # epochs that no training reaches
+
+
 @dataclass(frozen=True)
 class Problem:
     """A search space, a goal, and the number of epochs of a full training.
 
-    `max_epochs=None` is the infinite horizon: only policies that bring their own
-    schedule accept it.
+    `max_epochs=None` is the infinite horizon: policies that bring their own schedule accept it, and their
+    trials have a `trial.max_epochs` of ENDLESS, which frameworks take.
     """
 
     space: Space

@@ -18,7 +18,7 @@ from .disk import discard
 from .errors import InvalidInput, LeaseLost, RankLost, StoreError
 from .events import Status
 from .failures import interrupts, one_line
-from .problem import Goal
+from .problem import ENDLESS, Goal
 from .records import TrialRecord
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Trial:
     def belongs_to(self, study: Study) -> None:
         """What a trial has of its study."""
         self._study = study
-        self.max_epochs = study.problem.max_epochs
+        self.horizon = study.problem.max_epochs  # epochs of a full training; None: the policy alone says
         self.goal: Goal = study.problem.goal
         self._lap = study.monotonic()
 
@@ -57,6 +57,16 @@ class Trial:
     def label(self) -> str:
         """This attempt in words."""
         return label(self.id, self.attempt)
+
+    @property
+    def max_epochs(self) -> int | None:
+        """The epochs to give to a Trainer, to fit or to a schedule: those of a full training.
+
+        Without a horizon, where the policy alone ends trainings (InfiniteHyperband), it is ENDLESS, a number that
+        no training reaches: whatever rung the trial pauses at, it goes on under the same plan, and a schedule
+        over it stays where it begins. None when nobody says how long: give the loop your own number then.
+        """
+        return ENDLESS if self.horizon is None and self.until is not None else self.horizon
 
     @property
     def level(self) -> str | None:
@@ -91,8 +101,8 @@ class Trial:
         the report was stored unjudged.
         """
         epoch = math.floor(self.epoch) + 1.0 if epoch is None else number("epoch", epoch, positive=True)
-        if self.max_epochs is not None and epoch > self.max_epochs:
-            raise InvalidInput(f"epoch={epoch:g} is beyond the problem's max_epochs={self.max_epochs}")
+        if self.horizon is not None and epoch > self.horizon:
+            raise InvalidInput(f"epoch={epoch:g} is beyond the problem's max_epochs={self.horizon}")
         if not isinstance(metrics or {}, Mapping):
             raise InvalidInput(f"metrics={metrics!r}: a mapping of names to numbers, such as {{'loss': 0.3}}")
         took, validated = timed(seconds, validation, self._study.monotonic() - self._lap)
@@ -114,9 +124,7 @@ class Trial:
     def epochs(self) -> Iterator[int]:
         """The epochs still to train, 1-based; ends after a verdict to stop or pause."""
         epoch = math.floor(self.epoch)
-        while (self.max_epochs is None or epoch < self.max_epochs) and not (
-            self.verdict and self.verdict.stops
-        ):
+        while (self.horizon is None or epoch < self.horizon) and not (self.verdict and self.verdict.stops):
             epoch += 1
             yield epoch
 
@@ -191,11 +199,14 @@ class Trial:
         """Further scalars reported so far: name -> (n,), one entry a report, NaN where it was not reported."""
         return self._study.history.trial(self.id).metrics
 
-    def load_model(self, **options: Any) -> Any:
-        """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model."""
+    def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
+        """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
+
+        make_model: then make_model(**trial.config), with the weights and the optimizer of `checkpoint` if any.
+        """
         from importlib import import_module  # the core knows no framework: it only opens the door
 
-        return import_module("haltune.callbacks.keras").load_model(self, **options)
+        return import_module("haltune.callbacks.keras").load_model(self, make_model, **options)
 
     def go_on(self) -> None:
         """Take back a PAUSE that could not be carried out: later reports are judged again."""

@@ -36,6 +36,10 @@ class FakeTrial:
         self.endings: list[Any] = []  # statuses and exceptions, in order
         self._verdicts = verdicts or {}
 
+    @property
+    def horizon(self):
+        return self.max_epochs
+
     def report(
         self, value, epoch=None, seconds=None, *, validation=None, metrics=None, cost=None, judge=True
     ):

@@ -22,9 +22,9 @@ def net(lr=0.01):
     return model
 
 
-def fit(trial):
+def fit(trial, load=None):
     with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-        model = (trial.load_model() if trial.checkpoint else None) or net()
+        model = load(trial) if load else (trial.load_model() if trial.checkpoint else None) or net()
     assert model.distribute_strategy.num_replicas_in_sync == 2
     options = {
         "epochs": trial.max_epochs,
@@ -42,13 +42,26 @@ def test_two_replicas_are_one_training_that_reports_and_stops():
     assert trial.values == values
 
 
-def test_they_pause_and_go_on_as_if_they_had_not():
+def own_loss(lr):
+    model = net(lr)
+    model.compile(keras.optimizers.Adam(lr), lambda y, p: keras.ops.mean((y - p) ** 2))
+    return model
+
+
+LOADED = {
+    "whole": None,
+    "by the function": lambda trial: trial.load_model(own_loss),
+}
+
+
+@pytest.mark.parametrize("load", LOADED.values(), ids=LOADED)
+def test_they_pause_and_go_on_as_if_they_had_not(load):
     def trained(*at):
         study = pausing_study(at=at)
         for trial in study:
             with trial:
                 keras.utils.set_random_seed(3 if trial.checkpoint is None else 77)
-                model, _ = fit(trial)
+                model, _ = fit(trial, load)
         (record,) = study.trials
         assert record.attempt == 1 + len(at)
         variables = [*model.variables, *model.optimizer.variables]

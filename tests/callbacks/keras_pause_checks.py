@@ -10,6 +10,7 @@ from callback_fakes import PAUSE, STOP, FakeTrial
 from keras_resume_checks import STEPS, X, Y, deep, momentum, net
 from paused_studies import pausing_study
 
+from haltune import Budget
 from haltune.callbacks import keras_files, keras_randomness
 from haltune.callbacks.keras import HaltuneCallback, load_model
 from haltune.errors import HaltuneWarning, InvalidInput, NoRoom
@@ -215,6 +216,28 @@ def test_the_best_trials_final_model_is_kept():
     assert folders == [f"trial-{study.best.trial}"]
     (kept,) = (study.checkpoints.folder / folders[0]).iterdir()
     assert int(keras.saving.load_model(kept).optimizer.iterations) == 4 * STEPS
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("options", [{}, {"at": (), "budget": Budget(epochs=2)}])
+def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial_wherever_it_stands(behind, options):
+    study = pausing_study(**options)
+    trial = study.ask()
+    company = [keras.callbacks.EarlyStopping("val_loss", min_delta=1e9, patience=1), HaltuneCallback(trial)]
+    model = net(momentum(0.01))
+    with trial:
+        fit(trial, model, callbacks=company[::-1] if behind else company)
+    assert study.trials[0].epochs.tolist() == [1, 2]
+    assert study.trials[0].status == "completed"
+    assert model.stop_training is True
+
+
+def test_the_final_model_is_kept_when_the_last_epoch_is_not_validated():
+    study = pausing_study(at=(), epochs=3, keep_checkpoints=1)
+    with study.ask() as trial:
+        fit(trial, epochs=3, validation_freq=2)
+    assert trial.epoch == 2
+    assert int(keras.saving.load_model(study.best.checkpoint).optimizer.iterations) == 3 * STEPS
 
 
 def test_a_trial_stopped_by_the_users_own_callback_is_not_paused():

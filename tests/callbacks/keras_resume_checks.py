@@ -64,7 +64,7 @@ class Batches(keras.utils.PyDataset):
         return X[rows] + np.random.normal(size=(1, 3)), Y[rows]  # noqa: NPY002 - augmented by the global generator
 
 
-def train(trials, make, data=None, **options):
+def train(trials, make, data=None, epochs=4, **options):
     """Train these trials to their ends, however often they pause; the last model."""
     x, y, size = (data(), None, None) if data else (X, Y, 4)
     for trial in trials:
@@ -74,7 +74,7 @@ def train(trials, make, data=None, **options):
             )  # a resumed process has drawn other numbers
             keras.random.normal((2,))
             model = trial.load_model() or make(trial.config["lr"])
-            more = {"epochs": 4, "initial_epoch": trial.epoch, "callbacks": [HaltuneCallback(trial)]}
+            more = {"epochs": epochs, "initial_epoch": trial.epoch, "callbacks": [HaltuneCallback(trial)]}
             model.fit(x, y, batch_size=size, verbose=0, **more, **options)
     return model
 
@@ -91,12 +91,12 @@ def state(model):
     return [*numbers, np.array(drawn)]
 
 
-def both(make, at=(2,), metric="loss", **options):
+def both(make, at=(2,), metric="loss", epochs=4, **options):
     """The states and the values of a training in one go, and of one that paused."""
     results = []
     for pauses in ((), at):
-        study = pausing_study(at=pauses, metric=metric)
-        model = train(study, make, **options)
+        study = pausing_study(at=pauses, metric=metric, epochs=epochs)
+        model = train(study, make, epochs=epochs, **options)
         (trial,) = study.trials
         assert (trial.status, trial.attempt) == ("completed", 1 + len(pauses))
         results.append((state(model), trial.values.tolist()))
@@ -154,6 +154,12 @@ def test_it_does_in_another_process_and_in_compiled_steps(in_a_process, tmp_path
 
 def test_it_does_in_mixed_precision():
     same(lambda lr: net(cosine(lr), dtype="mixed_bfloat16"))
+
+
+def test_it_does_when_the_last_leg_holds_no_validation():
+    """What was measured before the pause was not misspelt."""
+    validation = {"validation_data": (X, Y), "validation_freq": 2}
+    same(lambda lr: net(momentum(lr)), metric="val_loss", epochs=3, **validation)
 
 
 def test_it_does_with_batches_that_are_shuffled_and_augmented():

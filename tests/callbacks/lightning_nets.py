@@ -77,9 +77,19 @@ def make_trainer(*callbacks, epochs, **options):
     return pl.Trainer(max_epochs=epochs, callbacks=list(callbacks), **quiet | options)
 
 
-def search(at, make_net=Net, make_data=shuffled, others=list, metric="val_loss", store=None, **options):
+def search(
+    at,
+    make_net=Net,
+    make_data=shuffled,
+    others=list,
+    metric="val_loss",
+    store=None,
+    epochs=4,
+    budget=None,
+    **options,
+):
     """Train one trial of a study that pauses it after the epochs `at`; the study, the last trainer, the next draw."""
-    study = pausing_study(store, at=at, metric=metric)
+    study = pausing_study(store, at=at, metric=metric, epochs=epochs, budget=budget)
     for attempt, trial in enumerate(study):
         seed(attempt)  # a resumed attempt begins with other random numbers
         trainer = make_trainer(*others(), HaltuneCallback(trial), epochs=trial.max_epochs, **options)

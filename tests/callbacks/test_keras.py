@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-EVERYWHERE = ("keras_checks.py", "keras_resume_checks.py")
+EVERYWHERE = ("keras_checks.py", "keras_resume_checks.py", "keras_loading_checks.py")
 CHECKS = {  # what is the same on every backend is checked on torch, which is fastest
     "tensorflow": EVERYWHERE,
     "torch": (*EVERYWHERE, "keras_pause_checks.py", "keras_misuse_checks.py", "keras_company_checks.py"),

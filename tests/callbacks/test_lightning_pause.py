@@ -16,6 +16,7 @@ from torch.optim import SGD, Adam, AdamW  # noqa: E402
 from torch.optim import lr_scheduler as lr  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
+from haltune import Budget  # noqa: E402
 from haltune.callbacks import check_resume  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
 
@@ -151,6 +152,18 @@ def test_early_stopping_checkpoints_and_a_progress_bar_go_on_too(tmp_path):
     assert differences(straight, paused) == []
     kept = [t.checkpoint_callback.best_model_score for t in (straight[1], paused[1])]
     assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("options", [{}, {"at": (), "budget": Budget(epochs=2)}])
+@pytest.mark.parametrize("in_training", [False, True])
+def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial(options, in_training):
+    def company():
+        return [EarlyStopping("val_loss", min_delta=1e9, patience=1, check_on_train_epoch_end=in_training)]
+
+    study, _, _ = search(**{"at": (2,), "others": company, "num_sanity_val_steps": 0} | options)
+    assert [(t.status.value, t.attempt, t.epochs.tolist()) for t in study.trials] == [
+        ("completed", 1, [1, 2])
+    ]
 
 
 def differences(one, other):

@@ -50,6 +50,32 @@ def test_a_stop_asks_for_no_state_but_a_cut_by_the_budget_does():
     assert r.pausing
 
 
+CUT = stop("the budget is spent", policy="not asked")
+
+
+@pytest.mark.parametrize("verdict", [PAUSE, CUT])
+def test_a_training_that_ends_by_itself_in_the_epoch_of_a_pause_is_completed(verdict):
+    r = reporter(FakeTrial(verdicts={1.0: verdict}))
+    assert r.report(0.5, 1)
+    r.ends_by_itself()
+    assert not r.pausing
+    r.end_of_fit()
+    assert r.trial.endings == ["completed"]
+
+
+def test_one_that_is_stopped_then_or_later_is_stopped():
+    r = reporter(FakeTrial(verdicts={1.0: STOP}))
+    r.report(0.5, 1)
+    r.ends_by_itself()
+    assert r.verdict is STOP
+    r = reporter(FakeTrial(verdicts={1.0: PAUSE, 2.0: STOP}))
+    r.report(0.5, 1)
+    r.ends_by_itself()
+    r.report(0.5, 2)  # min_epochs make it go on
+    r.end_of_fit()
+    assert (r.verdict, r.trial.endings) == (STOP, [None])
+
+
 FULL = OSError(28, "No space left on device")
 
 
@@ -391,7 +417,7 @@ def test_a_fit_after_the_end_is_not_reported_and_not_stopped():
 def test_a_pickled_reporter_describes_the_trial_and_refuses_to_train():
     trial = FakeTrial()
     r = pickle.loads(pickle.dumps(Reporter(trial)))
-    assert r.trial == Detached(7, {"lr": 0.1}, 3, trial.goal, 0.0)
+    assert r.trial == Detached(7, {"lr": 0.1}, 3, 3, trial.goal, 0.0)
     with pytest.raises(NotSupported, match=r"unpickled.*HaltuneCallback\(trial\)"):
         r.begin()
     assert copy.deepcopy(r).trial == r.trial

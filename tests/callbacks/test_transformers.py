@@ -337,6 +337,20 @@ def test_a_checkpoint_that_cannot_be_taken_over_trains_on(tmp_path):
     assert (trial.epochs, trial.declined, checkpoints(tmp_path)) == ([1, 2, 3], 1, [])
 
 
+@pytest.mark.parametrize("behind", [False, True])
+def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial_wherever_it_stands(behind, tmp_path):
+    class Stops(TrainerCallback):
+        def on_evaluate(self, args, state, control, **others):
+            control.should_training_stop |= state.epoch >= 2
+
+    s = pausing_study(at=(2,), epochs=4, metric="eval_loss")
+    with s.ask() as trial:
+        company = [Stops(), HaltuneCallback(trial)]
+        trainer(tmp_path, *(company[::-1] if behind else company), epochs=4).train()
+    assert [(t.status.value, t.epochs.tolist()) for t in s.trials] == [("completed", [1, 2])]
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
 def test_the_best_trials_keep_their_final_checkpoints(tmp_path):
     s = pausing_study(f"{tmp_path}/s.db", at=(), epochs=2, metric="eval_loss", keep_checkpoints=1)
     t = search(s, tmp_path / "out")

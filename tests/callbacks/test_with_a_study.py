@@ -3,13 +3,17 @@
 import copy
 import pickle
 import signal
+from dataclasses import dataclass
 
 import pytest
-from callback_studies import study
+from callback_studies import StopsAtTwo, study
 
+from haltune import Budget, Float, Minimize, Problem, Space, Study
 from haltune.callbacks.loop import TrainingLoop
 from haltune.callbacks.reporter import FIRST_EPOCH
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported, StoreError
+from haltune.policies import InfiniteHyperband, RandomSearch
+from haltune.problem import ENDLESS
 
 quietly = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -45,7 +49,7 @@ def test_a_plain_loop_is_stopped_by_the_study(store):
     assert s.trials[1].verdict.reason == "two epochs are enough"
 
 
-def lightning_fit(trial, **hooks):
+def lightning_fit(trial, resumes=False, **hooks):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
     from haltune.callbacks.lightning import HaltuneCallback
@@ -76,7 +80,7 @@ def lightning_fit(trial, **hooks):
         accelerator="cpu",
     )
     loader = torch.utils.data.DataLoader(torch.ones(4, 1))
-    trainer.fit(net, loader, loader)
+    trainer.fit(net, loader, loader, ckpt_path=trial.checkpoint if resumes else None)
     return callback
 
 
@@ -141,6 +145,30 @@ def test_a_misspelt_metric_reaches_the_user_through_the_study():
         search()
 
 
+@dataclass(frozen=True)
+class Fails(StopsAtTwo):
+    """Raises where it is to judge the first two epochs."""
+
+    error: type[Exception] = ZeroDivisionError
+
+    def judge(self, state, history, trial, rng):
+        if trial.epoch <= 2:
+            raise self.error("a bug in a policy")
+        return super().judge(state, history, trial, rng)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, InvalidInput])
+def test_what_a_policy_raises_costs_its_verdicts_and_is_said_once(error):
+    """Nothing is delivered twice: the report was stored before the policy was asked."""
+    s = Study(study().problem, Fails(1, error), seed=0)
+    with s.ask() as trial, pytest.warns(HaltuneWarning, match="failed to judge epoch 1 .*a bug in") as caught:
+        descend(trial)
+    assert len(caught) == 1
+    assert outcomes(s) == [FULL]
+    reports = [e for e in s.events() if e.kind == "reported"]
+    assert [e.verdict.action for e in reports] == ["unjudged", "unjudged", "continue", "continue"]
+
+
 def test_a_store_out_of_reach_costs_the_verdicts_and_nothing_else(store, monkeypatch):
     s = study(store, trials=1)
     trial = s.ask()
@@ -166,3 +194,51 @@ def test_a_store_out_of_reach_costs_the_verdicts_and_nothing_else(store, monkeyp
     reports = [e for e in s.events() if e.kind == "reported"]
     assert [e.verdict.action for e in reports] == ["unjudged", "unjudged", "continue", "continue"]
     assert [e.value for e in reports] == [1, 1 / 2, 1 / 3, 1 / 4]
+
+
+def endless(metric="val_loss"):
+    """A search without a horizon that ends after 12 epochs."""
+    problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), Minimize(metric))
+    return Study(problem, InfiniteHyperband(), seed=0, budget=Budget(epochs=12))
+
+
+def trained_to_rungs(s):
+    """True when several trials were trained, one went on beyond its first rung, and none failed."""
+    assert s.history.failures_in_a_row == 0
+    return len(s.trials) > 1 and max(t.attempt for t in s.trials) > 1 and sum(t.epoch for t in s.trials) >= 12
+
+
+def by_trial(trial):
+    for epoch in trial.epochs():
+        if trial.report(1.0 / epoch).stops:
+            break
+
+
+def by_range(trial):
+    for epoch in range(trial.epoch, trial.max_epochs):
+        if trial.report(1.0 / (epoch + 1)).stops:
+            break
+
+
+@quietly
+@pytest.mark.parametrize("train", [by_trial, by_range, lambda trial: lightning_fit(trial, resumes=True)])
+def test_without_a_horizon_a_trial_has_a_number_of_epochs_that_loops_take(train):
+    s = endless()
+    for trial in s:
+        assert (trial.max_epochs, trial.horizon) == (ENDLESS, None)
+        with trial:
+            train(trial)
+    assert trained_to_rungs(s)
+
+
+def test_a_report_beyond_a_rung_is_taken_without_a_horizon():
+    trial = endless().ask()
+    with trial:
+        for epoch in range(1, 6):
+            trial.report(0.5, epoch)
+    assert trial.epoch == 5
+
+
+def test_a_problem_and_a_policy_that_say_nothing_of_an_end_leave_it_to_the_user():
+    problem = Problem(Space({"lr": Float(1e-3, 1e-1)}), Minimize("val_loss"))
+    assert Study(problem, RandomSearch(trials=1)).ask().max_epochs is None

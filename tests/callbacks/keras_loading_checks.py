@@ -1,0 +1,197 @@
+"""Models whose file Keras cannot load: not paused, or built by the user's function. Run by test_keras.py."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from keras_resume_checks import BACKEND, X, Y, once, seed_everything, state
+from paused_studies import pausing_study
+
+from haltune.callbacks import keras_files, keras_loading
+from haltune.callbacks.keras import HaltuneCallback
+from haltune.errors import HaltuneWarning, InvalidInput
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+
+
+@pytest.fixture(autouse=True)
+def forget_answers(monkeypatch):
+    monkeypatch.setattr(keras_loading, "_ANSWERS", {})
+
+
+def my_loss(y, p):
+    return keras.ops.mean((y - p) ** 2)
+
+
+def own_loss(lr=0.05):
+    return compiled([keras.layers.Dropout(0.3), keras.layers.Dense(1)], lr, my_loss)
+
+
+def with_lambda(lr=0.05):
+    half = keras.layers.Lambda(lambda x: x / 2, output_shape=(3,))
+    return compiled([half, keras.layers.Dropout(0.3), keras.layers.Dense(1)], lr)
+
+
+def subclass(lr=0.05):
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.drop, self.out = keras.layers.Dropout(0.3), keras.layers.Dense(1)
+
+        def call(self, x, training=False):
+            return self.out(self.drop(x, training=training))
+
+    model = Net()
+    return compile(model, lr, "mse")
+
+
+def compiled(layers, lr, loss="mse"):
+    return compile(keras.Sequential([keras.Input((3,)), *layers]), lr, loss)
+
+
+def compile(model, lr, loss):
+    """With slots, averages and a schedule: all of it must come back."""
+    rate = keras.optimizers.schedules.ExponentialDecay(lr, 5, 0.9)
+    optimizer = keras.optimizers.Adam(rate, use_ema=True, ema_momentum=0.8)
+    model.compile(optimizer, loss, run_eagerly=BACKEND == "tensorflow")
+    return model
+
+
+UNLOADABLE = {"a loss of one's own": own_loss, "a lambda": with_lambda, "a class not registered": subclass}
+unloadable = pytest.mark.parametrize("make", UNLOADABLE.values(), ids=UNLOADABLE)
+
+
+def train(study, load, **options):
+    """Train the trials of a study; the last model, and what haltune said."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HaltuneWarning)
+        for trial in study:
+            with trial:
+                seed_everything(3 if trial.checkpoint is None else 77)
+                keras.random.normal((2,))
+                model = load(trial)
+                more = {"epochs": 4, "initial_epoch": trial.epoch, "callbacks": [HaltuneCallback(trial)]}
+                model.fit(X, Y, validation_data=(X, Y), batch_size=4, verbose=0, **more | options)
+    return model, [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
+
+
+def whole_or_new(make):
+    return lambda trial: trial.load_model() or make(**trial.config)
+
+
+def by_function(make):
+    return lambda trial: trial.load_model(make)
+
+
+def same(one, other):
+    assert len(one) == len(other)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@unloadable
+def test_a_pause_that_could_not_be_loaded_is_declined_with_one_warning_and_the_run_is_as_it_was(make):
+    straight, _ = train(pausing_study(at=()), whole_or_new(make))
+    expected = state(straight)
+    study = pausing_study(at=(1, 2), trials=2)
+    _, said = train(study, whole_or_new(make))
+    assert [(t.status, t.attempt, t.epoch) for t in study.trials] == [("completed", 1, 4)] * 2
+    assert len(said) == 1
+    assert "trial.load_model(make_model)" in said[0]
+    assert "trains on" in said[0]
+    study = pausing_study(at=(1, 2))
+    model, _ = train(study, whole_or_new(make))
+    same(state(model), expected)
+
+
+@unloadable
+def test_the_users_function_builds_it_and_it_goes_on_bit_for_bit(make):
+    straight, _ = train(pausing_study(at=()), whole_or_new(make))
+    expected = state(straight)
+    study = pausing_study(at=(1, 3))
+    model, said = train(study, by_function(make))
+    (trial,) = study.trials
+    assert (trial.status, trial.attempt, trial.epochs.tolist()) == ("completed", 3, [1, 2, 3, 4])
+    assert said == []
+    same(state(model), expected)
+
+
+@once
+def test_one_rehearsal_answers_for_all_models_of_a_structure(monkeypatch):
+    loads, load = [], keras.saving.load_model
+    monkeypatch.setattr(keras.saving, "load_model", lambda path, **o: loads.append(path) or load(path, **o))
+    for make, paused in ((own_loss, False), (lambda lr: compiled([keras.layers.Dense(1)], lr), True)):
+        loads.clear()
+        study = pausing_study(at=(1, 2), trials=3)
+        train(study, lambda trial, make=make: make(trial.config["lr"]) if not trial.checkpoint else
+              keras_files.load(trial.checkpoint))  # fmt: skip
+        assert len({p for p in loads if "part-" in p}) == 1
+        assert all(t.attempt == (3 if paused else 1) for t in study.trials)
+
+
+@once
+def test_what_is_told_when_the_trial_begins_is_told_when_it_is_tried():
+    study = pausing_study()
+    train(study, lambda t: t.load_model(custom_objects={"my_loss": my_loss}) or own_loss(**t.config))
+    assert study.trials[0].attempt == 2
+
+
+@once
+def test_a_model_that_comes_back_uncompiled_is_not_paused():
+    @keras.saving.register_keras_serializable()
+    class OwnCompile(keras.Sequential):
+        def compile(self, rate):
+            super().compile(keras.optimizers.SGD(rate), "mse")
+
+    def make(lr):
+        model = OwnCompile([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile(lr)
+        return model
+
+    study = pausing_study()
+    _, said = train(study, whole_or_new(make))
+    assert (study.trials[0].status, study.trials[0].attempt) == ("completed", 1)
+    assert "its optimizer" in said[0].partition(":")[0]
+
+
+@once
+def test_a_file_of_a_whole_model_is_loaded_into_one_that_the_function_builds():
+    """A search goes on with the new line in its program."""
+    make = lambda lr: compiled([keras.layers.Dropout(0.3), keras.layers.Dense(1)], lr)  # noqa: E731
+    straight, _ = train(pausing_study(at=()), whole_or_new(make))
+    expected = state(straight)
+    study = pausing_study()
+    train([study.ask()], whole_or_new(make))
+    model, _ = train(study, by_function(make))
+    same(state(model), expected)
+
+
+@once
+def test_another_model_and_another_optimizer_are_named():
+    study = pausing_study()
+    train([study.ask()], by_function(own_loss))
+    trial = study.ask()
+    with pytest.raises(InvalidInput, match="not those of the model that make_model gives"):
+        trial.load_model(lambda lr: compiled([keras.layers.Dense(2), keras.layers.Dense(1)], lr))
+
+    def plain(lr):
+        model = own_loss(lr)
+        model.compile("sgd", "mse")
+        return model
+
+    with pytest.raises(InvalidInput, match="the same optimizer"):
+        trial.load_model(plain)
+    with pytest.raises(InvalidInput, match=r"go on with trial\.load_model\(make_model\)"):
+        trial.load_model()
+
+
+@once
+def test_what_is_no_function_of_the_configuration_is_named():
+    trial = pausing_study().ask()
+    with pytest.raises(InvalidInput, match="takes the function that makes a compiled model"):
+        trial.load_model(own_loss())
+    with pytest.raises(InvalidInput, match="is to return a Keras model, not None"):
+        trial.load_model(lambda lr: None)
+    with pytest.raises(InvalidInput, match=r"leave out .*safe_mode"):
+        trial.load_model(own_loss, safe_mode=False)
