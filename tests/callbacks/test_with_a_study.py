@@ -197,15 +197,17 @@ def test_a_store_out_of_reach_costs_the_verdicts_and_nothing_else(store, monkeyp
 
 
 def endless(metric="val_loss"):
-    """A search without a horizon that ends after 12 epochs."""
+    """A search without a horizon that ends after 30 epochs."""
     problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), Minimize(metric))
-    return Study(problem, InfiniteHyperband(), seed=0, budget=Budget(epochs=12))
+    return Study(problem, InfiniteHyperband(), seed=0, budget=Budget(epochs=30))
 
 
 def trained_to_rungs(s):
-    """True when several trials were trained, one went on beyond its first rung, and none failed."""
-    assert s.history.failures_in_a_row == 0
-    return len(s.trials) > 1 and max(t.attempt for t in s.trials) > 1 and sum(t.epoch for t in s.trials) >= 12
+    """True when a trial went on beyond its first rung, another reached the last one of its kind, and none failed."""
+    ends = {str(t.status) for t in s.trials}
+    return (
+        max(t.attempt for t in s.trials) > 1 and max(t.epoch for t in s.trials) >= 4 and "failed" not in ends
+    )
 
 
 def by_trial(trial):
