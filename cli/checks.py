@@ -19,7 +19,7 @@ from haltune.holder import surely_gone
 from haltune.policies.rebuild import policy_from
 from haltune.reading import recorded_problem
 from haltune.replay import replay
-from haltune.store import Lease, Store
+from haltune.store import Lease, Store, address, open_store
 
 _NETWORK = (
     "nfs",
@@ -49,7 +49,9 @@ def store(found: Store, name: str) -> Iterator[Finding]:
     """Opened, writable, whole."""
     yield Finding("store", True, f"{found.url} opens")
     try:
-        found.renew(name, Lease(-2, 0, "doctor", 0.0, 0.0))  # a transaction that writes to no row
+        open_store(address(found)).renew(
+            name, Lease(-2, 0, "doctor", 0.0, 0.0)
+        )  # a transaction that writes to no row
         yield Finding("store", True, "it can be written to")
     except HaltuneError as error:
         yield Finding("store", False, str(error), "let this user write to the file and to its folder")

@@ -46,8 +46,8 @@ def errors() -> Iterator[None]:
         raise typer.Exit(LEFT) from None
 
 
-def find(where: str, name: str | None = None) -> tuple[Store, str]:
-    """The store of a study, and the study's name in it. Raises StoreError where nothing is there yet."""
+def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple[Store, str]:
+    """The store of a study, to be read unless `writing`, and its name in it. Raises StoreError where there is none."""
     if where.endswith(".toml"):
         file = read(where)
         where, name = file.store, name or file.name
@@ -55,12 +55,13 @@ def find(where: str, name: str | None = None) -> tuple[Store, str]:
     path = path if found and not scheme else where
     if "://" not in path and not Path(path).exists():
         raise StoreError(f"there is no file {path}: give a study file, a database or its URL")
-    store = open_store(where)
-    return store, only_study(store, name)
+    store = open_store(where, reading=True)  # first: what is no store of haltune's is left as it is
+    name = only_study(store, name)
+    return open_store(where) if writing else store, name
 
 
-def study_of(where: str, name: str | None = None) -> Reading:
-    """A study as its log has it now."""
-    store, name = find(where, name)
+def study_of(where: str, name: str | None = None, *, writing: bool = False) -> Reading:
+    """A study as its log has it now; with a store to be read, unless `writing`."""
+    store, name = find(where, name, writing=writing)
     folder = read(where).options.get("checkpoints") if where.endswith(".toml") else None
     return read_study(store, name, folder)

@@ -65,7 +65,7 @@ def resume(
     The budget is that of the study file, unless one is given.
     """
     with errors():
-        study = study_of(where, name)
+        study = study_of(where, name, writing=True)
         budget = Budget(time=time, trials=trials, epochs=epochs)
         if command:
             lift(study.store, study.name, study.history)
@@ -78,7 +78,7 @@ def resume(
 def stop(where: Where, name: Name = None) -> None:
     """Stop a search on all machines: runs finish their epochs, are saved, and go on after [bold]haltune resume[/]."""
     with errors():
-        study = study_of(where, name)
+        study = study_of(where, name, writing=True)
         typer.echo(f"{study.name} {_stopped(study)}")
 
 
@@ -114,7 +114,7 @@ def _let_go_on(study: Reading, budget: Budget) -> str:
 def _reopened(where: str, name: str, budget: Budget | None) -> Study:
     if where.endswith(".toml"):
         return read(where).open(budget)
-    store, _ = find(where, name)
+    store, _ = find(where, name, writing=True)
     created: Any = next(store.read(name, stop=1))
     problem, policy = recorded_problem(created), policy_from(created.policy)
     if problem.space.constraints:

@@ -20,7 +20,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from . import locks, sqlengine
 from . import sqlpostgres as postgres
 from .errors import StoreError
-from .sqlengine import File, explained, is_away, is_busy, is_locked, make_engine, shown, within
+from .sqlengine import explained, is_away, is_busy, is_locked, make_engine, shown, within
+from .sqlfile import File
 
 T = TypeVar("T")
 _CONNECTS = 3  # times that a connection may be lost before a server is taken to be away
@@ -36,12 +37,12 @@ class Database:
     Raises StoreError when the address is none.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, reading: bool = False) -> None:
         self.outages = 0  # connections that a server has ended: what was read before may be lost
-        self._pid, self._address = os.getpid(), address
+        self._pid, self._address, self._reading = os.getpid(), address, reading
         try:
             self.url = shown(address)
-            self.engine = make_engine(address)
+            self.engine = make_engine(address, reading)
         except (SQLAlchemyError, ImportError) as error:
             where = getattr(self, "url", address)  # without its password, once it could be read
             raise StoreError(
@@ -49,7 +50,7 @@ class Database:
                 "driver that it names"
             ) from error
         self.on_server = self.engine.dialect.name == "postgresql"
-        self.file = File(self.engine)
+        self.file = File(self.engine, self.url, not reading)
 
     def run(self, work: Callable[[sa.Connection], T], write: bool = True) -> T:
         """`work` in one transaction, tried again while the database is busy, for BUSY_TIMEOUT seconds.
@@ -61,7 +62,9 @@ class Database:
         while True:
             try:
                 with self._transaction(write) as c:
-                    return work(c)
+                    done = work(c)
+                self.file.used()
+                return done
             except (SQLAlchemyError, OSError) as error:
                 away, waited = is_away(error), time.monotonic() - began
                 self.outages += away
@@ -78,7 +81,7 @@ class Database:
 
     def ends_at(self, study: int, position: int) -> bool:
         """True when a log in SQLite surely has nothing from `position` on."""
-        if os.getpid() != self._pid or self.file.replaced():
+        if os.getpid() != self._pid or not self.file.whole():
             return False  # the query says what is wrong
         return self.file.ends_at(study, position)
 
@@ -87,15 +90,12 @@ class Database:
         self.engine.dispose()
 
     def _at_home(self) -> None:
-        if (
-            os.getpid() != self._pid
-        ):  # connections do not survive a fork, and another thread may have held the pool
-            self.engine = self.file.engine = make_engine(self._address)
+        if os.getpid() != self._pid:
+            # connections do not survive a fork, and another thread may have held the pool
+            self.engine = make_engine(self._address, self._reading)
+            self.file.now_by(self.engine)
             self._pid = os.getpid()
-        if self.file.replaced():
-            raise StoreError(
-                f"{self.url}: the file was deleted or replaced while it was in use; put it back, or open the study anew"
-            )
+        self.file.look()
 
     @contextmanager
     def _transaction(self, write: bool) -> Iterator[sa.Connection]:
@@ -112,7 +112,7 @@ class Database:
     def _keeper(self) -> str | None:
         """Who keeps the database locked, in words."""
         if not self.on_server:
-            return locks.keeper(str(self.engine.url.database))
+            return locks.keeper(self.file.path or "")
         with suppress(Exception), self._transaction(write=False) as c:
             return postgres.keeper(c)
         return None

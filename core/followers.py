@@ -67,7 +67,7 @@ class Shadow:
     def store(self) -> Store:
         """Opened when somebody looks back: to read."""
         if self._store is None:
-            self._store = open_store(self._where)
+            self._store = open_store(self._where, reading=True)
         return self._store
 
     @property

@@ -19,17 +19,19 @@ from .ledger import Outcome
 from .policy import Policy
 from .problem import Budget, Problem
 from .replica import Replica
-from .store import Store, only_study
+from .store import Store, only_study, open_store
+
+Place = str | os.PathLike[str]
 
 
-def read_study(
-    store: Store, name: str | None = None, checkpoints: str | os.PathLike[str] | None = None
-) -> Reading:
+def read_study(store: Store | Place, name: str | None = None, checkpoints: Place | None = None) -> Reading:
     """A study as its log has it now, opened to look at; the only one in the store if `name` is None.
 
+    store: a URL or a path is opened to be read, which writes nothing and waits for nobody.
     checkpoints: their folder, as it was given to the Study, where it is not the one beside the store.
     Raises StoreError listing the studies there are.
     """
+    store = open_store(store, reading=True)
     name = only_study(store, name)
     log = store.read(name)
     first = next(log, None)
@@ -44,7 +46,7 @@ def read_study(
 
 
 def read_history(
-    store: Store, name: str | None = None, checkpoints: str | os.PathLike[str] | None = None
+    store: Store | Place, name: str | None = None, checkpoints: Place | None = None
 ) -> tuple[str, History]:
     """The name and history of a study; see `read_study`."""
     study = read_study(store, name, checkpoints)

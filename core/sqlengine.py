@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -12,31 +13,30 @@ from sqlalchemy.exc import DBAPIError
 
 from .errors import InvalidInput, StoreAway, StoreError
 from .forks import doors
+from .sqlfile import path_of, to_read
 
 BUSY_TIMEOUT = 60.0  # seconds that a transaction waits for another's
 _STEP = 0.1  # of it that SQLite waits by itself: it hears no Ctrl-C meanwhile
-_LOCK_TIMEOUT, _IDLE_TIMEOUT = (
-    "3s",
-    "10s",
-)  # of a server: to wait for a lock, and for the rest of a transaction
+_LOCK_TIMEOUT = "3s"  # of a server, for one try
+_IDLE_TIMEOUT = "10s"  # of a server, for the rest of a transaction that was begun
 _CONNECTING = 5  # seconds that a server may take to answer at first
 _CONNECTIONS = 8  # of one process, besides one that is kept: each costs the server a process
 
 
-def make_engine(url: str) -> sa.Engine:
-    """An engine whose SQLite transactions take the write lock at once, in WAL mode.
+def make_engine(url: str, reading: bool = False) -> sa.Engine:
+    """An engine whose SQLite transactions take the write lock at once, in WAL mode. reading: it writes nothing at all.
 
     Raises StoreError for other databases.
     """
     backend = sa.engine.make_url(url).get_backend_name()
     if backend == "sqlite":
-        return _of_sqlite(url)
+        return _of_sqlite(url, reading)
     if backend != "postgresql":
         raise StoreError(
             f"a study is kept in SQLite or PostgreSQL, not in {backend}: 'sqlite:///search.db', or "
             "'postgresql+psycopg://user:password@host/database'"
         )
-    return _of_postgres(url)
+    return _of_postgres(url, reading)
 
 
 def shown(url: str) -> str:
@@ -58,7 +58,7 @@ def _with_driver(url: str) -> sa.URL:
     return parsed.set(drivername="postgresql+psycopg")
 
 
-def _of_postgres(url: str) -> sa.Engine:
+def _of_postgres(url: str, reading: bool) -> sa.Engine:
     engine = sa.create_engine(
         _with_driver(url), connect_args=_patience(url), pool_size=1, max_overflow=_CONNECTIONS
     )
@@ -70,6 +70,8 @@ def _of_postgres(url: str) -> sa.Engine:
         dbapi.execute(
             f"SET lock_timeout = '{_LOCK_TIMEOUT}'; SET idle_in_transaction_session_timeout = '{_IDLE_TIMEOUT}'"
         )
+        if reading:
+            dbapi.execute("SET default_transaction_read_only = on")
         dbapi.autocommit = False
 
     return engine
@@ -85,16 +87,24 @@ def _patience(url: str) -> dict[str, Any]:
     return {name: value for name, value in patience.items() if name not in given}
 
 
-def _of_sqlite(url: str) -> sa.Engine:
-    engine = sa.create_engine(url, connect_args={"timeout": _STEP, "check_same_thread": False})
+def _of_sqlite(url: str, reading: bool) -> sa.Engine:
+    options: Any = {"timeout": _STEP, "check_same_thread": False}
+    if reading:  # looked at anew by each connection: a search may begin or end meanwhile
+        path = path_of(sa.engine.make_url(url).database or "")
+        engine = sa.create_engine(
+            url, poolclass=sa.NullPool, creator=lambda: sqlite3.connect(to_read(path), uri=True, **options)
+        )
+    else:
+        engine = sa.create_engine(url, connect_args=options)
 
     @sa.event.listens_for(engine, "connect")
     def _connect(dbapi: Any, _: Any) -> None:
         dbapi.isolation_level = None  # SQLAlchemy begins transactions, not the driver
-        cursor = dbapi.cursor()
-        cursor.execute("PRAGMA journal_mode=WAL")
-        cursor.execute("PRAGMA synchronous=NORMAL")
-        cursor.close()
+        if not reading:
+            cursor = dbapi.cursor()
+            cursor.execute("PRAGMA journal_mode=WAL")
+            cursor.execute("PRAGMA synchronous=NORMAL")
+            cursor.close()
 
     @sa.event.listens_for(engine, "begin")
     def _begin(c: sa.Connection) -> None:
@@ -109,49 +119,6 @@ def _of_sqlite(url: str) -> sa.Engine:
 def within(engine: sa.Engine) -> AbstractContextManager[None]:
     """Where a transaction is made: no fork finds SQLite in the middle of one. Raises StoreError where one has."""
     return doors.within() if engine.dialect.name == "sqlite" else nullcontext()
-
-
-class File:
-    """The file of an engine, where it has one: SQLite itself would write on into one that has no name any more."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self.engine = engine
-        self._path = engine.url.database if engine.dialect.name == "sqlite" else None
-        self._known: tuple[int, int] | None = None
-
-    def remember(self) -> None:
-        """This is the file from now on."""
-        self._known = self._found()
-
-    def replaced(self) -> bool:
-        """True when the file was deleted, or there is another in its place."""
-        return self._known is not None and self._found() != self._known
-
-    def _found(self) -> tuple[int, int] | None:
-        """Device and inode."""
-        try:
-            status = os.stat(self._path) if self._path else None
-        except OSError:
-            return (-1, -1)
-        return (status.st_dev, status.st_ino) if status else None
-
-    def ends_at(self, study: int, position: int) -> bool:
-        """True when a log surely has nothing from `position` on: a quarter of what the query costs."""
-        if self._path is None:
-            return False
-        try:
-            with doors.within():
-                raw = self.engine.raw_connection()
-                try:
-                    found = raw.cursor().execute(_HEAD, (study,)).fetchone()
-                finally:
-                    raw.close()
-        except Exception:  # the query says what is wrong
-            return False
-        return found is not None and found[0] is not None and found[0] < position
-
-
-_HEAD = "SELECT max(seq) FROM haltune_events WHERE study = ?"
 
 
 # -- errors -----------------------------------------------------------------------------------

@@ -18,26 +18,42 @@ from . import sqltables as sql
 from .database import Database
 from .errors import StoreError
 from .events import Event
+from .sqlfile import without_journal
 from .store import CLAIM, Conflict, Lease, Release
 
 
 class SqlStore:
     """A store behind a SQLAlchemy URL. Safe for many threads and processes at once.
 
+    reading: nothing is written, made or locked.
+
     clock: seconds since the epoch; this machine's for SQLite, the server's for PostgreSQL if None.
     Raises StoreError when the database cannot be opened, InvalidInput for one that is in memory.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] | None = None) -> None:
-        self.address = url
+    def __init__(self, url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> None:
+        self.address, self._reading = url, reading
         self._ids: dict[str, int] = {}
-        self._database = Database(url)
+        self._database = Database(url, reading)
         self.url, self._run = self._database.url, self._database.run
         self._on_server = self._database.on_server
         self._rows = sql.PAGE_OF_SERVER if self._on_server else sql.PAGE
         self._clock = clock or (postgres.ServerClock(self._time_of_server) if self._on_server else time.time)
-        self._make_tables()
+        file = self._database.file.path
+        journal = file is None or not without_journal(file)
+        self._need_tables(journal)
         self._database.file.remember()
+
+    def _need_tables(self, journal: bool) -> None:
+        """They are made where there are none yet, unless this store only reads: what is there needs no lock."""
+        if self._run(lambda c: sa.inspect(c).has_table(sql.leases.name), write=False):
+            return
+        if not self._reading:
+            self._run(lambda c: sql.meta.create_all(c, checkfirst=True))
+            return
+        found = ", ".join(self._run(lambda c: sa.inspect(c).get_table_names(), write=False)) or "nothing"
+        copied = "" if journal else "; if it is a copy of one, its -wal file was left behind"
+        raise StoreError(f"{self.url} is no store of haltune's: it holds {found}{copied}")
 
     @property
     def _engine(self) -> sa.Engine:
@@ -249,7 +265,7 @@ class SqlStore:
         return int(study)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.address}
+        return {"url": self.address, "reading": self._reading}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["url"])  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]

@@ -220,8 +220,10 @@ class MemoryStore:
         )
 
 
-def open_store(where: str | os.PathLike[str] | Store | None) -> Store:
+def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = False) -> Store:
     """A store from a URL, a path ending in .db or .sqlite, None (memory), or a store itself.
+
+    reading: it is only looked at. Nothing is written, made or locked then, and it must be there.
 
     Raises InvalidInput for what is none of these, StoreError when it cannot be opened.
     """
@@ -237,7 +239,7 @@ def open_store(where: str | os.PathLike[str] | Store | None) -> Store:
             url = f"sqlite:///{url}"
         from .sqlstore import SqlStore
 
-        return SqlStore(url)
+        return SqlStore(url, reading=reading)
     if not hasattr(where, "append") or not hasattr(where, "leases"):
         raise InvalidInput(
             f"store={where!r}: a URL such as 'sqlite:///search.db', a path, or None for memory"

@@ -54,7 +54,7 @@ def test_an_address_that_no_driver_knows_is_a_clear_error(url: str) -> None:
 
 def test_a_password_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = sa.create_engine("sqlite:///" + os.devnull)
-    monkeypatch.setattr("haltune.database.make_engine", lambda url: engine)
+    monkeypatch.setattr("haltune.database.make_engine", lambda *_: engine)
     with pytest.raises(StoreError) as caught:
         SqlStore("postgresql://me:secret@host/db")
     assert "me:***@host" in str(caught.value)

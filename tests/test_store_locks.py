@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -15,30 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from locking import END, linux, locked
 from postgres import Server
 from whims import PROBLEM, Whims
 from workers import created
 
 from haltune import Budget, Study, Trial
 from haltune.errors import StoreError
-from haltune.events import Finished
 from haltune.sqlstore import SqlStore
 
-END = Finished(at=1.0, reason="", seen=1)
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 PATHS = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Another connection writes, and does not come to an end."""
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    finally:
-        other.execute("ROLLBACK")
-        other.close()
 
 
 @contextmanager

@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -309,3 +311,15 @@ def test_the_path_of_a_checkpoint_is_absolute_and_there_or_null(tmp_path, monkey
     path.unlink()
     assert strict(haltune("best", "../a.db", "--format", "json"))["checkpoint"] is None
     assert read_history(open_store(str(tmp_path / "a.db")))[1].trial(0).checkpoint is None
+
+
+@pytest.mark.parametrize("command", [*LISTINGS, "report", "stop", "resume"])
+def test_the_file_of_another_program_is_refused_and_left_as_it_is(tmp_path, command):
+    path = tmp_path / "places.sqlite"
+    with closing(sqlite3.connect(path)) as c:
+        c.execute("CREATE TABLE bookmarks (url)")
+    before = path.read_bytes()
+    more = ("0",) if command == "explain" else ("-o", tmp_path / "page.html") if command == "report" else ()
+    assert "is no store of haltune's: it holds bookmarks" in haltune(command, path, *more, code=3)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["places.sqlite"]
