@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from . import events as ev
 from .blas import one_thread
 from .claims import claimed
 from .decisions import Finish, Move, Resume, Start, Wait
 from .errors import InvalidInput
 from .events import Status
+from .fate import FATES, fate_of
 from .history import History
 from .judging import Clock
 from .ledger import Outcome
@@ -130,8 +133,12 @@ def _full(replica: Replica, budget: Budget) -> str | None:
 def _harvest(history: History) -> str:
     """What a budget came to, in words."""
     begun = f"{len(history)} trial{'s' * (len(history) != 1)} begun"
-    full = sum(trial.complete for trial in history.trials)
-    return begun if history.problem.max_epochs is None else f"{begun}, {full or 'none'} trained in full"
+    if history.problem.max_epochs is None:
+        return begun
+    kinds = Counter(fate_of(trial, history.problem).kind for trial in history.trials)
+    full, itself = kinds["completed"] + kinds["schedule"], kinds["itself"]
+    others = f", {itself} {FATES['itself'][itself > 1]}" if itself else ""
+    return f"{begun}, {full or 'none'} trained in full{others}"
 
 
 def _may_go_on(replica: Replica) -> bool:

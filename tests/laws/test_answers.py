@@ -174,6 +174,11 @@ def check_shown(study: Study, auditor: Auditor) -> None:
     if best:
         assert f"<h1><b>{best[1]:.4g}</b>" in html
     assert ("The search is over" in html, "the search is over" in text) == (study.outcome.over,) * 2
+    if (
+        said := re.search(r"(\d+) trials? begun, (\d+|none) trained in full", study.outcome.reason)
+    ) is not None:
+        full = fates["completed"] + fates["schedule"]
+        assert (said[1], said[2]) == (str(len(auditor.trials)), str(full or "none"))
     for t in study.trials:
         one = auditor.saved_of(auditor.trials[t.id])
         assert (f"{one:g} of {EPOCHS} epochs" in study.explain(t)) == (one > 0)
