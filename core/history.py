@@ -17,7 +17,7 @@ import numpy as np
 from . import events as ev
 from .errors import InvalidInput
 from .events import OVER, Event, Status
-from .ledger import Ledger, Spent
+from .ledger import Accounted, Ledger
 from .problem import Budget, Problem
 from .records import Array, Best, Growing, TrialRecord
 from .scale import Scale, given, learn
@@ -29,7 +29,7 @@ _RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
 PURPOSES = {"propose": 1, "judge": 2, "stopping": 3, "design": 4, "fit": 5}
 
 
-class History:
+class History(Accounted):
     """The state of a study at one log position."""
 
     def __init__(self, problem: Problem) -> None:
@@ -155,28 +155,6 @@ class History:
         found = [(t.id, t.stands(t.id == leaving)) for t in self._trials if t.counts > -math.inf]
         found.sort(key=lambda pair: pair[1], reverse=True)
         return [[id for id, _ in group] for _, group in groupby(found, key=lambda pair: pair[1][:-1])]
-
-    @property
-    def spent(self) -> Spent:
-        """What the search has cost so far."""
-        return self._ledger.spent()
-
-    def spent_at(self, trial: int, now: float, epochs: float, cost: float = 0.0) -> Spent:
-        """What is spent at `now`, when a running trial has trained `epochs` more, for `cost`, than it reported."""
-        return self._ledger.spent_at(trial, now, epochs, cost)
-
-    def worker_seconds(self, trial: int) -> float:
-        """Worker time of one trial so far, over all its attempts, start-up and decisions included."""
-        return self._ledger.worker_seconds(trial)
-
-    def cost(self, trial: int) -> float | None:
-        """What one trial reported as cost so far, own units; None when it never did."""
-        return self._ledger.cost(trial)
-
-    @property
-    def longest_epoch(self) -> float:
-        """Seconds of the longest epoch reported."""
-        return self._ledger.longest_epoch
 
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
         """A stream of randomness of its own for each decision: default_rng([seed, purpose, *keys])."""

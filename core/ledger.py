@@ -255,3 +255,31 @@ class Ledger:
             training=self._training, validation=self._validation, checkpoint=self._checkpoint,
             start_up=self._start_up, deciding=self._deciding, cost=math.fsum(self._costs.values()) + cost,
         )  # fmt: skip
+
+
+class Accounted:
+    """What a history says of costs."""
+
+    _ledger: Ledger
+
+    @property
+    def spent(self) -> Spent:
+        """What the search has cost so far."""
+        return self._ledger.spent()
+
+    def spent_at(self, trial: int, now: float, epochs: float, cost: float = 0.0) -> Spent:
+        """What is spent at `now`, when a running trial has trained `epochs` more, for `cost`, than it reported."""
+        return self._ledger.spent_at(trial, now, epochs, cost)
+
+    def worker_seconds(self, trial: int) -> float:
+        """Worker time of one trial so far, over all its attempts, start-up and decisions included."""
+        return self._ledger.worker_seconds(trial)
+
+    def cost(self, trial: int) -> float | None:
+        """What one trial reported as cost so far, own units; None when it never did."""
+        return self._ledger.cost(trial)
+
+    @property
+    def longest_epoch(self) -> float:
+        """Seconds of the longest epoch reported."""
+        return self._ledger.longest_epoch
