@@ -259,7 +259,9 @@ class Halver:
         target = (trial.until if in_epochs else state.aims.get(trial.id)) or 0.0
         if not self.counted or had < target:
             return go_on(f"offered again: on to the {target:g} {self.unit} that it had before")
-        return stop("its rung is complete, and it is not among those that go on")
+        last = self.plan(int(trial.tags["bracket"])).rungs[-1].resource
+        full = {FULL: True} if self.ends and target >= last else {}
+        return stop("its rung is complete, and it is not among those that go on", **full)
 
     def _arrival(self, bracket: Open, trial: int, score: float, had: float, history: History) -> Verdict:
         member, resource = bracket.members.get(trial), bracket.at.resource

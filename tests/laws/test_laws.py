@@ -230,7 +230,9 @@ def test_two_workers_on_one_store_share_one_search(name: str) -> None:
             else:
                 trial.report(accuracy(trial.config, epoch), seconds=1.0)
     assert all(isinstance(h, Finish) for h in held)
-    assert len(workers[0].trials) == 5
+    begun = sum("of" not in t.tags for t in workers[0].trials)
+    assert begun <= 5 <= len(workers[0].trials)  # what won trains anew beyond them
+    assert begun == 5 or workers[0].policy.retrains
     assert all(t.status in OVER or t.status is Status.PAUSED for t in workers[0].trials)
     assert differences(workers[0], POLICIES[name]()) == []
 
