@@ -22,6 +22,7 @@ from haltune.carried import spawning
 from haltune.decisions import Action, Verdict
 from haltune.errors import LeaseLost, NotSupported
 from haltune.failures import interrupts, one_line
+from haltune.terminal import visible
 
 from .advice import need_record, need_trial, once, scalar
 from .clock import Clock
@@ -264,7 +265,7 @@ class Reporter:
         if verdict is not None:
             self._obey(verdict, need)
             if self.verbose:
-                print(report.line(self.trial.id, self.metric, verdict), flush=True)
+                print(visible(report.line(self.trial.id, self.metric, verdict)), flush=True)
 
     def _obey(self, verdict: Verdict, need: Callable[[], int] | None) -> None:
         if self.verdict is not None or not verdict.stops:

@@ -30,6 +30,7 @@ from haltune.policy import Policy
 from haltune.problem import Goal, Minimize, Problem
 from haltune.space import Space
 from haltune.study import Study
+from haltune.terminal import visible
 from haltune.trial import Trial
 
 from .randomness import capture
@@ -59,9 +60,9 @@ class ResumeCheck:
     def __str__(self) -> str:
         runs = f"{self.epochs} epochs straight, and paused after {self.pause_at}"
         if self.ok:
-            return f"Resumes exactly: {runs}, agree to the last digit in {', '.join(self.compared)}."
+            return visible(f"Resumes exactly: {runs}, agree to the last digit in {', '.join(self.compared)}.")
         listing = "\n".join(f"- {d}" for d in self.differences)
-        return f"Does NOT resume exactly. {runs}, differ:\n{listing}"
+        return visible(f"Does NOT resume exactly. {runs}, differ:\n{listing}")
 
 
 def check_resume(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import sys
 
 __all__ = ["main"]
@@ -15,5 +16,9 @@ def main() -> None:
         print(f"haltune needs {' and '.join(missing)} here: pip install 'haltune[cli]'", file=sys.stderr)
         raise SystemExit(2)
     from .app import app
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # of whatever it cannot encode it shows the number
+            stream.reconfigure(errors="backslashreplace")
 
     app()

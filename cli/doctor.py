@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator
@@ -26,7 +25,7 @@ from .frameworks import frameworks
 from .places import OVER, UNWELL, errors, find
 from .rehearsal import rehearse
 from .study_file import StudyFile, read
-from .words import As, Format, Name, Where
+from .words import As, Format, Name, Where, say, say_json
 
 _MARKS = {True: "ok  ", False: "BAD ", None: "--  "}
 
@@ -57,9 +56,9 @@ def _tell(findings: Iterator[Finding], format: Format) -> list[Finding]:
         found.append(finding)
         if format is Format.table:
             advice = f"\n{'':18}-> {finding.advice}" if finding.advice else ""
-            typer.echo(f"{_MARKS[finding.well]} {finding.about:<12} {finding.told}{advice}")
+            say(f"{_MARKS[finding.well]} {finding.about:<12} {finding.told}{advice}")
     if format is Format.json:
-        typer.echo(json.dumps([asdict(finding) for finding in found], indent=1, allow_nan=False))
+        say_json([asdict(finding) for finding in found])
     return found
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from haltune.events import to_json
 from haltune.report import summary, write
+from haltune.report.page import keep
 from haltune.report.wording import duration, settings, short
+from haltune.terminal import cell
 
 from . import facts
 from .places import STOPPED, errors, study_of
-from .words import As, Format, Name, Rows, Where
+from .words import As, Format, Name, Rows, Where, as_json, say, say_json
 
 
 def status(where: Where, name: Name = None, format: As = Format.table) -> None:
@@ -29,13 +29,13 @@ def status(where: Where, name: Name = None, format: As = Format.table) -> None:
         study = study_of(where, name)
         told = facts.status(study)
         if format is Format.json:
-            _print_json(told)
+            say_json(told)
             return
         reason = f" ({told['reason']})" if told["reason"] else ""
-        typer.echo(f"{study.name} in {study.store.url}: {told['state']}{reason}")
-        typer.echo(summary(study))
+        say(f"{study.name} in {study.store.url}: {told['state']}{reason}")
+        say(summary(study))
         for worker in told["workers"]:
-            typer.echo(
+            say(
                 f"trial {worker['trial']} trains, last heard of {duration(worker['silent'])} ago: {worker['worker']}"
             )
 
@@ -46,10 +46,12 @@ def trials(where: Where, name: Name = None, format: As = Format.table) -> None:
         history = study_of(where, name).history
         rows = [facts.trial(t, history.problem) for t in history.trials]
         if format is Format.json:
-            _print_json(rows)
+            say_json(rows)
             return
         titles = ("trial", "status", "attempt", "epoch", history.problem.goal.metric, "time", "configuration")
-        table = Table(*map(escape, titles), box=None, header_style="dim", pad_edge=False)
+        table = Table(box=None, header_style="dim", pad_edge=False)
+        for title in titles:
+            table.add_column(cell(title))
         for row in rows:
             text = settings(row["config"]) + (f"  [{row['error']}]" if row["error"] else "")
             value = "" if row["value"] is None else short(row["value"])
@@ -62,7 +64,7 @@ def trials(where: Where, name: Name = None, format: As = Format.table) -> None:
                 duration(row["seconds"]),
                 text,
             )
-            table.add_row(*(escape(str(cell)) for cell in cells))
+            table.add_row(*map(cell, cells))
         Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
@@ -72,16 +74,16 @@ def best(where: Where, name: Name = None, format: As = Format.table) -> None:
         study = study_of(where, name)
         history, top = study.history, study.best
         if top is None:
-            typer.echo("no trial has reported a finite value yet", err=True)
+            say("no trial has reported a finite value yet", err=True)
             raise typer.Exit(STOPPED)
         if format is Format.json:
-            _print_json(facts.trial(history.trial(top.trial), history.problem) | facts.best(top))
+            say_json(facts.trial(history.trial(top.trial), history.problem) | facts.best(top))
             return
-        typer.echo(
+        say(
             f"{history.problem.goal.metric} = {short(top.value, 6)} at epoch {top.epoch:g} of trial {top.trial}"
         )
         for key, value in top.config.items():
-            typer.echo(f"  {key} = {value}")
+            say(f"  {key} = {value}")
 
 
 def explain(
@@ -95,9 +97,9 @@ def explain(
         study = study_of(where, name)
         if format is Format.json:
             study.history.trial(trial)
-            _print_json([to_json(e) for e in study.events() if getattr(e, "trial", None) == trial])
+            say_json([to_json(e) for e in study.events() if getattr(e, "trial", None) == trial])
             return
-        typer.echo(study.explain(trial))
+        say(study.explain(trial))
 
 
 def export(
@@ -109,11 +111,13 @@ def export(
     """Every report, a row each, with its trial's configuration and further metrics."""
     with errors():
         rows = list(facts.reports(study_of(where, name).history))
-        text = json.dumps(rows, indent=1, allow_nan=False) + "\n" if to is Rows.json else _csv(rows)
-        if out is None:
-            sys.stdout.write(text)
+        text = as_json(rows) + "\n" if to is Rows.json else _csv(rows)
+        if out is not None:
+            keep(text, out)
+        elif to is Rows.csv and sys.stdout.isatty():
+            say(text.replace("\r\n", "\n"))
         else:
-            out.write_text(text, encoding="utf-8")
+            sys.stdout.write(text)  # for programs: as it is
 
 
 def report(
@@ -123,11 +127,7 @@ def report(
 ) -> None:
     """One self-contained page: learning curves, stops with their reasons, what it cost."""
     with errors():
-        typer.echo(str(write(study_of(where, name), out)))
-
-
-def _print_json(told: Any) -> None:
-    typer.echo(json.dumps(told, indent=1, allow_nan=False))
+        say(str(write(study_of(where, name), out)))
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

@@ -13,6 +13,7 @@ from haltune.mapbuild import build_map
 from haltune.report.wording import duration
 
 from .places import errors
+from .words import say
 
 maps = typer.Typer(
     no_args_is_help=True, help="Value maps, with which AutoBCT looks further ahead than on the fly."
@@ -45,6 +46,4 @@ def build(
         built = build_map(dim, depth, states, seed, tell)
         built.save(out)
         error, worst = built.header["error"], built.header["worst"]
-        typer.echo(
-            f"{out}: depth {built.depth}; error {error:.4f}, of one state in a hundred over {worst:.4f}"
-        )
+        say(f"{out}: depth {built.depth}; error {error:.4f}, of one state in a hundred over {worst:.4f}")

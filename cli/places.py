@@ -21,6 +21,7 @@ from haltune.reading import Reading, read_study
 from haltune.store import Store, only_study, open_store
 
 from .study_file import read
+from .words import say
 
 OVER, BUG, USAGE, STORE, STOPPED, LEFT = 0, 1, 2, 3, 4, 130  # exit codes
 UNWELL = BUG  # of the doctor
@@ -38,11 +39,11 @@ def errors() -> Iterator[None]:
     try:
         yield
     except (HaltuneError, ImportError) as error:
-        typer.echo(f"haltune: {error}", err=True)
+        say(f"haltune: {error}", err=True)
         code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), USAGE)
         raise typer.Exit(code) from None
     except KeyboardInterrupt:
-        typer.echo("haltune: left at once; the same command goes on where it was", err=True)
+        say("haltune: left at once; the same command goes on where it was", err=True)
         raise typer.Exit(LEFT) from None
 
 

@@ -20,7 +20,7 @@ from haltune.study import Study
 
 from .places import STOPPED, errors, find, study_of
 from .study_file import read
-from .words import Name, Where
+from .words import Name, Where, say
 
 Command = Annotated[list[str], typer.Argument(help="after --: the program that trains", show_default=False)]
 
@@ -72,14 +72,14 @@ def resume(
             given = None if budget.unlimited else budget
             _train(_reopened(where, study.name, given), command, workers, gpus)
         else:
-            typer.echo(_let_go_on(study, budget))
+            say(_let_go_on(study, budget))
 
 
 def stop(where: Where, name: Name = None) -> None:
     """Stop a search on all machines: runs finish their epochs, are saved, and go on after [bold]haltune resume[/]."""
     with errors():
         study = study_of(where, name, writing=True)
-        typer.echo(f"{study.name} {_stopped(study)}")
+        say(f"{study.name} {_stopped(study)}")
 
 
 def _stopped(study: Reading) -> str:
@@ -131,7 +131,7 @@ def _train(study: Study, command: list[str], workers: int, gpus: str, **options:
         logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     named: Any = {"auto": "auto", "none": None}.get(gpus, gpus.split(","))
     outcome = run_script(study, command, workers=workers, gpus=named, **options)
-    typer.echo(summary(study))
+    say(summary(study))
     if not outcome.over or study.history.held:
-        typer.echo(outcome.reason, err=True)
+        say(outcome.reason, err=True)
         raise typer.Exit(STOPPED)

@@ -1,11 +1,14 @@
-"""The words that several commands share."""
+"""The words that several commands share, and how they are said: nothing else of the command line prints."""
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from haltune.terminal import visible
 
 
 class Format(StrEnum):
@@ -25,3 +28,18 @@ class Rows(StrEnum):
 
     csv = "csv"
     json = "json"
+
+
+def say(text: object, err: bool = False) -> None:
+    """Print for people: lines of which the terminal obeys nothing."""
+    typer.echo(visible(text), err=err)
+
+
+def say_json(told: Any) -> None:
+    """Print for programs."""
+    typer.echo(as_json(told))
+
+
+def as_json(told: Any) -> str:
+    """Strict JSON in ASCII: it loses nothing, and a terminal obeys nothing of it either."""
+    return json.dumps(told, indent=1, allow_nan=False).replace("\x7f", "\\u007f")

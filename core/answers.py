@@ -27,6 +27,7 @@ from .policy import Policy
 from .rules import Rule, describe
 from .space import Space
 from .stages import Mask, Stage
+from .terminal import visible
 
 _DRAWS = 2000  # joint samples
 _JOINT = 500  # configurations that are sampled together: of the highest upper bounds
@@ -93,7 +94,7 @@ class LevelSet:
         lines = [f"{self.metric} {side} {self.threshold:.4g}: of {n} configurations looked at {counts}"]
         if self.rules:
             lines[0] += "; the region, undecided ones counted by their probability:"
-        return "\n".join(lines + [f"  {rule}" for rule in self.rules])
+        return visible("\n".join(lines + [f"  {rule}" for rule in self.rules]))
 
     def _listed(self, among: Mask, order: Array) -> list[tuple[Config, float]]:
         ranked = np.argsort(order, kind="stable")

@@ -3,9 +3,14 @@
 import sys
 import warnings
 
+from .terminal import visible
+
 
 class HaltuneError(Exception):
     """Base of every error that haltune raises on purpose."""
+
+    def __str__(self) -> str:
+        return visible(super().__str__())  # it may quote a name, a file or another program's words
 
 
 class InvalidSpace(HaltuneError, ValueError):
@@ -57,4 +62,4 @@ def warn(text: str) -> None:
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "haltune":
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, HaltuneWarning, stacklevel=level)
+    warnings.warn(visible(text), HaltuneWarning, stacklevel=level)

@@ -12,6 +12,7 @@ from . import events as ev
 from .events import Status
 from .fate import fate_of
 from .history import History, TrialRecord
+from .terminal import visible
 
 
 def receipt(history: History, trial: int, log: Iterable[ev.Event]) -> str:
@@ -23,7 +24,7 @@ def receipt(history: History, trial: int, log: Iterable[ev.Event]) -> str:
     for event in log:
         if getattr(event, "trial", None) == trial:
             lines += _lines(event)
-    return "\n".join([*lines, *_saved(history, record)])
+    return visible("\n".join([*lines, *_saved(history, record)]))
 
 
 def _lines(event: ev.Event) -> list[str]:

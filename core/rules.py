@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .gp.kernels import Array
 from .space import Space
 from .spaces.domains import Choice, Constant
+from .terminal import visible
 
 Mask = NDArray[np.bool_]
 _CUTS = 20  # places along a number that are tried at each step
@@ -39,7 +40,7 @@ class Rule:
 
     def __str__(self) -> str:
         said = " and ".join(_said(name, kept) for name, kept in self.conditions.items()) or "anything"
-        return f"{said}  (covers {self.coverage:.0%} of it, {self.precision:.0%} right)"
+        return visible(f"{said}  (covers {self.coverage:.0%} of it, {self.precision:.0%} right)")
 
 
 def describe(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from haltune.errors import HaltuneError
 from haltune.fate import FATES, fate_of
 from haltune.study import Study
+from haltune.terminal import cell
 from haltune.trial import Trial
 
 if TYPE_CHECKING:
@@ -96,11 +97,11 @@ class _Table:
 
     def _picture(self, busy: Busy, over: str | None) -> Group:
         from rich.console import Group
-        from rich.markup import escape
         from rich.table import Table
+        from rich.text import Text
 
         study, best = self._study, self._study.best
-        head = f"[bold]{escape(study.name)}[/]  {spending(study)}"
+        head = Text.assemble(cell(study.name, "bold"), cell(f"  {spending(study)}"))
         top = (
             "no value yet"
             if best is None
@@ -108,10 +109,10 @@ class _Table:
         )
         table = Table(box=None, pad_edge=False, header_style="dim")
         for title in ("worker", "trial", "epoch", study.problem.goal.metric, "configuration"):
-            table.add_column(escape(title), no_wrap=True, overflow="ellipsis")
+            table.add_column(cell(title), no_wrap=True, overflow="ellipsis")
         for number, trial in busy:
-            table.add_row(str(number), *map(escape, _row(study, trial)))
-        return Group(head, f"best: {top}", table, *([f"[yellow]{escape(over)}[/]"] if over else []))
+            table.add_row(str(number), *map(cell, _row(study, trial)))
+        return Group(head, cell(f"best: {top}"), table, *([cell(over, "yellow")] if over else []))
 
 
 def _row(study: Study, trial: Trial | None) -> list[str]:

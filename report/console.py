@@ -19,6 +19,7 @@ from haltune.errors import StoreError
 from haltune.events import OVER, Reported, Status
 from haltune.history import History
 from haltune.study import Study
+from haltune.terminal import cell
 
 from .digest import Digest, Row, digest
 from .palette import LOOKS
@@ -122,7 +123,7 @@ class _Paper:
         for row in facts.rows:
             if row.record.status in OVER and row.record.id not in self._told:
                 self._told.add(row.record.id)
-                self._console.print(_line(facts, row), markup=False, highlight=False, soft_wrap=True)
+                self._console.print(cell(_line(facts, row)), soft_wrap=True)
 
     def close(self, watch: _Watch) -> None:
         """The rest."""
@@ -138,7 +139,6 @@ def _line(facts: Digest, row: Row) -> str:
 def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int | None) -> Group:
     """The last `most` trials, a line each, and where the search stands; or all, with their reasons in full."""
     from rich.console import Group
-    from rich.text import Text
 
     table = _headed(facts.problem.goal.metric, clipped=most is not None)
     span, last, bars = _span(facts), _last(facts), BARS if "utf" in console.encoding.lower() else ".:-=+*#@"
@@ -147,8 +147,8 @@ def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int 
         curve = sparkline(row.record, span, last, width, bars)
         reason = latest.get(row.record.id, "") if row.record.status is Status.RUNNING else row.reason
         texts = (str(row.record.id), curve, _value(row), f"{row.record.epoch:g}", row.outcome, reason)
-        table.add_row(*(Text(text, style=LOOKS[row.group].rich) for text in texts))
-    return Group(table, *([] if most is None else [Text(_standing(facts))]))
+        table.add_row(*(cell(text, LOOKS[row.group].rich) for text in texts))
+    return Group(table, *([] if most is None else [cell(_standing(facts))]))
 
 
 def _standing(facts: Digest) -> str:
@@ -158,12 +158,11 @@ def _standing(facts: Digest) -> str:
 
 def _headed(metric: str, clipped: bool) -> Table:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
     table.add_column("trial", justify="right")
     table.add_column("curve", no_wrap=True)
-    table.add_column(Text(metric), justify="right", no_wrap=True)
+    table.add_column(cell(metric), justify="right", no_wrap=True)
     table.add_column("epochs", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("reason", no_wrap=clipped, overflow="ellipsis" if clipped else "fold", ratio=1)

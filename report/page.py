@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from haltune.errors import InvalidInput
@@ -31,19 +32,37 @@ _CONFIG = {
 def write(study: Source, path: str | os.PathLike[str]) -> Path:
     """Write the page to `path`, all at once: a reader sees the old page or the new one. Returns its full path.
 
-    Raises ImportError saying how to get Plotly when it is missing, InvalidInput when the folder does not exist.
+    Raises ImportError saying how to get Plotly when it is missing, InvalidInput when it cannot be written there.
     """
     target = Path(path).absolute()
-    if not target.parent.is_dir():
-        raise InvalidInput(f"there is no folder {target.parent} to write {target.name} into: make it first")
-    text = page(digest(study))
+    _need_folder(target)
+    return keep(page(digest(study)), target)
+
+
+def keep(text: str, path: str | os.PathLike[str]) -> Path:
+    """Write a text to a file, all at once; what no encoding holds is shown escaped. Returns its full path.
+
+    Raises InvalidInput when it cannot be written there.
+    """
+    target = Path(path).absolute()
+    _need_folder(target)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        draft.write_text(text, encoding="utf-8")
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
         os.replace(draft, target)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot write {target}: {error.strerror}; name a file in a folder that may be written to"
+        ) from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
     return target
+
+
+def _need_folder(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise InvalidInput(f"there is no folder {target.parent} to write {target.name} into: make it first")
 
 
 def page(facts: Digest) -> str:

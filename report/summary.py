@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from haltune.history import TrialRecord
+from haltune.terminal import visible
 
 from .digest import Digest, Source, digest
 from .wording import duration, plural, settings, short
@@ -22,7 +23,7 @@ def summary(study: Source) -> str:
     ]
     if facts.outcome:
         lines.append(f"the search is over: {facts.outcome}" if facts.over else facts.outcome)
-    return "\n".join(lines)
+    return visible("\n".join(lines))
 
 
 def _best(facts: Digest) -> str:

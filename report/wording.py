@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from haltune.terminal import visible
+
 
 def short(value: Any, digits: int = 4) -> str:
     """A value with few digits: 0.9134, 1.2e-05, True, adam."""
@@ -43,9 +45,9 @@ def plural(count: float, noun: str) -> str:
 
 def escaped(text: object) -> str:
     """Text for HTML, attribute values included."""
-    return html.escape(str(text), quote=True)
+    return html.escape(visible(text), quote=True)
 
 
 def plotly_text(text: object) -> str:
     """Text for Plotly, which reads a few HTML tags and entities but not &quot;."""
-    return html.escape(str(text), quote=False)
+    return html.escape(visible(text), quote=False)
