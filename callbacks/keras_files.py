@@ -19,7 +19,7 @@ from typing import Any
 
 from haltune.errors import InvalidInput
 
-from . import keras_randomness
+from . import keras_randomness, randomness
 
 WHOLE, WEIGHTS = ".keras", ".weights.h5"
 OURS = (WHOLE, WEIGHTS)
@@ -57,8 +57,11 @@ def read_randomness(path: str) -> dict[str, Any] | None:
         comment = archive.comment
     if not comment.startswith(_MARK):
         return None
-    state = json.loads(zlib.decompress(comment.removeprefix(_MARK)))
-    return state
+    try:
+        text = zlib.decompress(comment.removeprefix(_MARK))
+    except zlib.error:
+        text = b""
+    return randomness.read(text)
 
 
 def restore_randomness(model: Any, path: str) -> None:

@@ -38,7 +38,7 @@ from haltune.errors import InvalidInput
 from haltune.ranks import this
 
 from .handle import Trial
-from .randomness import capture, restore
+from .randomness import capture, read, restore
 from .reporter import Reporter
 
 
@@ -122,7 +122,7 @@ class TrainingLoop:
 
     def _restore(self) -> None:
         if self.trial.checkpoint is not None and self._random().is_file():
-            restore(json.loads(self._random().read_text(encoding="utf-8")))
+            restore(read(self._random().read_bytes()))
 
     def _random(self) -> Path:
         return Path(f"{self.trial.checkpoint}{_RANDOM}{this().place.rank or ''}")

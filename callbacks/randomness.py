@@ -6,11 +6,15 @@ A state is made of primitives only, so that a checkpoint which holds it loads wi
 from __future__ import annotations
 
 import base64
+import json
 import random
 import sys
 from typing import Any
 
 import numpy as np
+
+from haltune.errors import InvalidInput
+from haltune.failures import one_line
 
 
 def capture() -> dict[str, Any]:
@@ -27,8 +31,36 @@ def capture() -> dict[str, Any]:
     return state
 
 
+def read(text: str | bytes) -> dict[str, Any]:
+    """A state from the JSON in which it was kept. Raises InvalidInput for what is none."""
+    try:
+        state = json.loads(text)
+        if not {"python", "numpy"} <= state.keys():
+            raise ValueError("it lacks the states of Python and NumPy")
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise _damaged(error) from error
+    return dict(state)
+
+
+def _damaged(error: Exception) -> InvalidInput:
+    return InvalidInput(
+        f"the random state kept with the checkpoint is damaged ({one_line(error)}): bring back a copy of it, or fail "
+        "the trial, trial.fail(error), so that the search goes on without it"
+    )
+
+
 def restore(state: dict[str, Any]) -> None:
-    """Set the generators as they were; those of devices that are not here stay as they are."""
+    """Set the generators as they were; those of devices that are not here stay as they are.
+
+    Raises InvalidInput for what is no state.
+    """
+    try:
+        _set(state)
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
+        raise _damaged(error) from error
+
+
+def _set(state: dict[str, Any]) -> None:
     random.setstate(_tupled(state["python"]))
     kind, keys, position, has_gauss, cached = state["numpy"]
     words = np.frombuffer(base64.b64decode(keys), dtype=np.uint32)

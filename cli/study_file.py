@@ -35,6 +35,7 @@ from haltune import policies
 from haltune.arguments import check_counts, check_seconds
 from haltune.checkpoints import bytes_of
 from haltune.errors import HaltuneError, InvalidInput, InvalidSpace
+from haltune.failures import one_line
 from haltune.problem import Budget, Goal, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.spaces.domains import Domain
@@ -81,13 +82,33 @@ def read(path: str | Path) -> StudyFile:
     """Read a study file. Raises InvalidInput that names the line for whatever it does not say well."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows begin files with a mark
         data = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
+        places = Places(path, text, data)
+        _check_values(places, data)
+    except InvalidInput:
+        raise
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path}: a study file is text in UTF-8: {error}") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{path}: lists or tables nested too deep for a study file") from error
+    except (OSError, ValueError) as error:  # ValueError: of TOML, of a number or of a path
         raise InvalidInput(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"{path}: {error}") from error
-    return _Reader(path, data, Places(path, text, data)).read()
+    return _Reader(path, data, places).read()
+
+
+def _check_values(places: Places, value: Any, where: Keys = ()) -> None:
+    """Raises InvalidInput for a whole number beyond TOML's, and for a text that no file or database holds."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            _check_values(places, part, (*where, key))
+    elif isinstance(value, list):
+        for part in value:
+            _check_values(places, part, where)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise places.error(where, f"a whole number of {value.bit_length()} bits: they have 64")
+    elif isinstance(value, str) and "\0" in value:
+        raise places.error(where, f"{value[:60]!r}: texts are without the character 0")
 
 
 class _Reader:
@@ -163,9 +184,13 @@ class _Reader:
         options = {key: self._option((*where, key), key, value) for key, value in table.items()}
         try:
             return kind(**options)
-        except (HaltuneError, TypeError, ValueError) as error:
-            about = [key for key in options if re.search(rf"\b{re.escape(key)}\b", str(error))]
-            raise self._places.error((*where, *about[:1]), str(error)) from error
+        except Exception as error:  # of whatever kind: the options come from outside
+            about = [key for key in options if re.search(rf"\b{re.escape(key)}\b", str(error))] or list(
+                options
+            )
+            ours = isinstance(error, (HaltuneError, TypeError, ValueError))
+            told = str(error) if ours else f"{name} cannot be made of this: {one_line(error)}"
+            raise self._places.error((*where, *about[:1]), told) from error
 
     def _option(self, where: Keys, key: str, value: Any) -> Any:
         if key == "stopping" and isinstance(value, dict):

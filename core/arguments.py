@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from .errors import InvalidInput
 from .policy import Policy
 from .problem import Budget, Problem
+
+_UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes
 
 
 def check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> None:
@@ -15,8 +18,11 @@ def check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> None:
     if not isinstance(problem, Problem):
         raise InvalidInput(f"the first argument is a Problem(space, goal, max_epochs), not {problem!r}")
     check_policy("the second argument is a policy such as BOBOS()", policy)
-    if not isinstance(name, str) or not name:
-        raise InvalidInput(f"name={name!r}: a study's name is a text that is not empty")
+    if not isinstance(name, str) or not name or _UNHELD.search(name):
+        raise InvalidInput(
+            f"name={name!r}: a study's name is a text that is not empty, which a file can be called: without the "
+            "character 0 and half surrogate pairs"
+        )
     if budget is not None and not isinstance(budget, Budget):
         raise InvalidInput(f"budget={budget!r}: write Budget(time='2h') or Budget(trials=50)")
 
@@ -49,7 +55,12 @@ def check_whole(owner: str, least: int, **values: Any) -> None:
 
 def is_number(value: Any) -> bool:
     """Whether it is a finite number, and no truth value."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def within(value: Any, low: float, high: float = math.inf) -> bool:

@@ -258,7 +258,7 @@ def bytes_of(quota: float | str | None, what: str) -> int | None:
             size = float(quota)
         if not 0 < size < float("inf"):
             raise ValueError
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise InvalidInput(
             f"{what}={quota!r}: bytes, or a text such as '20GB' ({', '.join(_UNITS)})"
         ) from None

@@ -15,12 +15,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from .arguments import is_number
 from .errors import InvalidInput, NotSupported, StoreError
 from .events import Created, Event
 from .holder import surely_gone
 from .patience import patiently
 from .policy import Policy
 from .problem import Budget, Goal, Maximize, Problem
+from .reading import recorded_problem
 from .space import Space
 from .spaces.domains import Constant
 from .store import Store, address, open_store
@@ -45,13 +47,14 @@ def current_trial(
     policy holds functions, which a log cannot keep.
 
     Raises LeaseLost when the trial is not this launcher's any more, NotSupported when the study cannot be
-    rebuilt from its log, InvalidInput when there is neither a launcher nor defaults.
+    rebuilt from its log, InvalidInput when there is neither a launcher nor defaults, or what the environment says
+    is not what a launcher writes.
     """
     text = os.environ.get(VARIABLE)
     if text is None:
         return _stand_in(defaults, goal, max_epochs)
     if text not in _trials:
-        _trials[text] = _handed_over(json.loads(text), policy)
+        _trials[text] = _handed_over(_read(text), policy)
     return _trials[text]
 
 
@@ -66,6 +69,46 @@ def told(study: Study, trial: Trial, marker: Path) -> str:
 
 
 _SAME = ("checkpoints", "keep_checkpoints", "disk_quota", "lease", "max_failures", "max_retries", "patience")
+_TEXT, _COUNT, _NUMBER, _TABLE = "a text", "a whole number", "a number", "a table"
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    _TEXT: lambda value: isinstance(value, str) and value != "" and "\0" not in value,
+    _COUNT: lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63,
+    _NUMBER: is_number,
+    _TABLE: lambda value: isinstance(value, dict),
+}
+_SAYS = {
+    "store": _TEXT, "name": _TEXT, "trial": _COUNT, "attempt": _COUNT, "holder": _TEXT, "marker": _TEXT,
+    "budget": _TABLE, "checkpoints": _TEXT, "keep_checkpoints": _COUNT, "disk_quota": f"{_NUMBER} or null",
+    "lease": _NUMBER, "max_failures": _COUNT, "max_retries": _COUNT, "patience": _NUMBER,
+}  # fmt: skip
+
+
+def _read(text: str) -> dict[str, Any]:
+    """What a launcher said. Raises InvalidInput that names the key for what none says."""
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unsaid(f"is no JSON ({error}): {text[:60]!r}") from error
+    if not isinstance(told, dict):
+        raise _unsaid(f"is no table: {text[:60]!r}")
+    if missing := [name for name in _SAYS if name not in told]:
+        raise _unsaid(f"lacks {', '.join(missing)}")
+    for name, kind in _SAYS.items():
+        kind, _, optional = kind.partition(" or ")
+        if not (_KINDS[kind](told[name]) or (optional and told[name] is None)):
+            raise _unsaid(f"says {name} = {str(told[name])[:60]!r}: {kind}")
+    try:
+        told["budget"] = Budget(**told["budget"])
+    except (TypeError, InvalidInput) as error:
+        raise _unsaid(f"says budget = {str(told['budget'])[:60]!r}: {error}") from error
+    return told
+
+
+def _unsaid(what: str) -> InvalidInput:
+    return InvalidInput(
+        f"the environment variable {VARIABLE} {what}. Launchers set it for the programs that they start: unset it to "
+        "train by itself, or start the program with `haltune run --study search.toml -- python train.py`"
+    )
 
 
 def leave_when(marker: Path, holder: str) -> Callable[[], str | None]:
@@ -102,7 +145,7 @@ def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
     store, created = patiently(opened, told["patience"])
     if not isinstance(created, Created):
         raise StoreError(f"{store.url} holds no study {told['name']!r}")
-    if created.problem["space"]["constraints"]:
+    if recorded_problem(created).space.constraints:
         raise NotSupported(
             "the study's space has constraints, functions that its log cannot keep: say them with bounds that name "
             "other parameters, or train by haltune.launch.run(study, train)"
@@ -111,7 +154,7 @@ def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
 
     study = Study(
         Problem.from_json(created.problem), policy or policy_from(created.policy), store, told["name"],
-        budget=Budget(**told["budget"]), **{name: told[name] for name in _SAME},
+        budget=told["budget"], **{name: told[name] for name in _SAME},
     )  # fmt: skip
     leaving = leave_when(Path(told["marker"]), told["holder"])
     return study.take(told["trial"], told["attempt"], told["holder"], leaving)

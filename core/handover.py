@@ -21,6 +21,7 @@ from typing import Any
 
 from . import errors
 from .errors import HaltuneError, InvalidInput, RankLost
+from .failures import one_line
 from .holder import surely_gone
 from .meeting import LEFT, LINES, Entrance, beat, begin, leave, nobody_reads
 from .ranks import FOLDER, Self
@@ -155,7 +156,14 @@ class Reader:
             self._read_to += len(piece)
         *whole, self._rest = self._rest.split(b"\n") if len(self._rest) > size else [self._rest]
         for text in whole:
-            self._take(json.loads(text))
+            try:
+                self._take(json.loads(text))
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                raise RankLost(
+                    f"rank {self._place.rank} cannot read what is written for it in {self._place.folder}, "
+                    f"{one_line(error)}: does something else than rank 0 write there? Give each training a folder of "
+                    "its own"
+                ) from error
         return bool(whole)
 
     def _take(self, line: Line) -> None:

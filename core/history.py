@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
-from types import MappingProxyType
 
 import numpy as np
 
 from . import events as ev
-from .errors import InvalidInput
+from .errors import InvalidInput, StoreError
 from .events import OVER, Event, Status
 from .ledger import Accounted, Ledger
 from .problem import Budget, Problem
-from .records import Array, Best, Growing, TrialRecord
+from .records import Array, Best, Growing, TrialRecord, restore
 from .scale import Scale, given, learn
+from .validity import ADVICE, misplaced
 
 __all__ = ["PURPOSES", "Best", "History", "TrialRecord"]
 _RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
@@ -54,6 +54,7 @@ class History(Accounted):
         self._firsts: dict[int, float] = {}  # trial -> sign * first finite value
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._ledger = Ledger()
+        self.whose = "the study"  # in words, for errors
         self.locate: Callable[[str | None], str | None] = _as_it_is  # a path of the log as users open it
 
     # -- what policies and people read ------------------------------------------------
@@ -164,14 +165,9 @@ class History(Accounted):
         """How many times the lease of a trial has expired."""
         return self._trials[trial].losses
 
-    def _recorded(self, trials: Iterable[Growing]) -> list[TrialRecord]:
+    def _recorded(self, trials: Sequence[Growing]) -> list[TrialRecord]:
         """Their records made anew; configurations that come from the log regain their types together."""
-        trials = list(trials)
-        raw = [t for t in trials if not t.restored]
-        if raw:  # of no configuration it takes 0.2 ms, too, and every report comes here
-            configs = self.problem.space.canonical_many([t.config for t in raw])
-            for t, config in zip(raw, configs, strict=True):
-                t.config, t.restored = MappingProxyType(config), True
+        restore([t for t in trials if not t.restored], self.problem.space, self.whose)
         for t in trials:
             t.record = t.frozen(self.scale_of(t.id), self.locate(t.checkpoint))
         return [t.record for t in trials if t.record is not None]
@@ -179,10 +175,16 @@ class History(Accounted):
     # -- the fold ----------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """Fold one event, the next of the log."""
+        """Fold one event, the next of the log. Raises StoreError for one that cannot follow those before it."""
+        self.check(event)
         getattr(self, "_" + event.kind)(event)
         self.position += 1
         self.now = max(self.now, event.at)
+
+    def check(self, event: Event) -> None:
+        """Raises StoreError when an event cannot be the next of the log."""
+        if (why := misplaced(event, self.position, self._trials, self.problem.max_epochs)) is not None:
+            raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
 
     def _created(self, e: ev.Created) -> None:
         self.seed = e.seed

@@ -75,6 +75,8 @@ def surely_gone(holder: str) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
+    except OverflowError:  # no system counts so far: not written by us
+        return False
     except OSError:  # it runs, as somebody else
         pass
     stat = _stat(pid)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -146,7 +147,8 @@ def seconds_of(duration: float | str, what: str = "time") -> float:
         if parts and "".join(p.group(0) for p in parts) == duration.strip():
             total = sum(float(p.group(1)) * _UNITS[p.group(2)] for p in parts)
     elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
-        total = float(duration)
+        with suppress(OverflowError):
+            total = float(duration)
     if not (math.isfinite(total) and total > 0):
         raise InvalidInput(f"{what}={duration!r}: write a duration such as '2h', '1h30m', '90s', or seconds")
     return total
@@ -185,7 +187,7 @@ class Budget:
         if limit is None:
             return
         number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
-        if not number or not limit > 0 or math.isnan(limit):
+        if not number or not 0 < limit <= math.inf or (isinstance(limit, int) and limit >= 2**63):
             raise InvalidInput(f"Budget({name}={limit!r}): a positive number, or None for no limit")
 
     @property

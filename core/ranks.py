@@ -50,7 +50,7 @@ class Mark:
         try:
             run, holder, launches, job = json.loads(text or "")
             return cls(str(run), str(holder), bool(launches), str(job))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             return None
 
 
@@ -157,7 +157,7 @@ def _has_nodes(environment: Mapping[str, str]) -> bool:
 
 def _count(environment: Mapping[str, str], name: str) -> int | None:
     text = environment.get(name, "")
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 
 def _digest(text: str) -> str:

@@ -12,6 +12,7 @@ from .checkpoints import Checkpoints
 from .decisions import Move, Resume
 from .errors import HaltuneError, StoreError
 from .events import Created, Event
+from .failures import one_line
 from .findings import Findings
 from .folders import own_folder
 from .history import History
@@ -20,6 +21,7 @@ from .policy import Policy
 from .problem import Budget, Problem
 from .replica import Replica
 from .store import Store, only_study, open_store
+from .validity import ADVICE, unfolded
 
 Place = str | os.PathLike[str]
 
@@ -35,11 +37,11 @@ def read_study(store: Store | Place, name: str | None = None, checkpoints: Place
     name = only_study(store, name)
     log = store.read(name)
     first = next(log, None)
+    whose = f"the study {name!r} in {store.url}"
     if not isinstance(first, Created):
-        raise StoreError(
-            f"the study {name!r} in {store.url} does not begin as a study does: its log is damaged"
-        )
+        raise StoreError(f"event 0 of {whose} does not make it. {ADVICE}")
     history = History(recorded_problem(first))
+    history.whose = whose
     for event in (first, *log):
         history.apply(event)
     return Reading(store, name, first, history, checkpoints)
@@ -106,8 +108,13 @@ class _Folded:
     @cached_property
     def state(self) -> Any:
         state = self.policy.start(self.problem)
-        for event in self.store.read(self.name, 0, self.history.position):
-            state = self.policy.fold(state, event)
+        for position, event in enumerate(self.store.read(self.name, 0, self.history.position)):
+            try:
+                state = self.policy.fold(state, event)
+            except HaltuneError:
+                raise
+            except Exception as error:
+                raise unfolded(self.policy, position, self.history.whose, error) from error
         return state
 
 
@@ -141,9 +148,15 @@ def _rebuilt(created: Created) -> tuple[Policy[Any], bool]:
 
 
 def recorded_problem(created: Created) -> Problem:
-    """The problem of a log. Its constraints, functions of which only the names are kept, allow everything."""
-    names: list[str] = created.problem["space"]["constraints"]
-    return Problem.from_json(created.problem, dict.fromkeys(names, _allowed))
+    """The problem of a log. Its constraints, functions of which only the names are kept, allow everything.
+
+    Raises StoreError when it is none.
+    """
+    try:
+        names: list[str] = created.problem["space"]["constraints"]
+        return Problem.from_json(created.problem, dict.fromkeys(names, _allowed))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise StoreError(f"the problem in the log is none, {one_line(error)}. {ADVICE}") from error
 
 
 def _allowed(config: dict[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from . import events as ev
 from .checkpoints import Checkpoints
 from .differences import differences
-from .errors import StudyMismatch, warn
+from .errors import HaltuneError, StoreError, StudyMismatch, warn
 from .events import Status
 from .forks import heirs, is_free
 from .history import History, TrialRecord
@@ -27,6 +27,7 @@ from .policy import Policy
 from .problem import Budget, Problem
 from .scale import outgrown
 from .store import Conflict, Lease, Release, Store
+from .validity import ADVICE, unfolded
 from .watch import Watch
 
 _log = logging.getLogger("haltune")
@@ -47,6 +48,7 @@ class Replica:
         tick: Callable[[], float] = time.monotonic,
     ) -> None:
         self.problem, self.policy, self.store, self.name = problem, policy, store, name
+        self._whose = f"the study {self.name!r} in {self.store.url}"
         self.term = term
         self._watch = Watch(store.now, tick)
         self._training: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
@@ -227,12 +229,19 @@ class Replica:
         self._torn = False
         self._history = History(self.problem)
         self._history.locate = self.checkpoints.located
+        self._history.whose = self._whose
         self.state = self.policy.start(self.problem)
         self._last: ev.Event | None = None  # that was folded
 
     def _read(self) -> None:
         for event in self.store.read(self.name, self.history.position):
-            self._fold(event)
+            try:
+                self._fold(event)
+            except HaltuneError:
+                raise
+            except Exception as error:
+                self.history.check(event)
+                raise unfolded(self.policy, self.history.position, self._whose, error) from error
 
     def _is_in_log(self, last: ev.Event) -> bool:
         """True when the log still has at our position what we read there."""
@@ -253,8 +262,9 @@ class Replica:
         )  # fmt: skip
         if self.store.create(self.name, created):
             return created
-        first = next(self.store.read(self.name, stop=1))
-        assert isinstance(first, ev.Created)
+        first = next(self.store.read(self.name, stop=1), None)
+        if not isinstance(first, ev.Created):
+            raise StoreError(f"event 0 of {self._whose} does not make it. {ADVICE}")
         self._compare(first, created, seed)
         return first
 

@@ -141,6 +141,7 @@ _ADVICE = {
     "not a database": "the file was written by something else; give the study a file of its own",
     "malformed": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
     "statement timeout": "the server, or a setting of its user or database, allows a statement less time than it takes",
+    '"checksum"': "let the owner of the tables open a study once with this version, which adds a column",
 }
 _LOCKED = "another process keeps it locked; is the file on a network drive? SQLite needs a local one"
 _LOCKS = ("database is locked", "database table is locked", "lock timeout")

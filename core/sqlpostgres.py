@@ -21,7 +21,7 @@ from .events import MOVES, Event
 from .store import CLAIM, Lease, Release
 
 _COLUMNS = [c for c in sql.events.columns if c.name not in ("study", "seq")]
-_ARRAYS = {"INTEGER": "int[]", "TEXT": "text[]", "DOUBLE": "float8[]"}
+_ARRAYS = {"INTEGER": "int[]", "BIGINT": "bigint[]", "TEXT": "text[]", "DOUBLE": "float8[]"}
 
 
 def _list(columns: Sequence[sa.Column[Any]]) -> str:
@@ -105,7 +105,6 @@ def _statement(
 ) -> tuple[str, dict[str, Any]]:
     rows = [sql.row(e, 0, 0) for e in events]
     values: dict[str, Any] = {f"haltune_events.{c.name}": [row[c.name] for row in rows] for c in _COLUMNS}
-    values["haltune_events.reason"] = [escaped(text) for text in values["haltune_events.reason"]]
     values |= {"name": name, "seen": seen, "about": about}
     parts = {
         "free": _PARTS["free"].format(matters=_MOVED if about is None else _TOUCHED),
@@ -114,7 +113,7 @@ def _statement(
     if scalars := sql.metric_rows(events, 0, 0):
         parts["measured"] = _METRICS
         values["nth"] = [row["seq"] for row in scalars]
-        values["names"] = [escaped(row["name"]) for row in scalars]
+        values["names"] = [row["name"] for row in scalars]
         values["values"] = [row["value"] for row in scalars]
     if lease is not None:
         parts["leased"] = _DROP if isinstance(lease, Release) else _LEASE
@@ -144,24 +143,6 @@ def keeper(c: sa.Connection) -> str | None:
     name, address, pid, state, seconds = found
     where = f" at {address}" if address else ""
     return f"{name or 'a session'!s}{where} (process {pid} of the server, {state} for {float(seconds):.0f} s)"
-
-
-# -- text ---------------------------------------------------------------------------------------
-
-
-def escaped(text: str | None) -> str | None:
-    """Text without the character 0, which PostgreSQL cannot hold."""
-    return text if text is None else text.replace("\x1b", "\x1be").replace("\x00", "\x1b0")
-
-
-def unescaped(text: str) -> str:
-    """The inverse of `escaped`."""
-    return text.replace("\x1b0", "\x00").replace("\x1be", "\x1b") if "\x1b" in text else text
-
-
-def unescaped_row(row: Any) -> Any:
-    """A row of EVENTS, its reason unescaped."""
-    return row if row.reason is None or "\x1b" not in row.reason else (*row[:3], unescaped(row[3]), *row[4:])
 
 
 # -- the clock ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from . import sqlpostgres as postgres
+from . import sqlreading as reading
 from . import sqltables as sql
 from .database import Database
 from .errors import StoreError
@@ -41,19 +42,8 @@ class SqlStore:
         self._clock = clock or (postgres.ServerClock(self._time_of_server) if self._on_server else time.time)
         file = self._database.file.path
         journal = file is None or not without_journal(file)
-        self._need_tables(journal)
+        self._events = self._prepared(journal)
         self._database.file.remember()
-
-    def _need_tables(self, journal: bool) -> None:
-        """They are made where there are none yet, unless this store only reads: what is there needs no lock."""
-        if self._run(lambda c: sa.inspect(c).has_table(sql.leases.name), write=False):
-            return
-        if not self._reading:
-            self._run(lambda c: sql.meta.create_all(c, checkfirst=True))
-            return
-        found = ", ".join(self._run(lambda c: sa.inspect(c).get_table_names(), write=False)) or "nothing"
-        copied = "" if journal else "; if it is a copy of one, its -wal file was left behind"
-        raise StoreError(f"{self.url} is no store of haltune's: it holds {found}{copied}")
 
     @property
     def _engine(self) -> sa.Engine:
@@ -64,10 +54,25 @@ class SqlStore:
         """Connections that a server has ended: what was read before may be lost."""
         return self._database.outages
 
-    def _make_tables(self) -> None:
-        """Where there are none yet: what is there needs no lock."""
-        if not self._run(lambda c: sa.inspect(c).has_table(sql.leases.name), write=False):
+    def _prepared(self, journal: bool) -> sa.Select[Any]:
+        """The statement to read events by. Tables are made where there are none yet, unless this store only reads.
+
+        What is there needs no lock.
+        """
+        if (found := self._run(sql.reading, write=False)) is not None:
+            return found
+        if not self._reading:
             self._run(lambda c: sql.meta.create_all(c, checkfirst=True))
+            return sql.EVENTS
+        tables = ", ".join(self._run(lambda c: sa.inspect(c).get_table_names(), write=False)) or "nothing"
+        copied = "" if journal else "; if it is a copy of one, its -wal file was left behind"
+        raise StoreError(f"{self.url} is no store of haltune's: it holds {tables}{copied}")
+
+    def _keep_checksums(self) -> None:
+        """Before events are written to tables of an older version."""
+        if self._events is not sql.EVENTS:
+            self._run(sql.add_checksums)
+            self._events = sql.EVENTS
 
     def now(self) -> float:
         """The clock that all workers share: this machine's with a file, the server's with PostgreSQL."""
@@ -96,6 +101,7 @@ class SqlStore:
 
         if self._run(exists, write=False):  # which needs no lock
             return False
+        self._keep_checksums()
         try:
             return self._run(work)
         except StoreError as error:
@@ -121,21 +127,15 @@ class SqlStore:
         return study is not None and self._database.ends_at(study, position)
 
     def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
-        study = self._id(c, name)
-        # positions have no gaps: without this bound PostgreSQL may sort all that follows for each page
-        stop = min(stop, start + self._rows)
-        wanted = {"of_study": study, "start": start, "stop": stop, "page": self._rows}
-        rows = c.execute(sql.EVENTS, wanted).fetchall()
-        if not rows:
-            return []
-        found: dict[int, dict[str, float]] = {}
-        among = {"of_study": study, "start": start, "stop": start + len(rows)}
-        for seq, metric, value in c.execute(sql.METRICS, among):
-            metric = postgres.unescaped(metric) if self._on_server else metric
-            found.setdefault(seq, {})[metric] = sql.not_null(value)
-        if self._on_server:
-            rows = [postgres.unescaped_row(row) for row in rows]
-        return [sql.event(row, found.get(row[0]) or {}) for row in rows]
+        study, whose = self._id(c, name), self._whose(name)
+        found = reading.page(c, self._events, study, start, stop, self._rows, whose)
+        short = len(found) < min(self._rows, stop - start)
+        if short and not self._on_server:  # a server looks after its pages itself
+            reading.check_end(c, study, start + len(found), stop, whose)
+        return found
+
+    def _whose(self, name: str) -> str:
+        return f"the study {name!r} in {self.url}"
 
     def append(
         self,
@@ -147,6 +147,7 @@ class SqlStore:
         lease: Lease | Release | None = None,
     ) -> int:
         """See Store."""
+        self._keep_checksums()
         if self._on_server:
             return self._append_on_server(name, events, seen, about, lease)
 
@@ -213,7 +214,7 @@ class SqlStore:
     def leases(self, name: str) -> list[Lease]:
         """See Store."""
         return self._run(
-            lambda c: [Lease(*row) for row in c.execute(sql.LEASES, {"of_study": self._id(c, name)})],
+            lambda c: reading.leases(c, sql.LEASES, self._id(c, name), self._whose(name)),
             write=False,
         )
 
@@ -232,8 +233,8 @@ class SqlStore:
         """See Store."""
 
         def work(c: sa.Connection) -> Lease | None:
-            found = c.execute(sql.CLAIMED, {"of_study": self._id(c, name)}).fetchone()
-            return None if found is None else Lease(*found)
+            found = reading.leases(c, sql.CLAIMED, self._id(c, name), self._whose(name))
+            return found[0] if found else None
 
         return self._run(work, write=False)
 

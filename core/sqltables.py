@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
-from types import MappingProxyType
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
+from . import checksums
 from . import events as ev
-from .decisions import Action, Verdict
 from .events import MOVES, Event
 from .store import CLAIM, Lease, Release
 
@@ -55,6 +54,7 @@ events = sa.Table(
     sa.Column(
         "body", sa.Text
     ),  # JSON: a verdict's evidence, NULL without any, or a whole event of another kind
+    sa.Column("checksum", sa.BigInteger),  # NULL in rows of versions that had none
     sqlite_with_rowid=False,
 )
 metrics = sa.Table(
@@ -84,15 +84,20 @@ ID = sa.select(studies.c.id).where(studies.c.name == sa.bindparam("of_name"))
 ID_LOCKED = ID.with_for_update()
 NEW_STUDY = studies.insert()
 
-_HEADS = ("seq", "kind", "action", "reason", "until", "body")
+_HEADS = ("seq", "kind", "action", "reason", "until", "body", "checksum")
 _FIELDS = ("at", "trial", "attempt", "epoch", "value", "seconds", "seen", "validation", "cost", "deciding")
 _of_study = events.c.study == sa.bindparam("of_study")
 _since = _of_study & (events.c.seq >= sa.bindparam("start"))
-EVENTS = (
-    sa.select(*(events.c[name] for name in _HEADS + _FIELDS))
-    .where(_since, events.c.seq < sa.bindparam("stop"))
-    .order_by(events.c.seq)
-    .limit(sa.bindparam("page"))
+
+
+def _reading(columns: Iterable[Any]) -> sa.Select[Any]:
+    asked = sa.select(*columns).where(_since, events.c.seq < sa.bindparam("stop"))
+    return asked.order_by(events.c.seq).limit(sa.bindparam("page"))
+
+
+EVENTS = _reading(events.c[name] for name in _HEADS + _FIELDS)
+EVENTS_OF_OLD = _reading(  # tables that nobody may change, and that have no checksums
+    sa.null().label(name) if name == "checksum" else events.c[name] for name in _HEADS + _FIELDS
 )
 METRICS = (
     sa.select(metrics.c.seq, metrics.c.name, metrics.c.value)
@@ -138,7 +143,6 @@ def set_lease(c: sa.Connection, study: int, lease: Lease | Release | None) -> No
 # -- rows -----------------------------------------------------------------------------------
 
 _BLANK: dict[str, Any] = dict.fromkeys(events.columns.keys())
-_ACTIONS = {str(a): a for a in Action}
 
 
 def row(event: Event, study: int, seq: int) -> dict[str, Any]:
@@ -147,21 +151,28 @@ def row(event: Event, study: int, seq: int) -> dict[str, Any]:
     filled["trial"] = getattr(event, "trial", None)
     if isinstance(event, ev.Reported):
         verdict = event.verdict
+        action, reason = str(verdict.action), stored(verdict.reason)
+        body = json.dumps(ev.plain(verdict.evidence)) if verdict.evidence else None
         filled.update(
             attempt=event.attempt, epoch=event.epoch, value=nullable(event.value), seconds=event.seconds,
             validation=event.validation, cost=event.cost, deciding=event.deciding, seen=event.seen,
-            action=str(verdict.action), reason=verdict.reason, until=verdict.until,
-            body=json.dumps(ev.plain(verdict.evidence)) if verdict.evidence else None,
+            action=action, reason=reason, until=verdict.until, body=body,
+            checksum=checksums.of_report(
+                event.at, event.trial, event.attempt, event.epoch, nullable(event.value), event.seconds, event.seen,
+                event.validation, event.cost, event.deciding, verdict.until, (action, reason, body or ""),
+                {stored(name): value for name, value in event.metrics.items()},
+            ),
         )  # fmt: skip
     else:
-        filled["body"] = json.dumps(ev.to_json(event))
+        body = json.dumps(ev.to_json(event))
+        filled.update(body=body, checksum=checksums.of_text(event.kind, body))
     return filled
 
 
 def metric_rows(batch: Sequence[Event], study: int, seq: int) -> list[dict[str, Any]]:
     """The further metrics of the reports among events that begin at position `seq`."""
     return [
-        {"study": study, "seq": position, "name": name, "value": nullable(value)}
+        {"study": study, "seq": position, "name": stored(name), "value": nullable(value)}
         for position, event in enumerate(batch, seq)
         if isinstance(event, ev.Reported)
         for name, value in event.metrics.items()
@@ -173,57 +184,56 @@ def nullable(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def not_null(value: float | None) -> float:
-    """The inverse of `nullable`."""
-    return math.nan if value is None else value
+# -- texts ----------------------------------------------------------------------------------
 
 
-def event(found: Sequence[Any], scalars: Mapping[str, float]) -> Event:
-    """The event of one row of EVENTS and its metrics: the inverse of `row`."""
-    _, kind, action, reason, until, body, at, trial, attempt, epoch, value, seconds, *rest = found
-    if kind != "reported":
-        return ev.from_json(json.loads(body))
-    verdict = Verdict(_ACTIONS[action], reason, _NOTHING if body is None else _Evidence(body), until)
-    value = math.nan if value is None else value
-    return _report((at, trial, attempt, epoch, value, seconds, verdict, *rest, scalars))
+def stored(text: str) -> str:
+    """Text as all databases hold it: without the character 0 and lone surrogates, and nothing is lost."""
+    return _UNHELD.sub(_escape, text)
 
 
-def _report(values: tuple[Any, ...]) -> ev.Reported:
-    """A report of its fields in their order. Its own __init__, frozen, takes twice as long: a fifth of a load."""
-    report = object.__new__(ev.Reported)
-    for put, value in zip(_PUT, values, strict=True):
-        put(report, value)
-    return report
+def restored(text: str) -> str:
+    """The inverse of `stored`."""
+    return _ESCAPED.sub(_unescape, text) if "\x1b" in text else text
 
 
-_PUT = [getattr(ev.Reported, f.name).__set__ for f in fields(ev.Reported)]
+_UNHELD = re.compile("[\x00\x1b\ud800-\udfff]")
+_ESCAPED = re.compile("\x1b(?:[0e]|u[0-9a-f]{4})")
 
 
-class _Evidence(Mapping[str, Any]):
-    """A verdict's numbers, read from their JSON when someone looks: a load of half a million reports does not."""
-
-    __slots__ = ("_parsed", "_text")
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._parsed: dict[str, Any] | None = None
-
-    def _all(self) -> dict[str, Any]:
-        if self._parsed is None:
-            self._parsed = dict(json.loads(self._text))
-        return self._parsed
-
-    def __getitem__(self, name: str) -> Any:
-        return self._all()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __repr__(self) -> str:
-        return repr(self._all())
+def _escape(found: re.Match[str]) -> str:
+    return {"\x00": "\x1b0", "\x1b": "\x1be"}.get(found[0]) or f"\x1bu{ord(found[0]):04x}"
 
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+def _unescape(found: re.Match[str]) -> str:
+    return {"0": "\x00", "e": "\x1b"}.get(found[0][1:]) or chr(int(found[0][2:], 16))
+
+
+# -- databases of older versions --------------------------------------------------------------
+
+
+def reading(c: sa.Connection) -> sa.Select[Any] | None:
+    """The statement to read events by; None where there are no tables yet."""
+    if not sa.inspect(c).has_table(leases.name):
+        return None
+    return EVENTS if has_checksums(c) else EVENTS_OF_OLD
+
+
+def has_checksums(c: sa.Connection) -> bool:
+    """False for tables of a version that kept none."""
+    asked = _SUMMED_ON_SERVER if c.dialect.name == "postgresql" else _SUMMED
+    return c.exec_driver_sql(asked).first() is not None
+
+
+def add_checksums(c: sa.Connection) -> None:
+    """Let the events that are still to come have theirs."""
+    if not has_checksums(c):  # another process may add them now, too
+        ensured = "IF NOT EXISTS " if c.dialect.name == "postgresql" else ""
+        c.exec_driver_sql(f"ALTER TABLE haltune_events ADD {ensured}checksum BIGINT")
+
+
+_SUMMED = "SELECT 1 FROM pragma_table_info('haltune_events') WHERE name = 'checksum'"
+_SUMMED_ON_SERVER = (
+    "SELECT 1 FROM pg_attribute WHERE attrelid = 'haltune_events'::regclass AND attname = 'checksum' "
+    "AND NOT attisdropped"
+)

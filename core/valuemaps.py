@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from .beliefs import Array
 from .branches import Branches, Index, variances_of
 from .errors import InvalidInput
+from .failures import one_line
 from .valuation import Effort, Prospect, ahead, nested, nodes, q2
 
 Array32 = NDArray[np.float32]
@@ -122,10 +123,15 @@ def load_map(path: str | os.PathLike[str]) -> ValueMap:
             held = {name: file[name] for name in file.files}
         header = json.loads(str(held.pop("header")))
         layers = tuple((held[f"w{i}"], held[f"b{i}"]) for i in range(len(held) // 2))
-    except (OSError, ValueError, KeyError) as error:
-        raise InvalidInput(f"{os.fspath(path)} is no value map: {error}. Build one with build_map") from error
-    missing = [name for name in _HEADER if name not in header]
-    if missing or header["format"] != FORMAT:
+    except Exception as error:  # of whatever kind NumPy, the archive and its compression find fit
+        raise InvalidInput(
+            f"{os.fspath(path)} is no value map: {one_line(error)}. Build one with build_map"
+        ) from error
+    if (
+        not isinstance(header, dict)
+        or not all(map(header.__contains__, _HEADER))
+        or header["format"] != FORMAT
+    ):
         raise InvalidInput(
             f"{os.fspath(path)}: this version reads value maps of format {FORMAT} whose header says "
             f"{', '.join(_HEADER)}; build it again with build_map"
@@ -135,8 +141,9 @@ def load_map(path: str | os.PathLike[str]) -> ValueMap:
 
 
 def _check_layers(layers: Any, header: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    size = 4 * len(grid(int(header["dim"]))) + 2 * len(grid(int(header["dim"]))) + 3
-    fine = bool(layers)
+    dim, depth = header["dim"], header["depth"]
+    fine = bool(layers) and type(dim) is type(depth) is int and dim in _SIDE and depth > 2
+    size = 6 * len(grid(dim)) + 3 if fine else 0
     for weights, biases in layers:
         fine = fine and weights.dtype == biases.dtype == np.float32 and np.isfinite(weights).all()
         fine = fine and weights.ndim == 2 and weights.shape == (size, len(biases))

@@ -52,7 +52,7 @@ def keep(text: str, path: str | os.PathLike[str]) -> Path:
         os.replace(draft, target)
     except OSError as error:
         raise InvalidInput(
-            f"cannot write {target}: {error.strerror}; name a file in a folder that may be written to"
+            f"cannot write {target}: {error.strerror or error}; name a file in a folder that may be written to"
         ) from error
     finally:
         with suppress(OSError):

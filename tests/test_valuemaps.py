@@ -1,6 +1,7 @@
 """Value maps: what they promise, what they weigh, and files that are none."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,6 +172,20 @@ def damaged(path, tmp_path, **changes):
     return tmp_path / "damaged.npz"
 
 
+def test_a_map_that_a_disk_has_changed_is_the_map_or_a_sentence(small, tmp_path):
+    whole, rng = small[1].read_bytes(), np.random.default_rng(3)
+    for _ in range(200):
+        raw = bytearray(whole[: rng.integers(1, len(whole))] if rng.random() < 0.2 else whole)
+        for _ in range(rng.integers(1, 4)):
+            at = rng.choice(
+                [rng.integers(len(raw)), max(0, len(raw) - 1 - rng.integers(1, 600))]
+            )  # or the directory
+            raw[at] ^= 1 << int(rng.integers(8))
+        (tmp_path / "flipped.npz").write_bytes(raw)
+        with suppress(InvalidInput):
+            assert load_map(tmp_path / "flipped.npz").header == small[0].header
+
+
 def test_files_that_are_no_maps_say_so(small, tmp_path):
     path = small[1]
     header = dict(small[0].header)
@@ -180,6 +195,13 @@ def test_files_that_are_no_maps_say_so(small, tmp_path):
         (tmp_path / "text.npz", "is no value map"),
         (damaged(path, tmp_path, header=np.array(json.dumps(header | {"format": 9}))), "of format 1"),
     ]
+    for key, value in (("dim", "1"), ("dim", 7), ("dim", [1]), ("depth", None), ("depth", -3)):
+        told = np.array(json.dumps(header | {key: value}))
+        (tmp_path / f"{key}{value}").mkdir()
+        wrong.append((damaged(path, tmp_path / f"{key}{value}", header=told), "do not fit its header"))
+    told = np.array(json.dumps([1, 2]))
+    (tmp_path / "list").mkdir()
+    wrong.append((damaged(path, tmp_path / "list", header=told), "of format 1"))
     for file, says in wrong:
         with pytest.raises(InvalidInput, match=says):
             load_map(file)

@@ -77,7 +77,9 @@ class Purse:
             raise InvalidInput(f"{self.name}(cost={self.cost!r}): a function of the configuration, or None")
         if callable(self.cost):
             takes_previous(self.cost)
-        if isinstance(self.cost_model, str) and self.cost_model != "gp":
+        model = self.cost_model
+        listed = isinstance(model, (list, tuple)) and all(isinstance(name, str) for name in model)
+        if model != "gp" and not callable(model) and not listed:
             raise InvalidInput(
                 f"{self.name}(cost_model={self.cost_model!r}): 'gp', a list of parameters in which log cost is linear, "
                 "or a function of the configuration"

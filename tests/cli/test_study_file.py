@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from examples import many
 from haltune import Budget, Choice, Constant, Float, Int, Maximize, Minimize, OptimalStopping, Space
 from haltune.cli.study_file import read
-from haltune.errors import InvalidInput
+from haltune.errors import HaltuneError, InvalidInput
 from haltune.policies import BOBOS, GPUCB, Halting, Hyperband
 
 GOOD = """# a search
@@ -285,3 +286,89 @@ def test_the_line_of_a_parameter_is_found_whatever_stands_around_it(space, data,
 
 def test_infinite_options_are_read(file):
     assert read(file(('name = "BOBOS"', 'name = "BOBOS"\nkappa = inf'))).policy.kappa == math.inf
+
+
+# -- files that no editor of ours wrote ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", r"there is no table \[goal\]"),
+        (GOOD.encode("utf-16"), "text in UTF-8"),
+        (GOOD.replace("rbf", "\xe9").encode("latin-1"), "text in UTF-8"),
+        (b"\0" * 99, "Invalid"),
+        (b"a = " + b"[" * 50_000 + b"]" * 50_000, "nested too deep"),
+        (b"a." * 5000 + b"a = 1", "nested too deep"),
+        (b"a = " + b"9" * 5000, "digits"),
+        (b"a = 0x" + b"f" * 50_000, "line 1: a: a whole number of 200000 bits: they have 64"),
+        (
+            GOOD.replace("batch = 64", "batch = 9" + "9" * 40).encode(),
+            "line 18: space.batch: a whole number of",
+        ),
+        (
+            GOOD.replace("seed = 4", "seed = 4\nlease = 9" + "9" * 400).encode(),
+            "line 5: study.lease: a whole number",
+        ),
+        (GOOD.replace('"30min"', "9" * 60).encode(), "line 24: budget.time: a whole number"),
+        (
+            GOOD.replace("seed = 4", 'store = "\\u0000"').encode(),
+            "line 4: study.store: .*without the character 0",
+        ),
+        (GOOD.replace('"BOBOS"', '"BOBOS"\nstopping = "x"').encode(), "line 22: policy.stopping"),
+        (GOOD.replace('"BOBOS"', '"AutoBCT"\nprior = {}').encode(), "line 22: policy.prior"),
+        (
+            GOOD.replace('"BOBOS"', '"CostCooledEI"\ncost_model = [[1]]').encode(),
+            "line 22: policy.cost_model",
+        ),
+        (GOOD.replace('"BOBOS"', '"TruVaR"\nkernel = {}').encode(), "line 22: policy"),
+        (b"study = 1\n" + GOOD[GOOD.index("[goal]") :].encode(), r"line 1: study: a table \[study\], not 1"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_a_sentence_with_its_place(content, says, tmp_path):
+    path = tmp_path / "digits.toml"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=says) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_begins_with_a_mark_of_its_encoding_is_read(tmp_path):
+    path = tmp_path / "digits.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    assert read(path).problem.max_epochs == 30
+
+
+@pytest.mark.parametrize("path", ["", "no/such.toml", "a\0b.toml", "/", "/dev/null"])
+def test_a_place_where_no_study_file_is_is_a_sentence(path):
+    with pytest.raises(InvalidInput):
+        read(path)
+
+
+_ODD = [
+    '""', '"x"', "0", "-1", "1.5", "nan", "inf", "1e400", "9" * 400, str(2**63 - 1), "true", "[]", "[1]", "[[1]]",
+    '[1, "a"]', "{}", "{a = 1}", "1979-05-27", "07:32:00", '["a", "a"]', "[nan, nan]", "[2, 1]", "{ float = 1 }",
+    "{ int = [1.5, 2] }", "{ float = [0, 1], log = true }", "{ float = [0, 1], when = 3 }", "{ choice = [] }",
+    "{ float = [0, 1], when = { kernel = [] } }", "{ choice = [1979-05-27] }", "{ choice = [[1, 2], [3]] }",
+    "{ constant = {a=1} }", '"BOBOS"', '"Nope"', "{ name = 3 }", '"sqlite://"', '"nonsense://x"', '"://"', '"-1GB"',
+]  # fmt: skip
+_LINES = [n for n, line in enumerate(GOOD.split("\n")) if " = " in line and '"lr = 3"' not in line]
+
+
+@settings(max_examples=many(120), deadline=None)
+@given(data=st.data())
+def test_a_file_that_somebody_mistyped_is_read_or_a_sentence(data, tmp_path_factory):
+    lines = GOOD.split("\n")
+    for _ in range(data.draw(st.integers(1, 2))):
+        at = data.draw(st.sampled_from(_LINES))
+        key = lines[at].partition(" = ")[0]
+        lines[at] = data.draw(
+            st.sampled_from([f"{key} = {value}" for value in _ODD] + ["", key, f"{key} =", f"[{key}]"])
+        )
+    raw = bytearray("\n".join(lines).encode())
+    for at in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=2)):
+        raw[at] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.getbasetemp() / "mistyped.toml"
+    path.write_bytes(raw)
+    with suppress(HaltuneError):
+        assert read(path).store

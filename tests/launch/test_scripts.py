@@ -266,3 +266,70 @@ def test_a_child_that_has_ended_is_known_to_have_and_still_not_reaped():
     limits.kill(process.pid)
     assert process.wait() == 3
     assert limits.ended(process.pid) is None
+
+
+def changed(**keys):
+    """What a launcher says, with some of it said otherwise; a key that is None is left out."""
+
+    def change(said):
+        told = json.loads(said) | keys
+        return json.dumps(
+            {name: value for name, value in told.items() if name not in keys or value is not None}
+        )
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda said: "", "is no JSON"),
+        (lambda said: said[:-9], "is no JSON"),
+        (lambda said: "[" * 99_999, "is no JSON"),
+        (lambda said: "9" * 9999, "is no JSON"),
+        (lambda said: "7", "is no table"),
+        (lambda said: "[1, 2]", "is no table"),
+        (lambda said: "{}", "lacks store, name, trial"),
+        (changed(holder=None), "lacks holder"),
+        (changed(store=7), "store = '7': a text"),
+        (changed(store=""), "store = '': a text"),
+        (changed(name=["study"]), "name = .*: a text"),
+        (changed(trial="0"), "trial = '0': a whole number"),
+        (changed(trial=-1), "trial = '-1': a whole number"),
+        (changed(trial=True), "trial = 'True': a whole number"),
+        (changed(attempt=1.5), "attempt = '1.5': a whole number"),
+        (changed(attempt=10**30), "attempt = .*: a whole number"),
+        (changed(marker="a\0b"), "marker = .*: a text"),
+        (changed(budget=[1]), "budget = .*: a table"),
+        (changed(budget={"evil": 1}), "budget = .*evil"),
+        (changed(budget={"time": "long"}), "budget = .*write a duration"),
+        (changed(lease="long"), "lease = 'long': a number"),
+        (changed(patience={}), "patience = '{}': a number"),
+        (changed(max_failures=2.5), "max_failures = '2.5': a whole number"),
+        (changed(disk_quota=[1]), "disk_quota = .*: a number"),
+    ],
+)
+def test_an_environment_that_no_launcher_wrote_is_a_sentence(told, tmp_path, monkeypatch, change, says):
+    told(a_study(tmp_path))
+    said = change(os.environ[VARIABLE])
+    if "\0" in said:
+        pytest.skip("the environment cannot hold it")
+    monkeypatch.setenv(VARIABLE, said)
+    with pytest.raises(InvalidInput, match=f"environment variable {VARIABLE} .*{says}") as caught:
+        haltune.current_trial()
+    assert "haltune run --study" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"name": "another"}, "no study 'another'"),
+        ({"trial": 99}, "no trial 99"),
+        ({"attempt": 9}, "attempt 9 .* is over"),
+    ],
+)
+def test_an_environment_of_another_study_is_a_sentence(told, tmp_path, monkeypatch, keys, says):
+    told(a_study(tmp_path))
+    monkeypatch.setenv(VARIABLE, changed(**keys)(os.environ[VARIABLE]))
+    with pytest.raises(haltune.errors.HaltuneError, match=says):
+        haltune.current_trial()

@@ -17,11 +17,14 @@ from haltune.history import History
 finite = st.floats(allow_nan=False, allow_infinity=False).map(lambda x: x + 0.0)  # no -0.0
 anything = st.floats().map(lambda x: x + 0.0)
 seconds = st.floats(0, 1e9)
+paths = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1)
 names = st.text(min_size=1, max_size=8)
 leaves = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | finite | st.text(max_size=8)
 plain_values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3), max_leaves=4)
 plain_mappings = st.dictionaries(names, plain_values, max_size=3)
 numbers = st.integers(0, 2**31 - 1)
+attempts = st.integers(1, 2**31 - 1)
+ended = st.sampled_from([status for status in Status if status is not Status.RUNNING])
 some_epochs = st.floats(0.01, 1e6)
 until = st.none() | some_epochs
 verdicts = st.builds(
@@ -34,25 +37,31 @@ _BY_TYPE = {
     ev.Started: {"trial": numbers, "config": plain_mappings, "until": until, "resource": until, "tags": plain_mappings,
                  "reason": st.text(), "evidence": plain_mappings, "seen": numbers, "deciding": seconds,
                  "worker": names},
-    ev.Resumed: {"trial": numbers, "attempt": numbers, "until": until, "resource": until, "tags": plain_mappings,
+    ev.Resumed: {"trial": numbers, "attempt": attempts, "until": until, "resource": until, "tags": plain_mappings,
                  "reason": st.text(), "evidence": plain_mappings, "seen": numbers, "deciding": seconds,
                  "worker": names, "by_policy": st.booleans()},
-    ev.Reported: {"trial": numbers, "attempt": numbers, "epoch": some_epochs, "value": anything, "seconds": seconds,
+    ev.Reported: {"trial": numbers, "attempt": attempts, "epoch": some_epochs, "value": anything, "seconds": seconds,
                   "verdict": verdicts, "seen": numbers, "validation": st.none() | seconds,
                   "cost": st.none() | seconds, "deciding": seconds, "metrics": metrics},
-    ev.Checkpointed: {"trial": numbers, "attempt": numbers, "epoch": some_epochs, "path": st.text(),
+    ev.Checkpointed: {"trial": numbers, "attempt": attempts, "epoch": some_epochs, "path": paths,
                       "seconds": seconds},
-    ev.Slept: {"trial": numbers, "attempt": numbers, "since": seconds, "seconds": seconds},
-    ev.Ended: {"trial": numbers, "attempt": numbers, "status": st.sampled_from(Status), "error": st.none() | st.text(),
+    ev.Slept: {"trial": numbers, "attempt": attempts, "since": seconds, "seconds": seconds},
+    ev.Ended: {"trial": numbers, "attempt": attempts, "status": ended, "error": st.none() | st.text(),
                "traceback": st.none() | st.text()},
-    ev.Expired: {"trial": numbers, "attempt": numbers, "holder": names, "last_alive": seconds,
-                 "status": st.sampled_from(Status)},
-    ev.Rescaled: {"low": finite, "high": finite},
+    ev.Expired: {"trial": numbers, "attempt": attempts, "holder": names, "last_alive": seconds,
+                 "status": ended},
     ev.Budgeted: {"budget": st.dictionaries(st.sampled_from(["time", "cost", "epochs"]), seconds)},
     ev.Finished: {"reason": st.text(), "seen": numbers},
 }  # fmt: skip
+
+
+def _rescaled(at: float, ends: list[float]) -> Event:
+    return ev.Rescaled(at=at, low=min(ends), high=max(ends))
+
+
 some_event: st.SearchStrategy[Event] = st.one_of(
-    *(st.builds(kind, at=seconds, **parts) for kind, parts in _BY_TYPE.items())  # type: ignore[arg-type]
+    st.builds(_rescaled, seconds, st.lists(finite, min_size=2, max_size=2, unique=True)),
+    *(st.builds(kind, at=seconds, **parts) for kind, parts in _BY_TYPE.items()),  # type: ignore[arg-type]
 )
 
 
