@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from .decisions import Action, Verdict
 from .errors import InvalidInput
-from .validity import check
+from .validity import check, kind_of
 
 
 class Status(StrEnum):
@@ -229,18 +229,7 @@ def from_json(body: Mapping[str, Any]) -> Event:
 
     Raises InvalidInput for a kind or a field this version does not know, and for what no haltune writes.
     """
-    kind = body.get("kind") if isinstance(body, Mapping) else None
-    if not isinstance(kind, str):
-        raise InvalidInput(f"an event is a table that says its kind, not {str(body)[:80]!r}")
-    if kind not in _KINDS:
-        raise InvalidInput(
-            f"an event of kind {kind!r}: this log was written by a newer haltune; update to read it"
-        )
-    known = {f.name for f in fields(_KINDS[kind])}
-    if unknown := [name for name in body if name not in known and name != "kind"]:
-        raise InvalidInput(
-            f"an event {kind!r} with {unknown[0]!r}: this log was written by a newer haltune; update to read it"
-        )
+    kind = kind_of(body, _KINDS)
     try:
         event = _made(kind, {name: value for name, value in body.items() if name != "kind"})
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:

@@ -96,6 +96,20 @@ def _checks(kind: Any) -> tuple[tuple[str, bool, Check], ...]:
     return tuple(found)
 
 
+def kind_of(body: Any, kinds: Mapping[str, type[Any]]) -> str:
+    """The kind of an event in JSON. Raises InvalidInput for a kind or a field that this version does not know."""
+    kind = body.get("kind") if isinstance(body, Mapping) else None
+    if not isinstance(kind, str):
+        raise InvalidInput(f"an event is a table that says its kind, not {str(body)[:80]!r}")
+    newer = "this log was written by a newer haltune; update to read it"
+    if kind not in kinds:
+        raise InvalidInput(f"an event of kind {kind!r}: {newer}")
+    known = {"kind", *(field.name for field in fields(kinds[kind]))}
+    if unknown := [name for name in body if name not in known]:
+        raise InvalidInput(f"an event {kind!r} with {unknown[0]!r}: {newer}")
+    return kind
+
+
 def check(event: Any) -> None:
     """Raises InvalidInput that names the field for an event that no haltune writes."""
     for name, optional, (fine, allowed) in _checks(cast(Hashable, type(event))):

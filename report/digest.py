@@ -18,7 +18,8 @@ from haltune.findings import Findings
 from haltune.history import Best, History, TrialRecord
 from haltune.problem import Problem
 
-from .wording import short
+from .sample import sample
+from .wording import counted, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +58,8 @@ class Digest:
 
     problem: Problem
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...]  # of all trials, or of those that are shown
+    counts: Mapping[str, int]  # of all trials: of each of haltune.fate.FATES how many
     best: Best | None
     trained: float  # epochs, superseded attempts included
     saved: float  # epochs that stopped trials did not need
@@ -79,33 +81,40 @@ class Digest:
     @property
     def states(self) -> str:
         """How many trials are in which state: "6 trained in full, 13 stopped early"."""
-        counts = Counter(r.kind for r in self.rows)
-        return ", ".join(f"{n} {words[n > 1]}" for kind, words in FATES.items() if (n := counts[kind]))
+        found = ((self.counts.get(kind, 0), words) for kind, words in FATES.items())
+        return ", ".join(f"{counted(n)} {words[n > 1]}" for n, words in found if n)
+
+    @property
+    def trials(self) -> int:
+        """How many there are, shown or not."""
+        return sum(self.counts.values())
 
 
 Source = Findings | History  # a study, opened to search or to look at, or what was folded of its log
 
 
-def digest(source: Source) -> Digest:
-    """The facts of a study, read up to its newest event, or of a history.
+def digest(source: Source, most: int | None = None) -> Digest:
+    """The facts of a study, read up to its newest event, or of a history. most: the trials that get a row, if not all.
 
     Raises InvalidInput for anything else.
     """
     if isinstance(source, Findings):
         source.sync()
         outcome = source.outcome
-        return _digest(source.history, source.name, outcome.reason, outcome.over)
+        return _digest(source.history, source.name, outcome.reason, outcome.over, most)
     if isinstance(source, History):
-        return _digest(source, "study", source.finished or "", source.finished is not None)
+        return _digest(source, "study", source.finished or "", source.finished is not None, most)
     raise InvalidInput(f"a report is made of a Study or its history, not of {source!r}")
 
 
-def _digest(history: History, name: str, outcome: str, over: bool) -> Digest:
+def _digest(history: History, name: str, outcome: str, over: bool, most: int | None) -> Digest:
     best, trials = history.best(), history.trials
+    shown = range(len(trials)) if most is None else sample(history, most)
     return Digest(
         problem=history.problem,
         name=name,
-        rows=tuple(_row(history, t, best) for t in trials),
+        rows=tuple(_row(history, trials[id], best) for id in shown),
+        counts=Counter(fate_of(t, history.problem).kind for t in trials),
         best=best,
         trained=history.spent.epochs,
         saved=sum(saved_epochs(history, t) for t in trials),

@@ -10,7 +10,8 @@ import numpy as np
 
 from .digest import Digest, Row, Source, digest
 from .palette import ACCENT_INK, FONT, INK, LOOKS, MUTED, PAPER, RULE
-from .wording import plotly_text, settings, short
+from .sample import MOST, points
+from .wording import clipped, counted, plotly_text, settings, short
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -22,11 +23,11 @@ _DIVERGED = (
 
 
 def learning_curves(study: Source) -> go.Figure:
-    """The curves of all trials, marked where they ended; hovering tells the reason.
+    """The curves of the trials, marked where they ended; hovering tells the reason. Of many, a sample: see sample.py.
 
     Raises ImportError saying how to get Plotly when it is missing.
     """
-    return figure_of(digest(study))
+    return figure_of(digest(study, MOST))
 
 
 def figure_of(facts: Digest) -> go.Figure:
@@ -57,11 +58,12 @@ def _plotly() -> Any:
 
 
 def _curve(facts: Digest, row: Row, look: Any, metric: str) -> dict[str, Any]:
-    values = row.record.values
+    drawn = points(row.record, len(facts.rows))
+    values = row.record.values[drawn]
     return {
         "uid": f"trial-{row.record.id}",  # also a class in the SVG, by which the page finds the curve
         "name": f"trial {row.record.id}",
-        "x": row.record.epochs.tolist(),
+        "x": row.record.epochs[drawn].tolist(),
         "y": [v if math.isfinite(v) else None for v in values.tolist()],
         "mode": "lines",
         "line": {"color": look.line, "width": look.width, "dash": look.dash},
@@ -87,7 +89,7 @@ def _marks(facts: Digest, rows: list[Row], look: Any, metric: str) -> dict[str, 
             "color": colour,
             "line": {"width": 1.6, "color": colour},
         },
-        "name": look.label if look.label == "best" else f"{look.label} ({len(rows)})",
+        "name": look.label if look.label == "best" else f"{look.label} ({_count(facts, rows)})",
         "legendgroup": look.label,
         "meta": [metric],
         "ids": [f"trial-{row.record.id}" for row in rows],
@@ -95,6 +97,12 @@ def _marks(facts: Digest, rows: list[Row], look: Any, metric: str) -> dict[str, 
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}"
         "<br>%{customdata[1]}<extra></extra>",
     }
+
+
+def _count(facts: Digest, rows: list[Row]) -> str:
+    """How many a legend speaks of; where not all are shown, of how many in all."""
+    whole = len(facts.rows) == facts.trials
+    return f"{len(rows)}" if whole else f"{len(rows)} of {counted(facts.counts[rows[0].kind])}"
 
 
 def _title(facts: Digest, row: Row) -> str:
@@ -111,7 +119,7 @@ def _details(row: Row) -> str:
 
 
 def _wrapped(text: str) -> str:
-    return "<br>".join(plotly_text(line) for line in textwrap.wrap(text, _HOVER_WIDTH, max_lines=6))
+    return "<br>".join(plotly_text(line) for line in textwrap.wrap(clipped(text), _HOVER_WIDTH, max_lines=6))
 
 
 def _label(facts: Digest) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from haltune.events import Status
 
 from .digest import Digest, Row, Source, digest
 from .figure import figure_of
+from .sample import MOST
 from .style import CSS, SCRIPT
-from .wording import duration, escaped, plural, settings, short
+from .wording import clipped, duration, escaped, plural, settings, short
 
 _NONE = "\N{EN DASH}"
 _COLUMNS = 8  # parameters with a column of their own; more are written as one text
@@ -36,7 +37,7 @@ def write(study: Source, path: str | os.PathLike[str]) -> Path:
     """
     target = Path(path).absolute()
     _need_folder(target)
-    return keep(page(digest(study)), target)
+    return keep(page(digest(study, MOST)), target)
 
 
 def keep(text: str, path: str | os.PathLike[str]) -> Path:
@@ -89,7 +90,7 @@ def page(facts: Digest) -> str:
 {_ledger(facts)}
 {_best(facts)}
 <h2>Learning curves</h2>
-<p class="quiet">{_legend(facts)}</p>
+<p class="quiet">{_legend(facts)}{_shown(facts)}</p>
 <div class="figure">{figure}</div>
 {_trials(facts)}
 <footer>{_footnote(facts)}</footer>
@@ -103,6 +104,17 @@ def _legend(facts: Digest) -> str:
     if any(row.record.status is Status.STOPPED for row in facts.rows):
         return "A line is a trial and a cross is where it was stopped; point at one for the reason."
     return "A line is a trial; point at one for its numbers."
+
+
+def _shown(facts: Digest) -> str:
+    """What is said where not all trials are shown."""
+    count = len(facts.rows)
+    if count == facts.trials:
+        return ""
+    return (
+        f" Of {facts.trials:,} trials {count:,} are shown: the best {MOST // 2:,}, and of all others as many at even "
+        "distances by their numbers. Totals are of all."
+    )
 
 
 def _headline(facts: Digest) -> str:
@@ -121,7 +133,7 @@ def _headline(facts: Digest) -> str:
 
 def _stats(facts: Digest) -> str:
     stats = [
-        (plural(len(facts.rows), "trial"), facts.states or "none yet"),
+        (plural(facts.trials, "trial"), facts.states or "none yet"),
         (plural(round(facts.trained, 1), "epoch"), f"trained in {duration(facts.seconds)}"),
     ]
     if facts.saved:
@@ -147,7 +159,8 @@ def _best(facts: Digest) -> str:
     if facts.best is None:
         return ""
     items = "".join(
-        f"<div><dt>{escaped(k)}</dt><dd>{escaped(short(v))}</dd></div>" for k, v in facts.best.config.items()
+        f"<div><dt>{escaped(k)}</dt><dd>{escaped(clipped(short(v)))}</dd></div>"
+        for k, v in facts.best.config.items()
     )
     return (
         f'<h2>Best configuration <small class="quiet">trial {facts.best.trial}, '
@@ -167,16 +180,21 @@ def _trials(facts: Digest) -> str:
     header = "".join(f"<th>{escaped(h)}</th>" for h in heads)
     rows = "\n".join(_trial(facts, row, shown) for row in facts.rows)
     return (
-        f'<h2>Trials</h2>\n<div class="wide"><table>\n<thead><tr>{header}</tr></thead>\n<tbody>\n{rows}\n'
-        "</tbody></table></div>"
+        f'<h2>Trials{_share(facts)}</h2>\n<div class="wide"><table>\n<thead><tr>{header}</tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody></table></div>"
     )
+
+
+def _share(facts: Digest) -> str:
+    count = len(facts.rows)
+    return "" if count == facts.trials else f' <small class="quiet">{count:,} of {facts.trials:,}</small>'
 
 
 def _trial(facts: Digest, row: Row, names: Iterable[str]) -> str:
     t = row.record
     config = [_value(t.config.get(name, _NONE)) for name in names]
     if not config:
-        text = escaped(settings(t.config))
+        text = escaped(clipped(settings(t.config)))
         config = [f'<td class="long" title="{text}">{text}</td>']
     value = _NONE if row.value is None else short(row.value)
     outcome = f"{row.outcome}{', the best' * row.leads}"
@@ -185,14 +203,14 @@ def _trial(facts: Digest, row: Row, names: Iterable[str]) -> str:
         *[_value(t.tags.get("level", _NONE))] * facts.levels,
         *config,
         _value(t.proposed or _NONE),
-        f'<td class="outcome">{outcome}{f" <span>{escaped(row.reason)}</span>" if row.reason else ""}</td>',
+        f'<td class="outcome">{outcome}{f" <span>{escaped(clipped(row.reason))}</span>" if row.reason else ""}</td>',
     ]
     best = ' class="best"' if row.leads else ""
     return f'<tr data-trial="trial-{t.id}"{best}>{"".join(cells)}</tr>'
 
 
 def _value(value: object) -> str:
-    text = escaped(short(value, 3))
+    text = escaped(clipped(short(value, 3)))
     return f'<td class="long" title="{text}">{text}</td>' if len(text) > 24 else f"<td>{text}</td>"
 
 

@@ -15,7 +15,7 @@ h2 small {{ margin-left: 6px; font-size: 14px; font-weight: 400; }}
 p {{ margin: 0; }}
 .quiet {{ color: {MUTED}; }}
 .over {{ font-size: 14px; color: {MUTED}; overflow-wrap: anywhere; }}
-.stats {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(190px, 1fr));
+.stats {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(215px, 1fr));
          gap: 20px 36px; margin: 28px 0 14px; }}
 .stats b {{ display: block; font-size: 25px; font-weight: 600; line-height: 1.2; letter-spacing: -.01em;
            white-space: nowrap; }}

@@ -15,10 +15,10 @@ BARS = "▁▂▃▄▅▆▇█"
 
 def summary(study: Source) -> str:
     """Best configuration, trials, epochs and seconds saved against full training, and how the search stands."""
-    facts = digest(study)
+    facts = digest(study, most=0)
     lines = [
         _best(facts),
-        f"{plural(len(facts.rows), 'trial')}: {facts.states or 'none yet'}",
+        f"{plural(facts.trials, 'trial')}: {facts.states or 'none yet'}",
         spending(facts),
     ]
     if facts.outcome:

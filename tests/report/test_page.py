@@ -7,6 +7,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from told import a_search, tell_trial, told
 from worlds import search, small_study
@@ -174,3 +175,75 @@ def test_each_trial_tells_why_it_was_chosen_and_how_carefully_it_was_measured(tm
     seen = Seen(page_of(history, tmp_path))
     assert "level" in seen.text
     assert "3 seeds" in seen.text
+
+
+# -- more trials than a page shows -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many_trials(tmp_path_factory):
+    """5,000 short trials, of which the best end late in the log, some fail and some have no value; and their page."""
+    history, rng = told(), np.random.default_rng(0)
+    for n in range(5000):
+        values = [float(v) for v in rng.random(2)]
+        if n % 50 == 7:
+            tell_trial(history, [math.nan], Status.FAILED, error="x" * 100_000)
+        else:
+            tell_trial(history, values, Status.STOPPED if n % 3 else Status.COMPLETED)
+    return history, write(history, tmp_path_factory.mktemp("many") / "page.html").read_text(encoding="utf-8")
+
+
+def test_of_many_trials_the_best_and_a_sample_are_shown_and_it_says_so(many_trials):
+    history, page = many_trials
+    rows = [int(n) for n in re.findall(r'<tr data-trial="trial-(\d+)"', page)]
+    complete = [t for t in history.trials if t.status is Status.COMPLETED]  # nothing cut these
+    ranked = sorted(complete, key=lambda t: -t.values[-1])
+    assert len(rows) == len(set(rows)) == 2000
+    assert rows == sorted(rows)
+    assert {t.id for t in ranked[:1000]} <= set(rows)
+    others = [n for n in range(5000) if n not in {t.id for t in ranked[:1000]}]
+    assert (
+        sorted({t.id for t in ranked[:1000]} | {others[(2 * k + 1) * 4000 // 2000] for k in range(1000)})
+        == rows
+    )
+    assert (
+        "Of 5,000 trials 2,000 are shown: the best 1,000, and of all others as many at even distances" in page
+    )
+    assert '<h2>Trials <small class="quiet">2,000 of 5,000</small></h2>' in page
+
+
+def test_totals_are_of_all_trials_and_the_figure_shows_those_of_the_table(many_trials):
+    history, page = many_trials
+    counts = {status: len(history.with_status(status)) for status in Status}
+    assert "<b>5000 trials</b>" in page
+    assert f"{counts[Status.STOPPED]} stopped early" in page
+    assert f"<b>{history.spent.epochs:g} epochs</b>" in page
+    rows = set(re.findall(r'<tr data-trial="(trial-\d+)"', page))
+    drawn = set(re.findall(r'"uid":"(trial-\d+)"', page))
+    valued = {f"trial-{t.id}" for t in history.trials if np.isfinite(t.values).any()}
+    assert drawn == rows & valued
+    assert re.search(rf"stopped early \(\d+ of {counts[Status.STOPPED]}\)", page)
+    assert f'data-trial="trial-{history.best().trial}" class="best"' in page
+
+
+def test_a_page_has_a_size_that_neither_trials_nor_epochs_nor_errors_exceed(many_trials, tmp_path):
+    plotly = len(write(told(), tmp_path / "none.html").read_text(encoding="utf-8"))
+    assert len(many_trials[1]) - plotly < 8_000_000
+    long = Problem(Space({"lr": Float(0, 1)}), Maximize("acc", (0, 1)), 20_000)
+    history = told(long)
+    for n in range(30):
+        curve = np.sin(np.arange(20_000.0) / 999 + n)
+        curve[601 * n + 5] = 5.0 + n  # the best epoch is drawn, wherever it lies
+        tell_trial(history, curve.tolist(), seconds=0.1)
+    page = write(history, tmp_path / "long.html").read_text(encoding="utf-8")
+    assert len(page) - plotly < 6_000_000
+    assert all(f"{5.0 + n}" in page for n in range(30))
+
+
+def test_up_to_two_thousand_trials_each_is_shown_and_nothing_is_said(tmp_path):
+    history = told()
+    for n in range(2000):
+        tell_trial(history, [n / 2000])
+    page = write(history, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<tr data-trial=") == 2000
+    assert "are shown" not in page
