@@ -85,7 +85,7 @@ def read(path: str | Path) -> StudyFile:
         text = path.read_text(encoding="utf-8-sig")  # editors of Windows begin files with a mark
         data = tomllib.loads(text)
         places = Places(path, text, data)
-        _check_values(places, data)
+        _check_numbers(places, data)
     except InvalidInput:
         raise
     except UnicodeDecodeError as error:
@@ -97,18 +97,16 @@ def read(path: str | Path) -> StudyFile:
     return _Reader(path, data, places).read()
 
 
-def _check_values(places: Places, value: Any, where: Keys = ()) -> None:
-    """Raises InvalidInput for a whole number beyond TOML's, and for a text that no file or database holds."""
+def _check_numbers(places: Places, value: Any, where: Keys = ()) -> None:
+    """Raises InvalidInput for a whole number beyond TOML's."""
     if isinstance(value, dict):
         for key, part in value.items():
-            _check_values(places, part, (*where, key))
+            _check_numbers(places, part, (*where, key))
     elif isinstance(value, list):
         for part in value:
-            _check_values(places, part, where)
+            _check_numbers(places, part, where)
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise places.error(where, f"a whole number of {value.bit_length()} bits: they have 64")
-    elif isinstance(value, str) and "\0" in value:
-        raise places.error(where, f"{value[:60]!r}: texts are without the character 0")
 
 
 class _Reader:
@@ -213,8 +211,8 @@ class _Reader:
 
 
 def _text(name: str, value: Any) -> None:
-    if not isinstance(value, str) or not value:
-        raise InvalidInput(f"{name} = {value!r}: a text that is not empty")
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise InvalidInput(f"{name} = {value!r}: a text that is not empty, without the character 0")
 
 
 def _count(name: str, value: Any) -> None:
