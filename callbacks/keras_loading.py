@@ -159,7 +159,6 @@ def _on_cpu() -> AbstractContextManager[Any]:
     from keras import device
 
     with suppress(Exception):  # a JAX that was told to know no CPU
-        return device(
-            "cpu"
-        )  # on torch "cpu:0" is another one, and variables lose their kind on the way to it  # type: ignore[no-any-return]
+        # on torch "cpu:0" is another device, and variables lose their kind on the way to it
+        return device("cpu")  # type: ignore[no-any-return]
     return nullcontext()
