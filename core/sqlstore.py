@@ -266,7 +266,7 @@ class SqlStore:
         return int(study)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.address, "reading": self._reading}
+        return {"url": self.address} | ({"reading": True} if self._reading else {})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]

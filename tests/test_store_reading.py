@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from locking import END, locked
+from locking import END, linux, locked
 from whims import PROBLEM, Whims
 from workers import created
 
@@ -174,3 +174,23 @@ def test_a_journal_in_the_place_of_ours_is_an_error(path: Path) -> None:
         store.append("s", [END], seen=1, about=0)
     path.with_name("kept").rename(journal)
     assert store.append("s", [END], seen=1, about=0) == 1
+
+
+@linux
+def test_a_process_that_looks_at_what_it_writes_keeps_its_locks(path: Path) -> None:
+    """A file that is opened beside SQLite, and closed, loses the locks of the whole process."""
+    store = SqlStore(f"sqlite:///{path}")
+    store.create("s", created())
+    mine = f" {os.getpid()} "
+    number = f":{path.stat().st_ino} "
+
+    def locks() -> list[str]:
+        lines = Path("/proc/locks").read_text().splitlines()
+        return sorted(line.partition(": ")[2] for line in lines if mine in line and number in line)
+
+    before = locks()
+    assert before
+    assert list(open_store(path, reading=True).read("s")) == [created()]
+    assert locks() == before
+    assert SqlStore(f"sqlite:///{path}").names() == ["s"]
+    assert locks() == before
