@@ -7,17 +7,17 @@ import re
 from typing import Any
 
 from .errors import InvalidInput
-from .policy import Policy
+from .policy import Policy, policy_of
 from .problem import Budget, Problem
 
 _UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes
 
 
-def check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> None:
-    """Raises InvalidInput for what is not a problem, a policy, a name or a budget."""
+def check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> Policy[Any]:
+    """The policy. Raises InvalidInput for what is not a problem, a policy, a name or a budget."""
     if not isinstance(problem, Problem):
         raise InvalidInput(f"the first argument is a Problem(space, goal, max_epochs), not {problem!r}")
-    check_policy("the second argument is a policy such as BOBOS()", policy)
+    decides = check_policy("the second argument is a policy such as BOBOS()", policy)
     if not isinstance(name, str) or not name or _UNHELD.search(name):
         raise InvalidInput(
             f"name={name!r}: a study's name is a text that is not empty, which a file can be called: without the "
@@ -25,12 +25,13 @@ def check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> None:
         )
     if budget is not None and not isinstance(budget, Budget):
         raise InvalidInput(f"budget={budget!r}: write Budget(time='2h') or Budget(trials=50)")
+    return decides
 
 
-def check_policy(allowed: str, policy: Any) -> None:
-    """Raises InvalidInput for what is no policy, in the words of what is `allowed`."""
-    if isinstance(policy, Policy):
-        return
+def check_policy(allowed: str, policy: Any) -> Policy[Any]:
+    """The policy. Raises InvalidInput for what is none, in the words of what is `allowed`."""
+    if (decides := policy_of(policy)) is not None:
+        return decides
     hint = "; one of your own derives from haltune.policy.Policy"
     if isinstance(policy, type):
         hint = f"; write {policy.__name__}()"

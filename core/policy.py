@@ -31,7 +31,8 @@ S = TypeVar("S")
 class Policy(ABC, Generic[S]):
     """Decides. Its state is a pure fold over the log; its questions are pure functions of that state.
 
-    Whatever decides derives from this class: what it leaves out it has from here.
+    Whatever decides derives from this class: what it leaves out it has from here. An object with `spec`, `start`,
+    `fold` and `propose` is taken for one as well: see `policy_of`.
     """
 
     @property
@@ -137,3 +138,18 @@ class Wrapper(Policy[Any]):
     def narrowing(self) -> Any:
         """As the inner policy."""
         return self.policy.narrowing
+
+
+def policy_of(found: Any) -> Policy[Any] | None:
+    """`found` as a policy: itself, or, where it has a policy's methods though not its class, a policy that asks it."""
+    if isinstance(found, Policy):
+        return found
+    if isinstance(found, type) or not all(hasattr(found, name) for name in _NEEDED):
+        return None
+    left_out = {name: getattr(Policy, name) for name in dir(Policy) if not hasattr(found, name)}
+    asked = type(type(found).__name__, (Wrapper,), {n: v for n, v in left_out.items() if n[0] != "_"})()
+    asked.policy = found
+    return asked
+
+
+_NEEDED = ("spec", "start", "fold", "propose")

@@ -73,7 +73,7 @@ class Study(Findings):
         monotonic: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        check_arguments(problem, policy, name, budget)
+        policy = check_arguments(problem, policy, name, budget)
         check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries)
         check_seconds(lease=lease)
         self.patience, self.waits = patience, True  # a launcher does not wait: it has others to look after

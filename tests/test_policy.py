@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import POLICIES, QUICK, problem, small_study
 
-from haltune import Budget
+from haltune import Budget, Finish, Float, Minimize, Problem, Space, Start, Study
 from haltune.errors import InvalidInput
+from haltune.events import Event, Started
+from haltune.history import History
 from haltune.policies import (
     EI,
     CostCooledEI,
@@ -132,12 +134,6 @@ def test_who_plans_by_the_budget_says_so() -> None:
     assert CostCooledEI().plans
 
 
-@pytest.mark.parametrize("around", SAMPLED)
-def test_who_samples_without_a_plan_is_shown_no_budget(around: Callable[[Any], Any]) -> None:
-    assert not around("random").plans
-    assert not around(EI()).plans
-
-
 def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:
     class Duck:
         def propose(self) -> None: ...
@@ -151,3 +147,39 @@ def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:
         small_study(Duck())
     with pytest.raises(InvalidInput, match=r"write EI\(\)"):
         small_study(EI)
+
+
+class ByItsMethods:
+    """Of no class of haltune's: the questions alone."""
+
+    spec: ClassVar = {"policy": "ByItsMethods"}
+    endless = False
+
+    def start(self, problem: Problem) -> int:
+        return 0
+
+    def fold(self, state: int, event: Event) -> int:
+        return state + isinstance(event, Started)
+
+    def propose(self, state: int, history: History, rng: Any) -> Any:
+        return Finish("three are enough") if state == 3 else Start({"x": rng.random()})
+
+
+@pytest.mark.parametrize("around", [lambda policy: policy, Halting, Guided])
+def test_an_object_with_the_methods_of_a_policy_is_one(around: Any) -> None:
+    study = Study(Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), 2), around(ByItsMethods()), seed=0)
+    for trial in study:
+        for _ in trial.epochs():
+            assert not trial.report(trial.config["x"]).stops
+        trial.finish()
+    assert len(study.trials) == 3
+    assert study.outcome.reason == "three are enough"
+
+
+def test_what_lacks_a_method_of_a_policy_is_none() -> None:
+    class Mute:
+        spec: ClassVar = {"policy": "Mute"}
+        propose = start = ByItsMethods.start
+
+    with pytest.raises(InvalidInput, match="the second argument is a policy"):
+        Study(Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), 2), Mute(), seed=0)

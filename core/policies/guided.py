@@ -94,7 +94,9 @@ class Guided(Wrapper):
     )
 
     def __post_init__(self) -> None:
-        check_policy("Guided wraps a policy such as Ladder()", self.policy)
+        object.__setattr__(
+            self, "policy", check_policy("Guided wraps a policy such as Ladder()", self.policy)
+        )
         check_whole("Guided", 2, initial=self.initial)
         check_whole("Guided", 3, candidates=self.candidates)
         if not 0 <= self.deviations < np.inf:

@@ -12,7 +12,7 @@ from ..decisions import Start
 from ..errors import InvalidInput
 from ..events import Ended, Status
 from ..history import History, TrialRecord
-from ..policy import Policy
+from ..policy import Policy, policy_of
 from ..problem import Problem
 from ..schedules import Bracket
 from .random import fresh
@@ -38,10 +38,13 @@ class Sampler:
     )
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.source, Policy) or self.source in _DESIGNS):
+        if self.source in _DESIGNS:
+            return
+        if (proposes := policy_of(self.source)) is None:
             raise InvalidInput(
                 f"sampler={self.source!r}: one of {', '.join(_DESIGNS)}, or a policy such as GPUCB()"
             )
+        object.__setattr__(self, "source", proposes)
 
     @property
     def spec(self) -> Any:

@@ -44,7 +44,9 @@ class Halting(Wrapper):
     _surrogate: Surrogate = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_policy("Halting wraps a policy such as RandomSearch()", self.policy)
+        object.__setattr__(
+            self, "policy", check_policy("Halting wraps a policy such as RandomSearch()", self.policy)
+        )
         stopper = Stopper(self.stopping, self.growth, self.certain_from, self.epoch_cost, self.noise)
         if self.kappa is not None and not self.kappa >= 1.0:
             raise InvalidInput(
