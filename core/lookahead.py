@@ -7,8 +7,8 @@ better. On m points a Gaussian process believes mean and covariance; y* is the b
 
 the point of largest expected improvement per cost, at the last step of largest expected improvement. Only points that
 what is left can pay for are chosen from ("restrict"); in the paper's text ("terminate") the base policy chooses among
-all, and a trajectory ends where it cannot pay. A step is the last when h says so, or when nothing would be affordable
-after any choice. Trajectories that end early count with what they found: the mean is over all of them.
+all, and a trajectory ends where it cannot pay. A step is the last when h says so; under "restrict" also when nothing
+would be affordable after any choice. Trajectories that end early count with what they found.
 
 The rewards enter as conditional expectations, EI(x_t) given the path so far, so that Lambda_1 = EI exactly and the last
 step is never sampled. The posterior after x_0 has the same variance for every y, and conditioning is of rank one:
@@ -143,9 +143,10 @@ def base_choice(
     variance = np.maximum(belief.covariance.diagonal() + belief.noise, 0.0)
     gain = expected_improvement(belief.mean, variance, belief.best)
     after = _pairs(means.first, means.then)
-    last = horizon < 2 or not bool((after <= means.left[:, None] * _SLACK).all(axis=0).any())
-    score = gain if last else gain / np.maximum(means.price(means.first), 1e-300)
-    choice = int(np.argmax(np.where(able, score, -np.inf) if infeasible == "restrict" else score))
+    restrict = infeasible == "restrict"
+    goes_on = not restrict or bool((after <= means.left[:, None] * _SLACK).all(axis=0).any())
+    score = gain / np.maximum(means.price(means.first), 1e-300) if horizon > 1 and goes_on else gain
+    choice = int(np.argmax(np.where(able, score, -np.inf) if restrict else score))
     return choice if able[choice] else None
 
 
@@ -224,9 +225,11 @@ class _Planner:
         return gain, point, left
 
     def _price(self, left: Array, here: Indices) -> Array:
-        """(k, p, m) by what EI is divided: the price, or 1 where nothing would be affordable after any choice."""
-        goes_on = self._within(self.pairs, left, here).any(axis=2, keepdims=True)
-        return np.where(goes_on, self.price[here] if self.moving else self.price, 1.0)
+        """By what EI is divided (k, p, m): the price; under "restrict" 1 where no choice leaves enough for another."""
+        price = self.price[here] if self.moving else self.price
+        if not self.restrict:
+            return price
+        return np.where(self._within(self.pairs, left, here).any(axis=2, keepdims=True), price, 1.0)
 
     def _within(self, costs: Array, left: Array, here: Indices) -> NDArray[np.bool_]:
         """(k, p, m), or (k, 1, m) where all paths of a candidate have spent the same: costs that can be paid."""

@@ -88,9 +88,11 @@ class World:
                 costs[j] + min(cost([*taken, j])[k] for k in range(len(costs)) if k != j)
                 for j in range(len(costs))
             ]
-            score = gain if steps == 1 or min(pairs) > left else gain / np.maximum(costs, 1e-300)
+            restrict = infeasible == "restrict"
+            ends = steps == 1 or (restrict and min(pairs) > left)
+            score = gain if ends else gain / np.maximum(costs, 1e-300)
             able = costs <= left
-            choice = int(np.argmax(np.where(able, score, -1.0) if infeasible == "restrict" else score))
+            choice = int(np.argmax(np.where(able, score, -1.0) if restrict else score))
             return choice if able[choice] else None
 
         return value([], [], candidate, left, horizon) if self.costs[candidate] <= left else 0.0
@@ -123,6 +125,82 @@ def test_four_steps_agree_with_nested_quadrature():
     nodes = sobol_normals(8192, 3, np.random.default_rng(0))
     found = rollout(world.belief(), world.means(6.0), 4, nodes)
     np.testing.assert_allclose(found, [world.brute(i, 4, 6.0, 14) for i in range(3)], atol=1e-2)
+
+
+def enumerated(mean, covariance, costs, left, horizon, infeasible, nodes):
+    """Lambda_h of every point by the paper's words: h - 1 steps of EI per cost, one of EI; dense solves throughout.
+
+    "terminate": the base policy chooses among all points, and a path ends where it cannot pay. "restrict": among those
+    that can be paid; a step is the last also where nothing could be paid after any choice.
+    """
+    z, weights = quantiles(nodes)  # what is chosen jumps, and with it what comes after
+
+    def after(taken, seen):
+        if not taken:
+            return mean, covariance.diagonal(), 0.0
+        gain = np.linalg.solve(
+            covariance[np.ix_(taken, taken)] + 1e-12 * np.eye(len(taken)), covariance[taken]
+        )
+        off = np.array(seen) - mean[taken]
+        variance = covariance.diagonal() - np.einsum("ij,ij->j", gain, covariance[taken])
+        return mean + off @ gain, np.maximum(variance, 0.0), max(0.0, *seen)
+
+    def value(taken, seen, point, left, steps):
+        at, variance, best = after(taken, seen)
+        total = float(ei(at, np.maximum(variance, 1e-30), best).value[point])
+        if steps == 1:
+            return total
+        left = left - costs[point]
+        futures = at[point] + np.sqrt(variance[point]) * z if variance[point] > 1e-9 else [at[point]]
+        for y, w in zip(futures, weights if len(futures) > 1 else [1.0], strict=True):
+            following = chosen([*taken, point], [*seen, y], left, steps - 1)
+            if following is not None:
+                total += w * value([*taken, point], [*seen, y], following, left, steps - 1)
+        return total
+
+    def chosen(taken, seen, left, steps):
+        at, variance, best = after(taken, seen)
+        gains = ei(at, np.maximum(variance, 1e-30), best).value
+        able = costs <= left + 1e-9
+        if infeasible == "terminate":
+            choice = int(np.argmax(gains if steps == 1 else gains / costs))
+            return choice if able[choice] else None
+        if not able.any():
+            return None
+        two = [costs[i] + min(c for j, c in enumerate(costs) if j != i) for i in range(len(costs))]
+        last = steps == 1 or min(two) > left + 1e-9
+        return int(np.argmax(np.where(able, gains if last else gains / costs, -1.0)))
+
+    return [value([], [], i, left, horizon) if costs[i] <= left + 1e-9 else 0.0 for i in range(len(costs))]
+
+
+@pytest.mark.parametrize("infeasible", ["restrict", "terminate"])
+@pytest.mark.parametrize(("horizon", "nodes"), [(2, 200), (3, 40), (4, 14)])
+def test_two_to_four_steps_are_the_paper_s_base_policy_rolled_out(horizon, nodes, infeasible):
+    """Where little is left the cheap points win per cost, though nothing can be paid after the dear one."""
+    mean, covariance = np.array([0.1, 0.0, -0.1]), np.diag([1.0, 1.2, 4.0])
+    z = sobol_normals(8192, horizon - 1, np.random.default_rng(0))
+    for costs, left in (
+        ([1.0, 1.0, 3.0], 2.0),
+        ([1.0, 1.0, 3.0], 4.0),
+        ([0.5, 1.0, 2.5], 3.0),
+    ):
+        belief = Belief(mean, covariance, 0.0)
+        found = rollout(belief, Means(np.array([left]), np.array([costs])), horizon, z, infeasible=infeasible)
+        brute = enumerated(mean, covariance, np.array(costs), left, horizon, infeasible, nodes)
+        np.testing.assert_allclose(found, brute, atol=3e-2)
+
+
+def test_what_cannot_be_followed_is_chosen_by_the_base_policy_of_the_mode():
+    """The dear point has the larger gain, the cheap one the larger gain per cost; nothing can be paid after either."""
+    belief = Belief(np.zeros(2), np.diag([1.0, 4.0]), 0.0)
+    means = Means(np.array([1.8]), np.array([[1.0, 1.8]]))
+    assert base_choice(belief, means, 2, "restrict") == 1
+    assert base_choice(belief, means, 2, "terminate") == 1  # 0.798 / 1.8 is above 0.399 / 1
+    dear = Means(np.array([2.9]), np.array([[1.0, 2.9]]))
+    assert base_choice(belief, dear, 2, "restrict") == 1
+    assert base_choice(belief, dear, 2, "terminate") == 0
+    assert base_choice(belief, dear, 1, "terminate") == 1
 
 
 @pytest.mark.parametrize("horizon", [2, 3])

@@ -207,10 +207,10 @@ class Rollout(Policy[Finished]):
         """
         if self.horizon == 1:
             return 0.0
-        base = base_choice(belief, means, self.horizon - 1)
+        base = base_choice(belief, means, self.horizon - 1, self.infeasible)
         if base is None:
             return 0.0
-        return float(rollout(belief, means, self.horizon - 1, nodes, [base])[0])
+        return float(rollout(belief, means, self.horizon - 1, nodes, [base], self.infeasible)[0])
 
     def _alpha(self, means: Means, gain: Array) -> float:
         """The power of cost that plans are divided by: 1, or 0 where they reach the end of what is left.
