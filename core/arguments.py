@@ -9,6 +9,7 @@ from typing import Any
 from .errors import InvalidInput
 from .policy import Policy, policy_of
 from .problem import Budget, Problem
+from .scale import LARGEST
 
 _UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes
 
@@ -77,7 +78,10 @@ def check_seconds(**durations: Any) -> None:
 
 
 def number(what: str, value: Any, positive: bool | None = False) -> float:
-    """One number as a float; positive=True: > 0 and finite, None: >= 0 and finite, False: anything."""
+    """One number as a float; positive=True: > 0 and finite, False: anything.
+
+    None: a length of time or a cost, >= 0 and finite, counted to at most 1e60: sums of these stay numbers.
+    """
     shape = getattr(value, "shape", ())
     try:
         if isinstance(value, (str, bytes)):
@@ -91,7 +95,7 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
     if positive is not False and not (math.isfinite(number) and number >= 0 and (number > 0 or not positive)):
         allowed = "greater than 0 (epochs count from 1)" if positive else "0 or more"
         raise InvalidInput(f"{what}={value!r}: finite and {allowed}")
-    return number
+    return min(number, LARGEST) if positive is None else number
 
 
 def timed(seconds: Any, validation: Any, since: float) -> tuple[float, float | None]:

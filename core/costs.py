@@ -27,6 +27,7 @@ CostFunction = Callable[..., float]  # (config) or (config, previous); previous 
 _LEAST = 1e-12  # costs are taken at least this large: nothing is free, and its logarithm stays finite
 _NOISES = np.geomspace(1e-4, 2.0, 24) ** 2  # residual variances of log cost that a line is fitted with
 _SLOPE = 3.0  # prior deviation of a slope: e^3 is a factor of 20 across the cube
+_REACH = 1e9
 _STEP = 1e-4  # of the cube: a function's derivatives are differences
 
 
@@ -265,6 +266,14 @@ def log_costs(costs: ArrayLike, count: int) -> Array:
     if not bool(np.all((values > 0) & np.isfinite(values))):
         raise InvalidInput("costs are positive and finite; leave trials without a cost out")
     return np.log(np.maximum(values, _LEAST))
+
+
+def within_reach(costs: Array) -> Array:
+    """Costs (n,) of which none counts for more than a billion times their median.
+
+    One clock that jumped must not set the scale that all others are learnt on.
+    """
+    return np.minimum(costs, _REACH * float(np.median(costs))) if len(costs) else costs
 
 
 def _design(points: Array, columns: tuple[int, ...]) -> Array:

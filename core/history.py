@@ -16,10 +16,10 @@ import numpy as np
 from . import events as ev
 from .errors import InvalidInput, StoreError
 from .events import OVER, Event, Status
-from .ledger import Accounted, Ledger
+from .ledger import Accounted, Ledger, summable
 from .problem import Budget, Problem
 from .records import Array, Best, Growing, TrialRecord, restore
-from .scale import Scale, given, learn
+from .scale import LARGEST, Scale, given, learn, measured
 from .validity import ADVICE, misplaced
 
 __all__ = ["PURPOSES", "Best", "History", "TrialRecord"]
@@ -50,7 +50,7 @@ class History(Accounted):
         self._trials: list[Growing] = []
         self._peaks = array("d")  # sign * best value of each trial, -inf when none
         self._results = array("d")  # sign * what each trial that is over or paused came to, -inf for others
-        self._firsts: dict[int, float] = {}  # trial -> sign * first finite value
+        self._firsts: dict[int, float] = {}  # trial -> sign * first value that is measured
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._ledger = Ledger()
         self.whose = "the study"  # in words, for errors
@@ -133,7 +133,7 @@ class History(Accounted):
         """What the scale would be if it were learnt now; None with bounds or without data."""
         if self.problem.goal.bounds is not None or not self._firsts:
             return None
-        best = float(np.max(np.array(self._peaks)))
+        best = float(np.fmax.reduce(measured(self._peaks), initial=-math.inf))
         return learn(list(self._firsts.values()), best, self.problem.goal.sign)
 
     def best(self) -> Best | None:
@@ -216,9 +216,10 @@ class History(Accounted):
         epochs = e.epoch - t.epoch
         if e.attempt != t.attempt or t.status is not Status.RUNNING or epochs <= 0:
             return  # superseded, let go of, or seen before: kept in the log, out of the curve
+        e = summable(e)
         self._ledger.report(e, epochs)
         t.append(e)
-        if t.end > -math.inf:
+        if abs(t.end) <= LARGEST:
             self._firsts.setdefault(t.id, t.end)
         self._peaks[t.id] = t.peak
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .events import Reported
 from .problem import Budget
+from .scale import LARGEST
 
 _SET_BACK = 1.0  # seconds: less is how far the clocks of two processes are apart
 
@@ -283,3 +284,10 @@ class Accounted:
     def longest_epoch(self) -> float:
         """Seconds of the longest epoch reported."""
         return self._ledger.longest_epoch
+
+
+def summable(e: Reported) -> Reported:
+    """The report as it is, unless a log of an older version has seconds or a cost whose sums are no numbers."""
+    if e.seconds <= LARGEST and (e.cost is None or e.cost <= LARGEST):
+        return e
+    return replace(e, seconds=min(e.seconds, LARGEST), cost=None if e.cost is None else min(e.cost, LARGEST))

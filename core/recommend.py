@@ -6,19 +6,24 @@ import numpy as np
 
 from .gp import fit
 from .history import Best, History
+from .scale import plausible
 
 
 def recommend(history: History) -> Best | None:
     """The configuration with the highest posterior mean among the runs that compare with the best.
 
     These are the complete ones or, before there is one, those that went furthest; `Best.value` is what the run counts
-    for. None before one has a value.
+    for. None before one has a value. Runs that came out absurdly far below the best are left out.
     """
     groups = history.ranked()
     if not groups:
         return None
-    ids, goal = sorted(groups[0]), history.problem.goal
+    every = sorted(groups[0])
+    targets = plausible([history.trial(i).target(history.problem.goal) for i in every], reach=1e3)
+    known = np.isfinite(targets)
+    if not known.any():
+        return history.best()
+    ids, y = [i for i, told in zip(every, known, strict=True) if told], targets[known]
     x = np.array([history.point(i) for i in ids])
-    y = goal.sign * np.array([history.trial(i).result(goal) for i in ids])
     means = fit(x, y, rng=history.rng("fit", 0)).mean(x) if x.shape[1] else y
     return history.as_best(ids[int(np.argmax(means))])

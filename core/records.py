@@ -17,7 +17,7 @@ from .decisions import Action, Config, Verdict
 from .errors import InvalidSpace, StoreError
 from .events import Reported, Started, Status
 from .problem import Goal, Problem
-from .scale import Scale
+from .scale import Scale, measured
 from .space import Space
 from .standing import Standing, is_complete, standing
 from .validity import ADVICE
@@ -77,6 +77,10 @@ class TrialRecord:
         """The value that the run counts for: of its last or its best epoch; NaN when it has none."""
         value = float(self.counting(goal)[-1]) if len(self.values) else math.nan
         return value if math.isfinite(value) else math.nan
+
+    def target(self, goal: Goal) -> float:
+        """sign * what the run counts for, as models are told it: NaN where nothing was measured."""
+        return goal.sign * float(measured(self.result(goal)))
 
 
 @dataclass(frozen=True)

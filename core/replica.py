@@ -32,6 +32,8 @@ from .watch import Watch
 
 _log = logging.getLogger("haltune")
 
+_LONGEST = 1e7  # seconds of a lease that grows with its epochs: nonsense must not hold a trial for ever
+
 
 class Replica:
     """A study's history and its policy's state at one log position, and the store behind them."""
@@ -135,7 +137,7 @@ class Replica:
     def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0) -> Lease:
         """A lease for this process, from now on."""
         now = self.now()
-        term = max(self.term, 5.0 * max(self.history.longest_epoch, epoch_seconds))
+        term = max(self.term, min(5.0 * max(self.history.longest_epoch, epoch_seconds), _LONGEST))
         return Lease(trial, attempt, self.holder(), now + term, now)
 
     def holder(self) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .problem import Goal
 
-_HUGE = 1e300  # beyond it differences would overflow
+LARGEST = 1e60  # squares of variances of what is larger are no numbers
 FALL = 0.05  # of the scale: a curve that ends so far below its best is judged by its best
 _HEADROOM = 0.25  # of the span between low and the best: room for what has not been found yet
 
@@ -35,6 +35,33 @@ class Scale:
         return np.where(np.isfinite(v), np.clip(scores, 0.0, 1.0), 0.0)
 
 
+def measured(values: ArrayLike) -> NDArray[np.float64]:
+    """Raw values of any shape as models are told them: NaN where a value is not finite, or beyond 1e60 in size.
+
+    The one door between what was reported and whatever fits, averages or subtracts it: a run whose loss came to 1e150
+    went wrong as one whose loss came to infinity, of either sign. All other values pass as they are; the best run is
+    ranked by the values that were reported.
+    """
+    found = np.asarray(values, dtype=np.float64)
+    return np.where(np.abs(found) <= LARGEST, found, np.nan)
+
+
+def plausible(targets: ArrayLike, reach: float = 1e9) -> NDArray[np.float64]:
+    """Measured v (n,), NaN also where one lies `reach` times as far below the best as the median does.
+
+    Of an even number of them the better median; and `reach` times the best's own size, so that nothing is cut where
+    half of the runs came to the same. What is farther would set the scale that a model sees all others on.
+    """
+    v = np.array(targets, dtype=np.float64)
+    known = v[~np.isnan(v)]
+    if not len(known):
+        return v
+    best = known.max()
+    gaps = np.sort(best - known)
+    farthest = reach * max(gaps[(len(gaps) - 1) // 2], abs(best))
+    return np.where(best - v > farthest, np.nan, v) if farthest > 0.0 else v
+
+
 def given(goal: Goal) -> Scale | None:
     """The scale of a goal with bounds; None when it has none."""
     if goal.bounds is None:
@@ -46,16 +73,16 @@ def given(goal: Goal) -> Scale | None:
 def learn(firsts: Sequence[float], best: float, sign: float) -> Scale | None:
     """A scale from what was seen: 0 at a typical first epoch, 1 somewhat above the best.
 
-    firsts: the first finite v of each trial; best: the largest finite v of all. The gap from
+    firsts: the first v of each trial that is measured; best: the largest of all. The gap from
     best to 0 is the median of best - first, the better of the two middle ones when their number
     is even, and at most ten times its lower quartile. So runs that diverge cannot stretch the
     scale: not when up to half of them do, and by no more than tenfold when up to three in four do.
-    None before anything finite was seen.
+    None before anything was measured.
     """
-    if not len(firsts):
+    if not len(firsts) or best == -np.inf:
         return None
-    best = min(max(best, -_HUGE), _HUGE)
-    gaps = np.sort(best - np.clip(np.asarray(firsts, dtype=np.float64), -_HUGE, _HUGE))
+    best = min(max(best, -LARGEST), LARGEST)
+    gaps = np.sort(best - np.clip(np.asarray(firsts, dtype=np.float64), -LARGEST, LARGEST))
     median, quartile = gaps[(len(gaps) - 1) // 2], gaps[(len(gaps) - 1) // 4]
     gap = min(median, 10.0 * quartile) if quartile > 0 else median
     if not gap > 1e-9 * abs(best):  # a constant metric: any width will do

@@ -21,6 +21,7 @@ from ..gp import Posterior, fit
 from ..history import History
 from ..policy import Policy, Wrapper
 from ..problem import Problem
+from ..scale import measured
 from ..space import Space
 from ..spaces.domains import Float
 from .ladder import Ladder
@@ -49,18 +50,18 @@ class Levels:
 
     @classmethod
     def of(cls, values: Array, first: Array, sign: float) -> Levels | None:
-        """From raw values (n,), and those of them that the first trials had; None when none is finite."""
-        v = np.clip(sign * values[np.isfinite(values)], -_HUGE, _HUGE)
+        """From measured values (n,), and those of them that the first trials had; None when none is finite."""
+        v = sign * values[np.isfinite(values)]
         if not len(v):
             return None
-        early = np.clip(sign * first[np.isfinite(first)], -_HUGE, _HUGE)
+        early = sign * first[np.isfinite(first)]
         centre = float(np.median(early if len(early) else v))
         width = float(v.max()) - centre
         return cls(sign, centre, width if width > 0 else max(abs(centre), 1.0))
 
     def targets(self, values: Array) -> Array:
-        """Of raw values (n,); what is not finite is at the bottom."""
-        v = np.clip(np.where(np.isfinite(values), self.sign * values, -np.inf), -_HUGE, _HUGE)
+        """Of measured values (n,); what is not finite is at the bottom."""
+        v = np.where(np.isfinite(values), self.sign * values, -np.inf)
         with np.errstate(over="ignore"):  # divided by a small width
             return np.clip((v - self.centre) / self.width, -1.0, _ABOVE)
 
@@ -69,7 +70,6 @@ class Levels:
         return self.sign * (self.centre + self.width * target)
 
 
-_HUGE = 1e300  # differences of what is larger overflow
 _ABOVE = 10.0  # a first median and best that are nearly equal must not make the next value enormous
 
 
@@ -131,7 +131,7 @@ class Guided(Wrapper):
             return move
         if len(history) < self.initial or rng.random() < self.share:
             return move
-        rows = state[1].listed
+        rows = [(trial, epoch, float(measured(value))) for trial, epoch, value in state[1].listed]
         m = _fitted(len(rows), self.initial)
         values, first = _values(rows[:m]), _values([row for row in rows[:m] if row[0] < self.initial])
         levels = Levels.of(values, first, history.problem.goal.sign)

@@ -23,6 +23,7 @@ from ..gp import Posterior, condition_on, fit
 from ..gp.kernels import Array
 from ..history import History
 from ..lookahead import expected_improvement
+from ..scale import plausible
 from .purse import EARLY, LogCost
 from .random import fresh
 from .surrogate import Finished, hallucinate
@@ -107,7 +108,7 @@ class Believer:
     def belief(self, history: History, finished: Finished) -> Believed | None:
         """After `finished`; None while none of them gave a finite value."""
         goal, sign = history.problem.goal, history.problem.goal.sign
-        results = np.array([sign * history.trial(i).result(goal) for i in finished])
+        results = plausible([history.trial(i).target(goal) for i in finished])
         if not np.isfinite(results).any():
             return None
         units = Units.of(results[np.isfinite(results)], sign)

@@ -117,7 +117,7 @@ def _prepared(
         raise InvalidInput("a prior is learnt from studies of one space and one goal: these differ")
     if any(not _done(h) for h in histories):
         raise InvalidInput("every study must have a trial that was trained in full, with a finite value")
-    values = np.array([h.trial(i).result(first.goal) for h in histories for i in _done(h)])
+    values = np.array([first.goal.sign * h.trial(i).target(first.goal) for h in histories for i in _done(h)])
     unit = 2.0 * float(np.median([_seconds(h, i) for h in histories for i in _done(h)]))
     ends = _ends(values, worst, best, first.goal.bounds, first.goal.sign)
     return histories, Ruler(*ends, kind, 0.0, max(unit, 1e-9)), usual or sampled(first.space.dim)
@@ -137,7 +137,7 @@ def _ends(
 
 def _done(history: History) -> list[int]:
     found = history.with_status(Status.COMPLETED)
-    return [t.id for t in found if math.isfinite(t.result(history.problem.goal))]
+    return [t.id for t in found if math.isfinite(t.target(history.problem.goal))]
 
 
 def _seconds(history: History, trial: int) -> float:
@@ -145,9 +145,9 @@ def _seconds(history: History, trial: int) -> float:
 
 
 def _data(history: History, ruler: Ruler, usual: Prior) -> Data:
-    done = _done(history)
+    done, goal = _done(history), history.problem.goal
     phi = usual.on(np.array([history.point(i) for i in done]))
-    h = np.array([ruler.h(history.trial(i).result(history.problem.goal)) for i in done])
+    h = np.array([ruler.h(goal.sign * history.trial(i).target(goal)) for i in done])
     t = np.array([ruler.t(_seconds(history, i)) for i in done])
     return phi, np.clip(h, -1.0, 4.0), np.clip(t, 0.0, 10.0)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..costs import CostModel, KnownCost, fit_line, fit_scale, name_of, takes_previous
+from ..costs import CostModel, KnownCost, fit_line, fit_scale, name_of, takes_previous, within_reach
 from ..errors import InvalidInput, NotSupported
 from ..gp.kernels import Array
 from ..gpcosts import sample_gp
@@ -138,7 +138,7 @@ class Purse:
     def _learnt(self, history: History, costs: list[tuple[int, float]], shape: KnownCost | None) -> CostModel:
         space = history.problem.space
         x = np.array([history.point(id) for id, _ in costs]).reshape(len(costs), space.dim)
-        c = np.array([cost for _, cost in costs])
+        c = within_reach(np.array([cost for _, cost in costs]))
         if shape is not None:
             return fit_scale(shape, x, c)
         if not isinstance(self.cost_model, str) and not callable(self.cost_model):

@@ -16,8 +16,7 @@ Keys = tuple[tuple[int, int, float | None, Any], ...]  # trial, attempt, last va
 
 def target(history: History, id: int, floor: float) -> float:
     """sign * the value that the trial counts for; the floor where it has none, or a lower one."""
-    goal = history.problem.goal
-    value = goal.sign * history.trial(id).result(goal)
+    value = history.trial(id).target(history.problem.goal)
     return max(value, floor) if np.isfinite(value) else floor
 
 

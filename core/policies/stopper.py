@@ -18,11 +18,12 @@ from ..decisions import Verdict, go_on, stop
 from ..errors import InvalidInput
 from ..history import History, TrialRecord
 from ..induction import DecisionTable, Losses, StopDecision
-from ..scale import FALL
+from ..scale import FALL, measured
 from ..stopping import OptimalStopping
 
 Array = NDArray[np.float64]
 _FINEST = 120  # epochs that a stopping problem tells apart
+_SLOWEST = 1e6  # times as long as others an epoch may count for: c is a number
 _LOST = 3  # whole epochs in a row without a finite value: diverged
 FALLING = (
     "a learning curve falls well below its best: BO-BOS assumes that curves rise, so such a run is judged on its "
@@ -102,7 +103,7 @@ class Stopper:
     @staticmethod
     def _diverged(trial: TrialRecord) -> bool:
         values = trial.values[trial.whole]
-        return len(values) >= _LOST and not np.isfinite(values[-_LOST:]).any()
+        return len(values) >= _LOST and not np.isfinite(measured(values[-_LOST:])).any()
 
     def _decide(
         self,
@@ -154,7 +155,7 @@ def _relative_epoch(history: History, trial: TrialRecord) -> float:
     ]
     typical = float(np.median([*others, own]))
     # coarse on purpose: each new weight is a stopping problem to be solved anew
-    return max(0.1, round(own / typical, 1)) if typical > 0 and own > 0 else 1.0
+    return max(0.1, round(min(own / typical, _SLOWEST), 1)) if typical > 0 and own > 0 else 1.0
 
 
 def _worded(decision: StopDecision | None, best: float, epoch: int, losses: Losses, solved: int) -> Verdict:

@@ -20,6 +20,7 @@ from ..decisions import Verdict, go_on
 from ..events import Ended, Event, Status
 from ..gp import Posterior, fit
 from ..history import History, TrialRecord
+from ..scale import measured
 
 Array = NDArray[np.float64]
 Rows = tuple[Array, Array]  # inputs (k, d), targets (k,)
@@ -106,11 +107,9 @@ def _stack(rows: Sequence[Rows]) -> Rows:
 
 
 def targets(history: History, values: Array) -> Array:
-    """Scores of raw values under the scale in force now; what is not finite scores 0, the worst."""
-    scale = history.scale
-    if scale is None:
-        return np.where(np.isfinite(values), history.problem.goal.sign * values, np.nan)
-    return scale.score(values)
+    """Scores of raw values under the scale in force now; what is not measured scores 0, the worst."""
+    scale, known = history.scale, measured(values)
+    return history.problem.goal.sign * known if scale is None else scale.score(known)
 
 
 def epoch_coordinate(epochs: ArrayLike, horizon: float) -> Array:

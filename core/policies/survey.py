@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from ..arguments import check_whole, is_number, within
-from ..costs import CostModel, KnownCost, name_of
+from ..costs import CostModel, KnownCost, name_of, within_reach
 from ..decisions import Finish, Move, Start
 from ..errors import InvalidInput, NotSupported
 from ..field import field_of
@@ -81,7 +81,7 @@ class Prices:
         costs = costs[: max(len(costs) - len(costs) % _REFIT, min(len(costs), _REFIT))]
         key = (history.seed, tuple(costs))
         if key not in self._fits:  # the memory only saves work
-            relative = [c / self._factor(history, id) for id, c in costs]
+            relative = within_reach(np.array([c / self._factor(history, id) for id, c in costs]))
             points = [history.point(id) for id, _ in costs]
             self._fits.clear()
             self._fits[key] = fit_gp(points, relative, rng=history.rng("fit", len(costs), 2))

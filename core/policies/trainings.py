@@ -82,13 +82,14 @@ def _rest(history: History, trial: TrialRecord) -> float:
 
 def _ending(history: History, trial: TrialRecord) -> tuple[float, float]:
     """The raw value at the end of a full training, and its deviation."""
-    last, of = trial.result(history.problem.goal), history.problem.goal.of
+    goal = history.problem.goal
+    last = goal.sign * trial.target(goal)
     horizon, scale = history.problem.max_epochs, history.scale_of(trial.id)
     if trial.status is Status.FAILED or not math.isfinite(last):
         return math.nan, 0.0
     if trial.status is not Status.STOPPED or horizon is None or scale is None or trial.epoch >= horizon:
         return last, 0.0
-    return _extrapolated(trial, scale, horizon, last, of == "best")
+    return _extrapolated(trial, scale, horizon, last, goal.of == "best")
 
 
 def _extrapolated(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ..blas import one_thread
 from ..errors import InvalidInput
 from ..history import History
 from ..problem import Problem
+from ..scale import plausible
 from ..valuation import Prospect, prospect
 from .controls import Controls, controls_of
 from .rulers import Kind, Ruler, cost_ends, score_ends
@@ -91,7 +92,7 @@ class Scales:
 
     def weigh(self, history: History, ended: Sequence[int]) -> Weighed | None:
         """The search after these trials; None while first trainings are needed to know the maps."""
-        done = trainings(history, ended)
+        done = _plausible(trainings(history, ended), history.problem.goal.sign)
         if self.score_per_hour is not None and in_own_units(done):
             raise InvalidInput(
                 "AutoBCT(score_per_hour=...) prices hours, and trials report costs in units of their own: give gamma=, "
@@ -134,6 +135,12 @@ class Scales:
         if ends is None:
             return None
         return Ruler(*ends, self.kind, costs[0], costs[1] - costs[0], odds)
+
+
+def _plausible(done: Sequence[Training], sign: float) -> Sequence[Training]:
+    """Trainings whose score is absurdly bad count as those without a score."""
+    values = sign * plausible([sign * t.value for t in done])
+    return [replace(t, value=float(value)) for t, value in zip(done, values, strict=True)]
 
 
 def _first(done: Sequence[Training], count: int) -> Sequence[Training]:
