@@ -72,7 +72,7 @@ def best_of(study: Study) -> float | None:
     goal, found = study.problem.goal, []
     for t in study.trials:
         finite = [v for v in t.values if math.isfinite(v)]
-        if t.status is Status.COMPLETED and len(t.values):
+        if t.status is Status.COMPLETED and len(t.values) and not t.partial:  # of all samples
             counts = (
                 [t.values[-1]] if goal.of == "last" else finite and [max(finite, key=lambda v: goal.sign * v)]
             )
