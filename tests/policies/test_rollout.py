@@ -230,9 +230,9 @@ def test_a_changed_budget_is_logged_and_every_decision_comes_out_again():
     assert [d for d in decisions if d[1] != d[2]] == []
 
 
-def test_policies_that_do_not_plan_log_no_budget():
+def test_policies_that_do_not_plan_are_shown_no_budget():
     found = search(study(RandomSearch(trials=2), Budget(time=60)))
-    assert not [e for e in found.events() if isinstance(e, Budgeted)]
+    assert not [e for e in found.events() if isinstance(e, Budgeted) and e.plans]
     assert found.history.budget is None
 
 
