@@ -24,6 +24,7 @@ from haltune import (
 from haltune.errors import InvalidInput, StoreError
 from haltune.events import Reported, Status
 from haltune.policies import BOBOS, GPUCB, Halting, RandomSearch
+from haltune.records import TrialRecord
 
 
 def begun(study: Study) -> Trial:
@@ -77,11 +78,11 @@ def test_a_fold_that_is_interrupted_is_taken_up_again() -> None:
 def test_a_trial_that_was_never_handed_out_is_offered_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     study = small_study(RandomSearch())
 
-    def interrupted(id: int) -> Trial:
+    def interrupted(study: Study, record: TrialRecord) -> Trial:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(study, "_hand_out", interrupted)
+        patch.setattr("haltune.study.Trial", interrupted)
         with pytest.raises(KeyboardInterrupt):
             study.ask()
     again = begun(study)
@@ -92,11 +93,21 @@ def falling(peak: float, epoch: float) -> float:
     return peak - 0.02 * abs(epoch - 15)
 
 
-def test_curves_that_fall_are_compared_by_their_best() -> None:
+@pytest.mark.parametrize(("of", "incumbent"), [("best", 0.8), ("last", 0.3)])
+def test_curves_that_fall_are_compared_by_what_the_goal_says_counts(of: Any, incumbent: float) -> None:
     policy = Halting(RandomSearch(), OptimalStopping(paths=4000))
-    study = small_study(policy, problem=problem(epochs=40), trials=2)
+    goal = Maximize("acc", bounds=(0, 1), of=of)
+    study = small_study(policy, problem=Problem(SPACE, goal, 40), trials=2)
     train(begun(study), lambda c, e: falling(0.8, e))
-    assert study.history.incumbent(exclude=1) == pytest.approx(0.8)
+    assert study.history.incumbent(exclude=1) == pytest.approx(incumbent)
+
+
+def test_a_curve_that_falls_and_cannot_win_is_stopped_where_the_best_epoch_counts() -> None:
+    policy = Halting(RandomSearch(), OptimalStopping(paths=4000))
+    study = small_study(
+        policy, problem=Problem(SPACE, Maximize("acc", bounds=(0, 1), of="best"), 40), trials=2
+    )
+    train(begun(study), lambda c, e: falling(0.8, e))
     train(begun(study), lambda c, e: falling(0.5, e))
     assert study.trials[1].status is Status.STOPPED
 
