@@ -146,8 +146,11 @@ def policy_of(found: Any) -> Policy[Any] | None:
         return found
     if isinstance(found, type) or not all(hasattr(found, name) for name in _NEEDED):
         return None
-    left_out = {name: getattr(Policy, name) for name in dir(Policy) if not hasattr(found, name)}
-    asked = type(type(found).__name__, (Wrapper,), {n: v for n, v in left_out.items() if n[0] != "_"})()
+    left_out = {
+        name: getattr(Policy, name) for name in vars(Policy) if name[0] != "_" and not hasattr(found, name)
+    }
+    by_methods: type[Wrapper] = type(type(found).__name__, (Wrapper,), left_out)
+    asked = by_methods()
     asked.policy = found
     return asked
 
