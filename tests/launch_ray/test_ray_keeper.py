@@ -152,6 +152,7 @@ def test_a_task_is_told_when_its_attempt_is_over(tmp_path: Path) -> None:
     study.lose(trial, "the node died")
     with pytest.warns(match="lease on trial 0 expired"):
         assert taken.report(0.6, seconds=1.0).stops
+    study.sync()
     late = [e for e in study.events() if isinstance(e, Reported)]
     assert [e.value for e in late] == [0.5, 0.6]
     assert "lease" in late[1].verdict.reason
