@@ -237,7 +237,7 @@ def test_a_log_that_lost_its_last_events_in_a_crash_is_read_anew(mortal: Server)
     other = opened(study.arguments["store"].address)
     store = study.arguments["store"]
     with store._engine.begin() as c:  # what an append without its flush would come to
-        c.execute(sa.text("DELETE FROM haltune_events WHERE seq >= 3"))
+        c.execute(sa.text("DELETE FROM haltune_events WHERE seq >= 4"))
     mortal.stop()
     mortal.start()
     other.sync()

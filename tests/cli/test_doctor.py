@@ -151,15 +151,16 @@ def test_another_journal_is_found(doctor, tmp_path):
     assert "its journal is WAL" in told
 
 
-def test_an_event_that_does_not_fold_is_found(doctor, tmp_path):
+def test_an_event_that_is_gone_is_found(doctor, tmp_path):
     study = trained(tmp_path)
     study._replica.store.close()
     with sqlite3.connect(tmp_path / "search.db") as c:
-        c.execute("DELETE FROM haltune_events WHERE seq = 1")  # the start of trial 0
+        c.execute("DELETE FROM haltune_events WHERE seq = 2")  # the start of trial 0
     c.close()
     told, code = doctor(tmp_path / "search.db")
     assert code == 1
-    assert "BAD  log          it does not fold: event" in told
+    assert "BAD  store        event 2 of the study 'study'" in told
+    assert "it is not there; the next is event 3" in told
 
 
 def test_a_decision_that_comes_out_otherwise_is_found(doctor, tmp_path, monkeypatch):
@@ -167,7 +168,7 @@ def test_a_decision_that_comes_out_otherwise_is_found(doctor, tmp_path, monkeypa
     monkeypatch.setattr(RandomSearch, "propose", _others(RandomSearch.propose))
     told, code = doctor(tmp_path / "search.db")
     assert code == 1
-    assert "decisions 2 come out otherwise now, the first at event 1" in told
+    assert "decisions 2 come out otherwise now, the first at event 2" in told
 
 
 def _others(propose):
