@@ -12,6 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,24 @@ from worlds import POLICIES, accuracy, small_study
 from haltune import Budget, Study, Trial
 from haltune.decisions import Action
 from haltune.outlook import outlook
+from haltune.records import Best
 from haltune.report import learning_curves, live, region, summary, write
 
 RANK = int(os.environ["RANK"])
+
+
+def _but_for_files(best: Best | None) -> Best | None:
+    """Rank 0 may be far ahead, and have deleted what nobody needs any more."""
+    return best and replace(best, checkpoint=None)
+
+
 Readings = dict[str, Callable[[Study], Any]]
 QUICK: Readings = {  # in every state of every search
     "history": lambda s: (s.history.position, s.history.rng("propose", 0).integers(10**9), s.history.paused),
-    "trials": lambda s: [(t.id, t.status, list(t.values), t.checkpoint) for t in s.trials],
-    "best": lambda s: s.best,
+    "trials": lambda s: [
+        (t.id, t.status, list(t.values), os.path.basename(t.checkpoint or "")) for t in s.trials
+    ],
+    "best": lambda s: _but_for_files(s.best),
     "spent": lambda s: s.spent,
     "outcome": lambda s: s.outcome,
     "explain": lambda s: [s.explain(t.id) for t in s.trials],
@@ -44,7 +55,7 @@ QUICK: Readings = {  # in every state of every search
     "summary": summary,
 }
 SLOW: Readings = {
-    "recommend": lambda s: s.recommend(),
+    "recommend": lambda s: _but_for_files(s.recommend()),
     "level_set": lambda s: s.level_set(0.5),
     "own level_set": lambda s: s.level_set(),
     "maximisers": lambda s: s.maximisers(),
