@@ -21,6 +21,7 @@ from haltune import (
     Verdict,
     Wait,
 )
+from haltune.blas import one_thread
 from haltune.errors import InvalidInput
 from haltune.events import Reported, Status
 from haltune.policies import BOBOS, Halting, RandomSearch
@@ -120,7 +121,8 @@ def test_a_verdict_is_what_the_solver_says_of_the_errors_so_far() -> None:
     policy = Halting(RandomSearch(), SOLVER)
     verdict = judge_curve(policy, 0.72, values)
     rng = small_study(policy).history.rng("stopping", 1, verdict.evidence["solved_at"])
-    oracle = SOLVER.judge(1.0 - np.array(values), HORIZON, 1.0 - curve(0.72, HORIZON), rng=rng)
+    with one_thread():  # as every decision is made
+        oracle = SOLVER.judge(1.0 - np.array(values), HORIZON, 1.0 - curve(0.72, HORIZON), rng=rng)
     assert 0.0 < oracle.p_win < 1.0
     assert verdict.evidence["p_win"] == pytest.approx(oracle.p_win, abs=1e-12)
     assert verdict.evidence["loss_continue"] == pytest.approx(oracle.loss_continue, abs=1e-9)

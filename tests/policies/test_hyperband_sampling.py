@@ -233,5 +233,5 @@ def test_a_sampler_that_does_not_suit_the_problem_is_refused_when_the_study_is_m
 def test_a_space_that_is_smaller_than_a_bracket_is_repeated() -> None:
     tiny = Problem(Space({"x": Float(0.5, 0.5), "y": Float(0.1, 0.1)}), Maximize("acc", (-2, 1)), 9)
     for sampler in ("random", "sobol", "lhs", GPUCB()):
-        study = searched(Hyperband(sampler=sampler), tiny, budget=Budget(trials=20))
+        study = searched(Hyperband(sampler=sampler, rounds=1), tiny, budget=Budget(trials=20))
         assert len(study.trials) == 17
