@@ -49,10 +49,8 @@ def write(model: Any, path: Path) -> None:
 
 def read_randomness(path: str) -> dict[str, Any] | None:
     """The random state in a file; None for a model that another program saved."""
-    state: dict[str, Any]
     if path.endswith(WEIGHTS):
-        state = json.loads(Path(path + _BESIDE).read_text(encoding="utf-8"))["random"]
-        return state
+        return randomness.checked(_beside(path)["random"])
     with zipfile.ZipFile(path) as archive:
         comment = archive.comment
     if not comment.startswith(_MARK):
@@ -135,9 +133,18 @@ def _need(path: str, whole: bool = False) -> None:
 def _build_config(path: str) -> Any:
     """With which shapes the model in a file was built."""
     if path.endswith(WEIGHTS):
-        return json.loads(Path(path + _BESIDE).read_text(encoding="utf-8"))["build"]
+        return _beside(path)["build"]
     with zipfile.ZipFile(path) as archive:
         return json.loads(archive.read("config.json")).get("build_config")
+
+
+def _beside(path: str) -> dict[str, Any]:
+    """What lies beside a file of weights. Raises InvalidInput when it is damaged."""
+    try:
+        found = json.loads(Path(path + _BESIDE).read_bytes())
+        return {name: found[name] for name in ("random", "build")}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise randomness.damaged(error) from error
 
 
 def _scope(model: Any) -> AbstractContextManager[Any]:

@@ -34,15 +34,19 @@ def capture() -> dict[str, Any]:
 def read(text: str | bytes) -> dict[str, Any]:
     """A state from the JSON in which it was kept. Raises InvalidInput for what is none."""
     try:
-        state = json.loads(text)
-        if not {"python", "numpy"} <= state.keys():
-            raise ValueError("it lacks the states of Python and NumPy")
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise _damaged(error) from error
-    return dict(state)
+        return checked(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise damaged(error) from error
 
 
-def _damaged(error: Exception) -> InvalidInput:
+def checked(state: Any) -> dict[str, Any]:
+    """The state. Raises InvalidInput for what is none."""
+    if not (isinstance(state, dict) and {"python", "numpy"} <= state.keys()):
+        raise damaged(ValueError("it lacks the states of Python and NumPy"))
+    return state
+
+
+def damaged(error: Exception) -> InvalidInput:
     return InvalidInput(
         f"the random state kept with the checkpoint is damaged ({one_line(error)}): bring back a copy of it, or fail "
         "the trial, trial.fail(error), so that the search goes on without it"
@@ -57,7 +61,7 @@ def restore(state: dict[str, Any]) -> None:
     try:
         _set(state)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
-        raise _damaged(error) from error
+        raise damaged(error) from error
 
 
 def _set(state: dict[str, Any]) -> None:

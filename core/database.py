@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from . import locks, sqlengine
 from . import sqlpostgres as postgres
 from .errors import StoreError
+from .journal import mark
 from .sqlengine import explained, is_away, is_busy, is_locked, make_engine, shown, within
 from .sqlfile import File
 
@@ -64,8 +66,11 @@ class Database:
                 with self._transaction(write) as c:
                     done = work(c)
                 self.file.used()
-                return done
-            except (SQLAlchemyError, OSError) as error:
+            except (
+                SQLAlchemyError,
+                OSError,
+                UnicodeError,
+            ) as error:  # UnicodeError: a text of a damaged file
                 away, waited = is_away(error), time.monotonic() - began
                 self.outages += away
                 lost += away
@@ -77,6 +82,10 @@ class Database:
                 if waited > _SILENCE and not told:
                     told = True
                     _log.warning("waiting: %s", explained(self.url, error, self._keeper()))
+            else:
+                if write:
+                    self._keep_journal()
+                return done
             time.sleep(random.uniform(0.0, _PAUSE))
 
     def ends_at(self, study: int, position: int) -> bool:
@@ -88,6 +97,16 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
+
+    def _keep_journal(self) -> None:
+        """After a transaction that wrote, which is recorded whatever becomes of this."""
+        if self.file.journal is None:
+            return
+        with self.file.journal.due() as due, suppress(StoreError, SQLAlchemyError, sqlite3.Error, OSError):
+            if due:
+                self.run(lambda c: mark(c, apart=True))
+                self.file.journal.checkpoint()
+                self.run(lambda c: mark(c, apart=False))
 
     def _at_home(self) -> None:
         if os.getpid() != self._pid:

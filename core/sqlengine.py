@@ -104,6 +104,7 @@ def _of_sqlite(url: str, reading: bool) -> sa.Engine:
             cursor = dbapi.cursor()
             cursor.execute("PRAGMA journal_mode=WAL")
             cursor.execute("PRAGMA synchronous=NORMAL")
+            cursor.execute("PRAGMA wal_autocheckpoint=0")  # see journal
             cursor.close()
 
     @sa.event.listens_for(engine, "begin")
@@ -139,6 +140,7 @@ _ADVICE = {
     "permission denied": "haltune needs to create its tables and to write there",
     "unable to open": "does the folder exist, and may this user write there?",
     "not a database": "the file was written by something else; give the study a file of its own",
+    "codec can't decode": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
     "malformed": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
     "statement timeout": "the server, or a setting of its user or database, allows a statement less time than it takes",
     '"checksum"': "let the owner of the tables open a study once with this version, which adds a column",

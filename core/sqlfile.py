@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from .errors import StoreError, warn
 from .forks import doors
+from .journal import Journal, size
 
 Inode = tuple[int, int]  # device and number
 _NONE = (-1, -1)  # of what is not there
@@ -29,19 +30,12 @@ def without_journal(path: str) -> bool:
 
     Nothing here opens a file by itself: to close it again would take away the locks that SQLite holds on it.
     """
-    return os.path.exists(path) and not _size(f"{path}-wal")
+    return os.path.exists(path) and not size(f"{path}-wal")
 
 
 def to_read(path: str) -> str:
     """The URI that only reads: a file that nobody uses as it lies there, for SQLite would make others beside it."""
     return f"{Path(path).absolute().as_uri()}?{'immutable=1' if without_journal(path) else 'mode=ro'}"
-
-
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0
 
 
 def _inode(path: str) -> Inode:
@@ -66,6 +60,7 @@ class File:
     def __init__(self, engine: sa.Engine, url: str, writes: bool) -> None:
         self._engine, self._url, self._writes = engine, url, writes
         self.path = path_of(engine.url.database or "") if engine.dialect.name == "sqlite" else None
+        self.journal = self._journal_of(engine)
         self._known: Inode | None = None
         self._journal: tuple[Inode, Inode] | None = None  # -wal and -shm, while a connection uses them
 
@@ -76,11 +71,16 @@ class File:
 
     def now_by(self, engine: sa.Engine) -> None:
         """Connections are this engine's from now on: those of another process are no more."""
-        self._engine, self._journal = engine, None
+        if engine is not self._engine:
+            self._engine, self.journal = engine, self._journal_of(engine)
+        self._journal = None
 
         @sa.event.listens_for(engine, "close")
         def _close(dbapi: object, _: object) -> None:
             self._journal = None  # the last to close them deletes them
+
+    def _journal_of(self, engine: sa.Engine) -> Journal | None:
+        return Journal(engine, f"{self.path}-wal") if self.path and self._writes else None
 
     def whole(self) -> bool:
         """True when the files are those that were there before."""

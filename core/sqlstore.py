@@ -19,6 +19,7 @@ from . import sqltables as sql
 from .database import Database
 from .errors import StoreError
 from .events import Event
+from .journal import warn_if_apart
 from .sqlfile import without_journal
 from .store import CLAIM, Conflict, Lease, Release
 
@@ -60,6 +61,8 @@ class SqlStore:
         What is there needs no lock.
         """
         if (found := self._run(sql.reading, write=False)) is not None:
+            if not journal and without_journal(self._database.file.path or ""):
+                self._run(lambda c: warn_if_apart(c, self.url), write=False)
             return found
         if not self._reading:
             self._run(lambda c: sql.meta.create_all(c, checkfirst=True))

@@ -268,6 +268,27 @@ def test_flipped_bits_give_the_truth_or_a_sentence(data: st.DataObject, sound: P
         assert use(path)[: len(truth)] == truth
 
 
+@pytest.mark.parametrize(
+    "text",
+    [b"CREATE TABLE haltune_events", b"PRIMARY KEY", b"continue", b"started", b"created", b"study", b"loss"],
+)
+@pytest.mark.parametrize("byte", [0x00, 0x27, 0x80, 0xC3, 0xFF])
+def test_a_byte_that_is_no_text_gives_the_truth_or_a_sentence(
+    text: bytes, byte: int, sound: Path, tmp_path: Path
+) -> None:
+    truth = [image(e) for e in open_store(sound).read("study")]
+    raw = sound.read_bytes()
+    found = [i for i in range(len(raw)) if raw.startswith(text, i)]
+    assert found
+    for start in found[:4]:
+        for offset in (0, len(text) // 2, len(text) - 1):
+            path, spoilt = copied(sound, tmp_path), bytearray(raw)
+            spoilt[start + offset] = byte
+            path.write_bytes(spoilt)
+            with suppress(HaltuneError):
+                assert use(path)[: len(truth)] == truth
+
+
 _LEAVES = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
 )

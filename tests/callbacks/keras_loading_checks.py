@@ -195,3 +195,16 @@ def test_what_is_no_function_of_the_configuration_is_named():
         trial.load_model(lambda lr: None)
     with pytest.raises(InvalidInput, match=r"leave out .*safe_mode"):
         trial.load_model(own_loss, safe_mode=False)
+
+
+@once
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"random": [], "build": null}', b"\xff", None])
+def test_what_lies_beside_weights_and_is_damaged_is_a_sentence(tmp_path, text):
+    path = tmp_path / f"a{keras_files.WEIGHTS}"
+    model = own_loss()
+    model.optimizer.build(model.trainable_variables)
+    keras_files.write(model, path)
+    beside = tmp_path / f"{path.name}.random"
+    beside.unlink() if text is None else beside.write_bytes(text)
+    with pytest.raises(InvalidInput, match=r"random state .* is damaged .* bring back a copy"):
+        keras_files.load_into(own_loss(), str(path))
