@@ -35,11 +35,11 @@ from pathlib import Path
 from typing import Any
 
 from haltune.errors import InvalidInput
-from haltune.ranks import this
+from haltune.ranks.place import this
 
-from .handle import Trial
-from .randomness import capture, read, restore
-from .reporter import Reporter
+from .frameworks.randomness import capture, read, restore
+from .reporting.handle import Trial
+from .reporting.reporter import Reporter
 
 
 class TrainingLoop:

@@ -24,11 +24,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .advice import missing
-from .broadcast import torch_ranks
-from .handle import Trial
-from .portable import Reporting
-from .reporter import Reporter
+from .frameworks.broadcast import torch_ranks
+from .frameworks.portable import Reporting
+from .reporting.advice import missing
+from .reporting.handle import Trial
+from .reporting.reporter import Reporter
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback as _Base

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from haltune.errors import InvalidInput, NotSupported
 
-from .advice import missing
-from .handle import Trial
-from .portable import Reporting
-from .reporter import Reporter
+from .frameworks.portable import Reporting
+from .reporting.advice import missing
+from .reporting.handle import Trial
+from .reporting.reporter import Reporter
 
 if TYPE_CHECKING:
     from xgboost.callback import TrainingCallback as _Base

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from . import listings, training
-from .doctor import doctor
-from .maps import maps
-from .places import LEFT, OVER, STOPPED, STORE, USAGE
+from .commands import listings, training
+from .commands.maps import maps
+from .doctor.command import doctor
+from .find import LEFT, OVER, STOPPED, STORE, USAGE
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_show_locals=False, add_completion=False,

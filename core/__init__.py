@@ -5,16 +5,26 @@ when to stop looking. Policies live in `haltune.policies`, callbacks in
 `haltune.callbacks`, figures in `haltune.report`.
 """
 
-from .current import current_trial
-from .decisions import Action, Finish, Resume, Start, Verdict, Wait
-from .errors import HaltuneError, HaltuneWarning
-from .levels import Level
-from .problem import Budget, Maximize, Minimize, Problem
-from .space import Space
-from .spaces.domains import Choice, Constant, Float, Int
-from .stopping import OptimalStopping
-from .study import Study
-from .trial import Trial
+from typing import TYPE_CHECKING
+
+from haltune._utils.lazy import shows
+from haltune.errors import HaltuneError, HaltuneWarning
+from haltune.log.decisions import Action, Finish, Resume, Start, Verdict, Wait
+from haltune.log.problem import Budget, Maximize, Minimize, Problem
+from haltune.space import Space
+from haltune.space.domains import Choice, Constant, Float, Int
+from haltune.study import Study, Trial
+from haltune.study.current import current_trial
+
+if TYPE_CHECKING:
+    from haltune.policies.bobos.optimal_stopping import OptimalStopping
+    from haltune.policies.truvar.belief.levels import Level
+
+_ROOMS = {
+    "policies.bobos.optimal_stopping": ("OptimalStopping",),
+    "policies.truvar.belief.levels": ("Level",),
+}
+__getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = [
     "Action",

@@ -3,7 +3,7 @@
 import sys
 import warnings
 
-from .terminal import visible
+from haltune._utils.terminal import visible
 
 
 class HaltuneError(Exception):

@@ -8,8 +8,8 @@ from sklearn.datasets import load_digits
 
 from haltune import Float, Int, Maximize, Problem, Space, Study
 from haltune.callbacks.keras import HaltuneCallback
-from haltune.outlook import outlook
 from haltune.policies import AutoBCT
+from haltune.policies.autobct import outlook
 from haltune.report import live, summary, write
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from haltune.trial import Trial
+from haltune.study import Trial
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from haltune.decisions import Finish, Wait
+from haltune._utils.scratch import Scratch
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed
-from haltune.events import Status
-from haltune.ledger import Outcome
-from haltune.scratch import Scratch
-from haltune.store import address
-from haltune.study import Study
-from haltune.trial import Trial
+from haltune.log.decisions import Finish, Wait
+from haltune.log.events import Status
+from haltune.log.spending import Outcome
+from haltune.store.base import address
+from haltune.study import Study, Trial
 
-from . import limits, slots
+from . import devices as slots
+from . import limits
 from .child import Child, Ending, Slot
 from .ctrl_c import Interrupts
 from .limits import Limits

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from haltune.checkpoints import bytes_of, readable
 from haltune.errors import InvalidInput, NotSupported
-from haltune.problem import seconds_of
+from haltune.log.problem import seconds_of
+from haltune.store.checkpoints import bytes_of, readable
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ledger import Outcome
-from haltune.ranks import this
+from haltune.log.spending import Outcome
+from haltune.ranks.place import this
 from haltune.study import Study
 
 from .child import Slot

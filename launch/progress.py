@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from haltune._utils.terminal import cell
 from haltune.errors import HaltuneError
-from haltune.fate import FATES, fate_of
-from haltune.study import Study
-from haltune.terminal import cell
-from haltune.trial import Trial
+from haltune.log.fate import FATES, fate_of
+from haltune.study import Study, Trial
 
 if TYPE_CHECKING:
     from rich.console import Group

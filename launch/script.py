@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from haltune.current import VARIABLE, told
 from haltune.errors import InvalidInput
-from haltune.events import Status
-from haltune.ledger import Outcome
-from haltune.study import Study
-from haltune.trial import Trial
+from haltune.log.events import Status
+from haltune.log.spending import Outcome
+from haltune.study import Study, Trial
+from haltune.study.current import VARIABLE, told
 
 from . import limits
 from .child import Ending, Slot

@@ -15,13 +15,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from haltune.current import leave_when
+from haltune._utils.failures import one_line
 from haltune.errors import InvalidInput, LeaseLost
-from haltune.failures import one_line
-from haltune.study import Study
-from haltune.trial import Trial
+from haltune.study import Study, Trial
+from haltune.study.current import leave_when
 
-from . import limits, slots
+from . import devices as slots
+from . import limits
 from .child import Ending
 
 Train = Callable[[Trial], object]

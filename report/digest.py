@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from haltune.errors import InvalidInput
-from haltune.events import Status
-from haltune.explain import saved_epochs, saved_seconds
-from haltune.fate import FATES, fate_of
-from haltune.findings import Findings
-from haltune.history import Best, History, TrialRecord
-from haltune.problem import Problem
+from haltune.log.events import Status
+from haltune.log.fate import FATES, fate_of
+from haltune.log.history import Best, History, TrialRecord
+from haltune.log.problem import Problem
+from haltune.study.receipt import saved_epochs, saved_seconds
+from haltune.study.results import Findings
 
 from .sample import sample
 from .wording import counted, short
@@ -31,7 +31,7 @@ class Row:
 
     record: TrialRecord
     leads: bool  # it holds the best configuration found
-    kind: str  # what became of it, one of haltune.fate.FATES
+    kind: str  # what became of it, one of haltune.log.fate.FATES
     outcome: str  # the same in a few words
     value: float | None  # that it counts for, NaN when it has none; None before its first report
     reason: str  # one sentence, "" when there is nothing to say
@@ -59,7 +59,7 @@ class Digest:
     problem: Problem
     name: str
     rows: tuple[Row, ...]  # of all trials, or of those that are shown
-    counts: Mapping[str, int]  # of all trials: of each of haltune.fate.FATES how many
+    counts: Mapping[str, int]  # of all trials: of each of haltune.log.fate.FATES how many
     best: Best | None
     trained: float  # epochs, superseded attempts included
     saved: float  # epochs that stopped trials did not need

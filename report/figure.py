@@ -23,7 +23,7 @@ _DIVERGED = (
 
 
 def learning_curves(study: Source) -> go.Figure:
-    """The curves of the trials, marked where they ended; hovering tells the reason. Of many, a sample: see sample.py.
+    """The curves of the trials, marked where they ended; hovering tells the reason. Of many, a sample: see `sample`.
 
     Raises ImportError saying how to get Plotly when it is missing.
     """

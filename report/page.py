@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from haltune.errors import InvalidInput
-from haltune.events import Status
+from haltune.log.events import Status
 
 from .digest import Digest, Row, Source, digest
 from .figure import figure_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune.answers import LevelSet
 from haltune.errors import InvalidInput
+from haltune.policies.truvar.answers.answers import LevelSet
 
 from .figure import _plotly
 from .palette import ACCENT, FONT, INK, MUTED, PAPER, RULE

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from haltune.events import Ended, Reported, Started
-from haltune.store import open_store
+from haltune.log.events import Ended, Reported, Started
+from haltune.store.base import open_store
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 CASES = [
@@ -132,7 +132,7 @@ def test_a_script_trains_by_itself_and_as_the_trials_of_a_study_file(tmp_path):
 
 def test_the_study_file_of_the_examples_is_well_formed():
     need("digits.toml", ("typer",))
-    from haltune.cli.study_file import read
+    from haltune.cli.study_file.reader import read
 
     assert read(EXAMPLES / "digits.toml").problem.max_epochs == 9
 

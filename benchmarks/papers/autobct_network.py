@@ -22,7 +22,7 @@ import torch
 
 from haltune import Float, Int, Maximize, Problem, Space, Study
 from haltune.policies import AutoBCT
-from haltune.shapes import sampled
+from haltune.policies.autobct.prior.sampled import sampled
 
 SPACE = Space({"lr": Float(1e-5, 0.1, log=True), "batch": Int(10, 200)})
 PROBLEM = Problem(SPACE, Maximize("accuracy", (0, 1)), max_epochs=2)

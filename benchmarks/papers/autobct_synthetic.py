@@ -23,9 +23,9 @@ from plotly.subplots import make_subplots
 from sklearn.ensemble import RandomForestClassifier
 
 from haltune import Int, Maximize, Problem, Space, Study
-from haltune.beliefs import Prior
 from haltune.policies import AutoBCT
-from haltune.presets import preset
+from haltune.policies.autobct.prior.beliefs import Prior
+from haltune.policies.autobct.prior.published import preset
 
 TRAIN, VALIDATE, TREES = 30_000, 20_000, 100
 PROBLEM = Problem(Space({"trees": Int(1, TREES)}), Maximize("accuracy", (0, 1)), max_epochs=1)

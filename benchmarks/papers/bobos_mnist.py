@@ -29,8 +29,8 @@ from mnist_logistic import load, remembered
 from numpy.typing import NDArray
 
 from haltune import Budget, Float, Int, Minimize, Problem, Space, Study
+from haltune.log.policy import Policy
 from haltune.policies import BOBOS, GPUCB
-from haltune.policy import Policy
 
 Array = NDArray[np.float64]
 

@@ -32,8 +32,8 @@ from lenet import Digits, mnist, small, train
 from races import Progress, draw, mean_of, table
 
 from haltune import Budget, Float, Int, Minimize, Problem, Space, Study
+from haltune.log.policy import Policy
 from haltune.policies import Hyperband, RandomSearch
-from haltune.policy import Policy
 
 R = 81
 BAND, RANDOM, TWICE = "Hyperband", "random search, s = 0", "random 2x"

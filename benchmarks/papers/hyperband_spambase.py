@@ -32,8 +32,8 @@ from kernel_least_squares import SPACE, TRAINING, Mails, errors, load
 from races import Measure, Progress, Runs, draw, mean_reaches, table
 
 from haltune import Budget, Minimize, Problem, Study
+from haltune.log.policy import Policy
 from haltune.policies import Hyperband, RandomSearch
-from haltune.policy import Policy
 
 UNIT = 25  # mails
 AIM = 10.0  # times sooner than random search

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from haltune.callbacks.loop import TrainingLoop
-from haltune.trial import Trial
+from haltune.study import Trial
 
 _SPLIT = 0  # seed
 

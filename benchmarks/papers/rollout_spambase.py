@@ -32,8 +32,8 @@ from spambase_learners import LEARNERS, SENSITIVITY, Learner, Mails
 from within_budget import POLICIES, Array, Task, compare, draw, parser, progress
 
 from haltune import Budget, Minimize, Problem, Study, Trial
-from haltune.accord import alone
-from haltune.store import MemoryStore
+from haltune.ranks.agreement import alone
+from haltune.store.base import MemoryStore
 
 TRAININGS = 50  # median ones, that the budget pays for
 ALL = LEARNERS | SENSITIVITY

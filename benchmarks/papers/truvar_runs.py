@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from haltune import Budget, Maximize, Problem, Space, Study
-from haltune.accord import alone
 from haltune.gp import Kernel
+from haltune.ranks.agreement import alone
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from truvar_figures import curves, panels, save
 from truvar_runs import quiet
 
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
-from haltune.accord import alone
 from haltune.policies import EI, GPUCB, EIPerCost, TruVaR
+from haltune.ranks.agreement import alone
 
 MARKS, SECONDS = (20, 30, 40, 60), (2_000, 5_000, 10_000, 20_000)
 DECIDED = 10  # seeds that something of TruVaR was decided on

@@ -23,11 +23,11 @@ from truvar_figures import COLOURS, axes, line, panels, save
 from truvar_runs import quiet
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
-from haltune.accord import alone
-from haltune.acquisition import log_ei, ucb
-from haltune.field import field_of
 from haltune.gp import Kernel, condition_on
 from haltune.policies import TruVaR
+from haltune.policies.bayesopt.acquisition import log_ei, ucb
+from haltune.policies.truvar.belief.field import field_of
+from haltune.ranks.agreement import alone
 
 SIDE, NOISE = 50, 1e-6
 MARKS = (20, 40, 60, 80, 100)

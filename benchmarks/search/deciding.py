@@ -18,7 +18,7 @@ from methods import METHODS
 from recorded import Meter, Task, load
 
 from haltune import Study
-from haltune.events import Reported, Resumed, Started
+from haltune.log.events import Reported, Resumed, Started
 
 POLICIES = ("ladder", "guided_ladder", "halting_guided_ladder", "hyperband", "halving27", "bobos")
 PUBLISHED = {

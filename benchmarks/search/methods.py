@@ -12,19 +12,10 @@ import peer_smac
 import peer_syne_tune
 from recorded import Meter, Task, search
 
-from haltune.policies import (
-    BOBOS,
-    GPUCB,
-    Guided,
-    Halting,
-    Hyperband,
-    Ladder,
-    RandomSearch,
-    SuccessiveHalving,
-)
-from haltune.policies.plan import Plan
-from haltune.problem import Problem
-from haltune.schedules import Bracket, Rung, hyperband
+from haltune.log.problem import Problem
+from haltune.policies import BOBOS, GPUCB, Guided, Halting, Hyperband, Ladder, RandomSearch, SuccessiveHalving
+from haltune.policies.hyperband.brackets import Bracket, Rung, hyperband
+from haltune.policies.hyperband.plan import Plan
 
 BUDGETS = (2, 5, 10, 20, 40)  # full trainings
 GOAL = (0.40, 0.20, 0.08, 0.025, 0.010)

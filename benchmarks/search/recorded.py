@@ -19,10 +19,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
-from haltune.accord import alone
-from haltune.decisions import Move, Start
-from haltune.history import History
-from haltune.policy import Policy, Wrapper
+from haltune.log.decisions import Move, Start
+from haltune.log.history import History
+from haltune.log.policy import Policy, Wrapper
+from haltune.ranks.agreement import alone
 
 Array = NDArray[np.float64]
 EPOCHS = 50  # of a full training: the untrained network, recorded first, is left out

@@ -28,9 +28,9 @@ from recorded import Array, found
 from table import Row, header
 
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
-from haltune.accord import alone
 from haltune.policies import EI, GPUCB, CostCooledEI, EIPerCost, RandomSearch, Rollout
-from haltune.store import MemoryStore
+from haltune.ranks.agreement import alone
+from haltune.store.base import MemoryStore
 
 BUDGETS = (10, 20, 40)  # median runtimes of the table
 FILES = {"svm": ("svm_on_grid.csv", "error"), "logreg": ("logreg_on_grid.csv", "valid_error")}

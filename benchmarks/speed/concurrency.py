@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
-from haltune.decisions import go_on
-from haltune.events import Created, Reported
+from haltune.log.decisions import go_on
+from haltune.log.events import Created, Reported
 from haltune.policies import RandomSearch
-from haltune.sqlstore import SqlStore
-from haltune.store import open_store
+from haltune.store.base import open_store
+from haltune.store.sql.store import SqlStore
 
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), None)
 _FORK = multiprocessing.get_context("fork")  # everything is imported: the processes begin at once

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from haltune import Choice, Float, Int
-from haltune.acquisition import Surface, log_ei
 from haltune.gp import Kernel, LogNormal, Posterior, Priors, condition_on, fit
-from haltune.maximiser import maximise
+from haltune.policies.bayesopt.acquisition import Surface, log_ei
+from haltune.policies.bayesopt.maximiser import maximise
 from haltune.space import Space
 
 DIM = 8

@@ -18,9 +18,9 @@ import warnings
 import numpy as np
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
-from haltune.asking import propose
 from haltune.policies import RandomSearch, Rollout
-from haltune.store import MemoryStore
+from haltune.store.base import MemoryStore
+from haltune.study.session.asking import propose
 
 SPACE = Space({name: Float(0.0, 1.0) for name in "abc"})
 FANTASIES = {1: [8], 2: [8, 4], 3: [8, 4, 2]}

@@ -19,11 +19,21 @@ from typing import Any
 import numpy as np
 
 from haltune import Float, Maximize, Problem, Resume, Space, Start, Verdict
-from haltune.decisions import Action
-from haltune.events import Budgeted, Checkpointed, Created, Ended, Event, Reported, Resumed, Started, Status
-from haltune.history import History
-from haltune.judging import with_report
+from haltune.log.decisions import Action
+from haltune.log.events import (
+    Budgeted,
+    Checkpointed,
+    Created,
+    Ended,
+    Event,
+    Reported,
+    Resumed,
+    Started,
+    Status,
+)
+from haltune.log.history import History
 from haltune.policies import Hyperband, Ladder, SuccessiveHalving
+from haltune.study.session.judging import with_report
 
 EPOCHS = 81
 PROBLEM = Problem(Space({f"x{i}": Float(0.0, 1.0) for i in range(6)}), Maximize("acc", (0, 1)), EPOCHS)

@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from haltune.curves import conditional_paths, fit_decay
-from haltune.induction import Losses, solve
-from haltune.powerlaw import fit_power_law, power_law_paths
-from haltune.stopping import OptimalStopping
+from haltune.policies.bobos.decay_curves import conditional_paths, fit_decay
+from haltune.policies.bobos.induction import Losses, solve
+from haltune.policies.bobos.optimal_stopping import OptimalStopping
+from haltune.policies.bobos.power_law_curves import fit_power_law, power_law_paths
 
 HORIZON, FIRST = 51, 8
 

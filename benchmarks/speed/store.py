@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial, Verdict
-from haltune.decisions import go_on
-from haltune.events import Created, Ended, Event, Reported, Started, Status
+from haltune.log.decisions import go_on
+from haltune.log.events import Created, Ended, Event, Reported, Started, Status
 from haltune.policies import RandomSearch
-from haltune.sqlstore import SqlStore
+from haltune.store.sql.store import SqlStore
 
 PROBLEM = Problem(Space({f"x{i}": Float(0.0, 1.0) for i in range(6)}), Maximize("acc", (0, 1)), 50)
 

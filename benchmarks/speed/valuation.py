@@ -17,10 +17,10 @@ import time
 import numpy as np
 
 from haltune import Float, Space
-from haltune.mapbuild import build_map
-from haltune.policies.controls import controls_of
-from haltune.presets import preset
-from haltune.valuation import effort_for, prospect, values
+from haltune.policies.autobct.controls import controls_of
+from haltune.policies.autobct.prior.published import preset
+from haltune.policies.autobct.value.build_map import build_map
+from haltune.policies.autobct.value.valuation import effort_for, prospect, values
 
 AIMS = {(1, 2): 5.0, (1, 3): 50.0, (2, 2): 10.0, (2, 3): 300.0}  # ms
 MAP_STATES, MAP_SECONDS = 20_000, 240.0

@@ -20,10 +20,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from haltune.field import field_of
 from haltune.gp import Kernel, condition_on
-from haltune.stages import Confidence, Stage, potential_maximisers
-from haltune.variance import best_ratio, excess, truncated_reduction
+from haltune.policies.truvar.belief.field import field_of
+from haltune.policies.truvar.stages import Confidence, Stage, potential_maximisers
+from haltune.policies.truvar.variance import best_ratio, excess, truncated_reduction
 
 KERNEL = Kernel("se", 1.0, np.array([0.1, 0.1]))
 

@@ -1,7 +1,7 @@
 """Fitting a Gaussian process: the hyperparameters of largest posterior density, found in log space.
 
 Notation: theta = log(lengthscales..., variance, noise), the free ones. The objective is the log marginal
-likelihood of the standardised targets (likelihood.py) plus the log priors (priors.py).
+likelihood of the standardised targets (`likelihood`) plus the log priors (`priors`).
 """
 
 from math import log
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 
-from ..errors import InvalidInput
+from haltune.errors import InvalidInput
+
 from .kernels import Array, Kernel, Kind, as_points, check_kind
 from .likelihood import Likelihood
 from .posterior import Posterior, as_noise, as_targets, condition_on

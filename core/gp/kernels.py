@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import blas
 
-from ..errors import InvalidInput
+from haltune.errors import InvalidInput
 
 Array: TypeAlias = NDArray[np.float64]
 Kind: TypeAlias = Literal["se", "matern32", "matern52"]

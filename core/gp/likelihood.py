@@ -16,7 +16,8 @@ from math import log, pi
 import numpy as np
 from scipy.linalg import lapack
 
-from ..errors import InvalidInput
+from haltune.errors import InvalidInput
+
 from .cholesky import JITTERS, well_conditioned
 from .kernels import Array, Kind, lengthscale_gradient, profile, row_blocks, squared_distances
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import InvalidInput
+from haltune.errors import InvalidInput
+
 from .cholesky import extend, factorise, solve_lower
 from .kernels import Array, Kernel, as_points, input_gradient
 

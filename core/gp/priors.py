@@ -12,7 +12,7 @@ from math import log, pi, sqrt
 
 import numpy as np
 
-from ..errors import InvalidInput
+from haltune.errors import InvalidInput
 
 
 @dataclass(frozen=True)

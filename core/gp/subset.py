@@ -5,7 +5,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InvalidInput
+from haltune.errors import InvalidInput
+
 from .kernels import Array, as_points
 from .posterior import as_targets
 

@@ -1,17 +1,46 @@
-"""The policies: what to do with the mathematics, one file each."""
+"""The policies, a room a paper: its mathematics, and in policy.py who asks for it."""
 
-from .autobct import AutoBCT
-from .bobos import BOBOS
-from .ei import EI, CostCooledEI, EIPerCost
-from .gpucb import GPUCB
-from .guided import Guided
-from .hyperband import Hyperband, InfiniteHyperband, SuccessiveHalving
-from .ladder import Ladder
-from .levelsets import LevelSetSearch
-from .random import RandomSearch
-from .rollout import Rollout
-from .truvar import TruVaR
-from .wrappers import Halting
+from typing import TYPE_CHECKING
+
+from haltune._utils.lazy import shows
+
+if TYPE_CHECKING:
+    from .autobct.policy import AutoBCT
+    from .bayesopt.ei import EI, CostCooledEI, EIPerCost
+    from .bayesopt.gpucb import GPUCB
+    from .bobos.halting import Halting
+    from .bobos.policy import BOBOS
+    from .guided.policy import Guided
+    from .hyperband.ladder import Ladder
+    from .hyperband.policy import Hyperband, InfiniteHyperband, SuccessiveHalving
+    from .random import RandomSearch
+    from .rollout.policy import Rollout
+    from .truvar.level_set_search import LevelSetSearch
+    from .truvar.policy import TruVaR
+
+_ROOMS = {
+    "autobct.policy": ("AutoBCT",),
+    "bayesopt.ei": (
+        "EI",
+        "CostCooledEI",
+        "EIPerCost",
+    ),
+    "bayesopt.gpucb": ("GPUCB",),
+    "bobos.halting": ("Halting",),
+    "bobos.policy": ("BOBOS",),
+    "guided.policy": ("Guided",),
+    "hyperband.ladder": ("Ladder",),
+    "hyperband.policy": (
+        "Hyperband",
+        "InfiniteHyperband",
+        "SuccessiveHalving",
+    ),
+    "random": ("RandomSearch",),
+    "rollout.policy": ("Rollout",),
+    "truvar.level_set_search": ("LevelSetSearch",),
+    "truvar.policy": ("TruVaR",),
+}
+__getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = [
     "BOBOS",

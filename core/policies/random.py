@@ -7,12 +7,12 @@ from typing import Any
 
 from numpy.random import Generator
 
-from ..decisions import Finish, Move, Start
-from ..errors import InvalidInput
-from ..events import Event
-from ..history import History
-from ..policy import Policy
-from ..problem import Problem
+from haltune.errors import InvalidInput
+from haltune.log.decisions import Finish, Move, Start
+from haltune.log.events import Event
+from haltune.log.history import History
+from haltune.log.policy import Policy
+from haltune.log.problem import Problem
 
 
 @dataclass(frozen=True)

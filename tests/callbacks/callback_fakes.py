@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from haltune.decisions import Action, Verdict, go_on, stop
 from haltune.errors import StoreError
-from haltune.problem import Maximize, Minimize
+from haltune.log.decisions import Action, Verdict, go_on, stop
+from haltune.log.problem import Maximize, Minimize
 
 
 class FakeTrial:

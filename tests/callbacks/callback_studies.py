@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from haltune import Float, Minimize, Problem, Space, Study
-from haltune.decisions import go_on, stop
+from haltune.log.decisions import go_on, stop
 from haltune.policies import RandomSearch
 
 

@@ -9,8 +9,8 @@ import pytest
 from callback_fakes import PAUSE, STOP, FakeTrial
 
 from haltune.callbacks.keras import HaltuneCallback
-from haltune.decisions import stop
 from haltune.errors import HaltuneWarning
+from haltune.log.decisions import stop
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 schedules = keras.optimizers.schedules

@@ -8,8 +8,9 @@ import pytest
 from keras_resume_checks import BACKEND, X, Y, once, seed_everything, state
 from paused_studies import pausing_study
 
-from haltune.callbacks import keras_files, keras_loading
 from haltune.callbacks.keras import HaltuneCallback
+from haltune.callbacks.keras import checkpoint as keras_files
+from haltune.callbacks.keras import loading as keras_loading
 from haltune.errors import HaltuneWarning, InvalidInput
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")

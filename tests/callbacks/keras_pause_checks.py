@@ -11,8 +11,9 @@ from keras_resume_checks import STEPS, X, Y, deep, momentum, net
 from paused_studies import pausing_study
 
 from haltune import Budget
-from haltune.callbacks import keras_files, keras_randomness
 from haltune.callbacks.keras import HaltuneCallback, load_model
+from haltune.callbacks.keras import checkpoint as keras_files
+from haltune.callbacks.keras import randomness as keras_randomness
 from haltune.errors import HaltuneWarning, InvalidInput, NoRoom
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")

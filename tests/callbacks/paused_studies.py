@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from haltune import Float, Minimize, Problem, Resume, Space, Study, Verdict
-from haltune.decisions import Action, go_on
-from haltune.events import Status
+from haltune.log.decisions import Action, go_on
+from haltune.log.events import Status
 from haltune.policies import RandomSearch
 
 

@@ -14,11 +14,11 @@ pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
 from callback_fakes import FakeTrial
 
-from haltune.callbacks.agreement import Agreement
-from haltune.callbacks.lightning_limits import same_trial
+from haltune.callbacks.frameworks.ranks import Agreement
+from haltune.callbacks.lightning.limits import same_trial
 from haltune.errors import NotSupported
-from haltune.events import Ended, Reported, Started
-from haltune.sqlstore import SqlStore
+from haltune.log.events import Ended, Reported, Started
+from haltune.store.sql.store import SqlStore
 
 HERE = Path(__file__).parent
 SCRIPT = str(HERE / "distributed_search.py")

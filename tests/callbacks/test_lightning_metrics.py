@@ -12,7 +12,7 @@ pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed
 from lightning_nets import BATCHES, Net, make_trainer, shuffled  # noqa: E402
 
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
-from haltune.callbacks.reporter import FIRST_EPOCH  # noqa: E402
+from haltune.callbacks.reporting.reporter import FIRST_EPOCH  # noqa: E402
 from haltune.errors import InvalidInput  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")

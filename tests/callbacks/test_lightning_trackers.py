@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger  # noqa: E402
 from lightning_nets import Net, make_trainer, shuffled  # noqa: E402
 
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
-from haltune.decisions import stop  # noqa: E402
+from haltune.log.decisions import stop  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 REASON = "P(beats 0.9) = 0.01 at epoch 2"

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from callback_fakes import OUTAGE, PAUSE, STOP, Clock, FakeTrial
 
-from haltune.callbacks.handle import Detached
-from haltune.callbacks.reporter import FIRST_EPOCH, Reporter
-from haltune.decisions import stop
+from haltune.callbacks.reporting.handle import Detached
+from haltune.callbacks.reporting.reporter import FIRST_EPOCH, Reporter
 from haltune.errors import HaltuneWarning, InvalidInput, LeaseLost, NotSupported
+from haltune.log.decisions import stop
 
 
 def reporter(trial=None, **options):

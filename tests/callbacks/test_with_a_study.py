@@ -10,10 +10,10 @@ from callback_studies import StopsAtTwo, study
 
 from haltune import Budget, Float, Minimize, Problem, Space, Study
 from haltune.callbacks.loop import TrainingLoop
-from haltune.callbacks.reporter import FIRST_EPOCH
+from haltune.callbacks.reporting.reporter import FIRST_EPOCH
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported, StoreError
+from haltune.log.problem import ENDLESS
 from haltune.policies import InfiniteHyperband, RandomSearch
-from haltune.problem import ENDLESS
 
 quietly = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 

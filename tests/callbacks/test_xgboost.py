@@ -13,7 +13,7 @@ from paused_studies import pausing_study
 
 xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
 
-from haltune.callbacks.reporter import FIRST_EPOCH  # noqa: E402
+from haltune.callbacks.reporting.reporter import FIRST_EPOCH  # noqa: E402
 from haltune.callbacks.xgboost import HaltuneCallback  # noqa: E402
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
 

@@ -15,7 +15,7 @@ from whims import PROBLEM, Whims
 
 from haltune import Action, Budget, HaltuneWarning, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
-from haltune.events import Reported
+from haltune.log.events import Reported
 
 
 def trained(path: Path, when: Callable[[Study, int], None]) -> list[str]:

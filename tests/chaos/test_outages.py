@@ -23,9 +23,9 @@ from workers import created
 from haltune import Action, Budget, HaltuneWarning, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import StoreAway, StoreError
-from haltune.events import Finished, Reported, Started
-from haltune.sqlstore import SqlStore
-from haltune.store import Conflict
+from haltune.log.events import Finished, Reported, Started
+from haltune.store.base import Conflict
+from haltune.store.sql.store import SqlStore
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_what_no_patience_would_mend_is_an_error_at_once(mortal: Server) -> None
 
 def fails_once(store: SqlStore, monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
     """The next append loses its connection, before it is stored or after."""
-    from haltune import sqlpostgres
+    from haltune.store.sql import postgres as sqlpostgres
 
     whole: Callable[..., Any] = sqlpostgres.append
 

@@ -18,12 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from whims import PAUSE, PROBLEM, STOP
 
-from haltune import Study, Trial, disk
-from haltune.checkpoints import best
+from haltune import Study, Trial
+from haltune._utils import disk
 from haltune.errors import LeaseLost
-from haltune.events import OVER
-from haltune.history import History
-from haltune.store import MemoryStore
+from haltune.log.events import OVER
+from haltune.log.history import History
+from haltune.store.base import MemoryStore
+from haltune.store.checkpoints import best
 
 
 class Killed(BaseException):

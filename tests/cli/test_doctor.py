@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from worlds import POLICIES, problem
 
 from haltune import Float, Space, Study
-from haltune.cli import frameworks
 from haltune.cli.app import app
+from haltune.cli.doctor import frameworks
+from haltune.log.problem import Problem
 from haltune.policies import RandomSearch
-from haltune.problem import Problem
 
 TOML = """
 [study]

@@ -15,11 +15,11 @@ from worlds import accuracy
 
 from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.cli.app import app
-from haltune.events import Budgeted
-from haltune.holding import hold
+from haltune.log.events import Budgeted
 from haltune.policies import BOBOS, GPUCB, Ladder, RandomSearch, Rollout
-from haltune.reading import read_history
-from haltune.store import open_store
+from haltune.store.base import open_store
+from haltune.store.holding import hold
+from haltune.store.studies import read_history
 
 LISTINGS = ("status", "trials", "best", "explain", "export")
 

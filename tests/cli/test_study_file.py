@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from examples import many
 from haltune import Budget, Choice, Constant, Float, Int, Maximize, Minimize, OptimalStopping, Space
-from haltune.cli.study_file import read
+from haltune.cli.study_file.reader import read
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.policies import BOBOS, GPUCB, Halting, Hyperband
 

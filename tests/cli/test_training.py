@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from trainings import wait_for
 
-from haltune.cli.places import find
-from haltune.events import Reported, Status
-from haltune.reading import read_history
+from haltune.cli.find import find
+from haltune.log.events import Reported, Status
+from haltune.store.studies import read_history
 
 TOML = """
 [study]

@@ -7,9 +7,9 @@ from trainings import a_study, buggy, greedy, mortal, steady
 
 from haltune import Budget
 from haltune.errors import TrainingFailed
-from haltune.events import Ended, Expired, Status
 from haltune.launch import run
-from haltune.replay import replay
+from haltune.log.events import Ended, Expired, Status
+from haltune.study.replay import replay
 
 
 @pytest.fixture(scope="module")

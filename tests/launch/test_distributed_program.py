@@ -8,8 +8,8 @@ import sys
 import pytest
 from trainings import a_study
 
-from haltune.events import Reported, Status
 from haltune.launch import run_script
+from haltune.log.events import Reported, Status
 from haltune.policies import Hyperband
 
 RANKS = """

@@ -11,7 +11,7 @@ import pytest
 from trainings import a_study, wait_for
 from worlds import accuracy
 
-from haltune.events import Checkpointed, Ended, Expired, Reported, Status
+from haltune.log.events import Checkpointed, Ended, Expired, Reported, Status
 
 PROGRAM = Path(__file__).parents[1] / "support" / "waiting_program.py"
 

@@ -11,10 +11,10 @@ from worlds import POLICIES, problem
 
 from haltune import Study
 from haltune.errors import InvalidInput, NotSupported
-from haltune.events import Reported, Status
 from haltune.launch import run
+from haltune.log.events import Reported, Status
 from haltune.policies import Hyperband, RandomSearch
-from haltune.replay import replay
+from haltune.study.replay import replay
 
 QUIET = {"progress": False, "gpus": None}
 

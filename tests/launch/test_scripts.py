@@ -13,13 +13,13 @@ from worlds import accuracy
 
 import haltune
 from haltune import Budget, Maximize, Problem, Study
-from haltune.current import VARIABLE
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, TrainingFailed
-from haltune.events import Status
 from haltune.launch import limits, run_script
 from haltune.launch.child import Slot
 from haltune.launch.script import Script
+from haltune.log.events import Status
 from haltune.policies import EIPerCost, Hyperband, RandomSearch
+from haltune.study.current import VARIABLE
 
 TRAIN = """
 import os, signal, sys
@@ -141,11 +141,11 @@ def test_a_command_that_cannot_be_started_is_an_error_and_its_trial_is_given_bac
 @pytest.fixture
 def told(tmp_path, monkeypatch):
     """Puts the next trial of a study into the environment, as a launcher does."""
-    monkeypatch.setattr(haltune.current, "_trials", {})
+    monkeypatch.setattr(haltune.study.current, "_trials", {})
 
     def tell(study):
         trial = study.ask()
-        monkeypatch.setenv(VARIABLE, haltune.current.told(study, trial, tmp_path / "marker"))
+        monkeypatch.setenv(VARIABLE, haltune.study.current.told(study, trial, tmp_path / "marker"))
         return trial
 
     return tell

@@ -21,10 +21,10 @@ from ray_trainings import Climb, Diary, Promise, wait_for
 
 from haltune import Float, Maximize, Problem, Space, Study
 from haltune.errors import TrainingFailed
-from haltune.events import Checkpointed, Ended, Expired, Reported, Resumed, Status
-from haltune.history import History
+from haltune.log.events import Checkpointed, Ended, Expired, Reported, Resumed, Status
+from haltune.log.history import History
 from haltune.policies import RandomSearch
-from haltune.replay import replay
+from haltune.study.replay import replay
 
 TRIALS, EPOCHS = 5, 8
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 2)), EPOCHS)
@@ -108,7 +108,7 @@ def losses(study: Study) -> list[str | None]:
 def test_a_search_outlives_a_worker_the_actor_and_a_node_that_are_killed(nodes: Any, tmp_path: Path) -> None:
     import ray
 
-    from haltune.launch import ray as launcher
+    from haltune.launch.ray import launcher
 
     diary, here = Diary(tmp_path / "diary"), ray.get_runtime_context().get_node_id()
 
@@ -137,7 +137,7 @@ def test_a_search_outlives_a_worker_the_actor_and_a_node_that_are_killed(nodes: 
 
 @pytest.mark.slow
 def test_checkpoints_are_carried_to_nodes_that_do_not_see_their_folder(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch import ray as launcher
+    from haltune.launch.ray import launcher
 
     nodes.fill()
     diary, study = Diary(tmp_path / "diary"), new_study(tmp_path, keep_checkpoints=1)
@@ -160,7 +160,7 @@ def test_checkpoints_are_carried_to_nodes_that_do_not_see_their_folder(nodes: An
 
 @pytest.mark.slow
 def test_a_trial_that_is_lost_too_often_has_failed(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch import ray as launcher
+    from haltune.launch.ray import launcher
 
     diary, study = Diary(tmp_path / "diary"), new_study(tmp_path)
 
@@ -176,7 +176,7 @@ def test_a_trial_that_is_lost_too_often_has_failed(nodes: Any, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_an_error_of_the_training_ends_the_search_with_its_traceback(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch import ray as launcher
+    from haltune.launch.ray import launcher
 
     def broken(trial: Any) -> None:
         raise ZeroDivisionError("my own mistake")
@@ -190,7 +190,7 @@ def test_an_error_of_the_training_ends_the_search_with_its_traceback(nodes: Any,
 
 @pytest.mark.slow
 def test_errors_that_are_to_be_retried_and_runs_that_take_too_long(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch import ray as launcher
+    from haltune.launch.ray import launcher
 
     def moody(trial: Any) -> None:
         for epoch in trial.epochs():
@@ -212,7 +212,7 @@ def test_errors_that_are_to_be_retried_and_runs_that_take_too_long(nodes: Any, t
 
 @pytest.mark.slow
 def test_ctrl_c_finishes_the_epochs_and_the_same_program_goes_on(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch import ray as launcher
+    from haltune.launch.ray import launcher
 
     diary, study = Diary(tmp_path / "diary"), new_study(tmp_path)
 
@@ -240,7 +240,7 @@ def test_when_the_actor_dies_too_often_the_search_ends_and_the_same_program_goes
 ) -> None:
     import ray
 
-    from haltune.launch import ray as launcher
+    from haltune.launch.ray import launcher
 
     diary, study = Diary(tmp_path / "diary"), new_study(tmp_path)
 
@@ -277,7 +277,7 @@ launcher.run(study, Climb(Diary(Path(sys.argv[3]))), workers=2)
 def test_a_program_that_is_killed_leaves_a_search_that_goes_on(nodes: Any, tmp_path: Path) -> None:
     import ray
 
-    from haltune.launch import ray as launcher
+    from haltune.launch.ray import launcher
 
     diary = Diary(tmp_path / "diary")
     address = ray.get_runtime_context().gcs_address
@@ -299,7 +299,7 @@ def test_a_search_on_a_server_outlives_a_worker_and_the_actor(
 ) -> None:
     import ray
 
-    from haltune.launch import ray as launcher
+    from haltune.launch.ray import launcher
 
     diary, folder = Diary(tmp_path / "diary"), tmp_path / "checkpoints"
     study = Study(PROBLEM, RandomSearch(trials=TRIALS), postgres_url, seed=7, checkpoints=folder)
@@ -319,7 +319,7 @@ def test_a_search_on_a_server_outlives_a_worker_and_the_actor(
 
 @pytest.mark.slow
 def test_parts_of_a_gpu_are_shared_and_workers_wait_for_nodes_that_join(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch import ray as launcher
+    from haltune.launch.ray import launcher
 
     folder = tmp_path / "seen"
     folder.mkdir()
@@ -359,7 +359,7 @@ def test_parts_of_a_gpu_are_shared_and_workers_wait_for_nodes_that_join(nodes: A
 @pytest.mark.slow
 def test_a_trial_whose_node_died_before_it_began_is_given_back(nodes: Any, tmp_path: Path) -> None:
     from haltune.launch.child import Ending
-    from haltune.launch.ray_task import Place
+    from haltune.launch.ray.task import Place
 
     nodes.kill(nodes.others[0].node_id)
     nodes.fill(resources={"rare": 1.0})

@@ -29,7 +29,7 @@ def test_without_ray_the_error_says_how_to_get_it(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['ray'] = None\n"
         "import haltune.launch\n"
-        "try: import haltune.launch.ray\n"
+        "try: from haltune.launch.ray import run\n"
         "except ImportError as error: print(error)"
     )
     assert python(code, tmp_path) == "haltune.launch.ray needs Ray: pip install 'haltune[ray]'"

@@ -15,16 +15,16 @@ from whims import PAUSE, PROBLEM, Whims
 pytest.importorskip("ray", reason="needs Ray: pip install 'haltune[ray]'")
 
 from haltune import Budget, Study
-from haltune.checkpoints import Checkpoints
-from haltune.decisions import go_on
 from haltune.errors import NoRoom, NotSupported, StoreError
-from haltune.events import Created, Expired, Reported, Status
-from haltune.launch import ray_files
-from haltune.launch.ray_files import Carried, Files
-from haltune.launch.ray_keeper import PAGE, Keeper, Log
-from haltune.launch.ray_store import KeeperStore
-from haltune.store import Conflict, MemoryStore, Release, open_store
-from haltune.trial import Trial
+from haltune.launch.ray import checkpoints as ray_files
+from haltune.launch.ray.checkpoints import Carried, Files
+from haltune.launch.ray.keeper import PAGE, Keeper, Log
+from haltune.launch.ray.store import KeeperStore
+from haltune.log.decisions import go_on
+from haltune.log.events import Created, Expired, Reported, Status
+from haltune.store.base import Conflict, MemoryStore, Release, open_store
+from haltune.store.checkpoints import Checkpoints
+from haltune.study import Trial
 
 
 class Twice:

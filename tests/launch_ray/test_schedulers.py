@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from haltune.events import OVER
-from haltune.reading import read_history
-from haltune.store import open_store
+from haltune.log.events import OVER
+from haltune.store.base import open_store
+from haltune.store.studies import read_history
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STUDY = """

@@ -20,16 +20,16 @@ from hypothesis import strategies as st
 from worlds import POLICIES, SPACE, Clock, accuracy
 
 from haltune import Budget, Maximize, Minimize, Problem, Study, Trial
-from haltune import events as ev
-from haltune.checkpoints import best as keepers
-from haltune.cli import facts
+from haltune.cli.commands import listing_data as facts
 from haltune.errors import HaltuneWarning
-from haltune.fate import FATES
-from haltune.reading import read_study
+from haltune.log import events as ev
+from haltune.log.fate import FATES
 from haltune.report import summary
 from haltune.report.digest import digest
 from haltune.report.page import page
-from haltune.store import MemoryStore
+from haltune.store.base import MemoryStore
+from haltune.store.checkpoints import best as keepers
+from haltune.store.studies import read_study
 
 EPOCHS = 6
 everyone = pytest.mark.parametrize("name", list(POLICIES))

@@ -17,13 +17,13 @@ from worlds import EPOCHS, POLICIES, SPACE
 
 from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune.errors import HaltuneWarning, InvalidInput
-from haltune.events import Status
-from haltune.outlook import outlook
+from haltune.log.events import Status
+from haltune.log.scores import LARGEST, measured, plausible
 from haltune.policies import EI, EIPerCost, LevelSetSearch, Rollout, TruVaR
+from haltune.policies.autobct.outlook import outlook
 from haltune.report import summary
 from haltune.report.digest import digest
 from haltune.report.page import page
-from haltune.scale import LARGEST, measured, plausible
 
 SIZES = (1e-300, 1e-12, 1e5, 1e12, 1e30, 1e59, 1e61, 1e101, 1e150, 1.7e308)
 WILD = [sign * size for size in SIZES for sign in (1.0, -1.0)] + [math.nan, math.inf, -math.inf, 0.0]

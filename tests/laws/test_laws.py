@@ -1,4 +1,4 @@
-"""The laws of haltune.policy, over every policy."""
+"""The laws of haltune.log.policy, over every policy."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from worlds import (
 )
 
 from haltune import Budget, Choice, Constant, Finish, Float, Int, Minimize, Problem, Space, Study, Trial, Wait
-from haltune.events import OVER, Finished, Reported, Status
+from haltune.log.events import OVER, Finished, Reported, Status
+from haltune.log.policy import Wrapper
 from haltune.policies import BOBOS, RandomSearch
-from haltune.policy import Wrapper
-from haltune.replay import replay
-from haltune.store import MemoryStore
+from haltune.store.base import MemoryStore
+from haltune.study.replay import replay
 
 everyone = pytest.mark.parametrize("name", list(POLICIES))
 
@@ -64,7 +64,7 @@ def test_another_process_makes_the_same_decisions(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from worlds import *\n"
-        "from haltune.replay import replay\n"
+        "from haltune.study.replay import replay\n"
         "for name, make in POLICIES.items():\n"
         "    study = small_study(make(), sys.argv[1], name=name)\n"
         "    decisions = list(replay(study.problem, make(), study.events()))\n"

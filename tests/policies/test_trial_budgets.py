@@ -11,10 +11,10 @@ from laboratory import Lab, Worker, differences, problem, rising, rough
 
 from haltune import Budget, Finish, Study
 from haltune.errors import StudyMismatch
-from haltune.events import Budgeted, Created, Finished, Reported, Started, Status
+from haltune.log.events import Budgeted, Created, Finished, Reported, Started, Status
 from haltune.policies import Guided, Halting, Hyperband, InfiniteHyperband, Ladder, SuccessiveHalving
-from haltune.stopping import OptimalStopping
-from haltune.store import MemoryStore
+from haltune.policies.bobos.optimal_stopping import OptimalStopping
+from haltune.store.base import MemoryStore
 
 PAUSING: dict[str, Callable[[], Any]] = {
     "ladder": Ladder,

@@ -7,7 +7,7 @@ import pytest
 from told import REASON, a_search, tell_trial, told
 
 from haltune import Choice, Float, HaltuneError, Minimize, Problem, Space
-from haltune.events import Status
+from haltune.log.events import Status
 from haltune.report import learning_curves
 
 

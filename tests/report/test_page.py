@@ -13,7 +13,7 @@ from told import a_search, tell_trial, told
 from worlds import search, small_study
 
 from haltune import Choice, Float, HaltuneError, Maximize, Problem, Space
-from haltune.events import Status
+from haltune.log.events import Status
 from haltune.policies import RandomSearch
 from haltune.report import write
 from haltune.report.wording import duration

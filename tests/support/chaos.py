@@ -16,10 +16,10 @@ from typing import Any
 from facts import folded, image_of
 
 from haltune import Budget, Float, Minimize, Problem, Space, Study, Trial
-from haltune.events import OVER, Ended, Event, Expired, Reported, Started, Status
+from haltune.log.events import OVER, Ended, Event, Expired, Reported, Started, Status
 from haltune.policies import Hyperband
-from haltune.replay import replay
-from haltune.store import open_store
+from haltune.store.base import open_store
+from haltune.study.replay import replay
 
 EPOCHS = 9
 _LINE = 28  # bytes of a promise, about

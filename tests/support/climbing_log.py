@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from haltune.decisions import Action
-from haltune.events import OVER, Ended, Event, Expired, Reported, Resumed, Started, Status
-from haltune.schedules import Bracket
+from haltune.log.decisions import Action
+from haltune.log.events import OVER, Ended, Event, Expired, Reported, Resumed, Started, Status
+from haltune.policies.hyperband.brackets import Bracket
 
 
 @dataclass

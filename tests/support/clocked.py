@@ -8,7 +8,7 @@ from whims import PROBLEM, Whims
 from worlds import Clock, Ticks
 
 from haltune import Budget, Study, Trial
-from haltune.store import MemoryStore
+from haltune.store.base import MemoryStore
 
 
 class World:

@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from haltune import Action, Verdict
-from haltune import events as ev
-from haltune.events import Event, Status
-from haltune.history import History
+from haltune.log import events as ev
+from haltune.log.events import Event, Status
+from haltune.log.history import History
 
 finite = st.floats(allow_nan=False, allow_infinity=False).map(lambda x: x + 0.0)  # no -0.0
 anything = st.floats().map(lambda x: x + 0.0)

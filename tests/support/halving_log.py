@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from haltune.decisions import Action
-from haltune.events import (
+from haltune.log.decisions import Action
+from haltune.log.events import (  # fmt: skip
     Budgeted,
     Checkpointed,
     Ended,
@@ -17,9 +17,9 @@ from haltune.events import (
     Resumed,
     Started,
     Status,
-)  # fmt: skip
+)
 from haltune.policies import Hyperband, SuccessiveHalving
-from haltune.schedules import Bracket, Rung
+from haltune.policies.hyperband.brackets import Bracket, Rung
 
 
 @dataclass

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from worlds import Clock
 
 from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
-from haltune.decisions import Action
-from haltune.events import Event, Reported
-from haltune.policy import Wrapper
-from haltune.replay import replay
-from haltune.store import MemoryStore
+from haltune.log.decisions import Action
+from haltune.log.events import Event, Reported
+from haltune.log.policy import Wrapper
+from haltune.store.base import MemoryStore
+from haltune.study.replay import replay
 
 SPACE = Space({"x": Float(0.0, 1.0)})
 Value = Callable[[int, float], float]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from haltune.events import Finished
+from haltune.log.events import Finished
 
 END = Finished(at=1.0, reason="", seen=1)
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")

@@ -22,9 +22,9 @@ from whims import PAUSE, PROBLEM, STOP, Whims
 from worlds import POLICIES, accuracy, small_study
 
 from haltune import Budget, Study, Trial
-from haltune.decisions import Action
-from haltune.outlook import outlook
-from haltune.records import Best
+from haltune.log.decisions import Action
+from haltune.log.records import Best
+from haltune.policies.autobct.outlook import outlook
 from haltune.report import learning_curves, live, region, summary, write
 
 RANK = int(os.environ["RANK"])

@@ -19,8 +19,8 @@ from whims import PAUSE, PROBLEM, STOP, Whims
 
 from haltune import Budget, Choice, Float, Int, Maximize, Problem, Space, Start, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
-from haltune.decisions import Action
 from haltune.errors import StoreError
+from haltune.log.decisions import Action
 
 RANK = int(os.environ.get("RANK", 0))
 Seen = Iterator[tuple[Any, ...]]

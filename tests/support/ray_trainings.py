@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from haltune.trial import Trial
+from haltune.study import Trial
 
 
 class Promise(NamedTuple):

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from haltune import Float, Maximize, Problem, Space, Verdict
-from haltune.decisions import go_on, stop
-from haltune.events import Created, Ended, Reported, Started, Status
-from haltune.history import History
+from haltune.log.decisions import go_on, stop
+from haltune.log.events import Created, Ended, Reported, Started, Status
+from haltune.log.history import History
 
 REASON = "P(beats 0.9) = 0.01 at epoch 2; expected loss of stopping 1.0 < 2.0 of going on"
 

@@ -7,10 +7,10 @@ from typing import Any
 from numpy.random import Generator
 
 from haltune import Finish, Float, Maximize, Problem, Resume, Space, Start, Verdict, Wait
-from haltune.decisions import Action, Move, go_on
-from haltune.events import Event, Status
-from haltune.history import History, TrialRecord
-from haltune.policy import Policy
+from haltune.log.decisions import Action, Move, go_on
+from haltune.log.events import Event, Status
+from haltune.log.history import History, TrialRecord
+from haltune.log.policy import Policy
 
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 10)
 UNBOUNDED = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), 10)

@@ -9,10 +9,10 @@ from typing import Any
 from whims import PROBLEM, Whims
 
 from haltune import Budget, Study
-from haltune.decisions import go_on
-from haltune.events import Created, Finished, Reported
-from haltune.sqlstore import SqlStore
-from haltune.store import Conflict
+from haltune.log.decisions import go_on
+from haltune.log.events import Created, Finished, Reported
+from haltune.store.base import Conflict
+from haltune.store.sql.store import SqlStore
 
 
 def together(work: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:

@@ -20,7 +20,7 @@ from haltune import (
     Study,
     Trial,
 )
-from haltune.events import Event
+from haltune.log.events import Event
 from haltune.policies import (
     BOBOS,
     EI,
@@ -39,7 +39,7 @@ from haltune.policies import (
     SuccessiveHalving,
     TruVaR,
 )
-from haltune.store import Lease, MemoryStore, Release
+from haltune.store.base import Lease, MemoryStore, Release
 
 EPOCHS = 6
 QUICK = OptimalStopping(paths=2000, first=20, resolve_at=(30,))  # of 51 epochs: 2 or 3, and 4, of 6

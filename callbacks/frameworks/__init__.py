@@ -1,0 +1,1 @@
+"""What callbacks of several frameworks share."""

@@ -1,0 +1,102 @@
+"""The random state of a process, to go on with in another: Python, NumPy, and torch where it is in use.
+
+A state is made of primitives only, so that a checkpoint which holds it loads without pickle.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import sys
+from typing import Any
+
+import numpy as np
+
+from haltune._utils.failures import one_line
+from haltune.errors import InvalidInput
+
+
+def capture() -> dict[str, Any]:
+    """The state of every global generator in use: names -> JSON-able values."""
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
+    state: dict[str, Any] = {
+        "python": _listed(random.getstate()),
+        "numpy": [str(kind), _text(np.asarray(keys).tobytes()), int(position), int(has_gauss), float(cached)],
+    }
+    if (torch := sys.modules.get("torch")) is not None:
+        state["torch"] = of_tensor(torch.random.get_rng_state())
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            state["cuda"] = [of_tensor(s) for s in torch.cuda.get_rng_state_all()]
+    return state
+
+
+def read(text: str | bytes) -> dict[str, Any]:
+    """A state from the JSON in which it was kept. Raises InvalidInput for what is none."""
+    try:
+        return checked(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise damaged(error) from error
+
+
+def checked(state: Any) -> dict[str, Any]:
+    """The state. Raises InvalidInput for what is none."""
+    if not (isinstance(state, dict) and {"python", "numpy"} <= state.keys()):
+        raise damaged(ValueError("it lacks the states of Python and NumPy"))
+    return state
+
+
+def damaged(error: Exception) -> InvalidInput:
+    return InvalidInput(
+        f"the random state kept with the checkpoint is damaged ({one_line(error)}): bring back a copy of it, or fail "
+        "the trial, trial.fail(error), so that the search goes on without it"
+    )
+
+
+def restore(state: dict[str, Any]) -> None:
+    """Set the generators as they were; those of devices that are not here stay as they are.
+
+    Raises InvalidInput for what is no state.
+    """
+    try:
+        _set(state)
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
+        raise damaged(error) from error
+
+
+def _set(state: dict[str, Any]) -> None:
+    random.setstate(_tupled(state["python"]))
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    words = np.frombuffer(base64.b64decode(keys), dtype=np.uint32)
+    np.random.set_state((kind, words, position, has_gauss, cached))  # noqa: NPY002
+    torch = sys.modules.get("torch")
+    if torch is None or "torch" not in state:
+        return
+    torch.random.set_rng_state(tensor_of(state["torch"]))
+    if torch.cuda.is_available():
+        for device, text in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(tensor_of(text), device)
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(v) for v in value) if isinstance(value, list) else value
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def of_tensor(tensor: Any) -> str:
+    """The state of a torch generator as text."""
+    return _text(tensor.cpu().numpy().tobytes())
+
+
+def tensor_of(text: str) -> Any:
+    """The inverse of `of_tensor`."""
+    import torch
+
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)

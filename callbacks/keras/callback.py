@@ -1,0 +1,229 @@
+"""The callback for Keras: each method says in a few lines what the reporter is to do."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+from haltune.errors import InvalidInput
+
+from ..frameworks.portable import Reporting
+from ..reporting.advice import missing, scalar
+from ..reporting.handle import Trial
+from ..reporting.reporter import Reporter
+from . import checkpoint as keras_files
+from . import loading as keras_loading
+from .neighbours import calling_list, is_tracker, put_trackers_behind, tracked
+from .processes import refuse_many_processes
+from .schedules import schedule_advice, stopping_advice, swapping_advice
+
+if TYPE_CHECKING:
+    from keras.callbacks import Callback as _Base
+else:
+    _Base = object
+
+
+_OURS = 2  # a bit of model.stop_training: as true as the True of other callbacks, and told from it
+
+
+def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """The model of a resumed trial, compiled and as it was when it was paused; None for a trial that begins.
+
+    `make_model`: a function that gives a compiled model. Then make_model(**trial.config) is returned, for a
+    resumed trial with the weights and the optimizer that it had: for models whose file Keras cannot load.
+    `options`: those of keras.saving.load_model, such as custom_objects. The random state is set as it
+    was, too. Users call it as trial.load_model(). Call it when the trial begins, too: before a pause haltune
+    tries whether what is saved could be loaded this way.
+
+    Raises InvalidInput when the trial's checkpoint is no .keras file or not of the model that make_model gives,
+    and what Keras raises.
+    """
+    if make_model is None:
+        return keras_loading.whole(trial, options)
+    if options:
+        raise InvalidInput(
+            f"trial.load_model(make_model) loads no file of a whole model: leave out {[*options]}"
+        )
+    return keras_loading.built(trial, make_model)
+
+
+class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
+    """Reports the goal's metric to `trial`, and stops or pauses the fit when the policy says so.
+
+    `monitor`: the name of the metric in Keras' logs, if it is not the goal's.
+    `verbose`: print a line for every report.
+    `record`: "all" scalars of the epoch's logs are stored with the report, or the "monitor" alone.
+
+    Put it behind callbacks that add to the logs, and before SwapEMAWeights. Keras' TensorBoard and
+    CSVLogger and the callbacks of tracking services are called after it and log, with the other metrics,
+    haltune_verdict (0 going on, 1 paused, 2 stopped), haltune_p_win and haltune_epochs_saved.
+
+    Raises InvalidInput when `trial` is not a trial, when the metric is a vector or was never logged, and
+    when a resumed trial trains another model than trial.load_model() gives; NotSupported for a fit of
+    several processes.
+    """
+
+    _homes = ("keras.callbacks",)
+    _install = 'pip install "haltune[keras]"'
+    _held = frozenset({"_model", "_model_ref"})
+
+    def __init__(
+        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
+    ) -> None:
+        super().__init__()
+        hint = "Call model.fit(..., initial_epoch=trial.epoch) on the model of trial.load_model()"
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
+        self._resumed = trial.checkpoint if trial.epoch > 0 else None  # until its first epoch begins
+        self._proven = _ours(self._resumed)  # a file of this model was loaded
+        self._last_logs: list[str] | None = None  # the names in the last epoch's logs
+        self._epoch: int | None = None  # the last one trained, from 1
+        self._start()
+
+    # Keras gives every callback its model; held weakly, as no hook lets us drop it after an exception.
+
+    def set_model(self, model: Any) -> None:
+        self._model_ref = weakref.ref(model)
+
+    @property
+    def model(self) -> Any:
+        """The model in training; None outside a fit."""
+        ref = self.__dict__.get("_model_ref")
+        return ref() if ref else None
+
+    # the hooks, in the order Keras calls them
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        refuse_many_processes()
+        self._start()
+        self._reporter.begin((self.params or {}).get("epochs"))
+        self._look_around(calling_list(self))
+        self._restore_randomness()
+        if self._reporter.verdict is not None:
+            self.model.stop_training |= _OURS
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._in_epoch, self._validated = True, False
+        self._need_the_trials_model(epoch)
+
+    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._reporter.clock.validating()
+
+    def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._reporter.clock.validated()
+        self._validated = self._in_epoch
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._in_epoch, self._epoch = False, epoch + 1
+        logs = {} if logs is None else logs
+        self._last_logs = list(logs)
+        if self.monitor in logs:
+            self._reporter.report(logs[self.monitor], self._epoch, _scalars(logs))
+        else:
+            self._wait_for_validation()
+        self._heed_others()
+        if self._reporter.pausing and self.trial.epoch == self._epoch:
+            loading = keras_loading.of(self.trial)
+            self._save(keras_files.write if self._proven else partial(keras_loading.write, loading=loading))
+        if trackers := [c for c in calling_list(self) if is_tracker(c)]:
+            logs.update(tracked(self._reporter, self._epoch, trackers))
+        if self._reporter.stopping:
+            self.model.stop_training |= _OURS
+
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._heed_others()
+        self.model.stop_training = bool(self.model.stop_training)
+        silent = self._last_logs is not None and self._reporter.silent
+        if not silent and self._reporter.keeps and not self._reporter.pausing:
+            self._save(keras_files.write)
+        self._forget()
+        if silent:
+            raise self._missing("in this fit")
+        self._reporter.end_of_fit()
+
+    def _start(self) -> None:
+        self._in_epoch = False
+        self._validated = False
+        self._last_logs = self._epoch = None
+
+    def _look_around(self, listed: list[Any]) -> None:
+        """Have the trackers called after this one; advise on what does not fit the trial, where it begins."""
+        put_trackers_behind(listed, self)
+        if self.trial.epoch == 0:
+            optimizer, horizon = getattr(self.model, "optimizer", None), self.trial.horizon
+            advice = (
+                schedule_advice(optimizer, (self.params or {}).get("steps"), horizon),
+                stopping_advice(listed, self.trial.until, horizon),
+                swapping_advice(listed, self),
+            )
+            for sentence in filter(None, advice):
+                self._reporter.advise(sentence)
+
+    def _restore_randomness(self) -> None:
+        """Just before the first epoch, as setting a fit up draws numbers too."""
+        if self._resumed is None or not _ours(self._resumed) or _fresh(self.model):
+            return
+        try:
+            keras_files.restore_randomness(self.model, self._resumed)
+        except (OSError, BadZipFile) as error:  # deleted since the model was loaded
+            why = f"the random state in {self._resumed} cannot be read ({error})"
+            self._reporter.warn_once(
+                "random", f"{why}: dropout and shuffling do not go on as they would have"
+            )
+
+    def _need_the_trials_model(self, epoch: int) -> None:
+        resumed, self._resumed = self._resumed, None
+        if _ours(resumed) and epoch >= self.trial.epoch and _fresh(self.model):
+            raise InvalidInput(
+                f"trial {self.trial.id} goes on after epoch {self.trial.epoch:g}, but the optimizer of this model has "
+                "not taken a step: begin with model = trial.load_model() or make_model(**trial.config), "
+                "and do not compile what it loads again"
+            )
+
+    def _heed_others(self) -> None:
+        """What EarlyStopping or another callback ends, before this one or behind it, is not paused."""
+        if int(self.model.stop_training) & True:
+            self._reporter.ends_by_itself()
+
+    def _save(self, write: Callable[[Any, Path], None]) -> None:
+        model = self.model
+        self._reporter.save(lambda path: write(model, path), keras_loading.of(self.trial).suffix)
+
+    def _wait_for_validation(self) -> None:
+        """With validation_freq > 1 val_ names are absent in between; other absences are misspellings."""
+        if self._reporter.silent and (self._validated or not self.monitor.startswith("val_")):
+            raise self._missing("in the first epoch that had it to log")
+
+    def _missing(self, when: str) -> Exception:
+        unvalidated = self.monitor.startswith("val_") and not any(
+            n.startswith("val_") for n in self._last_logs or ()
+        )
+        how = "Give model.fit validation data" if unvalidated else "Give it to model.compile(metrics=[...])"
+        return missing(self.monitor, self._last_logs or (), when, how)
+
+
+def _scalars(logs: Mapping[str, Any]) -> dict[str, float]:
+    """What is one number in an epoch's logs."""
+    found = {}
+    for name, value in logs.items():
+        if not isinstance(value, (str, bytes)):
+            with suppress(InvalidInput):
+                found[name] = scalar(value, name)
+    return found
+
+
+def _ours(path: str | None) -> bool:
+    """True for a file that this callback wrote."""
+    return path is not None and path.endswith(keras_files.OURS)
+
+
+def _fresh(model: Any) -> bool:
+    """True for a model whose optimizer has not taken a step."""
+    from keras import ops
+
+    iterations = getattr(getattr(model, "optimizer", None), "iterations", None)
+    return iterations is not None and int(ops.convert_to_numpy(iterations)) == 0

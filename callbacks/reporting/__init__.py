@@ -1,0 +1,1 @@
+"""From a measured value to a report: clock, delivery, heartbeat."""

@@ -1,0 +1,109 @@
+"""From a callback to its trial: a study that cannot be reached breaks no training.
+
+Reports that cannot be delivered wait, are tried again with the next one, and are then
+stored without asking for a verdict. One warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from haltune.errors import HaltuneError, LeaseLost, StoreError, warn
+from haltune.log.decisions import Verdict
+
+from .handle import Trial
+
+
+@dataclass(frozen=True)
+class Report:
+    """One validation, to be delivered."""
+
+    value: float  # the goal's metric, own units
+    epoch: float  # from 1; fractional within an epoch
+    seconds: float  # since the report before, validation included
+    validation: float  # seconds of these spent validating
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def line(self, trial: int, metric: str, verdict: Verdict) -> str:
+        """The report and what came of it, to print."""
+        what = f"trial {trial}, epoch {self.epoch:g}: {metric} = {self.value:.6g}"
+        return f"{what}, {verdict.action}: {verdict.reason}"
+
+
+class Warnings:
+    """HaltuneWarnings, each topic once."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+
+    def once(self, topic: str, sentence: str) -> None:
+        """A HaltuneWarning, once for each topic."""
+        if topic not in self._given:
+            self._given.add(topic)
+            warn(sentence)
+
+
+class Delivery:
+    """The reports of one training on their way to its trial."""
+
+    def __init__(self, warnings: Warnings) -> None:
+        self._waiting: list[Report] = []
+        self._warnings = warnings
+
+    def send(self, trial: Trial, report: Report, judge: bool) -> Verdict | None:
+        """The verdict; None when the report has to wait, as for a server that is away: the training does not.
+
+        Raises LeaseLost when the trial is another worker's, and haltune's errors about the report itself.
+        """
+        trial.patient = False
+        try:
+            self._flush(trial)
+            return _deliver(trial, report, judge)
+        except Exception as error:
+            # a store out of reach, or a bug in a policy: neither is the training's fault
+            stored = not isinstance(error, LeaseLost) and float(trial.epoch) >= report.epoch
+            if stored:  # only then is a policy asked
+                self._warnings.once(
+                    "policy",
+                    f"the policy failed to judge epoch {report.epoch:g} of trial {trial.id} "
+                    f"({type(error).__name__}: {error}); the report is stored, and training goes on",
+                )
+                return None
+            if isinstance(error, HaltuneError) and not isinstance(error, StoreError):
+                raise
+            self._waiting.append(report)
+            self._warnings.once(
+                "outage",
+                f"the study cannot take reports now ({type(error).__name__}: {error}); training goes on, "
+                "they are kept and delivered later, unjudged",
+            )
+            return None
+
+    def close(self, trial: Trial) -> None:
+        """Deliver what waits, and now wait for a server that is away; never raises."""
+        trial.patient = True
+        with suppress(Exception):
+            self._flush(trial)
+        if self._waiting:
+            with suppress(Exception):  # warnings may be errors
+                self._warnings.once(
+                    "late", f"{len(self._waiting)} reports of trial {trial.id} are not delivered"
+                )
+
+    def _flush(self, trial: Trial) -> None:
+        while self._waiting:
+            _deliver(trial, self._waiting[0], judge=False)
+            self._waiting.pop(0)
+
+
+def _deliver(trial: Trial, report: Report, judge: bool) -> Verdict:
+    return trial.report(
+        report.value,
+        report.epoch,
+        report.seconds,
+        validation=report.validation,
+        metrics=report.metrics or None,
+        judge=judge,
+    )

@@ -1,0 +1,299 @@
+"""What every callback does: report after a validation, keep the verdict, never break a training.
+
+A `Reporter` stands between one training loop and one trial.
+- The first STOP or PAUSE is latched: later reports are stored, not judged again.
+- A PAUSE that cannot be saved is declined: the training goes on, with one warning, and
+  later reports are judged again.
+- Epochs strictly increase; a repeat is ignored with one warning.
+- `end` and `fail` are idempotent and never raise.
+- A trial past its horizon stops too.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from haltune._utils.failures import interrupts, one_line
+from haltune._utils.terminal import visible
+from haltune.errors import LeaseLost, NotSupported
+from haltune.log.decisions import Action, Verdict
+from haltune.study.spawned import spawning
+
+from .advice import need_record, need_trial, once, scalar
+from .clock import Clock
+from .delivery import Delivery, Report, Warnings
+from .handle import Detached, Trial
+from .heartbeat import Heartbeat
+
+FIRST_EPOCH = "haltune_first_epoch"  # metric, 1.0 at a fit's first report: its seconds hold compilation
+
+
+class Reporter:
+    """The reports of one training loop to one trial.
+
+    `monitor`: the logged name to report, the goal's metric if None.
+    `verbose`: print a line for every report.
+    `record`: "all" scalars of an epoch are stored, or the "monitor" alone.
+    `resume_hint`: how a user of this loop makes it go on at the right epoch.
+    `now`: a monotonic clock, seconds.
+
+    Raises InvalidInput, with advice, when `trial` is not a trial.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        monitor: str | None = None,
+        verbose: bool = False,
+        *,
+        record: str = "all",
+        resume_hint: str = "start the loop after trial.epoch",
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        need_trial(trial, monitor)
+        need_record(record)
+        self.trial = trial
+        self.metric: str = monitor or trial.goal.metric
+        self.verbose, self.record = verbose, record
+        self.clock = Clock(now)
+        self.reports = 0  # values taken since `begin`, repeats among them
+        self.verdict: Verdict | None = None  # the first STOP or PAUSE
+        self._resume_hint = resume_hint
+        self._warnings = Warnings()
+        self._delivery = Delivery(self._warnings)
+        self._heartbeat = Heartbeat(self)
+        self._last = float(trial.epoch)
+        self._ended = False
+        self._by_itself = False  # the training ended in an epoch after which it was to be cut
+        self._process = os.getpid()
+
+    @property
+    def stopping(self) -> bool:
+        """True when the loop should end: a STOP or PAUSE came, the trial is lost, or it reached its horizon."""
+        horizon = self.trial.horizon
+        return self.verdict is not None or (not self._ended and horizon is not None and self._last >= horizon)
+
+    @property
+    def pausing(self) -> bool:
+        """True when the loop should save its state before it ends: the trial may go on later."""
+        return self.verdict is not None and self.verdict.resumable and not self._ended
+
+    @property
+    def keeps(self) -> bool:
+        """True when the final state should be saved, too: the trial is among the best whose checkpoints stay."""
+        with suppress(Exception):  # a study out of reach
+            return not self._ended and self.trial.keeps_checkpoint
+        return False
+
+    @property
+    def silent(self) -> bool:
+        """True while the trial has no value, of this fit or of one before it: is the metric's name misspelt?"""
+        return self.reports == 0 and self._last <= 0
+
+    def begin(self, planned: float | None = None) -> None:
+        """A fit starts training now. `planned`: its number of epochs, if it is known.
+
+        Raises NotSupported in another process than the one that asked for the trial, unless that one forked or
+        spawned it to train and the study has a store that both can reach.
+        """
+        self._need_home()
+        self.reports = 0
+        self._last = max(self._last, float(self.trial.epoch))
+        if self._ended and self.verdict is None:
+            self.warn_once("ended", f"trial {self.trial.id} has ended: what this fit trains is not reported")
+        elif planned is not None and self.trial.horizon is not None and planned < self.trial.horizon:
+            self.warn_once(
+                "horizon",
+                f"this fit plans {planned:g} epochs but trials are compared at {self.trial.horizon}: "
+                "give the loop trial.max_epochs, haltune stops it earlier where that pays",
+            )
+        if not self._ended:
+            self._heartbeat.start(self.trial)
+        self.clock.restart()
+
+    def report(
+        self,
+        value: Any,
+        epoch: float,
+        metrics: Mapping[str, float] | None = None,
+        need: Callable[[], int] | None = None,
+        lap: tuple[float, float] | None = None,
+        judge: bool = True,
+    ) -> bool:
+        """Report the metric after `epoch` epochs (from 1); True when training should stop.
+
+        `metrics`: further scalars of the epoch. `need`: the bytes that a checkpoint takes, asked for on
+        a PAUSE by loops that cannot go on once they have stopped: without room for it the pause is declined.
+        `lap`: the clock's, when it was taken before. `judge`: False stores the value without a verdict.
+
+        Raises InvalidInput for a vector.
+        """
+        seconds, validation = lap or self.clock.lap()
+        scalars = dict(metrics or {}) if self.record == "all" else {}
+        if self.reports == 0 and self.record == "all":
+            scalars[FIRST_EPOCH] = 1.0
+        self.reports += 1
+        try:
+            report = Report(scalar(value, self.metric), float(epoch), seconds, validation, scalars)
+            if self._is_new(report.epoch):
+                self._submit(report, need, judge)
+        finally:
+            self.clock.restart()  # the study's time is not training time
+        return self.stopping
+
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> bool:
+        """Save the state after the last epoch; when that fails the pause is declined, and False returned."""
+        return self.attempt(lambda: self.trial.save(write, suffix))
+
+    def attempt(self, saving: Callable[[], object], over: bool = False) -> bool:
+        """`save` for loops that write by themselves: `saving` raises what went wrong; `over`: see `decline`."""
+        try:
+            saving()
+        except LeaseLost as error:
+            self._let_go(error)
+        except NotSupported as error:
+            self.decline(str(error), over, always=True)
+        except Exception as error:
+            self.decline(f"its state could not be saved ({one_line(error)})", over)
+        else:
+            self.clock.restart()
+            return True
+        return False
+
+    def decline(self, why: str, over: bool = False, always: bool = False) -> None:
+        """A pause cannot be carried out: the trial goes on. What the budget cut short ends all the same.
+
+        over: the loop has ended already, so the trial is offered again, and is not paused then.
+        always: that holds for every trial of the study, and is said once.
+        """
+        consequence = "a later attempt begins further back" if self.pausing else "it is not kept"
+        if self.forgo():
+            consequence = "it trains on instead of losing its work"
+            if over:
+                self.trial.cannot_save(why)
+                self.end("interrupted")
+                consequence = (
+                    "its training had ended, so it begins again further back, and is not paused then"
+                )
+        if always:
+            self.advise(f"a trial cannot be paused, as {why}; {consequence}")
+        else:
+            self.warn_once("save", f"trial {self.trial.id}: {why}; {consequence}")
+
+    def forgo(self) -> bool:
+        """Take a PAUSE back, where there was one: later reports are judged again."""
+        paused = self.verdict is not None and self.verdict.action is Action.PAUSE
+        if paused:
+            self.verdict = None
+            self.trial.go_on()
+        return paused
+
+    def ends_by_itself(self) -> None:
+        """Somebody else ended the training in the epoch of a PAUSE or a budget's end: completed, if no STOP comes."""
+        if self.pausing:
+            self.forgo()
+            self.verdict, self._by_itself = None, True
+
+    def end_of_fit(self) -> None:
+        """A fit is over: end the trial if nothing may follow; else `with trial` ends it."""
+        if self.verdict is None and self._by_itself:
+            self.end("completed")
+        elif self.stopping:
+            self.end()
+        else:
+            self._delivery.close(self.trial)
+            self.release()
+
+    def end(self, status: str | None = None) -> None:
+        """End the trial; status None lets the study say stopped, paused or completed."""
+        self._close(lambda: self.trial.finish(status))
+
+    def fail(self, error: BaseException) -> None:
+        """End the trial by what was raised: interrupted for Ctrl-C and SIGTERM, else failed."""
+        if interrupts(error):
+            # what was to end anyway is not offered again; a pause that was to be saved is
+            self.end(None if self.stopping and not self.pausing else "interrupted")
+        else:
+            self._close(lambda: self.trial.fail(error))
+
+    def release(self) -> None:
+        """No fit is under way: no more signs of life."""
+        self._heartbeat.stop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the trial only into a process that is spawned to train it: elsewhere reports could be lost."""
+        trial = self.trial if spawning() else Detached.of(self.trial)
+        return self.__dict__ | {"trial": trial, "_heartbeat": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._heartbeat = Heartbeat(self)
+
+    def _need_home(self) -> None:
+        if isinstance(self.trial, Detached):
+            self.trial.refuse()
+        if os.getpid() != self._process:  # a strategy that forks or spawns
+            self.trial.adopt()
+            self._process, self._heartbeat = os.getpid(), Heartbeat(self)
+
+    def _is_new(self, epoch: float) -> bool:
+        self._last = max(self._last, float(self.trial.epoch))
+        horizon = self.trial.horizon
+        if self._ended or (horizon is not None and epoch > horizon):
+            return False
+        if epoch > self._last:
+            return True
+        self.warn_once(
+            "repeat",
+            f"trial {self.trial.id} has reported epoch {self._last:g} already; epoch {epoch:g} is ignored. "
+            f"Does this fit begin again? {self._resume_hint}",
+        )
+        return False
+
+    def _submit(self, report: Report, need: Callable[[], int] | None, judge: bool) -> None:
+        self._last = report.epoch
+        try:
+            verdict = self._delivery.send(self.trial, report, judge=judge and self.verdict is None)
+        except LeaseLost as error:
+            self._let_go(error)
+            return
+        if verdict is not None:
+            self._obey(verdict, need)
+            if self.verbose:
+                print(visible(report.line(self.trial.id, self.metric, verdict)), flush=True)
+
+    def _obey(self, verdict: Verdict, need: Callable[[], int] | None) -> None:
+        if self.verdict is not None or not verdict.stops:
+            return
+        self.verdict = verdict
+        if need is not None and verdict.action is Action.PAUSE:
+            self.attempt(lambda: self.trial.room_for(need()))
+
+    def _let_go(self, error: LeaseLost) -> None:
+        reason = f"trial {self.trial.id} is no longer this worker's, so its training stops: {error}"
+        self.verdict = Verdict(Action.STOP, reason)
+        self._ended = True
+        self.release()
+        self.warn_once("lease", reason)
+
+    def _close(self, closing: Callable[[], None]) -> None:
+        self.release()
+        if self._ended:
+            return
+        self._ended = True
+        self._delivery.close(self.trial)
+        with suppress(Exception):
+            closing()
+
+    def advise(self, sentence: str) -> None:
+        """A HaltuneWarning, once a study: what is true of every trial's training."""
+        once(getattr(self.trial, "_study", self.trial), sentence)
+
+    def warn_once(self, topic: str, sentence: str) -> None:
+        """A HaltuneWarning, once for each topic."""
+        self._warnings.once(topic, sentence)

@@ -1,0 +1,65 @@
+"""What the listings show, as plain data that JSON holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from haltune.log import events as ev
+from haltune.log.events import Status
+from haltune.log.fate import fate_of
+from haltune.log.history import Best, History, TrialRecord
+from haltune.log.problem import Problem
+from haltune.store.studies import Reading
+
+
+def status(study: Reading) -> dict[str, Any]:
+    """How a search stands, and who trains what."""
+    history, store, name, outcome = study.history, study.store, study.name, study.outcome
+    spent, top = history.spent, study.best
+    counts = {str(s): len(history.with_status(s)) for s in Status}
+    state = "held" if outcome.held else "finished" if outcome.over else "goes on"
+    return {
+        "study": name, "store": store.url, "state": state, "reason": outcome.reason,
+        "goal": history.problem.goal.to_json(), "trials": {s: n for s, n in counts.items() if n},
+        "epochs": spent.epochs, "time": spent.time, "worker_time": spent.worker_time, "deciding": spent.deciding,
+        "complete": sum(t.complete for t in history.trials), "best": None if top is None else best(top),
+        "workers": [
+            {"trial": w.trial, "attempt": w.attempt, "worker": w.holder, "silent": store.now() - w.renewed}
+            for w in store.leases(name)
+        ],
+    }  # fmt: skip
+
+
+def best(b: Best) -> dict[str, Any]:
+    """The best run: its number, what it counts for, and its checkpoint."""
+    return {"trial": b.trial, "value": number(b.value), "epoch": b.epoch, "checkpoint": b.checkpoint}
+
+
+def trial(t: TrialRecord, problem: Problem) -> dict[str, Any]:
+    """One trial in a line; its value is the one it counts for."""
+    values = t.counting(problem.goal)
+    return {
+        "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem).words, "complete": t.complete,
+        "attempt": t.attempt, "epoch": t.epoch,
+        "value": number(values[-1]) if len(values) else None, "seconds": float(t.seconds.sum()),
+        "error": t.error, "config": ev.plain(dict(t.config)), "tags": ev.plain(dict(t.tags)),
+    }  # fmt: skip
+
+
+def reports(history: History) -> Iterator[dict[str, Any]]:
+    """One row a report."""
+    for t in history.trials:
+        for i, epoch in enumerate(t.epochs):
+            row = {
+                "trial": t.id, "attempt": t.attempt, "status": str(t.status), "epoch": float(epoch),
+                "value": number(t.values[i]), "score": number(t.scores[i]), "seconds": float(t.seconds[i]),
+            }  # fmt: skip
+            row |= {f"config.{name}": value for name, value in ev.plain(dict(t.config)).items()}
+            yield row | {f"metric.{name}": number(column[i]) for name, column in t.metrics.items()}
+
+
+def number(value: float) -> float | str:
+    """A float as strict JSON holds it."""
+    return float(value) if math.isfinite(value) else str(float(value))

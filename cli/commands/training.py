@@ -1,0 +1,137 @@
+"""Running a search, holding it, going on with it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from haltune.errors import InvalidInput, NotSupported
+from haltune.launch import run_script
+from haltune.log.problem import Budget
+from haltune.policies.from_spec import policy_from
+from haltune.report import summary
+from haltune.store.holding import hold, lift
+from haltune.store.studies import Reading, read_study, recorded_problem
+from haltune.study import Study
+
+from ..find import STOPPED, errors, find, study_of
+from ..options import Name, Where, say
+from ..study_file.reader import read
+
+Command = Annotated[list[str], typer.Argument(help="after --: the program that trains", show_default=False)]
+
+
+def run(
+    command: Command,
+    study: Annotated[Path, typer.Option(help="the study file", show_default=False)],
+    workers: Annotated[int, typer.Option(help="runs that train at a time")] = 1,
+    gpus: Annotated[
+        str, typer.Option(help="'auto', 'none', or a list such as 0,1 to share among workers")
+    ] = "auto",
+    trial_timeout: Annotated[str | None, typer.Option(help="a run may take so long, such as 30min")] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option(help="a run may take so much memory, such as 8GB")
+    ] = None,
+    logs: Annotated[
+        Path | None, typer.Option(help="the folder for what runs print; else beside the store")
+    ] = None,
+) -> None:
+    """Train a search's trials: [bold]haltune run --study digits.toml -- python train.py[/]
+
+    The program calls haltune.current_trial() for its configuration and reports to it. Ctrl-C once finishes the
+    epochs under way and saves them, twice leaves at once; the same command goes on.
+    """
+    with errors():
+        limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
+        _train(read(study).open(), command, workers, gpus, **limits)
+
+
+def resume(
+    where: Where,
+    command: Annotated[list[str] | None, typer.Argument(help="after --: the program that trains")] = None,
+    name: Name = None,
+    time: Annotated[str | None, typer.Option(help="a budget of time in all, such as 2h")] = None,
+    trials: Annotated[int | None, typer.Option(help="a budget of trials in all")] = None,
+    epochs: Annotated[float | None, typer.Option(help="a budget of epochs in all")] = None,
+    workers: Annotated[int, typer.Option(help="runs that train at a time")] = 1,
+    gpus: Annotated[str, typer.Option(help="'auto', 'none', or a list such as 0,1")] = "auto",
+) -> None:
+    """Let a search that was stopped go on; with a program after --, train it here.
+
+    The budget is that of the study file, unless one is given.
+    """
+    with errors():
+        study = study_of(where, name, writing=True)
+        budget = Budget(time=time, trials=trials, epochs=epochs)
+        if command:
+            lift(study.store, study.name, study.history)
+            given = None if budget.unlimited else budget
+            _train(_reopened(where, study.name, given), command, workers, gpus)
+        else:
+            say(_let_go_on(study, budget))
+
+
+def stop(where: Where, name: Name = None) -> None:
+    """Stop a search on all machines: runs finish their epochs, are saved, and go on after [bold]haltune resume[/]."""
+    with errors():
+        study = study_of(where, name, writing=True)
+        say(f"{study.name} {_stopped(study)}")
+
+
+def _stopped(study: Reading) -> str:
+    """Hold a search, unless its policy ended it; what came of that."""
+    outcome, history = study.outcome, study.history
+    if history.running == 0 and (history.finished or outcome.held):
+        return (
+            f"is {'stopped already' if outcome.held else 'over, nothing is left to stop'}: {outcome.reason}"
+        )
+    hold(study.store, study.name, "stopped by `haltune stop`; `haltune resume` lets it go on")
+    if history.running:
+        return "stops: each run ends after the epoch under way"
+    if outcome.over:
+        return f"is over: {outcome.reason}. Now a larger budget does not take it up either, until `haltune resume`"
+    return "stops: nobody trains now, and nobody will"
+
+
+def _let_go_on(study: Reading, budget: Budget) -> str:
+    """Lift what holds a search, without training it here; what came of that."""
+    if not budget.unlimited:
+        raise InvalidInput("a budget is for a program that trains: haltune resume ... -- python train.py")
+    lifted = lift(study.store, study.name, study.history)
+    outcome = read_study(study.store, study.name).outcome
+    if outcome.over:
+        return f"{study.name} is over, nothing goes on: {outcome.reason}"
+    told = "goes on" if lifted else "was not stopped"
+    return (
+        f"{study.name} {told}: run its program again, or give it here, haltune resume ... -- python train.py"
+    )
+
+
+def _reopened(where: str, name: str, budget: Budget | None) -> Study:
+    if where.endswith(".toml"):
+        return read(where).open(budget)
+    store, _ = find(where, name, writing=True)
+    created: Any = next(store.read(name, stop=1))
+    problem, policy = recorded_problem(created), policy_from(created.policy)
+    if problem.space.constraints:
+        raise NotSupported("the space has constraints, which a log does not keep: resume by your own program")
+    if budget is None and policy.endless:
+        raise InvalidInput(
+            f"{type(policy).__name__} never ends by itself: give --time 2h, --trials or --epochs"
+        )
+    return Study(problem, policy, store, name, budget=budget)
+
+
+def _train(study: Study, command: list[str], workers: int, gpus: str, **options: Any) -> None:
+    if not sys.stderr.isatty():
+        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    named: Any = {"auto": "auto", "none": None}.get(gpus, gpus.split(","))
+    outcome = run_script(study, command, workers=workers, gpus=named, **options)
+    say(summary(study))
+    if not outcome.over or study.history.held:
+        say(outcome.reason, err=True)
+        raise typer.Exit(STOPPED)

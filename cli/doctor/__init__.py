@@ -1,0 +1,1 @@
+"""`haltune doctor`: is everything here that a search needs?"""

@@ -1,0 +1,170 @@
+"""What `haltune doctor` looks at, each check a few findings: is it well, what was found, what to do."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from haltune._utils.process import surely_gone
+from haltune.errors import HaltuneError, NotSupported
+from haltune.log.events import OVER, Created, Event, Status
+from haltune.log.history import History
+from haltune.policies.from_spec import policy_from
+from haltune.store.base import Lease, Store, address, open_store
+from haltune.store.checkpoints import Checkpoints, readable
+from haltune.store.studies import recorded_problem
+from haltune.study.replay import replay
+
+_NETWORK = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "9p",
+    "fuse.sshfs",
+    "lustre",
+    "beegfs",
+)  # where SQLite's locks fail
+_LEAST = 100e6  # bytes of room for checkpoints where none was written yet
+_PATIENCE = 60.0  # seconds spent on asking a policy its decisions again
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's."""
+
+    about: str
+    well: bool | None  # None: neither, such as what is not installed
+    told: str  # what was found
+    advice: str = ""  # what to do about it
+
+
+def store(found: Store, name: str) -> Iterator[Finding]:
+    """Opened, writable, whole."""
+    yield Finding("store", True, f"{found.url} opens")
+    try:
+        open_store(address(found)).renew(
+            name, Lease(-2, 0, "doctor", 0.0, 0.0)
+        )  # a transaction that writes to no row
+        yield Finding("store", True, "it can be written to")
+    except HaltuneError as error:
+        yield Finding("store", False, str(error), "let this user write to the file and to its folder")
+    if found.url.startswith("sqlite:///"):
+        yield from _sqlite(Path(found.url.removeprefix("sqlite:///").partition("?")[0]))
+
+
+def _sqlite(path: Path) -> Iterator[Finding]:
+    try:
+        with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as c:
+            mode, whole = (
+                c.execute("PRAGMA journal_mode").fetchone()[0],
+                c.execute("PRAGMA quick_check(3)").fetchall(),
+            )
+    except sqlite3.Error as error:
+        yield Finding(
+            "store", False, f"SQLite says: {error}", "bring back a copy of the file with its -wal file"
+        )
+        return
+    advice = "" if mode == "wal" else "several processes will wait for each other; is the disk a local one?"
+    yield Finding("store", mode == "wal", f"its journal is {mode.upper()}", advice)
+    problems = "; ".join(str(row[0]) for row in whole)
+    well = problems == "ok"
+    advice = "" if well else "bring back a copy of the file with its -wal file, or begin another search"
+    yield Finding("store", well, "the file is whole" if well else f"the file is damaged: {problems}", advice)
+    if (kind := _file_system(path)) in _NETWORK:
+        yield Finding("store", False, f"it lies on a network file system ({kind})",
+                      "put it on a local disk, or use PostgreSQL for several machines")  # fmt: skip
+
+
+def _file_system(path: Path) -> str:
+    """The kind of file system that a path lies on; empty where /proc does not tell."""
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return ""
+    around = [(len(place), kind) for place, kind in mounts if path.resolve().is_relative_to(place)]
+    return max(around)[1] if around else ""
+
+
+def log(found: Store, name: str) -> Generator[Finding, None, History | None]:
+    """It folds, and its policy decides again as it did; returns what it folds to."""
+    events: list[Event] = list(found.read(name))
+    first = events[0] if events else None
+    advice = "bring back a copy of the store"
+    if not isinstance(first, Created):
+        yield Finding("log", False, f"{name!r} does not begin as a study does", advice)
+        return None
+    problem = recorded_problem(first)
+    history = History(problem)
+    try:
+        for event in events:
+            history.apply(event)
+    except Exception as error:  # whatever a damaged log leads to
+        where = f"event {history.position} ({events[history.position].kind}): {error!r}"
+        yield Finding("log", False, f"it does not fold: {where}", advice)
+        return None
+    yield Finding("log", True, f"{len(events)} events of {len(history)} trials fold")
+    yield _replayed(problem, first, events)
+    return history
+
+
+def _replayed(problem: Any, first: Created, events: list[Event]) -> Finding:
+    if problem.space.constraints:
+        return Finding(
+            "log", None, "decisions cannot be replayed: the space has constraints, which a log does not keep"
+        )
+    try:
+        policy = policy_from(first.policy)
+    except NotSupported as error:
+        return Finding("log", None, f"decisions cannot be replayed here: {error}")
+    differ, count, end = [], 0, time.monotonic() + _PATIENCE
+    for position, recorded, again in replay(problem, policy, events):
+        count += 1
+        if recorded != again:
+            differ.append(position)
+        if time.monotonic() > end:
+            break
+    if differ:
+        return Finding(
+            "log", False, f"of {count} decisions {len(differ)} come out otherwise now, the first at event {differ[0]}",
+            "go on with the versions of haltune, NumPy and SciPy that the search was begun with",
+        )  # fmt: skip
+    return Finding("log", True, f"{count} decisions replay to the same")
+
+
+def leases(found: Store, name: str) -> Iterator[Finding]:
+    """Who trains, and whose worker is lost."""
+    for lease in found.leases(name):
+        what = f"trial {lease.trial}, attempt {lease.attempt}"
+        if surely_gone(lease.holder) or lease.expires < found.now():
+            yield Finding("leases", False, f"the worker of {what}, {lease.holder}, is lost",
+                          "start the search again: the trial goes on from its last checkpoint")  # fmt: skip
+        else:
+            yield Finding("leases", True, f"{what} trains, heard of {found.now() - lease.renewed:.0f} s ago")
+
+
+def checkpoints(kept: Checkpoints, history: History | None) -> Iterator[Finding]:
+    """The folder can be written to, has room, and holds what the log says."""
+    there = next(folder for folder in (kept.folder, *kept.folder.parents) if folder.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        yield Finding("checkpoints", False, f"{there}: {error.strerror}",
+                      "let this user write there, or name another folder: checkpoints = \"...\"")  # fmt: skip
+        return
+    yield Finding("checkpoints", True, f"{kept.folder} can be written to")
+    sizes = kept.sizes()
+    need, free = max(2.0 * max(sizes, default=0), _LEAST), shutil.disk_usage(there).free
+    advice = "" if free >= need else "make room: a run that cannot be saved cannot be paused"
+    yield Finding("checkpoints", free >= need, f"{readable(free)} left, {readable(sum(sizes))} taken", advice)
+    for t in history.trials if history else ():
+        if t.status not in OVER and t.status is not Status.RUNNING and kept.missing(t.checkpoint):
+            yield Finding("checkpoints", False, f"the checkpoint of trial {t.id}, {t.checkpoint}, is not there",
+                          "bring it back, or its training begins anew")  # fmt: skip

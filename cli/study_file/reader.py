@@ -1,0 +1,230 @@
+"""A study written down: a TOML file of its space, goal, policy and budget.
+
+[study]
+store = "sqlite:///digits.db"    # beside this file
+max_epochs = 30
+
+[goal]
+maximize = "val_acc"
+bounds = [0, 1]
+of = "best"    # runs count for their best epoch; "last" if it is left out
+
+[space]
+lr = { float = [1e-4, 1e-1], log = true }
+kernel = { choice = ["rbf", "poly"] }
+degree = { int = [2, 5], when = { kernel = "poly" } }
+batch = 64
+
+[policy]
+name = "BOBOS"
+
+[budget]
+time = "30min"
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from haltune import policies
+from haltune._utils.checks import check_counts, check_seconds
+from haltune._utils.failures import one_line
+from haltune.errors import HaltuneError, InvalidInput, InvalidSpace
+from haltune.log.problem import Budget, Goal, Maximize, Minimize, Problem
+from haltune.policies.bobos.optimal_stopping import OptimalStopping
+from haltune.space import Space
+from haltune.space.domains import Domain
+from haltune.store.checkpoints import bytes_of
+from haltune.study import Study
+
+from .lines import Keys, Places, meant
+from .parameters import parameter
+
+_TABLES = ("study", "goal", "space", "policy", "budget")
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """What a file says, read but not yet opened."""
+
+    path: Path
+    problem: Problem
+    policy: Any
+    budget: Budget
+    options: Mapping[str, Any]  # of Study
+
+    def open(self, budget: Budget | None = None) -> Study:
+        """The study, made or reopened. Raises what Study raises, InvalidInput for a search that would never end."""
+        if (budget or self.budget).unlimited and self.policy.endless:
+            raise InvalidInput(
+                f"{self.path}: {type(self.policy).__name__} never ends by itself: give a [budget], such as "
+                'time = "2h" or trials = 50'
+            )
+        return Study(self.problem, self.policy, budget=budget or self.budget, **self.options)
+
+    @property
+    def store(self) -> str:
+        """The URL of its store."""
+        return str(self.options["store"])
+
+    @property
+    def name(self) -> str:
+        """The study's name in its store."""
+        return str(self.options.get("name", "study"))
+
+
+def read(path: str | Path) -> StudyFile:
+    """Read a study file. Raises InvalidInput that names the line for whatever it does not say well."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows begin files with a mark
+        data = tomllib.loads(text)
+        places = Places(path, text, data)
+        _check_numbers(places, data)
+    except InvalidInput:
+        raise
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path}: a study file is text in UTF-8: {error}") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{path}: lists or tables nested too deep for a study file") from error
+    except (OSError, ValueError) as error:  # ValueError: of TOML, of a number or of a path
+        raise InvalidInput(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    return _Reader(path, data, places).read()
+
+
+def _check_numbers(places: Places, value: Any, where: Keys = ()) -> None:
+    """Raises InvalidInput for a whole number beyond TOML's."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            _check_numbers(places, part, (*where, key))
+    elif isinstance(value, list):
+        for part in value:
+            _check_numbers(places, part, where)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise places.error(where, f"a whole number of {value.bit_length()} bits: they have 64")
+
+
+class _Reader:
+    """Turns tables into what they stand for."""
+
+    def __init__(self, path: Path, data: dict[str, Any], places: Places) -> None:
+        self._path, self._data, self._places = path, data, places
+
+    def read(self) -> StudyFile:
+        self._places.known((), self._data, _TABLES)
+        for table in ("goal", "space"):
+            if table not in self._data:
+                raise InvalidInput(f"{self._path}: there is no table [{table}]")
+        study = self._table("study")
+        self._places.known(("study",), study, ("max_epochs", *_CHECKS))
+        problem = self._problem(study.pop("max_epochs", None))
+        policy = self._policy(("policy",), self._table("policy"))
+        return StudyFile(self._path, problem, policy, self._budget(), self._options(study))
+
+    def _problem(self, max_epochs: Any) -> Problem:
+        goal = self._places.at(("goal",), self._goal)
+        table = self._table("space")
+        domains = {n: self._places.at(("space", n), lambda v=v: parameter(v)) for n, v in table.items()}  # type: ignore[misc]
+        space = self._space(domains)
+        return self._places.at(("study", "max_epochs"), lambda: Problem(space, goal, max_epochs))
+
+    def _space(self, domains: dict[str, Domain]) -> Space:
+        try:
+            return Space(domains)
+        except InvalidSpace as error:
+            text = str(error)
+            about = sorted((n for n in domains if repr(n) in text), key=lambda n: text.index(repr(n)))
+            raise self._places.error(("space", *about[:1]), text) from error
+
+    def _goal(self) -> Goal:
+        table = self._table("goal")
+        self._places.known(("goal",), table, ("maximize", "minimize", "bounds", "of"))
+        if ("maximize" in table) == ("minimize" in table):
+            raise InvalidInput('say maximize = "val_acc" or minimize = "val_loss", one of them')
+        kind = Maximize if "maximize" in table else Minimize
+        metric: Any = table.get("maximize", table.get("minimize"))
+        kind(metric)
+        of: Any = table.get("of", "last")
+        self._places.at(("goal", "of"), lambda: kind(metric, of=of))
+        return self._places.at(("goal", "bounds"), lambda: kind(metric, table.get("bounds"), of))
+
+    def _budget(self) -> Budget:
+        table = self._table("budget")
+        self._places.known(("budget",), table, [f.name for f in fields(Budget)])
+        for name, limit in table.items():
+            alone = {name: limit} if name != "money" else {"money": limit, "price": 1.0}
+            self._places.at(("budget", name), lambda alone=alone: Budget(**alone))  # type: ignore[misc]
+        return self._places.at(("budget",), lambda: Budget(**table))
+
+    def _options(self, study: dict[str, Any]) -> dict[str, Any]:
+        """The other options of Study, each checked at its line."""
+        for name, value in study.items():
+            self._places.at(("study", name), lambda n=name, v=value: _CHECKS[n](n, v))  # type: ignore[misc]
+        options = study | {"store": self._beside(study.get("store", f"{self._path.stem}.db"))}
+        if "checkpoints" in study:
+            options["checkpoints"] = str(self._path.parent / study["checkpoints"])
+        return options
+
+    def _policy(self, where: Keys, table: dict[str, Any]) -> Any:
+        name = table.pop("name", "BOBOS")
+        if name not in policies.__all__:
+            raise self._places.error(
+                (*where, "name"),
+                f"no policy {name!r}{meant(name, policies.__all__)}; there are {', '.join(policies.__all__)}",
+            )
+        kind = getattr(policies, name)
+        self._places.known(where, table, [f.name for f in fields(kind) if f.init])
+        options = {key: self._option((*where, key), key, value) for key, value in table.items()}
+        try:
+            return kind(**options)
+        except Exception as error:  # of whatever kind: the options come from outside
+            about = [key for key in options if re.search(rf"\b{re.escape(key)}\b", str(error))] or list(
+                options
+            )
+            ours = isinstance(error, (HaltuneError, TypeError, ValueError))
+            told = str(error) if ours else f"{name} cannot be made of this: {one_line(error)}"
+            raise self._places.error((*where, *about[:1]), told) from error
+
+    def _option(self, where: Keys, key: str, value: Any) -> Any:
+        if key == "stopping" and isinstance(value, dict):
+            self._places.known(where, value, [f.name for f in fields(OptimalStopping)])
+            return self._places.at(where, lambda: OptimalStopping.from_json(value))
+        return self._policy(where, dict(value)) if isinstance(value, dict) and "name" in value else value
+
+    def _beside(self, store: str) -> str:
+        """A file's place is that of the study file, wherever the command is given."""
+        scheme, found, file = store.partition("sqlite:///")
+        if "://" in store and (not found or scheme):
+            return store
+        return "sqlite:///" + str((self._path.parent / (file if found else store)).absolute())
+
+    def _table(self, name: str) -> dict[str, Any]:
+        table = self._data.get(name, {})
+        if not isinstance(table, dict):
+            raise self._places.error((name,), f"a table [{name}], not {table!r}")
+        return dict(table)
+
+
+def _text(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise InvalidInput(f"{name} = {value!r}: a text that is not empty, without the character 0")
+
+
+def _count(name: str, value: Any) -> None:
+    check_counts(**{name: value})
+
+
+def _seconds(name: str, value: Any) -> None:
+    check_seconds(**{name: value})
+
+
+_CHECKS: dict[str, Any] = {
+    "name": _text, "store": _text, "checkpoints": _text, "seed": _count, "max_failures": _count,
+    "max_retries": _count, "keep_checkpoints": _count, "disk_quota": lambda name, value: bytes_of(value, name),
+    "lease": _seconds, "patience": _seconds,
+}  # fmt: skip

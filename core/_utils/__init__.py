@@ -1,0 +1,1 @@
+"""Nothing of haltune: what any program could use."""

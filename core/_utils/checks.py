@@ -1,0 +1,112 @@
+"""What may be given to a Study and to policies; everything else gets a sentence."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from haltune.errors import InvalidInput
+from haltune.log.policy import Policy, policy_of
+from haltune.log.problem import Budget, Problem
+from haltune.log.scores import LARGEST
+
+_UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes
+
+
+def check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> Policy[Any]:
+    """The policy. Raises InvalidInput for what is not a problem, a policy, a name or a budget."""
+    if not isinstance(problem, Problem):
+        raise InvalidInput(f"the first argument is a Problem(space, goal, max_epochs), not {problem!r}")
+    decides = check_policy("the second argument is a policy such as BOBOS()", policy)
+    if not isinstance(name, str) or not name or _UNHELD.search(name):
+        raise InvalidInput(
+            f"name={name!r}: a study's name is a text that is not empty, which a file can be called: without the "
+            "character 0 and half surrogate pairs"
+        )
+    if budget is not None and not isinstance(budget, Budget):
+        raise InvalidInput(f"budget={budget!r}: write Budget(time='2h') or Budget(trials=50)")
+    return decides
+
+
+def check_policy(allowed: str, policy: Any) -> Policy[Any]:
+    """The policy. Raises InvalidInput for what is none, in the words of what is `allowed`."""
+    if (decides := policy_of(policy)) is not None:
+        return decides
+    hint = "; one of your own derives from haltune.log.policy.Policy"
+    if isinstance(policy, type):
+        hint = f"; write {policy.__name__}()"
+    raise InvalidInput(f"{allowed}, not {policy!r}{hint}")
+
+
+def check_counts(**counts: Any) -> None:
+    """Raises InvalidInput for what is no count; a seed may be None."""
+    for what, count in counts.items():
+        if what == "seed" and count is None:
+            continue
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise InvalidInput(f"{what}={count!r}: a whole number, 0 or more")
+
+
+def check_whole(owner: str, least: int, **values: Any) -> None:
+    """Raises InvalidInput for options of `owner` that are no whole numbers of at least `least`."""
+    for option, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InvalidInput(f"{owner}({option}={value!r}): a whole number, at least {least}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number, and no truth value."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
+
+
+def within(value: Any, low: float, high: float = math.inf) -> bool:
+    """Whether it is a number between two others."""
+    return is_number(value) and low < value < high
+
+
+def check_seconds(**durations: Any) -> None:
+    """Raises InvalidInput for what is no length of time."""
+    for what, seconds in durations.items():
+        if not within(seconds, 0.0):
+            raise InvalidInput(f"{what}={seconds!r}: seconds, more than 0")
+
+
+def number(what: str, value: Any, positive: bool | None = False) -> float:
+    """One number as a float; positive=True: > 0 and finite, False: anything.
+
+    None: a length of time or a cost, >= 0 and finite, counted to at most 1e60: sums of these stay numbers.
+    """
+    shape = getattr(value, "shape", ())
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        number = float(value if shape == () else value.item()) + 0.0  # no -0.0: SQLite has none
+    except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError):
+        described = f"an array of shape {tuple(shape)}" if shape != () else repr(value)
+        raise InvalidInput(
+            f"{what} is one number, not {described}: reduce it first, for example by its mean"
+        ) from None
+    if positive is not False and not (math.isfinite(number) and number >= 0 and (number > 0 or not positive)):
+        allowed = "greater than 0 (epochs count from 1)" if positive else "0 or more"
+        raise InvalidInput(f"{what}={value!r}: finite and {allowed}")
+    return min(number, LARGEST) if positive is None else number
+
+
+def timed(seconds: Any, validation: Any, since: float) -> tuple[float, float | None]:
+    """The seconds of an epoch, `since` the last report where they are not given, and those of them that validated."""
+    validated = None if validation is None else number("validation", validation, positive=None)
+    if seconds is None:  # two clocks may differ: it lasted at least as long as its validation
+        return max(since, validated or 0.0), validated
+    took = number("seconds", seconds, positive=None)
+    if validated is not None and validated > took * (1.0 + 1e-9) + 1e-9:
+        raise InvalidInput(
+            f"validation={validation!r} is more than seconds={seconds!r}: seconds is the whole epoch, its validation "
+            "included; give seconds=training + validation"
+        )
+    return took, None if validated is None else min(validated, took)

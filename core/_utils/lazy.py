@@ -1,0 +1,24 @@
+"""Names that a package shows and imports when somebody asks for them: one policy costs no other's imports."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+
+def shows(
+    package: str, rooms: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package. rooms: module within it -> the names that it has."""
+    where = {name: room for room, names in rooms.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(import_module(f"{package}.{where[name]}"), name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *where})

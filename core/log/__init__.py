@@ -1,0 +1,1 @@
+"""What happened: the problem, the events of a search, their fold, and the contract of who decides."""

@@ -1,0 +1,295 @@
+"""What happened: the facts of a study, in order. They are the only state there is.
+
+Every event is a frozen dataclass; `to_json` and `from_json` are exact inverses.
+`at` is the store's clock in seconds since the epoch. `seen` is the log position
+(exclusive: the number of events read) at which a decision was made; replaying the
+policy on that prefix gives the same decision again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from haltune.errors import InvalidInput
+
+from .decisions import Action, Verdict
+from .validity import check, kind_of
+
+
+class Status(StrEnum):
+    """Where a trial stands."""
+
+    RUNNING = "running"
+    PAUSED = "paused"  # may be resumed by the policy
+    COMPLETED = "completed"  # ended by itself: at the horizon, or before it
+    STOPPED = "stopped"  # ended early by a verdict
+    INTERRUPTED = "interrupted"  # Ctrl-C, SIGTERM, or a lease that expired: offered again
+    FAILED = "failed"  # an exception, or a retry too many
+
+
+OVER = frozenset({Status.COMPLETED, Status.STOPPED, Status.FAILED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Base of all events."""
+
+    kind: ClassVar[str] = ""
+    at: float  # seconds since the epoch, store's clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created(Event):
+    """The study was made: always the first event."""
+
+    kind: ClassVar[str] = "created"
+    problem: Mapping[str, Any]
+    policy: Mapping[str, Any]
+    seed: int
+    id: str = ""  # tells the study from all others, whatever they are called; none in logs from before there was one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(Event):
+    """A policy's Start: a new trial, numbered in log order from 0."""
+
+    kind: ClassVar[str] = "started"
+    trial: int
+    config: Mapping[str, Any]
+    until: float | None  # epochs
+    resource: float | None
+    tags: Mapping[str, Any]
+    reason: str
+    evidence: Mapping[str, Any]
+    seen: int
+    deciding: float  # seconds spent on the decision
+    worker: str
+    partial: bool = False  # True: no full training, however far it gets; see decisions.Start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed(Event):
+    """A trial goes on as a new attempt: the policy's Resume, or offered again after an interruption."""
+
+    kind: ClassVar[str] = "resumed"
+    trial: int
+    attempt: int
+    until: float | None  # epochs
+    resource: float | None
+    tags: Mapping[str, Any]
+    reason: str
+    evidence: Mapping[str, Any]
+    seen: int
+    deciding: float  # seconds
+    worker: str
+    by_policy: bool  # False: offered again by the study itself
+    anew: bool = False  # True: its checkpoint is gone, so that it begins at the beginning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported(Event):
+    """One validation of a trial, with the verdict on it: one row, one transaction."""
+
+    kind: ClassVar[str] = "reported"
+    trial: int
+    attempt: int
+    epoch: float  # from 1; fractional for validations within an epoch
+    value: float  # the goal's metric, its own units; may be NaN or infinite
+    seconds: float  # of this epoch alone, validation included
+    verdict: Verdict
+    seen: int
+    validation: float | None = None  # seconds of `seconds` spent validating
+    cost: float | None = None  # what the user says this epoch cost, own units
+    deciding: float = 0.0  # seconds spent on the verdict
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointed(Event):
+    """A trial can go on from here in a later attempt."""
+
+    kind: ClassVar[str] = "checkpointed"
+    trial: int
+    attempt: int
+    epoch: float
+    path: str
+    seconds: float = 0.0  # spent saving
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slept(Event):
+    """The store's clock jumped while a trial was held: its machine slept, or the clock was set. Nobody trained then."""
+
+    kind: ClassVar[str] = "slept"
+    trial: int
+    attempt: int
+    since: float  # seconds since the epoch: the last look at the clock before
+    seconds: float  # of the time since then that did not pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended(Event):
+    """A worker let go of a trial."""
+
+    kind: ClassVar[str] = "ended"
+    trial: int
+    attempt: int
+    status: Status
+    error: str | None = None  # one line
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired(Event):
+    """A worker was lost: its lease ran out, or its process is gone."""
+
+    kind: ClassVar[str] = "expired"
+    trial: int
+    attempt: int
+    holder: str
+    last_alive: float  # seconds since the epoch: the lease's last renewal
+    status: Status  # INTERRUPTED: offered again; FAILED: one retry too many
+    reason: str | None = None  # what a launcher saw of it; None: the worker is gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescaled(Event):
+    """The learnt scale of a goal without bounds: score = (sign * value - low) / (high - low)."""
+
+    kind: ClassVar[str] = "rescaled"
+    low: float  # sign * value that scores 0
+    high: float  # sign * value that scores 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgeted(Event):
+    """What the search may cost from now on, when it is new or changed: for policies that plan by it, and for readers.
+
+    Where the policy plans by it, it takes back the end of the search: such a policy ends it for want of budget.
+    """
+
+    kind: ClassVar[str] = "budgeted"
+    budget: Mapping[str, Any]  # the limits given, as Budget.to_json
+    plans: bool = True  # the policy plans by it; False: it is told to readers alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished(Event):
+    """The policy ended the search: for good, unless it plans by the budget and that changes."""
+
+    kind: ClassVar[str] = "finished"
+    reason: str
+    seen: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held(Event):
+    """Somebody stops the search for a while, on all workers; or, without a reason, lets it go on."""
+
+    kind: ClassVar[str] = "held"
+    reason: str | None
+
+
+MOVES = (Started, Resumed, Rescaled, Budgeted, Finished, Held)
+_KINDS: dict[str, type[Event]] = {
+    k.kind: k
+    for k in (
+        Created,
+        Started,
+        Resumed,
+        Reported,
+        Checkpointed,
+        Slept,
+        Ended,
+        Expired,
+        Rescaled,
+        Budgeted,
+        Finished,
+        Held,
+    )
+}
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """The event as strict JSON: non-finite floats become the strings 'nan', 'inf', '-inf'."""
+    body: dict[str, Any] = {"kind": event.kind}
+    for f in fields(event):
+        value = getattr(event, f.name)
+        if f.name == "id" and not value:
+            continue
+        body[f.name] = verdict_to_json(value) if isinstance(value, Verdict) else plain(value)
+    return body
+
+
+def from_json(body: Mapping[str, Any]) -> Event:
+    """The inverse of `to_json`.
+
+    Raises InvalidInput for a kind or a field this version does not know, and for what no haltune writes.
+    """
+    kind = kind_of(body, _KINDS)
+    try:
+        event = _made(kind, {name: value for name, value in body.items() if name != "kind"})
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        raise InvalidInput(f"an event {kind!r} that is not whole: {error}") from error
+    check(event)
+    return event
+
+
+def _made(kind: str, rest: dict[str, Any]) -> Event:
+    for name in _FLOATS.get(kind, ()):
+        if rest.get(name) is not None:
+            rest[name] = float(rest[name])
+    if "status" in rest:
+        rest["status"] = Status(rest["status"])
+    if "verdict" in rest:
+        rest["verdict"] = verdict_from_json(rest["verdict"])
+    if "metrics" in rest:
+        rest["metrics"] = {name: float(value) for name, value in rest["metrics"].items()}
+    return _KINDS[kind](**rest)
+
+
+_FLOATS = {k.kind: tuple(f.name for f in fields(k) if "float" in str(f.type)) for k in _KINDS.values()}
+_FLOATS["reported"] = tuple(n for n in _FLOATS["reported"] if n != "metrics")
+
+
+def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as strict JSON."""
+    body: dict[str, Any] = {"action": str(verdict.action), "reason": verdict.reason}
+    if verdict.evidence:
+        body["evidence"] = plain(verdict.evidence)
+    if verdict.until is not None:
+        body["until"] = plain(float(verdict.until))
+    return body
+
+
+def verdict_from_json(body: Mapping[str, Any]) -> Verdict:
+    """The inverse of `verdict_to_json`."""
+    until = body.get("until")
+    until = None if until is None else float(until)
+    return Verdict(Action(body["action"]), body["reason"], body.get("evidence", {}), until)
+
+
+def plain(value: Any) -> Any:
+    """`value` with numpy scalars, tuples and non-finite floats turned into strict JSON.
+
+    Raises InvalidInput for what JSON cannot hold.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (str, int)):  # np.str_ and enumerations too
+        return str(value) if isinstance(value, str) else int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return plain(value.tolist())
+    raise InvalidInput(
+        f"{value!r} of type {type(value).__name__} cannot be recorded: use numbers, strings, lists"
+    )

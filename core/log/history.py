@@ -1,0 +1,291 @@
+"""Events folded into trials: what policies and people look at.
+
+A `History` is the fold of one study's log up to a position. It changes only through
+`apply`, which the study calls; everything it hands out is read-only.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from haltune.errors import InvalidInput, StoreError
+
+from . import events as ev
+from .events import OVER, Event, Status
+from .problem import Budget, Problem
+from .records import Array, Best, Growing, TrialRecord, restore
+from .scores import LARGEST, Scale, given, learn, measured
+from .spending import Accounted, Ledger, summable
+from .validity import ADVICE, misplaced
+
+__all__ = ["PURPOSES", "Best", "History", "TrialRecord"]
+_RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
+# streams of randomness; numbers are for ever
+PURPOSES = {"propose": 1, "judge": 2, "stopping": 3, "design": 4, "fit": 5}
+
+
+class History(Accounted):
+    """The state of a study at one log position."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.seed = 0
+        self.position = 0  # events folded
+        self.moves = 0  # answers of the policy that were logged: starts, resumes, the end
+        self.now = 0.0  # seconds since the epoch: the last event's time
+        self.finished: str | None = None  # the policy's reason for ending the search
+        self.held: str | None = None  # why somebody holds it for a while
+        self.budget: Budget | None = None  # what the search may cost, where a policy that plans asked for it
+        self.recorded: Budget | None = (
+            None  # what the search may cost, as a worker said last; None: none was given
+        )
+        self.scale: Scale | None = given(problem.goal)
+        self.failures_in_a_row = 0
+        self.deciding = 0.0  # seconds that the policy's last start or resume took it
+        self.tried: set[str] = set()  # keys of all configurations started
+        self._trials: list[Growing] = []
+        self._peaks = array("d")  # sign * best value of each trial, -inf when none
+        self._results = array("d")  # sign * what each trial that is over or paused came to, -inf for others
+        self._firsts: dict[int, float] = {}  # trial -> sign * first value that is measured
+        self._with: dict[Status, set[int]] = {status: set() for status in Status}
+        self._ledger = Ledger()
+        self.whose = "the study"  # in words, for errors
+        self.locate: Callable[[str | None], str | None] = _as_it_is  # a path of the log as users open it
+
+    # -- what policies and people read ------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def trial(self, id: int) -> TrialRecord:
+        """The record of one trial. Raises InvalidInput for a number that does not exist."""
+        if not 0 <= id < len(self._trials):
+            known = (
+                f"this study has trials 0 to {len(self) - 1}" if self._trials else "this study has none yet"
+            )
+            raise InvalidInput(f"there is no trial {id}: {known}")
+        return self._trials[id].record or self._recorded([self._trials[id]])[0]
+
+    @property
+    def trials(self) -> Sequence[TrialRecord]:
+        """All trials in the order of their numbers."""
+        self._recorded([t for t in self._trials if t.record is None])
+        return [t.record for t in self._trials if t.record is not None]
+
+    def point(self, id: int) -> Array:
+        """(dim,) where a trial's configuration lies in the unit cube; read-only, encoded once."""
+        t = self._trials[id]
+        if t.point is None:
+            t.point = self.problem.space.encode(self.trial(id).config)
+            t.point.flags.writeable = False
+        return t.point
+
+    def with_status(self, *status: Status) -> list[TrialRecord]:
+        """The trials in one of these states, lowest number first."""
+        return [self.trial(i) for i in sorted(i for s in set(status) for i in self._with[s])]
+
+    @property
+    def pending(self) -> list[TrialRecord]:
+        """Trials that run now, on any worker, or wait to be offered again."""
+        return self.with_status(Status.RUNNING, Status.INTERRUPTED)
+
+    @property
+    def interrupted(self) -> list[int]:
+        """The trials that wait to be offered again, lowest number first."""
+        return sorted(self._with[Status.INTERRUPTED])
+
+    @property
+    def running(self) -> int:
+        """How many trials run now."""
+        return len(self._with[Status.RUNNING])
+
+    @property
+    def paused(self) -> int:
+        """How many trials the policy may resume."""
+        return len(self._with[Status.PAUSED])
+
+    @property
+    def any_success(self) -> bool:
+        """True once a trial was completed, stopped or paused."""
+        return any(self._with[s] for s in (Status.COMPLETED, Status.STOPPED, Status.PAUSED))
+
+    def incumbent(self, exclude: int | None = None) -> float:
+        """y* of BO-BOS: the best result of the other trials that are over or paused, raw; NaN when there is none.
+
+        A trial's result is the value that the goal says it counts for: by default its last, for a maximum over epochs
+        is a maximum over their noise, and no run could hope to end above it.
+        """
+        results = np.array(self._results)
+        if exclude is not None and exclude < len(results):
+            results[exclude] = -np.inf
+        top = float(results.max(initial=-np.inf))
+        return self.problem.goal.sign * top if top > -np.inf else math.nan
+
+    def scale_of(self, trial: int) -> Scale | None:
+        """The scale in force for a trial: the one at its start, or the first known after it."""
+        return self._trials[trial].scale or self.scale
+
+    def learnt_scale(self) -> Scale | None:
+        """What the scale would be if it were learnt now; None with bounds or without data."""
+        if self.problem.goal.bounds is not None or not self._firsts:
+            return None
+        best = float(np.fmax.reduce(measured(self._peaks), initial=-math.inf))
+        return learn(list(self._firsts.values()), best, self.problem.goal.sign)
+
+    def best(self) -> Best | None:
+        """The best run by the rule of haltune.log.standing; None before one has a value."""
+        valued = (t for t in self._trials if t.counts > -math.inf)
+        top = max(valued, key=lambda t: t.stands(), default=None)  # the first of equals
+        return None if top is None else self.as_best(top.id)
+
+    def as_best(self, id: int) -> Best:
+        """A trial that has a value, told as the best."""
+        self.trial(id)  # its configuration regains its types
+        return self._trials[id].best(self.locate(self._trials[id].checkpoint))
+
+    def ranked(self, leaving: int | None = None) -> list[list[int]]:
+        """The trials that have a value, the best first, in groups that compare.
+
+        leaving: one that runs and is about to end by itself.
+        """
+        found = [(t.id, t.stands(t.id == leaving)) for t in self._trials if t.counts > -math.inf]
+        found.sort(key=lambda pair: pair[1], reverse=True)
+        return [[id for id, _ in group] for _, group in groupby(found, key=lambda pair: pair[1][:-1])]
+
+    def rng(self, purpose: str, *keys: int) -> np.random.Generator:
+        """A stream of randomness of its own for each decision: default_rng([seed, purpose, *keys])."""
+        return np.random.default_rng([self.seed, PURPOSES[purpose], *keys])
+
+    def losses(self, trial: int) -> int:
+        """How many times the lease of a trial has expired."""
+        return self._trials[trial].losses
+
+    def _recorded(self, trials: Sequence[Growing]) -> list[TrialRecord]:
+        """Their records made anew; configurations that come from the log regain their types together."""
+        restore([t for t in trials if not t.restored], self.problem.space, self.whose)
+        for t in trials:
+            t.record = t.frozen(self.scale_of(t.id), self.locate(t.checkpoint))
+        return [t.record for t in trials if t.record is not None]
+
+    # -- the fold ----------------------------------------------------------------------
+
+    def apply(self, event: Event) -> None:
+        """Fold one event, the next of the log. Raises StoreError for one that cannot follow those before it."""
+        self.check(event)
+        getattr(self, "_" + event.kind)(event)
+        self.position += 1
+        self.now = max(self.now, event.at)
+
+    def check(self, event: Event) -> None:
+        """Raises StoreError when an event cannot be the next of the log."""
+        if (why := misplaced(event, self.position, self._trials, self.problem.max_epochs)) is not None:
+            raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
+
+    def _created(self, e: ev.Created) -> None:
+        self.seed = e.seed
+
+    def _started(self, e: ev.Started) -> None:
+        self.moves += 1
+        self.tried.add(self.problem.space.key_of_canonical(e.config))
+        self._trials.append(Growing.of(e, self.scale, self.problem))
+        self._peaks.append(-math.inf)
+        self._results.append(-math.inf)
+        self._with[Status.RUNNING].add(e.trial)
+        self.deciding = e.deciding
+        self._ledger.begin(e.trial, e.at, e.deciding)
+
+    def _resumed(self, e: ev.Resumed) -> None:
+        self.moves += e.by_policy
+        self.deciding = e.deciding if e.by_policy else self.deciding
+        t = self._trials[e.trial]
+        if e.anew:
+            t.checkpoint, t.checkpoint_epoch = None, 0.0
+        t.rewind(t.checkpoint_epoch)
+        t.attempt, t.until, t.resource, t.tags, t.started = e.attempt, e.until, e.resource, e.tags, e.at
+        t.verdict = t.error = None
+        self._peaks[t.id], self._results[t.id] = t.peak, -math.inf
+        self._move(t, Status.RUNNING)
+        self._ledger.begin(t.id, e.at, e.deciding)
+
+    def _reported(self, e: ev.Reported) -> None:
+        t = self._trials[e.trial]
+        epochs = e.epoch - t.epoch
+        if e.attempt != t.attempt or t.status is not Status.RUNNING or epochs <= 0:
+            return  # superseded, let go of, or seen before: kept in the log, out of the curve
+        e = summable(e)
+        self._ledger.report(e, epochs)
+        t.append(e)
+        if abs(t.end) <= LARGEST:
+            self._firsts.setdefault(t.id, t.end)
+        self._peaks[t.id] = t.peak
+
+    def _checkpointed(self, e: ev.Checkpointed) -> None:
+        t = self._trials[e.trial]
+        if e.attempt == t.attempt and t.status is Status.RUNNING:
+            t.checkpoint, t.checkpoint_epoch, t.record = e.path, e.epoch, None
+            self._ledger.save(t.id, e.at, e.seconds)
+
+    def _slept(self, e: ev.Slept) -> None:
+        t = self._trials[e.trial]
+        if e.attempt == t.attempt and t.status is Status.RUNNING:
+            self._ledger.sleep(t.id, e.since, e.at, e.seconds)
+
+    def _ended(self, e: ev.Ended) -> None:
+        t = self._trials[e.trial]
+        if e.attempt == t.attempt and t.status is Status.RUNNING:
+            t.error = e.error
+            self._let_go(t, e.status, e.at)
+            self._count_failure(e.status)
+
+    def _expired(self, e: ev.Expired) -> None:
+        t = self._trials[e.trial]
+        if e.attempt == t.attempt and t.status is Status.RUNNING:
+            t.losses += 1
+            t.error = e.reason or f"worker {e.holder} was lost"
+            self._let_go(t, e.status, e.last_alive, lost=True)
+            if e.status is Status.FAILED:
+                self._count_failure(e.status)
+
+    def _let_go(self, t: Growing, status: Status, at: float, lost: bool = False) -> None:
+        self._move(t, status)
+        self._ledger.end(t.id, at, lost)
+        if status in _RANKED:
+            self._results[t.id] = t.counts
+
+    def _move(self, t: Growing, status: Status) -> None:
+        self._with[t.status].discard(t.id)
+        self._with[status].add(t.id)
+        t.status, t.record = status, None
+
+    def _count_failure(self, status: Status) -> None:
+        if status is Status.FAILED:
+            self.failures_in_a_row += 1
+        elif status in OVER or status is Status.PAUSED:
+            self.failures_in_a_row = 0
+
+    def _rescaled(self, e: ev.Rescaled) -> None:
+        self.scale = Scale(e.low, e.high, self.problem.goal.sign)
+        for t in self._trials:
+            if t.scale is None:
+                t.scale, t.record = self.scale, None
+
+    def _budgeted(self, e: ev.Budgeted) -> None:
+        self.recorded = Budget(**e.budget)
+        if e.plans:
+            self.budget, self.finished = self.recorded, None  # who plans by a budget ends for want of it
+
+    def _finished(self, e: ev.Finished) -> None:
+        self.moves += 1
+        self.finished = e.reason
+
+    def _held(self, e: ev.Held) -> None:
+        self.held = e.reason
+
+
+def _as_it_is(path: str | None) -> str | None:
+    return path

@@ -1,0 +1,235 @@
+"""One trial: as others see it, read-only, and as the history's growing copy."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haltune.errors import InvalidSpace, StoreError
+from haltune.space import Space
+
+from .decisions import Action, Config, Verdict
+from .events import Reported, Started, Status
+from .problem import Goal, Problem
+from .scores import Scale, measured
+from .standing import Standing, is_complete, standing
+from .validity import ADVICE
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class TrialRecord:
+    """One trial as the log tells it. Arrays are read-only, one entry a report of the current attempt."""
+
+    id: int
+    config: Config
+    until: float | None  # epochs: the end of this leg
+    epochs: Array  # (n,) strictly increasing, from 1; fractional for validations within an epoch
+    values: Array  # (n,) the goal's metric, raw
+    scores: Array  # (n,) on [0, 1], by the scale in force for this trial; NaN before any scale is known
+    seconds: Array  # (n,) of each epoch alone, validation included
+    metrics: Mapping[str, Array]  # name -> (n,), NaN where it was not reported
+    status: Status
+    attempt: int  # from 1
+    tags: Mapping[str, Any]
+    resource: float | None = None
+    checkpoint: str | None = None  # path; one that was deleted is relative to the folder of checkpoints
+    checkpoint_epoch: float = 0.0
+    started: float = 0.0  # seconds since the epoch
+    verdict: Verdict | None = None  # the last that was not CONTINUE
+    error: str | None = None
+    proposed: str = ""  # why its policy chose it
+    partial: bool = False  # no full training, however far it gets: on few samples, say
+    complete: bool = False  # haltune did not cut it; see standing
+
+    @cached_property
+    def whole(self) -> NDArray[np.bool_]:
+        """(n,) True at reports of whole epochs: the ones that are judged."""
+        return np.asarray(self.epochs == np.floor(self.epochs))
+
+    @cached_property
+    def epoch_seconds(self) -> Array:
+        """(n,) seconds an epoch: a report may cover several epochs, or a part of one."""
+        return self.seconds / np.diff(self.epochs, prepend=0.0)
+
+    @property
+    def epoch(self) -> float:
+        """The last epoch reported, 0 before the first."""
+        return float(self.epochs[-1]) if len(self.epochs) else self.checkpoint_epoch
+
+    def counting(self, goal: Goal) -> Array:
+        """(n,) the value that the run would count for had it ended at each report; see Goal.of."""
+        if goal.of == "last":
+            return self.values
+        heights = np.where(np.isfinite(self.values), goal.sign * self.values, -np.inf)
+        tops = np.maximum.accumulate(heights)
+        return np.where(np.isfinite(tops), goal.sign * tops, np.nan)
+
+    def result(self, goal: Goal) -> float:
+        """The value that the run counts for: of its last or its best epoch; NaN when it has none."""
+        value = float(self.counting(goal)[-1]) if len(self.values) else math.nan
+        return value if math.isfinite(value) else math.nan
+
+    def target(self, goal: Goal) -> float:
+        """sign * what the run counts for, as models are told it: NaN where nothing was measured."""
+        return goal.sign * float(measured(self.result(goal)))
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best configuration found."""
+
+    trial: int
+    config: Config
+    value: float  # the goal's metric
+    epoch: float  # at which it had the value
+    checkpoint: str | None = None  # path; None where none is kept
+
+
+@dataclass(eq=False)
+class Growing:
+    """A trial's buffers, and what is asked of them so often that it is kept."""
+
+    id: int
+    config: Config
+    until: float | None
+    resource: float | None
+    tags: Mapping[str, Any]
+    started: float
+    scale: Scale | None
+    problem: Problem
+    proposed: str
+    partial: bool
+    epochs: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+    metrics: dict[str, array[float]] = field(default_factory=dict)
+    status: Status = Status.RUNNING
+    attempt: int = 1
+    losses: int = 0  # leases that expired
+    checkpoint: str | None = None
+    checkpoint_epoch: float = 0.0
+    verdict: Verdict | None = None
+    error: str | None = None
+    peak: float = -math.inf  # sign * the best finite value; -inf without one
+    end: float = -math.inf  # sign * the last value; -inf when it is not finite
+    top: int = -1  # index of the best finite value, the earliest of equals; -1: none
+    restored: bool = False  # config went through the space: JSON has no tuples
+    record: TrialRecord | None = None  # cache
+    point: Array | None = None  # cache: the configuration in the unit cube
+
+    @classmethod
+    def of(cls, e: Started, scale: Scale | None, problem: Problem) -> Growing:
+        """The trial that an event starts."""
+        return cls(
+            e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, problem, e.reason, e.partial
+        )  # fmt: skip
+
+    @property
+    def epoch(self) -> float:
+        """The last epoch reported, or where the attempt began."""
+        return self.epochs[-1] if self.epochs else self.checkpoint_epoch
+
+    @property
+    def complete(self) -> bool:
+        """True when haltune did not cut it."""
+        return is_complete(self, self.problem.max_epochs)
+
+    @property
+    def counts(self) -> float:
+        """sign * the value it counts for; -inf when it has none."""
+        return self.end if self.problem.goal.of == "last" else self.peak
+
+    def stands(self, leaving: bool = False) -> Standing:
+        """What it is ranked by. leaving: its training is about to end by itself."""
+        return standing(self, self.complete or (leaving and not self.partial), self.counts)
+
+    def best(self, checkpoint: str | None) -> Best:
+        """It as the best; `checkpoint` as a user opens it."""
+        i = self.top if self.problem.goal.of == "best" else -1
+        return Best(self.id, dict(self.config), self.values[i], self.epochs[i], checkpoint)
+
+    def append(self, e: Reported) -> None:
+        """One report more."""
+        if e.metrics or self.metrics:
+            self._append_metrics(e.metrics)
+        self.epochs.append(e.epoch)
+        self.values.append(e.value)
+        self.seconds.append(e.seconds)
+        self._rank(len(self.values) - 1, e.value)
+        if e.verdict.action in _ENDS:
+            self.verdict = e.verdict
+        elif e.verdict.until is not None:
+            self.until = e.verdict.until
+        self.record = None
+
+    def _append_metrics(self, metrics: Mapping[str, float]) -> None:
+        for name in metrics:
+            if name not in self.metrics:
+                self.metrics[name] = array("d", [math.nan] * len(self.epochs))
+        for name, column in self.metrics.items():
+            column.append(metrics.get(name, math.nan))
+
+    def _rank(self, i: int, value: float) -> None:
+        self.end = self.problem.goal.sign * value if math.isfinite(value) else -math.inf
+        if self.end > self.peak:
+            self.peak, self.top = self.end, i
+
+    def rewind(self, epoch: float) -> None:
+        """Forget what came after `epoch`: a later attempt supersedes it."""
+        keep = sum(1 for n in self.epochs if n <= epoch)
+        for column in (self.epochs, self.values, self.seconds, *self.metrics.values()):
+            del column[keep:]
+        self.top = -1
+        self.peak = self.end = -math.inf
+        for i, value in enumerate(self.values):
+            self._rank(i, value)
+        self.record = None
+
+    def frozen(self, scale: Scale | None, checkpoint: str | None) -> TrialRecord:
+        """A read-only copy; `checkpoint` as a user opens it."""
+        values = _frozen(self.values)
+        scores = scale.score(values) if scale else np.full(len(values), math.nan)
+        scores.flags.writeable = False
+        return TrialRecord(
+            id=self.id, config=self.config, until=self.until,
+            epochs=_frozen(self.epochs), values=values, scores=scores, seconds=_frozen(self.seconds),
+            metrics=MappingProxyType({name: _frozen(c) for name, c in self.metrics.items()}),
+            status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
+            checkpoint=checkpoint, checkpoint_epoch=self.checkpoint_epoch,
+            started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
+            partial=self.partial, complete=self.complete,
+        )  # fmt: skip
+
+
+_ENDS = (Action.STOP, Action.PAUSE)
+
+
+def _frozen(column: array[float]) -> Array:
+    values = np.array(column, dtype=np.float64)
+    values.flags.writeable = False
+    return values
+
+
+def restore(trials: Sequence[Growing], space: Space, whose: str) -> None:
+    """Give configurations that come from a log back the types that JSON lacks.
+
+    Raises StoreError when one is none of the space; whose: the study, in words.
+    """
+    if not trials:  # of no configuration it takes 0.2 ms, too, and every report comes here
+        return
+    try:
+        configs = space.canonical_many([t.config for t in trials])
+    except InvalidSpace as error:
+        raise StoreError(f"a configuration in the log of {whose}: {error}. {ADVICE}") from error
+    for t, config in zip(trials, configs, strict=True):
+        t.config, t.restored = MappingProxyType(config), True

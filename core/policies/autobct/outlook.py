@@ -1,0 +1,136 @@
+"""Worth another hour? What a search is expected to gain with more time, whoever has searched so far.
+
+The trials that were trained in full teach AutoBCT's beliefs about score and cost; its search is then simulated on from
+there in worlds drawn from these beliefs, without an end, so that the gain of any time can be read off.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from haltune._utils.threads import one_thread
+from haltune.errors import InvalidInput
+from haltune.log.policy import Policy, Wrapper
+from haltune.log.problem import seconds_of
+
+from .assessment import Weighed
+from .observations import ENDED
+from .policy import AutoBCT
+from .prior.beliefs import Array
+from .value.simulation import Futures, simulate
+from .value.valuation import effort_for, expected_cost, prospect
+
+if TYPE_CHECKING:
+    from haltune.study import Study
+
+_TIMES = 13  # from now to the end
+_MOST = 8  # trainings simulated
+
+
+@dataclass(frozen=True, eq=False)
+class Outlook:
+    """Expected gain against time. Raw scores, within the goal's bounds; a gain is at least 0, whatever the goal."""
+
+    metric: str
+    now: float  # the score expected of the best configuration trained so far
+    seconds: Array  # (n,) from now; costs where trials report these in units of their own
+    gain: Array  # (n,) expected
+    low: Array  # (n,) in one case of ten it is no more than this,
+    high: Array  # (n,) in one no less
+    training: float  # seconds that the next training is expected to take, no less than any has taken
+    most: int | None = None  # trainings simulated, where there would be time for more; None: as many as fit
+    own: bool = False  # costs in units of the user's
+
+    def __str__(self) -> str:
+        span = _cost if self.own else _span
+        more = "" if self.most is None else f", or more: {self.most} trainings are simulated"
+        return (
+            f"{self.metric} {self.now:.4g} is expected of the best configuration so far. Another "
+            f"{span(self.seconds[-1])} would gain {self.gain[-1]:.3g} on average, {self.low[-1]:.3g} to "
+            f"{self.high[-1]:.3g} in eight cases of ten{more}; the next training takes about {span(self.training)}"
+        )
+
+
+def outlook(
+    study: Study, time: float | str = "1h", policy: AutoBCT | None = None, worlds: int = 200, seed: int = 0
+) -> Outlook:
+    """What another `time` would gain, its price not taken off.
+
+    policy: the AutoBCT that would go on; the study's own, or `AutoBCT()`. time: seconds or a text such as "1h"; where
+    trials report costs, a number in the same units. At most eight more
+    trainings are simulated: of far more time than these take, the gain is a lower bound, and the sentence says so.
+    Raises InvalidInput while too few trials have ended, and for a space that AutoBCT does not search.
+    """
+    last, history = seconds_of(time), study.history
+    policy = policy or _own(study.policy)
+    policy.start(history.problem)
+    ended = [t.id for t in history.trials if t.status in ENDED]
+    with one_thread():
+        weighed = policy.foresee(history, ended) if ended else None
+        if weighed is None or not weighed.done:
+            raise InvalidInput(
+                f"{len(ended)} trials have ended, too few to expect anything of more: train {policy.initial} or more"
+            )
+        if isinstance(time, str) and weighed.own:
+            raise InvalidInput(
+                f"outlook(time={time!r}): trials report costs: give a number, in the same units"
+            )
+        return _simulated(study, weighed, last, worlds, np.random.default_rng(seed))
+
+
+def _own(policy: Policy[Any]) -> AutoBCT:
+    while isinstance(policy, Wrapper):
+        policy = policy.policy
+    return policy if isinstance(policy, AutoBCT) else AutoBCT()
+
+
+def _simulated(study: Study, weighed: Weighed, last: float, worlds: int, rng: np.random.Generator) -> Outlook:
+    goal, ruler, history = study.problem.goal, weighed.ruler, study.history
+    least = min(t.seconds for t in weighed.done)  # beliefs that are linear know no floor
+    trained = np.array([history.point(t.trials[0]) for t in weighed.done])
+    points = np.vstack([weighed.controls.points, trained])
+    beliefs = weighed.beliefs
+    x = prospect(beliefs, beliefs.on(points), weighed.gamma)
+    here = tuple(range(len(weighed.controls.points), len(points)))
+    now = float(x.m[list(here)].max())
+    first = expected_cost(x)[:, 0]
+    fit = max(1, math.ceil(last / max(ruler.seconds(float(first.min()) / weighed.gamma), least, 1e-9)))
+    many = min(_MOST, fit)
+    effort = replace(effort_for(points.shape[1]), cost_nodes=3)
+    futures = simulate(x, worlds, many, rng, ends=False, effort=effort, trained=here)
+    seconds = np.linspace(0.0, last, _TIMES)
+    tops = _tops(futures, now, seconds, weighed, least)
+    bounds = goal.bounds or (-math.inf, math.inf)
+    raw, so_far = (np.clip(np.vectorize(ruler.raw)(h), *bounds) for h in (tops, now))
+    gains = np.maximum(goal.sign * (raw - so_far), 0.0)
+    low, high = np.quantile(gains, [0.1, 0.9], axis=1)
+    training = ruler.seconds(float(first[int(np.argmax(x.m[:, 0] - first))]) / weighed.gamma)
+    return Outlook(
+        goal.metric, float(so_far), seconds, gains.mean(axis=1), low, high, max(training, least),
+        most=many if fit > many else None, own=weighed.own,
+    )  # fmt: skip
+
+
+def _tops(futures: Futures, now: float, seconds: Array, weighed: Weighed, least: float) -> Array:
+    """(n, w) the highest score expected of a control trained by each time: what has not ended does not count."""
+    steps = np.arange(1, len(futures.spent) + 1)[:, None]
+    spent = weighed.ruler.unit * futures.spent / weighed.gamma + weighed.ruler.zero * steps
+    spent = np.maximum(spent, least * steps)
+    reached = (spent[None] <= seconds[:, None, None]).sum(axis=1)  # (n, w) trainings that ended
+    tops = np.vstack([np.full((1, futures.top.shape[1]), now), futures.top])
+    return np.asarray(np.take_along_axis(tops, reached, axis=0))
+
+
+def _cost(cost: float) -> str:
+    return f"{cost:.3g} of cost"
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -1,0 +1,1 @@
+"""What AutoBCT believes before it has seen anything."""

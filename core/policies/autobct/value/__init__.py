@@ -1,0 +1,1 @@
+"""What going on is worth: value functions and maps."""

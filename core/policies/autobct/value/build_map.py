@@ -1,0 +1,178 @@
+"""Building value maps: fitted value iteration over a cloud of beliefs (AutoBCT, sections 3.2 and 3.4).
+
+The cloud: priors whose means and covariances are drawn around usual ones, what searches make of them in worlds drawn
+from them, the same with their covariances shrunk by k / K, and truths, which are certain. V_3 of each state follows
+from the closed form of V_2, V_{n+1} from the map of V_n; the perceptron learns (V_n - V_2) / lambda.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from haltune.errors import InvalidInput
+
+from ..prior.bases import default_basis
+from ..prior.beliefs import Array, Belief, Prior
+from ..prior.sampled import sampled
+from .branches import Branches, Index
+from .maps import FORMAT, WITHIN, Array32, ValueMap, features, grid, perceptron, scale, turns
+from .valuation import Effort, Prospect, ahead, alone, chosen, nodes, prospect, values
+
+Layers = tuple[tuple[Array32, Array32], ...]
+Progress = Callable[[float, float], None]  # share done, seconds left
+
+_HIDDEN = (64, 32)
+_SHRUNK = (1.0, 1.0, 0.5, 0.25, 0.0)  # of covariances; 0 is a truth
+_TRAININGS = 4  # that a state of the cloud has seen, at most
+_EFFORT = {
+    1: Effort(score_nodes=9, cost_nodes=5, outer=9, best=0),
+    2: Effort(score_nodes=5, cost_nodes=3, outer=5, best=6),
+}
+_BATCH, _PASSES, _RATE = 256, 300, 3e-3
+GAMMA = 0.16
+
+
+def build_map(
+    dim: int, depth: int = 3, states: int = 20_000, seed: int = 0, progress: Progress | None = None
+) -> ValueMap:
+    """The map of V_depth in `dim` coordinates, 1 or 2. progress is told the share done and the seconds left.
+
+    Raises InvalidInput for another dimension, a depth below 3, or too few states to learn from.
+    """
+    if depth < 3 or states < 100:
+        raise InvalidInput(f"build_map(depth={depth}, states={states}): at least depth 3, and 100 states")
+    rng = np.random.default_rng(seed)
+    cloud = list(_cloud(dim, states, rng))
+    found: ValueMap | None = None
+    clock = _Clock(progress, states * (depth - 2))
+    for level in range(3, depth + 1):
+        found = _level(cloud, dim, level, found, rng, clock)
+    assert found is not None
+    return found
+
+
+def _level(
+    cloud: list[Prospect],
+    dim: int,
+    level: int,
+    below: ValueMap | None,
+    rng: np.random.Generator,
+    clock: _Clock,
+) -> ValueMap:
+    """The map of one depth from that of the depth below."""
+    rows, targets, units = [], [], []
+    for x in cloud:
+        here = alone(x)
+        row, two = features(here)
+        rows.append(row.ravel())
+        units.append(scale(here).item())
+        targets.append((deeper(x, dim, below) - two.item()) / units[-1])
+        clock.tick()
+    inputs, outputs = np.array(rows), np.maximum(np.array(targets), 0.0)
+    held = len(inputs) // 10
+    layers = fit(inputs[held:], outputs[held:], rng, turns(dim))
+    errors = np.abs(np.maximum(perceptron(inputs[:held], layers), 0.0) - outputs[:held])
+    errors *= units[:held]
+    header = {
+        "format": FORMAT, "dim": dim, "depth": level, "basis": default_basis(dim).spec, "ratios": [0.05, 0.15, 0.1],
+        "states": len(cloud), "error": float(np.sqrt(np.mean(errors**2))), "worst": float(np.quantile(errors, 0.99)),
+    }  # fmt: skip
+    return ValueMap(header, layers)
+
+
+def deeper(x: Prospect, dim: int, below: ValueMap | None) -> float:
+    """V of one training more than the map below knows, or V_3 without one; one state on the map's controls."""
+    shallow = values(x, 2, WITHIN)
+    controls = chosen(shallow, _EFFORT[dim])
+
+    def closed(after: Branches) -> Array:
+        return after.two(*nodes(WITHIN.cost_nodes))
+
+    found = ahead(x, controls, closed if below is None else below.value, _EFFORT[dim])
+    return float(max(found.max(), shallow.max()))
+
+
+def _cloud(dim: int, states: int, rng: np.random.Generator) -> Iterator[Prospect]:
+    points = grid(dim)
+    usual = [sampled(dim, kind) for kind in ("any", "increasing", "decreasing", "flat")]
+    phi = usual[0].on(points)
+    for _ in range(states):
+        prior = _drawn(usual[rng.integers(len(usual))], rng)
+        x = prospect(prior, phi, GAMMA)
+        for _ in range(int(rng.integers(_TRAININGS + 1))):
+            z, w = rng.normal(size=(2, 1))
+            x = x.after(int(rng.integers(len(points))), z, w)
+        left = float(rng.choice(_SHRUNK))
+        yield replace(x, c=left * x.c, d=left * x.d)
+
+
+def _drawn(usual: Prior, rng: np.random.Generator) -> Prior:
+    """A prior around a usual one, between its own covariance and a diagonal one as wide as the paper's."""
+
+    def around(belief: Belief) -> Belief:
+        size = len(belief.mean)
+        mean = belief.mean + rng.uniform(0, 1) * (belief.root @ rng.normal(size=size))
+        if rng.uniform() < 0.5:
+            return Belief(mean, np.diag(rng.uniform(0.3, 1.5, size)))
+        return Belief(mean, belief.root * rng.uniform(0.5, 2.0))
+
+    noise = float(rng.choice([0.05, 0.1, 0.15]))
+    return replace(
+        usual, score=around(usual.score), cost=around(usual.cost), score_noise=noise, cost_noise=0.1
+    )
+
+
+def fit(inputs: Array, outputs: Array, rng: np.random.Generator, turned: Index) -> Layers:
+    """A perceptron of least squares by Adam, the rate falling to nothing; each batch turned one of the ways (r, k)."""
+    sizes = (inputs.shape[1], *_HIDDEN, 1)
+    weights = [rng.normal(size=(a, b)) / np.sqrt(a) * (1.0 if b > 1 else 0.1) for a, b in pairwise(sizes)]
+    parameters = [p for w in weights for p in (w, np.zeros(w.shape[1]))]
+    first, second = ([np.zeros_like(p) for p in parameters] for _ in range(2))
+    steps, step = _PASSES * max(1, len(inputs) // _BATCH), 0
+    for _ in range(_PASSES):
+        order = rng.permutation(len(inputs))
+        for start in range(0, len(order) - len(order) % _BATCH or len(order), _BATCH):
+            rows = order[start : start + _BATCH]
+            step += 1
+            rate = _RATE * max(0.0, 1.0 - step / (steps + 1))
+            some = inputs[rows[:, None], turned[rng.integers(len(turned))]]
+            for p, g, a, b in zip(
+                parameters, _slopes(parameters, some, outputs[rows]), first, second, strict=True
+            ):
+                a += 0.1 * (g - a)
+                b += 0.001 * (g * g - b)
+                p -= rate * (a / (1 - 0.9**step)) / (np.sqrt(b / (1 - 0.999**step)) + 1e-8)
+    single = [p.astype(np.float32) for p in parameters]
+    return tuple(zip(single[::2], single[1::2], strict=True))
+
+
+def _slopes(parameters: list[Array], inputs: Array, outputs: Array) -> list[Array]:
+    """The gradient of the mean squared error."""
+    hidden = [inputs]
+    for w, b in zip(parameters[:-2:2], parameters[1:-2:2], strict=True):
+        hidden.append(np.tanh(hidden[-1] @ w + b))
+    error = (hidden[-1] @ parameters[-2] + parameters[-1]) - outputs[:, None]
+    back, found = 2.0 * error / len(outputs), []
+    for i in range(len(parameters) - 2, -1, -2):
+        h = hidden[i // 2]
+        found += [back.sum(axis=0), h.T @ back]
+        back = (back @ parameters[i].T) * (1.0 - h * h)
+    return found[::-1]
+
+
+class _Clock:
+    """Tells how long a building takes."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total, self.done, self.began = progress, total, 0, time.perf_counter()
+
+    def tick(self) -> None:
+        self.done += 1
+        if self.progress is not None and (self.done % 100 == 0 or self.done == self.total):
+            share = self.done / self.total
+            self.progress(share, (time.perf_counter() - self.began) * (1.0 / share - 1.0))

@@ -1,0 +1,142 @@
+"""Searches simulated: worlds drawn from the beliefs, and AutoBCT let loose in each of them.
+
+Worlds whose searches trained the same controls share their covariances and are decided together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..prior.beliefs import Array
+from .branches import Index
+from .valuation import ONE, Effort, Prospect, alone, nodes, q1, values
+
+_AT_ONCE = 100  # worlds decided together: more would leave the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Futures:
+    """w worlds of at most n trainings each; what comes after a search's end repeats its last entry."""
+
+    height: Array  # (n, w) the score expected of the control trained last
+    top: Array  # (n, w) the highest score expected of any control trained
+    spent: Array  # (n, w) cost so far, times gamma; negative costs count as 0
+    count: NDArray[np.intp]  # (w,) trainings until the end
+
+    @property
+    def earned(self) -> Array:
+        """(w,) what the value function promises: the score expected at the end, less what was spent."""
+        return np.asarray(self.height[-1] - self.spent[-1])
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Worlds with the same controls trained."""
+
+    x: Prospect
+    ids: Index  # (b,) worlds
+    trained: tuple[int, ...]  # controls
+
+
+@dataclass(frozen=True, eq=False)
+class _Worlds:
+    score: Array  # (g, w) true scores
+    cost: Array  # (g, w) true costs, times gamma
+    noise: Array  # (n, w) standard normal
+    jitter: Array  # (n, w) standard normal
+
+
+def simulate(
+    x: Prospect,
+    worlds: int,
+    trainings: int,
+    rng: np.random.Generator,
+    depth: int = 2,
+    exact: bool = False,
+    ends: bool = True,
+    effort: Effort = ONE,
+    trained: tuple[int, ...] = (),
+) -> Futures:
+    """What `worlds` searches from one state come to, each of at most so many trainings.
+
+    depth: how far a search looks ahead; exact: to the last of its trainings instead, at most three of them.
+    ends: whether a search may end before its trainings are used up. trained: controls that were trained before.
+    """
+    true = _draw(x, worlds, trainings, rng)
+    found = np.zeros((3, trainings, worlds))
+    count = np.full(worlds, trainings, dtype=np.intp)
+    groups = [_Group(_repeated(x, worlds), np.arange(worlds), trained)]
+    for n in range(trainings):
+        found[:, n] = found[:, n - 1] if n else 0.0
+        ahead = min(trainings - n, 3) if exact else min(trainings - n, depth)
+        going: list[_Group] = []
+        for group in groups:
+            going += _trained(group, _decided(group, ahead, ends, effort, count, n), true, found, n)
+        groups = going
+    return Futures(found[0], found[1], found[2], count)
+
+
+def _draw(x: Prospect, worlds: int, trainings: int, rng: np.random.Generator) -> _Worlds:
+    def surface(mean: Array, cov: Array) -> Array:
+        values, vectors = np.linalg.eigh(cov)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        return np.asarray(mean + root @ rng.normal(size=(len(mean), worlds)))
+
+    return _Worlds(
+        surface(x.m, x.c), surface(x.t, x.d), *rng.normal(size=(2, trainings, worlds))
+    )  # fmt: skip
+
+
+def _repeated(x: Prospect, worlds: int) -> Prospect:
+    return replace(x, m=np.repeat(x.m, worlds, axis=1), t=np.repeat(x.t, worlds, axis=1))
+
+
+def _decided(
+    group: _Group, depth: int, ends: bool, effort: Effort, count: NDArray[np.intp], n: int
+) -> NDArray[np.intp]:
+    """(b,) the control that each world trains next, -1 for the end of its search."""
+    chosen = np.empty(len(group.ids), dtype=np.intp)
+    if n == 0:  # all worlds are in the same state
+        one = replace(group.x, m=group.x.m[:, :1], t=group.x.t[:, :1])
+        chosen[:] = int(np.argmax(values(one, depth, effort)))
+        return chosen
+    for start in range(0, len(chosen), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        x = replace(group.x, m=group.x.m[:, part], t=group.x.t[:, part])
+        going, chosen[part] = _best(x, depth, effort)
+        if ends:
+            chosen[part] = np.where(x.m[group.trained[-1]] >= going, -1, chosen[part])
+    count[group.ids[chosen < 0]] = n
+    return chosen
+
+
+def _best(x: Prospect, depth: int, effort: Effort) -> tuple[Array, Index]:
+    """(b,) the value of going on, and the control to train."""
+    if depth == 2:
+        value, control = alone(x).best_of_two(*nodes(effort.cost_nodes))
+        return value.ravel(), control.ravel()
+    columns = [replace(x, m=x.m[:, [i]], t=x.t[:, [i]]) for i in range(x.m.shape[1])]
+    q = q1(x) if depth == 1 else np.stack([values(column, depth, effort) for column in columns], axis=1)
+    return q.max(axis=0), q.argmax(axis=0)
+
+
+def _trained(group: _Group, chosen: NDArray[np.intp], true: _Worlds, found: Array, n: int) -> list[_Group]:
+    """The groups after each world's training; `found` takes its height, top and cost."""
+    groups = []
+    for u in np.unique(chosen[chosen >= 0]):
+        at = np.nonzero(chosen == u)[0]
+        ids = group.ids[at]
+        x = replace(group.x, m=group.x.m[:, at], t=group.x.t[:, at])
+        score = true.score[u, ids] + np.sqrt(x.noise[u]) * true.noise[n, ids]
+        cost = true.cost[u, ids] + np.sqrt(x.jitter[u]) * true.jitter[n, ids]
+        z = (score - x.m[u]) / np.sqrt(x.c[u, u] + x.noise[u])
+        w = (cost - x.t[u]) / np.sqrt(x.d[u, u] + x.jitter[u])
+        after = _Group(x.after(int(u), z, w), ids, (*group.trained, int(u)))
+        found[0, n, ids] = after.x.m[u]
+        found[1, n, ids] = after.x.m[np.unique(after.trained)].max(axis=0)
+        found[2, n, ids] += np.maximum(cost, 0.0)
+        groups.append(after)
+    return groups

@@ -1,0 +1,1 @@
+"""Bayesian optimisation: surrogate, acquisition, its maximiser; GP-UCB and expected improvement."""

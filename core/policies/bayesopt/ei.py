@@ -1,0 +1,199 @@
+"""Expected improvement, and what it becomes when trainings cost different times.
+
+EI(x) = E[(f(x) - y*)^+], y* the best score of a trained configuration (Jones et al. 1998). EI per cost divides by the
+expected cost c(x) (Snoek et al. 2012); cost cooling by c(x)^alpha, alpha the share of the budget that is left,
+so that a search begins cheap and ends with what is best (Lee et al. 2020). All are maximised in logarithms. They look
+one step ahead: `Rollout` plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.random import Generator
+
+from haltune._utils.checks import check_whole
+from haltune.gp.kernels import Array
+from haltune.log.decisions import Move, Start
+from haltune.log.events import Event
+from haltune.log.history import History
+from haltune.log.policy import Policy
+from haltune.log.problem import Problem
+from haltune.policies.costs.remaining import UNITS, CostOption, LogCost, Purse
+
+from .acquisition import Surface, log_ei
+from .gpucb import initial_design
+from .improvement import Believed, Believer, cheap_design
+from .maximiser import Proposal, maximise
+from .surrogate import Finished, fold_finished
+
+
+def improve(
+    history: History,
+    believed: Believed,
+    rng: Generator,
+    log_cost: LogCost | None = None,
+    candidates: int = 1024,
+) -> Proposal:
+    """The configuration not tried yet of largest log EI - log cost."""
+    surface = Surface(
+        believed.posterior, lambda mean, variance: log_ei(mean, variance, believed.best), log_cost=log_cost
+    )
+    top = history.best()
+    around = [top.config] if top else []
+    space = history.problem.space
+    return maximise(surface, space, rng, tried=history.tried, around=around, candidates=candidates)
+
+
+@dataclass(frozen=True)
+class _Greedy:
+    """One step ahead: what the three policies share."""
+
+    name: str
+    initial: int
+    refit_every: int
+    purse: Purse | None = None
+    believer: Believer = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_whole(self.name, 1, initial=self.initial, refit_every=self.refit_every)
+        object.__setattr__(self, "believer", Believer(self.refit_every))
+
+    def propose(self, state: Finished, history: History, rng: Generator, alpha: float) -> Start:
+        """The initial design, then the largest EI / cost^alpha."""
+        believed = self.believer.belief(history, state)
+        if len(history) < self.initial or believed is None:
+            if self.purse is None:
+                return initial_design(history, self.initial, rng)
+            return cheap_design(history, self.purse.log_cost(history, state), rng)
+        choice = improve(history, believed, rng, self._log_cost(history, state, alpha))
+        point = history.problem.space.encode(choice.config)[None]
+        hopes = believed.hopes(point)
+        told = believed.told(hopes, history.problem.goal.metric)
+        evidence = {"ei": float(believed.improvement(point)[0]), **hopes, "alpha": alpha}
+        reason = f"largest expected improvement: {told}"
+        if self.purse is not None and (cost := self._cost(history, state, point)) is not None:
+            evidence["cost"] = cost
+            power = "" if alpha == 1.0 else f"^{alpha:.2f}"
+            unit = UNITS[self.purse.unit(history)]
+            reason = f"largest expected improvement per cost{power}: {told}, for {cost:.3g} {unit}"
+        if choice.exhausted:
+            reason += "; every configuration found has been tried, this one is trained again"
+        return Start(choice.config, reason=reason, evidence=evidence)
+
+    def _log_cost(self, history: History, state: Finished, alpha: float) -> LogCost | None:
+        log_cost = None if self.purse is None else self.purse.log_cost(history, state)
+        if log_cost is None:
+            return None
+
+        def cooled(points: Array) -> tuple[Array, Array]:
+            value, slopes = log_cost(points)
+            return alpha * value, alpha * slopes
+
+        return cooled
+
+    def _cost(self, history: History, state: Finished, point: Array) -> float | None:
+        if self.purse is None:
+            return None
+        model = self.purse.model(history, state, self.purse.unit(history))
+        return None if model is None else float(model.predict(point, self.purse.standing(history)).mean[0])
+
+
+@dataclass(frozen=True)
+class EI(Policy[Finished]):
+    """Every trial trains in full; the next is the one of largest expected improvement, whatever it costs.
+
+    initial: Sobol configurations before the first fit. refit_every: finished trials, beyond 50, between fits of
+    the kernel. Pending trials count as observed at their mean. Raises InvalidInput for options outside these.
+    """
+
+    initial: int = 4
+    refit_every: int = 10
+    _greedy: _Greedy = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_greedy", _Greedy("EI", self.initial, self.refit_every))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy."""
+        return {"policy": "EI", "initial": self.initial, "refit_every": self.refit_every}
+
+    def start(self, problem: Problem) -> Finished:
+        """No trial has finished."""
+        return ()
+
+    def fold(self, state: Finished, event: Event) -> Finished:
+        """The trials that ended, in log order."""
+        return fold_finished(state, event)
+
+    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
+        """The initial design, then the largest expected improvement."""
+        return self._greedy.propose(state, history, rng, 0.0)
+
+
+@dataclass(frozen=True)
+class _PerCost(Policy[Finished]):
+    """EI / cost^alpha: what the two policies share, which differ in alpha."""
+
+    initial: int = 3
+    refit_every: int = 10
+    cost: Callable[..., float] | None = None
+    cost_model: CostOption = "gp"
+    _purse: Purse = field(init=False, repr=False, compare=False)
+    _greedy: _Greedy = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        purse = Purse(name, self.cost, self.cost_model, refit_every=self.refit_every)
+        object.__setattr__(self, "_purse", purse)
+        object.__setattr__(self, "_greedy", _Greedy(name, self.initial, self.refit_every, purse))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy, functions apart: these are named."""
+        options = {"policy": type(self).__name__, "initial": self.initial, "refit_every": self.refit_every}
+        return {**options, **self._purse.spec}
+
+    def start(self, problem: Problem) -> Finished:
+        """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
+        self._purse.check(problem)
+        return ()
+
+    def fold(self, state: Finished, event: Event) -> Finished:
+        """The trials that ended, in log order."""
+        return fold_finished(state, event)
+
+    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
+        """The initial design, then the largest EI / cost^alpha."""
+        return self._greedy.propose(state, history, rng, self._alpha(state, history))
+
+    def _alpha(self, state: Finished, history: History) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class EIPerCost(_PerCost):
+    """Every trial trains in full; the next is the one of largest expected improvement per expected cost.
+
+    initial: trials of a design in the middle of the space, cheap and far from each other. refit_every: see EI.
+    cost: a function (config) or (config, previous configuration) that is known in
+    advance. cost_model: how costs are learnt else: "gp", names of parameters in which log cost is linear, or a
+    function of the configuration whose scale is learnt. Costs are what trials report as `cost`, or their seconds.
+    Raises InvalidInput for options outside these.
+    """
+
+
+@dataclass(frozen=True)
+class CostCooledEI(_PerCost):
+    """EI per cost that cools: EI / cost^alpha, where alpha is the share of the budget that is left.
+
+    Options: see EIPerCost. Of several budgets the one with the smallest share left counts. Raises InvalidInput.
+    """
+
+    plans = True  # by the study's budget
+
+    def _alpha(self, state: Finished, history: History) -> float:
+        return min((left.share for left in self._purse.lefts(history, state)), default=1.0)

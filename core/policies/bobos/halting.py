@@ -1,0 +1,103 @@
+"""Wrappers: a policy around a policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from numpy.random import Generator
+
+from haltune._utils.checks import check_policy
+from haltune.errors import InvalidInput
+from haltune.log.decisions import Action, Verdict
+from haltune.log.events import Event
+from haltune.log.history import History, TrialRecord
+from haltune.log.policy import Policy, Wrapper
+from haltune.log.problem import Problem
+from haltune.policies.bayesopt.surrogate import (
+    Finished,
+    Surrogate,
+    certain_enough,
+    fold_finished,
+    marked_rows,
+)
+
+from .optimal_stopping import OptimalStopping
+from .stopper import Stopper
+
+State = tuple[Any, Finished]  # the inner policy's, and the trials that ended in log order
+
+
+@dataclass(frozen=True)
+class Halting(Wrapper):
+    """Any policy, with optimal stopping inside its runs. Proposals are the inner policy's.
+
+    A STOP of either wins over a PAUSE; a stopped trial is never promoted by the inner policy, which
+    sees it as stopped. growth, certain_from, epoch_cost, noise: see BOBOS; here K1 is constant unless
+    `growth` says otherwise. kappa: BO-BOS's condition C2, on a Gaussian process over the finished
+    trials; None leaves it out.
+
+    Raises InvalidInput for options outside these, and when K1 < K2 + c.
+    """
+
+    policy: Policy[Any]
+    stopping: OptimalStopping = field(default_factory=OptimalStopping)
+    growth: float = 1.0
+    certain_from: int | None = None
+    epoch_cost: Literal["epochs", "seconds"] = "epochs"
+    noise: float = 0.0
+    kappa: float | None = None
+    _stopper: Stopper = field(init=False, repr=False, compare=False)
+    _surrogate: Surrogate = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "policy", check_policy("Halting wraps a policy such as RandomSearch()", self.policy)
+        )
+        stopper = Stopper(self.stopping, self.growth, self.certain_from, self.epoch_cost, self.noise)
+        if self.kappa is not None and not self.kappa >= 1.0:
+            raise InvalidInput(
+                f"Halting(kappa={self.kappa!r}): at least 1, or None to leave condition C2 out"
+            )
+        object.__setattr__(self, "_stopper", stopper)
+        object.__setattr__(self, "_surrogate", Surrogate(marked_rows, refit_every=10, minimum=6))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy."""
+        return {
+            "policy": "Halting",
+            "inner": self.policy.spec,
+            "kappa": self.kappa,
+            "stopping": self._stopper.spec,
+        }
+
+    def start(self, problem: Problem) -> State:
+        """The inner policy's state, and no trial finished. Raises InvalidInput without a horizon."""
+        if problem.max_epochs is None:
+            raise InvalidInput(
+                "Halting needs a horizon: give the Problem max_epochs, the epochs of a full training"
+            )
+        return self.policy.start(problem), ()
+
+    def fold(self, state: State, event: Event) -> State:
+        """The inner policy's fold, and the trials that ended, in log order."""
+        inner, finished = state
+        return self.policy.fold(inner, event), fold_finished(finished, event)
+
+    def inside(self, state: State) -> Any:
+        """The inner policy's state."""
+        return state[0]
+
+    def judge(self, state: State, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """STOP when either says so; else the inner policy's PAUSE; else the stopping rule's CONTINUE."""
+        inner = self.policy.judge(state[0], history, trial, rng)
+        if inner.action is Action.STOP:
+            return inner
+        halting = self._stopper.verdict(history, trial)
+        if halting.stops and self.kappa is not None:
+            before = self._surrogate.posterior(history, state[1])
+            halting = certain_enough(before, history, trial, self.kappa, halting)
+        if halting.action is Action.STOP or inner.action is Action.CONTINUE:
+            return Verdict(halting.action, halting.reason, halting.evidence, inner.until)
+        return inner

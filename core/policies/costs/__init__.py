@@ -1,0 +1,1 @@
+"""What trainings cost, and what is left of a budget."""

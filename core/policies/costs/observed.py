@@ -1,0 +1,43 @@
+"""What trials took, and what they would have taken had they been trained in full."""
+
+from __future__ import annotations
+
+import math
+
+from haltune.log.events import Status
+from haltune.log.history import History, TrialRecord
+from haltune.policies.bayesopt.surrogate import Finished
+
+
+def full_cost(history: History, id: int, unit: str) -> float:
+    """What a finished trial would have cost had it been trained in full; 0 when it is not known."""
+    trial, horizon = history.trial(id), history.problem.max_epochs
+    trained = trial.epoch
+    more = horizon / trained - 1.0 if horizon and 0 < trained < horizon else 0.0
+    if unit == "cost":
+        return (history.cost(id) or 0.0) * (1.0 + more)
+    seconds = float(trial.seconds.sum())
+    return (
+        max(history.worker_seconds(id), seconds) + more * seconds
+    )  # a clock of the test's own may stand still
+
+
+def trained_share(history: History, finished: Finished) -> float:
+    """The learnt share of a full training that is trained before a run is stopped: 1 where none is.
+
+    The mean over finished trials and one imagined that was trained in full. Beyond the theory of rollout, which
+    takes costs for deterministic.
+    """
+    horizon = history.problem.max_epochs
+    stopped = [history.trial(id) for id in finished if history.trial(id).status is Status.STOPPED]
+    if horizon is None or not stopped:
+        return 1.0
+    missing = math.fsum(1.0 - t.epoch / horizon for t in stopped)
+    return max(1.0 - missing / (len(finished) + 1.0), 1e-3)
+
+
+def taken(history: History, trial: TrialRecord, unit: str) -> float:
+    """What a running trial has taken so far."""
+    if unit == "epochs":
+        return trial.epoch
+    return history.worker_seconds(trial.id) if unit == "seconds" else history.cost(trial.id) or 0.0

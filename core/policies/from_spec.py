@@ -1,0 +1,66 @@
+"""A policy from what a log says of it: the inverse of `policy.spec`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from haltune.errors import NotSupported
+from haltune.log import events as ev
+from haltune.log.policy import Policy
+from haltune.policies.bobos.optimal_stopping import OptimalStopping
+
+_UNBOUNDED = {"inf": math.inf, "-inf": -math.inf}  # as JSON holds them
+
+
+def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
+    """The policy of haltune whose spec this is.
+
+    Raises NotSupported for a policy that haltune does not know, for one that holds a function of the user's
+    (a log keeps its name alone), and for one that another version wrote and this one reads otherwise.
+    """
+    from haltune import policies
+
+    name = str(spec.get("policy"))
+    kind = getattr(policies, name, None) if name in policies.__all__ else None
+    if kind is None:
+        raise NotSupported(
+            f"a policy {name!r} is not one of haltune's ({', '.join(policies.__all__)}): build it in your program, "
+            "Study(problem, policy, store)"
+        )
+    known = {f.name for f in fields(kind) if f.init}
+    try:
+        policy: Policy[Any] = kind(**_options(spec, known))
+    except TypeError as error:
+        raise NotSupported(
+            f"the log's {name} has options that this version does not know: {error}"
+        ) from error
+    if ev.plain(policy.spec) != ev.plain(spec):
+        raise NotSupported(
+            f"{name} cannot be rebuilt from its log: it holds a function, or another version wrote it. Build it in "
+            "your program, Study(problem, policy, store)"
+        )
+    return policy
+
+
+def _options(spec: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    options = {name: _value(value) for name, value in spec.items() if name not in ("policy", "stopping")}
+    if "inner" in options:
+        options["policy"] = options.pop("inner")
+    if isinstance(stopping := spec.get("stopping"), Mapping):
+        solver = {name: _value(value) for name, value in stopping.items()}
+        own = {name: solver.pop(name) for name in list(solver) if name not in _SOLVER}
+        options["stopping"] = OptimalStopping.from_json(solver)
+        options |= {name: value for name, value in own.items() if name in known}
+    return options
+
+
+_SOLVER = frozenset(f.name for f in fields(OptimalStopping))
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return policy_from(value) if "policy" in value else value
+    return _UNBOUNDED.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,1 @@
+"""A Gaussian process over all values at all epochs chooses configurations for any policy."""

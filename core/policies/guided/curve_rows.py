@@ -1,0 +1,117 @@
+"""Views: what a model of all epochs learns from, folded from the log.
+
+A row is what a trial counts for by an epoch, NaN where it diverged. Of each trial these are the epochs 1, 3, 9, 27,
+... and the last before it paused or ended: a curve says little more in between. Rows keep the order of the log. A trial
+that begins again, from a checkpoint or anew, loses the rows after that, as the history forgets them; reports that come
+late or belong to an attempt that was superseded are none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from haltune.log.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
+from haltune.log.problem import Goal
+from haltune.policies.hyperband.persistent import Sparse
+
+Row = tuple[int, float, float]  # trial, epochs, raw value
+_APART = 3  # ratio of the epochs at which a curve is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One trial."""
+
+    attempt: int = 1
+    held: bool = True  # by a worker: what is reported after that is not in its curve
+    at: float = 0.0  # epochs of its last report
+    value: float | None = None  # that it counts for by its last report in this attempt
+    saved: float = 0.0  # epochs of its last checkpoint
+    top: float = math.nan  # its best finite value
+    kept: float = math.nan  # `top` at its last checkpoint
+    rows: tuple[tuple[float, int], ...] = ()  # epochs and number of each of its rows
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """All rows so far; a value that is never changed."""
+
+    goal: Goal
+    rows: Sparse[Row] = field(default_factory=Sparse)  # by their numbers
+    count: int = 0  # rows that ever were: the next one's number
+    trials: Sparse[Watched] = field(default_factory=Sparse)
+
+    def __len__(self) -> int:
+        return self.rows.size
+
+    @property
+    def listed(self) -> list[Row]:
+        """The rows in the order of the log."""
+        return [row for i in self.rows if (row := self.rows.get(i)) is not None]
+
+    def fold(self, event: Event) -> Views:
+        """What is known after `event`."""
+        if isinstance(event, Started):
+            return replace(self, trials=self.trials.put(event.trial, Watched()))
+        trial = getattr(event, "trial", -1)
+        watched = self.trials.get(trial)
+        if watched is None:
+            return self
+        if isinstance(event, Resumed):
+            return self._resumed(watched, event)
+        if getattr(event, "attempt", 0) != watched.attempt or not watched.held:
+            return self  # superseded, or late
+        if isinstance(event, Reported):
+            return self._reported(watched, event)
+        if isinstance(event, Checkpointed):
+            return self._put(trial, replace(watched, saved=event.epoch, kept=watched.top))
+        if isinstance(event, Ended | Expired):
+            return self._let_go(trial, replace(watched, held=False), event.status)
+        return self
+
+    def _resumed(self, watched: Watched, e: Resumed) -> Views:
+        """What came after the checkpoint is trained again."""
+        saved, kept_top = (0.0, math.nan) if e.anew else (watched.saved, watched.kept)
+        rows, kept = self.rows, []
+        for epoch, number in watched.rows:
+            if epoch <= saved:
+                kept.append((epoch, number))
+            else:
+                rows = rows.drop(number)
+        again = Watched(e.attempt, True, saved, None, saved, kept_top, kept_top, tuple(kept))
+        return replace(self, rows=rows)._put(e.trial, again)
+
+    def _reported(self, watched: Watched, e: Reported) -> Views:
+        if e.epoch <= watched.at:
+            return self  # seen before
+        top = e.value if self.goal.better(e.value, watched.top) else watched.top
+        value = top if self.goal.of == "best" and math.isfinite(e.value) else e.value
+        watched = replace(watched, at=e.epoch, value=value, top=top)
+        return self._add(e.trial, watched, value) if _marked(e.epoch) else self._put(e.trial, watched)
+
+    def _let_go(self, trial: int, watched: Watched, status: Status) -> Views:
+        """Its last value counts, unless that epoch is trained again. One that failed without any diverged."""
+        if status is Status.FAILED and not watched.rows:
+            return self._add(trial, replace(watched, at=max(1.0, watched.at)), math.nan)
+        known = bool(watched.rows) and watched.rows[-1][0] >= watched.at
+        if known or status in (Status.FAILED, Status.INTERRUPTED) or watched.value is None:
+            return self._put(trial, watched)
+        return self._add(trial, watched, watched.value)
+
+    def _add(self, trial: int, watched: Watched, value: float) -> Views:
+        """One row more, at the trial's last epoch."""
+        watched = replace(watched, rows=(*watched.rows, (watched.at, self.count)))
+        rows = self.rows.put(self.count, (trial, watched.at, value))
+        return replace(self, rows=rows, count=self.count + 1)._put(trial, watched)
+
+    def _put(self, trial: int, watched: Watched) -> Views:
+        return replace(self, trials=self.trials.put(trial, watched))
+
+
+def _marked(epoch: float) -> bool:
+    """1, 3, 9, 27, ..."""
+    mark = 1
+    while mark < epoch:
+        mark *= _APART
+    return mark == epoch

@@ -1,0 +1,237 @@
+"""Asynchronous successive halving: nobody waits for a rung to be complete (Li et al. 2020, ASHA).
+
+A trial goes on as soon as it is in the top 1 / eta of those that have arrived at its rung so far. In the
+promotion form it pauses there until it is; in the stopping form it is decided on arrival, for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from types import MappingProxyType
+
+from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
+from haltune.log.events import OVER, Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
+from haltune.log.history import History, TrialRecord
+
+from .brackets import Bracket
+from .climb import Climb, Place, Step, key_of
+from .plan import Plan
+from .rungs import OUT, Member, counted, score_of, until
+from .sampler import Sampler
+
+
+@dataclass(frozen=True)
+class Climber:
+    """Asynchronous successive halving over the brackets of a plan.
+
+    unit: "epochs" or "seconds". eta: one in so many of a rung goes on; first: of the first rung, as of the others
+    if None. stops: the stopping form; else the promotion form. patience: trials that arrive at the first rung
+    before any goes on. ends: the last rung of a bracket is a full training.
+    """
+
+    plan: Plan
+    sampler: Sampler
+    unit: str
+    eta: Fraction
+    stops: bool = False
+    first: Fraction | None = None
+    patience: int = 1
+    ends: bool = True
+
+    # -- the fold ------------------------------------------------------------------------
+
+    def fold(self, state: Climb, event: Event) -> Climb:
+        """What is known after `event`."""
+        begun = state.begun.after(event)
+        return self._folded(state if begun is state.begun else replace(state, begun=begun), event)
+
+    def _folded(self, state: Climb, event: Event) -> Climb:
+        if isinstance(event, Started):
+            return self._started(state, event)
+        trial = getattr(event, "trial", -1)
+        place = state.places.get(trial)
+        if place is None:
+            return state
+        if isinstance(event, Resumed):
+            return self._resumed(state, place, event)
+        if getattr(event, "attempt", place.member.attempt) != place.member.attempt:
+            return state  # superseded
+        if isinstance(event, Reported) and place.member.held:
+            return self._reported(state, place, event)
+        if isinstance(event, Checkpointed):
+            return state.at(trial, replace(place, member=place.member.checkpointed()))
+        if isinstance(event, Ended | Expired):
+            place = replace(place, member=replace(place.member, held=False))
+            state = state.at(trial, place)
+            return self._over(state, place, trial, event.status) if event.status in OVER else state
+        return state
+
+    def _started(self, state: Climb, e: Started) -> Climb:
+        number = int(e.tags["bracket"])
+        bracket, ladders = self.plan(number), state.ladders
+        if bracket not in ladders:
+            ladders = MappingProxyType({**ladders, bracket: tuple(Step() for _ in bracket.rungs)})
+        started = state.started + 1 if number == state.number else 1
+        state = replace(state, number=number, started=started, ladders=ladders)
+        return state.at(e.trial, Place(bracket, 0, Member(1)))
+
+    def _resumed(self, state: Climb, place: Place, e: Resumed) -> Climb:
+        place = replace(place, member=place.member.again(e.attempt, e.anew))
+        return self._climb(state, e.trial, place) if e.by_policy else state.at(e.trial, place)
+
+    def _climb(self, state: Climb, trial: int, place: Place) -> Climb:
+        """On to the next rung."""
+        step = state.step(place)
+        waiting = step.waiting.drop(key_of(place.member, trial))
+        above = replace(place, rung=place.rung + 1, member=replace(place.member, result=None))
+        return state.put(place, replace(step, waiting=waiting)).at(trial, above)
+
+    def _reported(self, state: Climb, place: Place, e: Reported) -> Climb:
+        last, had = score_of(state.sign, e.value), place.member.after(self.unit, e.epoch, e.seconds)
+        stopped = e.verdict.action is Action.STOP
+        member = replace(place.member, last=counted(place.member.last, last, state.peaks), had=had)
+        arrives = member.result is None and had >= place.needed and not (stopped and e.verdict.resumable)
+        if arrives:
+            member = replace(member, result=member.last if last > OUT else OUT)
+            state = state.put(
+                place, state.step(place).arrive(key_of(member, e.trial) if last > OUT else None)
+            )
+        place = replace(place, member=member)
+        state = state.at(e.trial, place)
+        if member.result is None or had < place.needed or place.last:
+            return state  # on its way, for the first time or again after a crash
+        # at the horizon nobody is asked: a CONTINUE that says nothing of the next rung
+        if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.until is not None):
+            return self._climb(state, e.trial, place)
+        if arrives and e.verdict.action is Action.PAUSE:
+            step = state.step(place)
+            return state.put(place, replace(step, waiting=step.waiting.add(key_of(member, e.trial))))
+        return state
+
+    def _over(self, state: Climb, place: Place, trial: int, status: Status) -> Climb:
+        """It arrives where it did not: with its value if it ended by itself, else only counted."""
+        step, member = state.step(place), place.member
+        if member.result is not None:
+            return state.put(place, replace(step, waiting=step.waiting.drop(key_of(member, trial))))
+        counts = status is Status.COMPLETED and member.last > OUT
+        member = replace(member, result=member.last if counts else OUT)
+        state = state.put(place, step.arrive(key_of(member, trial) if counts else None))
+        return state.at(trial, replace(place, member=member))
+
+    # -- the questions -------------------------------------------------------------------
+
+    def propose(self, state: Climb, history: History) -> Move:
+        """The promotion at the highest rung, or a new configuration."""
+        for bracket, steps in state.ladders.items():
+            for rung in range(len(steps) - 2, -1, -1):
+                top, count = self._top(steps[rung], rung), steps[rung].count
+                if (id := self._promotable(steps[rung], top, history)) is not None:
+                    why = f"in the top {top} of {count} at rung {rung}"
+                    return self._promotion(bracket, rung + 1, id, why, history)
+        return self._closing(state, history) if state.begun.no_more else self._new(state, history)
+
+    def _top(self, step: Step, rung: int) -> int:
+        """How many of those that arrived at a rung go on."""
+        if rung == 0 and step.count < self.patience:
+            return 0
+        return max(int(self.stops), step.count // self._cut(rung))
+
+    def _cut(self, rung: int) -> Fraction:
+        """One in so many of a rung goes on."""
+        return self.eta if self.first is None or rung else self.first
+
+    def _promotable(self, step: Step, top: int, history: History) -> int | None:
+        leading = (id for id in step.leading(top) if history.trial(id).status is Status.PAUSED)
+        return next(leading, None)
+
+    def _promotion(self, bracket: Bracket, rung: int, id: int, why: str, history: History) -> Resume:
+        resource = bracket.rungs[rung].resource
+        tags = {**history.trial(id).tags, "rung": rung}
+        reason = f"{why}: on to {resource:g} {self.unit}"
+        return Resume(id, until(resource, self.unit, history), resource, tags, reason)
+
+    def _closing(self, state: Climb, history: History) -> Move:
+        """Nothing new begins: a rung that nobody is on the way to any more sends on its share, one at least."""
+        coming = state.coming()
+        for bracket, steps in state.ladders.items():
+            for rung, step in enumerate(steps[:-1]):
+                top = max(1, step.count // self._cut(rung))
+                if (bracket, rung) in coming:
+                    break
+                if (id := self._promotable(step, top, history)) is not None:
+                    why = f"nothing new begins, and it is in the top {top} of the {step.count} at rung {rung}"
+                    return self._promotion(bracket, rung + 1, id, why, history)
+                if any(step.leading(top)):
+                    break  # with its worker yet, or given back: the study offers it again
+        return self._last(state, history)
+
+    def _last(self, state: Climb, history: History) -> Move:
+        """When all that went on failed, the best that is left goes on: one is to be trained in full."""
+        steps = [(b, rung, step) for b, all in state.ladders.items() for rung, step in enumerate(all)]
+        full = any(step.arrived.size for b, rung, step in steps if rung == len(b.rungs) - 1)
+        if not (full or history.running or history.interrupted):
+            left = [
+                (-b.rungs[rung].resource, key, b, rung) for b, rung, s in steps for key in s.waiting.best(1)
+            ]
+            for _, key, bracket, rung in sorted(left, key=lambda at: at[:2])[:1]:
+                return self._promotion(
+                    bracket, rung + 1, key[1], "nothing new begins, and it is the best left", history
+                )
+        return Wait("no new trial may begin, and those that go on are still trained")
+
+    def _new(self, state: Climb, history: History) -> Move:
+        number, index = state.number, state.started
+        if index >= self.plan(number).rungs[0].n:
+            number, index = number + 1, 0
+        bracket = self.plan(number)
+        if not self.plan.has(number, history):
+            if history.running:
+                return Wait(
+                    "all configurations are started; some are still trained, and may let others go on"
+                )
+            return Finish("all configurations are started, and none is to go on")
+        drawn = self.sampler.draw(history, number, bracket, index, self.unit)
+        resource, tags = bracket.rungs[0].resource, {"bracket": number, "rung": 0}
+        reason = f"{drawn.reason}; to {resource:g} {self.unit} at first"
+        return Start(
+            drawn.config, until(resource, self.unit, history), resource, tags, reason, drawn.evidence
+        )
+
+    def judge(self, state: Climb, history: History, trial: TrialRecord) -> Verdict:
+        """On to the rung; there on, PAUSE or STOP by its rank among those that arrived."""
+        place = state.places.get(trial.id)
+        if place is None:
+            return go_on("no schedule started this trial")
+        had = place.member.after(self.unit, trial.epoch, float(trial.seconds[-1]))
+        if had < place.needed:
+            return go_on(f"on to {place.needed:g} {self.unit}")
+        score = score_of(state.sign, float(trial.values[-1]))
+        if OUT in (score, place.member.result):  # now, or when it arrived, an attempt ago
+            return stop("its value at the rung is not finite: it never goes on")
+        if place.last:
+            full = {FULL: True} if self.ends else {}
+            return stop(f"trained its {place.needed:g} {self.unit}", **full)
+        return self._ranked(state, history, place, trial.id, state.sign * trial.result(history.problem.goal))
+
+    def _ranked(self, state: Climb, history: History, place: Place, trial: int, score: float) -> Verdict:
+        step, member = state.step(place), place.member
+        if member.result is None:
+            member = replace(member, result=score)
+            step = step.arrive(key_of(member, trial))
+        rank, top = step.arrived.rank(key_of(member, trial)), self._top(step, place.rung)
+        evidence = {"rank": rank + 1, "arrived": step.count, "go_on": top, "rung": place.rung}
+        text = f"rank {rank + 1} of {step.count} at {place.needed:g} {self.unit}; the best {top} go on"
+        if rank < top:
+            following = place.bracket.rungs[place.rung + 1].resource
+            return Verdict(Action.CONTINUE, text, evidence, until(following, self.unit, history))
+        return Verdict(Action.STOP if self.stops else Action.PAUSE, text, evidence)
+
+    def alive(self, state: Climb) -> frozenset[int] | None:
+        """The trials that may still go on; None: any paused one, when more arrive at its rung."""
+        number, full = state.number, state.started >= self.plan(state.number).rungs[0].n
+        if self.plan.ends is None or number + full < self.plan.ends or state.coming():
+            return None
+        ladders = state.ladders.values()
+        steps = [(step, self._top(step, rung)) for steps in ladders for rung, step in enumerate(steps)]
+        return frozenset(id for step, top in steps for id in step.leading(top))

@@ -1,0 +1,289 @@
+"""Brackets of successive halving: how many configurations train how far (Li et al. 2018, Hyperband).
+
+A bracket is a list of rungs (n_i, r_i): n_i configurations reach the resource r_i, and the best n_{i+1}
+of them go on. Everything is counted in exact fractions: log(243) / log(3) is 4.99... in floating point,
+and one bracket would be lost.
+
+Rungs whose r_i round to the same whole resource are one, of the first of their sizes: there is nothing
+new to compare between them.
+
+Symbols: R largest resource of one configuration; eta the rate of reduction; s the number of halvings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count
+from math import ceil, floor
+from typing import Literal
+
+from haltune.errors import InvalidInput
+
+Number = float | int | Fraction
+Sizes = Literal["line2", "table1"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """n configurations train until they have had `resource` in all."""
+
+    n: int
+    resource: float  # r_i, cumulative; epochs, seconds or what the user counts
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """Successive halving from the first rung to the last."""
+
+    rungs: tuple[Rung, ...]
+    s: int  # halvings, as the paper counts them: len(rungs) - 1, more where rungs are one
+
+    def total(self, resume: bool = True) -> float:
+        """The resource that the bracket spends; without `resume` each rung trains from the beginning."""
+        befores = [0.0, *(r.resource for r in self.rungs[:-1])]
+        return sum(
+            rung.n * (rung.resource - before * resume)
+            for rung, before in zip(self.rungs, befores, strict=True)
+        )
+
+    def cut(self, n: int) -> Bracket:
+        """The same for n configurations, fewer than planned: as large a share of each rung goes on, one at least."""
+        whole = self.rungs[0].n
+        return Bracket(tuple(Rung(max(1, rung.n * n // whole), rung.resource) for rung in self.rungs), self.s)
+
+    def scaled(self, unit: Number, whole: bool = True) -> Bracket:
+        """The same with resources counted in `unit`; whole: rounded down to units of 1, at least 1."""
+        return _joined([(r.n, exact(r.resource) * exact(unit)) for r in self.rungs], self.s, whole)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The brackets of one round of Hyperband, in the order in which they run; print it to see table 1."""
+
+    brackets: tuple[Bracket, ...]
+
+    def total(self, resume: bool = True) -> float:
+        """The resource that all brackets spend."""
+        return sum(b.total(resume) for b in self.brackets)
+
+    def table(self) -> str:
+        """The brackets side by side, as in table 1."""
+        depth = max(len(b.rungs) for b in self.brackets)
+        head = "   " + "".join(f"{f's={b.s}':>14}" for b in self.brackets)
+        units = "  i" + "".join(f"{'n_i':>6}{'r_i':>8}" for _ in self.brackets)
+        rows = [f"{i:>3}" + "".join(_cell(b, i) for b in self.brackets) for i in range(depth)]
+        return "\n".join(line.rstrip() for line in (head, units, *rows))
+
+    __str__ = table
+
+
+def hyperband(
+    max_resource: Number,
+    eta: Number = 3,
+    *,
+    min_resource: Number = 1,
+    n_max: int | None = None,
+    n_min: int | None = None,
+    sizes: Sizes = "line2",
+    whole: bool = True,
+) -> Schedule:
+    """Algorithm 1: brackets s = s_max, ..., 0, all of about the same total.
+
+    With R counted in units of `min_resource` (section 2.5): s_max = floor(log_eta R), or floor(log_eta n_max)
+    if that is less; n = ceil((s_max + 1) eta^s / (s + 1)) (line 2), n_i = floor(n eta^-i), r_i = R eta^(i-s).
+    sizes="table1" has n = floor((s_max + 1) / (s + 1)) eta^s, which is what the paper's table 1 prints.
+    n_min: only brackets down to s = floor(log_eta n_min) (section 2.6); the last of them may begin with fewer
+    than n_min configurations, as line 2 counts them. whole: r_i is rounded down to whole units of 1, at least 1.
+
+    Raises InvalidInput for numbers that leave no bracket.
+    """
+    R, base = _unit(max_resource, min_resource), _eta(eta)
+    s_max = _log(R, base)
+    if n_max is not None:
+        s_max = min(s_max, _log(_whole("n_max", n_max), base))
+    s_min = 0 if n_min is None else _log(_whole("n_min", n_min), base)
+    if s_min > s_max:
+        raise InvalidInput(
+            f"n_min={n_min} asks for brackets of {s_min} halvings or more, and there are {s_max} at most: "
+            "lower n_min, or raise n_max or the resource"
+        )
+    unit = exact(min_resource)
+    return Schedule(
+        tuple(
+            _bracket(_first(s_max, s, base, sizes), s, R, base, unit, whole)
+            for s in range(s_max, s_min - 1, -1)
+        )
+    )
+
+
+def halving(
+    n: int, min_resource: Number, max_resource: Number, eta: Number = 3, *, whole: bool = True
+) -> Bracket:
+    """One bracket: n configurations at `min_resource`, n_i = floor(n eta^-i) at min_resource eta^i.
+
+    The last rung is the one that reaches `max_resource`, or has no other after it, for n_{i+1} would be 0;
+    it trains to `max_resource`: what wins is trained in full. Raises InvalidInput for numbers that leave no rung.
+    """
+    base, ratio = _eta(eta), _unit(max_resource, min_resource)
+    _whole("n", n)
+    rungs: list[tuple[int, Fraction]] = []
+    for i in range(_log(n, base) + 1):
+        rungs.append((floor(n / base**i), exact(min_resource) * base**i))
+        if rungs[-1][0] == 1 or base**i >= ratio:
+            break
+    rungs[-1] = (rungs[-1][0], exact(max_resource))
+    return _joined(rungs, len(rungs) - 1, whole)
+
+
+def growing(
+    max_resource: Number, eta: Number = 3, *, min_resource: Number = 1, whole: bool = True
+) -> Iterator[Bracket]:
+    """Figure 10: rounds k = 1, 2, ... of brackets s_max, ..., 0, each with the budget 2^k units, for ever.
+
+    n = floor(2^k eta^s / (R (s + 1))), where the figure prints the ceiling, so that a bracket always fits
+    its budget. Halvings of a bracket: the fewest t with n R (t + 1) eta^-t <= 2^k and t <= log_eta min(R, n);
+    brackets for which there is no n or no t, in the first rounds, are left out. R is counted in min_resource.
+    """
+    R, base, unit = _unit(max_resource, min_resource), _eta(eta), exact(min_resource)
+    s_max = _log(R, base)
+    for k in count(1):
+        for s in range(s_max, -1, -1):
+            n = floor(2**k * base**s / (R * (s + 1)))
+            if n >= 1 and (t := fewest_halvings(2**k, n, R, base)) is not None:
+                yield _bracket(n, t, R, base, unit, whole)
+
+
+def fewest_halvings(budget: Number, n: int, max_resource: Number, eta: Number) -> int | None:
+    """s of figure 10: min{t : n R (t + 1) eta^-t <= B, t <= log_eta min(R, n)}; None when no t fits."""
+    R, base = exact(max_resource), _eta(eta)
+    for t in range(_log(min(R, Fraction(n)), base) + 1):
+        if n * R * (t + 1) / base**t <= exact(budget):
+            return t
+    return None
+
+
+def pulls(n: int, budget: Number, eta: Number = 2, *, keep: Literal["floor", "ceil"] = "floor") -> Bracket:
+    """Successive halving of figure 9: ceil(log_eta n) rounds that pull floor(B / (|S| rounds)) units more each.
+
+    keep: the best floor(|S| / eta) stay, as printed; for n that is no power of eta nobody would stay after
+    the last round (n = 3, 5, 6 with eta = 2), and the figure has no output: there "ceil" is right.
+
+    Raises InvalidInput when the budget does not suffice for a unit a round, or nobody would stay.
+    """
+    base = _eta(eta)
+    if keep not in ("floor", "ceil"):
+        raise InvalidInput(f"keep={keep!r}: 'floor' or 'ceil'")
+    rounds = _rounds(_whole("n", n), base)
+    if keep == "floor" and base ** _log(n, base) != n:
+        raise InvalidInput(
+            f"n={n} is no power of eta={eta}: rounding down, nobody would stay after the last round; keep='ceil'"
+        )
+    rungs, alive, resource = [], n, 0
+    for _ in range(rounds):
+        more = floor(exact(budget) / (alive * rounds))
+        if more < 1:
+            raise InvalidInput(
+                f"budget={budget}: {rounds} rounds of {n} configurations and their best take {n * rounds} at least"
+            )
+        resource += more
+        rungs.append(Rung(alive, float(resource)))
+        alive = max(1, floor(alive / base)) if keep == "floor" else ceil(alive / base)
+    return Bracket(tuple(rungs), rounds - 1)
+
+
+def infinite(eta: int = 2, start: Number = 2) -> Iterator[Bracket]:
+    """Figure 9: budgets start 2^(k-1), k = 1, 2, ...; for each all n = eta^l with l eta^l <= budget, l >= 1.
+
+    With start = 2 and eta = 2 the budgets are 2^k, as printed; section 3.1 runs eta = 4 from start = 2 R.
+    """
+    if isinstance(eta, bool) or not isinstance(eta, int) or eta < 2:
+        raise InvalidInput(f"eta={eta!r}: a whole number, at least 2, for n is one of its powers here")
+    first = exact(start)
+    for k in count():
+        budget = first * 2**k
+        for power in count(1):
+            if power * eta**power > budget:
+                break
+            yield pulls(eta**power, budget, eta)
+
+
+def _bracket(n: int, s: int, R: Fraction, eta: Fraction, unit: Fraction, whole: bool) -> Bracket:
+    return _joined([(floor(n / eta**i), R * eta**i / eta**s * unit) for i in range(s + 1)], s, whole)
+
+
+def _joined(rungs: Iterable[tuple[int, Fraction]], s: int, whole: bool) -> Bracket:
+    """The bracket of these rungs; those that round to the same resource are one."""
+    made: list[Rung] = []
+    for n, resource in rungs:
+        rounded = _rounded(resource, whole)
+        if not made or made[-1].resource < rounded:
+            made.append(Rung(n, rounded))
+    return Bracket(tuple(made), s)
+
+
+def _first(s_max: int, s: int, eta: Fraction, sizes: Sizes) -> int:
+    """n of bracket s; table 1 has whole multiples of eta^s."""
+    if sizes == "table1":
+        return ceil(((s_max + 1) // (s + 1)) * eta**s)
+    return ceil((s_max + 1) * eta**s / (s + 1))
+
+
+def _log(x: Fraction | int, base: Fraction) -> int:
+    """floor(log_base x) for x >= 1."""
+    power, s = base, 0
+    while power <= x:
+        power, s = power * base, s + 1
+    return s
+
+
+def _rounds(n: int, base: Fraction) -> int:
+    """ceil(log_base n), at least 1."""
+    rounds = _log(n, base)
+    return max(1, rounds if base**rounds == n else rounds + 1)
+
+
+def _rounded(resource: Fraction, whole: bool) -> float:
+    return float(max(1, floor(resource))) if whole else float(resource)
+
+
+def exact(number: Number) -> Fraction:
+    """What the user typed, exactly: 0.1 is a tenth. Raises InvalidInput for what is no finite number."""
+    if isinstance(number, Fraction):
+        return number
+    try:
+        if isinstance(number, bool | str):
+            raise ValueError
+        return Fraction(str(number))
+    except (ValueError, ZeroDivisionError):
+        raise InvalidInput(f"{number!r} is not a finite number") from None
+
+
+def _unit(max_resource: Number, min_resource: Number) -> Fraction:
+    """R in units of the smallest resource."""
+    R, unit = exact(max_resource), exact(min_resource)
+    if not 0 < unit <= R:
+        raise InvalidInput(
+            f"max_resource={max_resource}, min_resource={min_resource}: above 0, and the first at least the second"
+        )
+    return R / unit
+
+
+def _eta(eta: Number) -> Fraction:
+    base = exact(eta)
+    if base <= 1:
+        raise InvalidInput(f"eta={eta!r}: a number above 1; 3 or 4 is usual")
+    return base
+
+
+def _whole(what: str, n: int) -> int:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise InvalidInput(f"{what}={n!r}: a whole number, at least 1")
+    return n
+
+
+def _cell(bracket: Bracket, i: int) -> str:
+    if i >= len(bracket.rungs):
+        return " " * 14
+    return f"{bracket.rungs[i].n:>6}{bracket.rungs[i].resource:>8g}"

@@ -1,0 +1,89 @@
+"""Ladders of rungs as they stand: who arrived where, who waits there, and who is on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from .brackets import Bracket
+from .persistent import Key, Ranked, Sparse
+from .plan import Begun
+from .rungs import OUT, Member
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rung of a ladder."""
+
+    arrived: Ranked = field(default_factory=Ranked)  # finite values
+    count: int = 0  # all that arrived, what is not finite and what failed among them
+    waiting: Ranked = field(default_factory=Ranked)  # paused here
+
+    def arrive(self, key: Key | None) -> Step:
+        """One more; None: it can only be counted."""
+        arrived = self.arrived if key is None else self.arrived.add(key)
+        return replace(self, arrived=arrived, count=self.count + 1)
+
+    def leading(self, top: int) -> Iterator[int]:
+        """Those that wait among the best so many of all that arrived, best first."""
+        return (key[1] for key in self.waiting.best(top) if self.arrived.rank(key) < top)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a trial is."""
+
+    bracket: Bracket
+    rung: int
+    member: Member
+
+    @property
+    def needed(self) -> float:
+        """The resource of its rung."""
+        return self.bracket.rungs[self.rung].resource
+
+    @property
+    def last(self) -> bool:
+        """True on the last rung."""
+        return self.rung == len(self.bracket.rungs) - 1
+
+
+Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """Everything that is known of rungs and trials."""
+
+    sign: float  # of the goal
+    peaks: bool = False  # runs count for their best epochs
+    number: int = 0  # the bracket that new trials belong to
+    started: int = 0  # of its configurations
+    ladders: Mapping[Bracket, Steps] = field(default_factory=lambda: MappingProxyType({}))
+    places: Sparse[Place] = field(default_factory=Sparse)
+    begun: Begun = field(default_factory=Begun)
+
+    def step(self, place: Place) -> Step:
+        """The rung at which a trial is."""
+        return self.ladders[place.bracket][place.rung]
+
+    def put(self, place: Place, step: Step) -> Climb:
+        """Another state of a rung."""
+        steps = self.ladders[place.bracket]
+        steps = (*steps[: place.rung], step, *steps[place.rung + 1 :])
+        return replace(self, ladders=MappingProxyType({**self.ladders, place.bracket: steps}))
+
+    def coming(self) -> set[tuple[Bracket, int]]:
+        """The rungs that somebody is on the way to."""
+        places = (self.places.get(trial) for trial in self.places)
+        return {(p.bracket, p.rung) for p in places if p is not None and p.member.result is None}
+
+    def at(self, trial: int, place: Place) -> Climb:
+        """A trial at another place."""
+        return replace(self, places=self.places.put(trial, place))
+
+
+def key_of(member: Member, trial: int) -> Key:
+    """Where a trial ranks at its rung."""
+    return (-(OUT if member.result is None else member.result), trial)

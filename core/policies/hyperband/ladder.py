@@ -1,0 +1,119 @@
+"""Ladder: asynchronous successive halving on one ladder of rungs that all trials share.
+
+A trial goes on when it is in the top share of all that ever arrived at its rung: what lost early may still go on when
+those that come later turn out worse. Nobody goes on before `patience` trials were compared at the first rung, so that
+the first promotions are as well founded as in a bracket of that size; after that nobody waits for anybody (Li et al.
+2020, ASHA, from which patience and the sharper first cut differ).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from itertools import repeat
+from typing import Any
+
+from numpy.random import Generator
+
+from haltune._utils.checks import check_whole
+from haltune.errors import InvalidInput
+from haltune.log.decisions import Move, Verdict
+from haltune.log.events import Event
+from haltune.log.history import History, TrialRecord
+from haltune.log.policy import Policy
+from haltune.log.problem import Problem
+
+from .asynchronous import Climber
+from .brackets import Bracket, Rung, exact
+from .climb import Climb
+from .plan import Plan
+from .sampler import Design, Sampler
+
+State = tuple[Climber, Climb]
+_PATIENCE = (8, 40)  # trials: the least and the most that are taken for `patience=None`
+
+
+@dataclass(frozen=True)
+class Ladder(Policy[Any]):
+    """Endless: configurations start on one ladder, and the best of each rung go on from where they paused.
+
+    eta: one in so many of a rung goes on. first_cut: of the first rung, where values say least about the end but
+        comparisons are cheapest. step: ratio of the epochs of rungs: min_epochs, min_epochs step, min_epochs step^2,
+        ... and the horizon. patience: trials at the first rung before any goes on; None: as many as cost four
+        fifths of a full training, from 8 to 40. sampler: "random", "sobol", "lhs", or a policy such as
+        GPUCB(), as Hyperband's; `Guided(Ladder())` chooses configurations by all that was seen.
+
+    Whoever paused may still go on, so their checkpoints stay; `Study(disk_quota=)` bounds them. Raises InvalidInput
+    for options outside these.
+    """
+
+    eta: float = 3
+    first_cut: float = 6
+    step: int = 3
+    patience: int | None = field(default=None, kw_only=True)
+    min_epochs: int = field(default=1, kw_only=True)
+    sampler: Design | Policy[Any] = field(default="random", kw_only=True)
+
+    plans = True  # by the budget: what may begin
+
+    def __post_init__(self) -> None:
+        for name in ("eta", "first_cut"):
+            if not exact(getattr(self, name)) > 1:
+                raise InvalidInput(f"Ladder({name}={getattr(self, name)!r}): above 1; 3 or 6 are usual")
+        check_whole("Ladder", 2, step=self.step)
+        if self.patience is not None:
+            check_whole("Ladder", 1, patience=self.patience)
+        check_whole("Ladder", 1, min_epochs=self.min_epochs)
+        Sampler(self.sampler)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy."""
+        options = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {"policy": "Ladder", **options, "sampler": Sampler(self.sampler).spec}
+
+    def rungs(self, horizon: int) -> list[int]:
+        """The epochs at which trials are compared, the last being the horizon: 1, 3, 9, 27, 50."""
+        return [*self._below(horizon), horizon]
+
+    def start(self, problem: Problem) -> State:
+        """Nobody on the ladder. Raises InvalidInput without a horizon, or when the first rung is beyond it."""
+        horizon = problem.max_epochs
+        if horizon is None:
+            raise InvalidInput("Ladder needs a horizon: give the Problem max_epochs")
+        if self.min_epochs > horizon:
+            raise InvalidInput(f"Ladder(min_epochs={self.min_epochs}): at most max_epochs={horizon}")
+        sampler, patience = Sampler(self.sampler), self._patience(horizon)
+        sampler.check(problem)
+        # Designs are drawn for so many configurations at a time; equal brackets share their rungs.
+        bracket = Bracket(tuple(Rung(patience, float(n)) for n in self.rungs(horizon)), 0)
+        climber = Climber(
+            Plan(repeat(bracket)), sampler, "epochs", exact(self.eta), first=exact(self.first_cut),
+            patience=patience,
+        )  # fmt: skip
+        return climber, Climb(problem.goal.sign, problem.goal.of == "best")
+
+    def fold(self, state: State, event: Event) -> State:
+        """The ladder after `event`."""
+        climber, climb = state
+        return climber, climber.fold(climb, event)
+
+    def propose(self, state: State, history: History, rng: Generator) -> Move:
+        """Who goes on at the highest rung, or a new configuration."""
+        return state[0].propose(state[1], history)
+
+    def judge(self, state: State, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """On to the rung; there PAUSE, or on at once."""
+        return state[0].judge(state[1], history, trial)
+
+    def _below(self, horizon: int) -> Iterator[int]:
+        epochs = self.min_epochs
+        while epochs < horizon:
+            yield epochs
+            epochs *= self.step
+
+    def _patience(self, horizon: int) -> int:
+        if self.patience is not None:
+            return self.patience
+        low, high = _PATIENCE
+        return min(high, max(low, 4 * horizon // (5 * self.min_epochs)))

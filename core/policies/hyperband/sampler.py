@@ -1,0 +1,153 @@
+"""Where new configurations come from inside a schedule: at random, from a design, or from a policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.random import Generator
+
+from haltune.errors import InvalidInput
+from haltune.log.decisions import Start
+from haltune.log.events import Ended, Status
+from haltune.log.history import History, TrialRecord
+from haltune.log.policy import Policy, policy_of
+from haltune.log.problem import Problem
+from haltune.policies.random import fresh
+
+from .brackets import Bracket
+
+Design = Literal["random", "sobol", "lhs"]
+_DESIGNS = ("random", "sobol", "lhs")
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """The configurations of brackets.
+
+    source: "random"; "sobol" or "lhs", a design of the bracket's n points; or a policy that proposes,
+    which sees the trials at the highest rung that `enough` of them have reached, as if they had ended there.
+
+    Raises InvalidInput for anything else.
+    """
+
+    source: Design | Policy[Any] = "random"
+    enough: int | None = None  # trials; None: one more than the space has coordinates, at least 6
+    _memory: dict[tuple[int, int], list[dict[str, Any]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        if self.source in _DESIGNS:
+            return
+        if (proposes := policy_of(self.source)) is None:
+            raise InvalidInput(
+                f"sampler={self.source!r}: one of {', '.join(_DESIGNS)}, or a policy such as GPUCB()"
+            )
+        object.__setattr__(self, "source", proposes)
+
+    @property
+    def spec(self) -> Any:
+        """JSON that rebuilds it."""
+        return self.source if isinstance(self.source, str) else self.source.spec
+
+    def check(self, problem: Problem) -> None:
+        """Raises InvalidInput when the problem does not suit the policy that proposes."""
+        if not isinstance(self.source, str):
+            self.source.start(problem)
+
+    def draw(self, history: History, number: int, bracket: Bracket, index: int, unit: str) -> Start:
+        """The configuration number `index` of bracket `number`, whose resource counts in `unit`.
+
+        Its randomness depends on these two numbers, not on how many decisions came before: a search that
+        was killed draws what it would have drawn.
+        """
+        rng = history.rng("design", number, index)
+        if self.source == "random":
+            return Start(fresh(history, rng), reason="drawn at random")
+        if isinstance(self.source, str):
+            return self._designed(history, number, bracket.rungs[0].n, index, rng)
+        return self._proposed(self.source, history, bracket, unit, rng)
+
+    def _designed(self, history: History, number: int, n: int, index: int, rng: Generator) -> Start:
+        key = (history.seed, number)
+        if key not in self._memory:  # only saves work: the design is a function of the seed and the bracket
+            while len(self._memory) > 8:
+                del self._memory[next(iter(self._memory))]
+            space, kind = history.problem.space, str(self.source)
+            drawn = space.sample_up_to(n, history.rng("design", number), design=kind)
+            self._memory[key] = [dict(c) for c in drawn]
+        design = self._memory[key]
+        if index < len(design) and history.problem.space.key(design[index]) not in history.tried:
+            return Start(design[index], reason=f"point {index + 1} of a {self.source} design of {n}")
+        return Start(
+            fresh(history, rng), reason=f"drawn at random: the {self.source} design has no new point"
+        )
+
+    def _proposed(
+        self, policy: Policy[Any], history: History, bracket: Bracket, unit: str, rng: Generator
+    ) -> Start:
+        seen = highest_rung(history, bracket, unit, self.enough or max(6, history.problem.space.dim + 1))
+        if seen is None:
+            return Start(fresh(history, rng), reason="drawn at random: too few trials for a model yet")
+        state = policy.start(history.problem)
+        for id in seen.ids:
+            state = policy.fold(state, Ended(at=0.0, trial=id, attempt=1, status=Status.COMPLETED))
+        with_view: Any = seen
+        move = policy.propose(state, with_view, rng)
+        if not isinstance(move, Start):
+            return Start(
+                fresh(history, rng), reason=f"drawn at random: the sampler says {type(move).__name__}"
+            )
+        reason = f"{move.reason}; from {len(seen.ids)} trials at {seen.resource:g} {unit}"
+        return Start(move.config, reason=reason, evidence=move.evidence)
+
+
+class AtRung:
+    """A history as it would be had every trial that reached a rung ended there; others, running, are pending."""
+
+    def __init__(self, history: History, resource: float, reports: dict[int, int]) -> None:
+        self._history, self.resource, self._reports = history, resource, reports
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._history, name)
+
+    def __len__(self) -> int:
+        return len(self._history)
+
+    @property
+    def ids(self) -> list[int]:
+        """The trials at the rung, in the order of their numbers."""
+        return sorted(self._reports)
+
+    def trial(self, id: int) -> TrialRecord:
+        """Cut at the rung."""
+        t = self._history.trial(id)
+        keep = self._reports.get(id, len(t.epochs))
+        return replace(
+            t, epochs=t.epochs[:keep], values=t.values[:keep], scores=t.scores[:keep], seconds=t.seconds[:keep],
+            metrics={name: column[:keep] for name, column in t.metrics.items()}, status=Status.COMPLETED,
+        )  # fmt: skip
+
+    @property
+    def pending(self) -> list[TrialRecord]:
+        """Those that have not come that far, but may."""
+        return [t for t in self._history.pending if t.id not in self._reports]
+
+
+def highest_rung(history: History, bracket: Bracket, unit: str, enough: int) -> AtRung | None:
+    """The view at the largest resource that `enough` trials have reached; None when none is."""
+    for rung in reversed(bracket.rungs):
+        reports = {t.id: n for t in history.trials if (n := _reports_to(t, rung.resource, unit))}
+        if len(reports) >= enough:
+            return AtRung(history, rung.resource, reports)
+    return None
+
+
+def _reports_to(t: TrialRecord, resource: float, unit: str) -> int:
+    """How many reports of a trial lead up to a resource; 0 when it has not had as much."""
+    if unit not in ("epochs", "seconds"):
+        return len(t.epochs) if t.status is Status.COMPLETED and (t.resource or 0.0) >= resource else 0
+    had = t.epochs if unit == "epochs" else np.cumsum(t.seconds)
+    return int(np.searchsorted(had, resource)) + 1 if len(had) and had[-1] >= resource else 0

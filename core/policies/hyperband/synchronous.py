@@ -1,0 +1,300 @@
+"""Scheduling by brackets: the questions of a policy, answered from the rungs of successive halving.
+
+A free worker gets, in this order: a winner that waits to go on, in the oldest bracket first; a new
+configuration where a first rung has places; the next bracket (section 6.1: nobody idles); else it waits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
+from haltune.log.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
+from haltune.log.history import History, TrialRecord
+
+from .brackets import Bracket
+from .persistent import Sparse
+from .plan import Begun, Plan
+from .rungs import OUT, Member, Open, counted, score_of, until
+from .sampler import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """The brackets under way."""
+
+    sign: float  # of the goal
+    peaks: bool = False  # runs count for their best epochs
+    opened: int = 0  # brackets so far
+    open: tuple[Open, ...] = ()  # oldest first
+    aims: Sparse[float] = field(
+        default_factory=Sparse
+    )  # in seconds: the last rung that a trial trained towards
+    begun: Begun = field(default_factory=Begun)
+    short: tuple[Bracket, ...] = ()  # that closed with fewer than planned: they run again when more may begin
+
+    def holding(self, trial: int) -> Open | None:
+        """The bracket in which a trial may still go on."""
+        return next((b for b in self.open if b.member(trial) is not None), None)
+
+    def put(self, number: int, bracket: Open | None) -> Halves:
+        """Another state of one bracket; None: it is over."""
+        before = next((b for b in self.open if b.number == number), None)
+        short = self.short
+        if before is not None and before.planned is not None and (bracket is None or bracket.rung):
+            short = (*short, before.planned)
+            bracket = bracket and replace(bracket, planned=None)
+        rest = tuple(bracket if b.number == number else b for b in self.open)
+        return replace(self, open=tuple(b for b in rest if b is not None), short=short)
+
+
+@dataclass(frozen=True)
+class Halver:
+    """Synchronous successive halving over the brackets of a plan.
+
+    unit: "epochs" or "seconds", counted here; another name: handed to the training as trial.resource.
+    resume: winners go on from their checkpoint; else they are trained again from the beginning. ends: the last rung
+    of a bracket is a full training; else there may be another bracket that trains further.
+    """
+
+    plan: Plan
+    sampler: Sampler
+    unit: str = "epochs"
+    resume: bool = True
+    ends: bool = True
+
+    @cached_property
+    def counted(self) -> bool:
+        """True when the resource is seen here, report by report."""
+        return self.unit in ("epochs", "seconds")
+
+    @cached_property
+    def goes_on(self) -> bool:
+        """True when winners go on from where they are; else another trial begins with their configuration."""
+        return self.resume and self.counted
+
+    # -- the fold ------------------------------------------------------------------------
+
+    def fold(self, state: Halves, event: Event) -> Halves:
+        """The brackets after `event`."""
+        state, begun = self._folded(state, event), state.begun.after(event)
+        if begun is state.begun:
+            return state
+        state = replace(state, begun=begun)
+        for bracket in state.open:
+            state = state.put(bracket.number, bracket.bounded(begun.no_more))
+        return state
+
+    def _folded(self, state: Halves, event: Event) -> Halves:
+        if isinstance(event, Started):
+            return self._started(state, event)
+        trial = getattr(event, "trial", None)
+        bracket = None if trial is None else state.holding(trial)
+        if trial is None or bracket is None:
+            return state
+        moved = self._moved(bracket, state, event)
+        return self._aimed(state.put(bracket.number, moved), moved, trial)
+
+    def _aimed(self, state: Halves, bracket: Open | None, trial: int) -> Halves:
+        """The record of a trial tells its aim in epochs; one in seconds that goes on at once is told here."""
+        if self.unit != "seconds" or bracket is None or bracket.members.get(trial) is None:
+            return state
+        aim = bracket.at.resource
+        return state if state.aims.get(trial) == aim else replace(state, aims=state.aims.put(trial, aim))
+
+    def _started(self, state: Halves, e: Started) -> Halves:
+        number, of = int(e.tags["bracket"]), e.tags.get("of")
+        if number >= state.opened:
+            again = self._again(state, number)
+            opened = Open.new(number, again or self.plan(number), self.goes_on)
+            short = state.short[1:] if again else state.short
+            state = replace(state, opened=number + 1, open=(*state.open, opened), short=short)
+        bracket = next((b for b in state.open if b.number == number), None)
+        if bracket is None:
+            return state
+        bracket = bracket.enter(e.trial, Member(1), of)
+        return self._aimed(state.put(number, bracket), bracket, e.trial)
+
+    def _again(self, state: Halves, number: int) -> Bracket | None:
+        """What runs once more under a number beyond the plan: a bracket that could not be filled."""
+        ends = self.plan.ends
+        return state.short[0] if state.short and ends is not None and number >= ends else None
+
+    def _moved(self, bracket: Open, state: Halves, e: Event) -> Open | None:
+        trial = getattr(e, "trial", -1)
+        member = bracket.member(trial)
+        assert member is not None
+        if isinstance(e, Resumed):
+            return self._resumed(bracket, member, e)
+        if getattr(e, "attempt", member.attempt) != member.attempt:
+            return bracket  # superseded
+        if isinstance(e, Reported) and member.held:
+            return self._reported(bracket, member, state, e)
+        if isinstance(e, Checkpointed):
+            return bracket.update(trial, member.checkpointed())
+        if isinstance(e, Ended | Expired):
+            return self._over(bracket.update(trial, replace(member, held=False)), e)
+        return bracket
+
+    def _resumed(self, bracket: Open, member: Member, e: Resumed) -> Open:
+        again = member.again(e.attempt, e.anew)
+        return bracket.enter(e.trial, again) if e.by_policy else bracket.update(e.trial, again)
+
+    def _reported(self, bracket: Open, member: Member, state: Halves, e: Reported) -> Open | None:
+        last, had = score_of(state.sign, e.value), self.had(member, e.epoch, e.seconds)
+        score = counted(member.last, last, state.peaks)
+        goes_on = self.goes_on and e.verdict.action is Action.CONTINUE
+        if e.trial in bracket.queue and goes_on:
+            bracket = bracket.enter(e.trial, member)
+        if bracket.members.get(e.trial) is None:
+            return bracket.update(e.trial, replace(member, last=score, had=had))
+        stopped = e.verdict.action is Action.STOP
+        if stopped and e.verdict.resumable:
+            had = min(had, math.nextafter(bracket.at.resource, 0.0))  # cut by the budget: nobody judged it
+        out = stopped and not e.verdict.resumable and (self.goes_on or had < bracket.at.resource)
+        out = out or (last == OUT and had >= bracket.at.resource)
+        after = bracket.report(e.trial, score, had, out)
+        if after is not None and goes_on and (won := after.past.get(e.trial)) is not None:
+            return after.enter(e.trial, won)  # the last to arrive, it goes on at once
+        return after
+
+    def _over(self, bracket: Open, e: Ended | Expired) -> Open | None:
+        if e.trial in bracket.queue and not self.goes_on:
+            return bracket  # another trial goes on in its place
+        if e.status is Status.COMPLETED:
+            return bracket.done(e.trial)
+        member = bracket.members.get(e.trial)
+        if e.status is Status.STOPPED and not self.goes_on and member and member.result is not None:
+            return bracket  # it had its resource
+        return bracket.leave(e.trial) if e.status in (Status.STOPPED, Status.FAILED) else bracket
+
+    def had(self, member: Member, epoch: float, seconds: float) -> float:
+        """The resource of a trial after a report."""
+        if not self.counted:
+            return 0.0  # it arrives when it is over
+        return member.after(self.unit, epoch, seconds)
+
+    # -- the questions -------------------------------------------------------------------
+
+    def propose(self, state: Halves, history: History) -> Move:
+        """A winner, a new configuration, the next bracket, or a wait."""
+        for bracket in state.open:
+            if (move := self._promotion(bracket, history)) is not None:
+                return move
+            if bracket.free:
+                return self._new(bracket, history)
+        if state.begun.no_more:
+            return Wait("no new trial may begin, and those that go on are still trained")
+        again = self._again(state, state.opened)
+        if again or self.plan.has(state.opened, history):
+            return self._new(Open.new(state.opened, again or self.plan(state.opened)), history)
+        if not state.open:
+            return Finish(f"all {state.opened} brackets are complete")
+        first = state.open[0]
+        return Wait(f"rung {first.rung} of bracket {first.number} waits for trials that are still trained")
+
+    def _promotion(self, bracket: Open, history: History) -> Move | None:
+        for id in bracket.queue:
+            trial = history.trial(id)
+            if self.goes_on and trial.status is not Status.PAUSED:
+                continue  # still with its worker, or given back: the study offers it again
+            resource = bracket.at.resource
+            tags = {"bracket": bracket.number, "rung": bracket.rung}
+            reason = (
+                f"among the best {bracket.places} of rung {bracket.rung - 1}: on to {resource:g} {self.unit}"
+            )
+            if self.goes_on:
+                return Resume(id, until(resource, self.unit, history), resource, tags, reason)
+            tags["of"] = id
+            end = until(resource, self.unit, history)
+            return Start(trial.config, end, resource, tags, reason, partial=self._partial(bracket))
+        return None
+
+    def _new(self, bracket: Open, history: History) -> Start:
+        drawn = self.sampler.draw(history, bracket.number, bracket.bracket, bracket.members.size, self.unit)
+        resource = bracket.at.resource
+        tags = {"bracket": bracket.number, "rung": 0}
+        reason = f"{drawn.reason}; bracket {bracket.number}, to {resource:g} {self.unit} at first"
+        return Start(
+            drawn.config, until(resource, self.unit, history), resource, tags, reason, drawn.evidence,
+            self._partial(bracket),
+        )  # fmt: skip
+
+    def _partial(self, bracket: Open) -> bool:
+        """True for a trial of this rung that is no full training, though nobody cuts it: on few samples, say."""
+        return not self.counted and not (bracket.last and self.ends)
+
+    def _full(self, bracket: Open) -> dict[str, bool]:
+        """What the verdict says that ends a run at this rung."""
+        return {FULL: True} if bracket.last and self.ends else {}
+
+    def judge(self, state: Halves, history: History, trial: TrialRecord) -> Verdict:
+        """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
+        bracket = state.holding(trial.id)
+        if bracket is None:
+            return self._alone(state, trial)
+        member = bracket.member(trial.id)
+        assert member is not None
+        had = self.had(member, trial.epoch, float(trial.seconds[-1]))
+        score = score_of(state.sign, float(trial.values[-1]))
+        if score != OUT:
+            score = state.sign * trial.result(history.problem.goal)
+        if trial.id in bracket.queue:
+            if not self.goes_on:  # another trial goes on in its place
+                return self._alone(state, trial)
+            if score == OUT:
+                return stop("offered again, its value is not finite any more: it never goes on")
+            return self._on(bracket, "it was among the best of its rung", history)
+        if not self.counted or had < bracket.at.resource:
+            return go_on(f"on to {bracket.at.resource:g} {self.unit}")
+        if not self.goes_on:
+            return stop(f"trained its {bracket.at.resource:g} {self.unit}", **self._full(bracket))
+        return self._arrival(bracket, trial.id, score, had, history)
+
+    def _alone(self, state: Halves, trial: TrialRecord) -> Verdict:
+        """Its bracket went on without it: it was offered again after a crash, and regains what it had."""
+        in_epochs = self.unit == "epochs"
+        had = trial.epoch if in_epochs else float(trial.seconds.sum())
+        target = (trial.until if in_epochs else state.aims.get(trial.id)) or 0.0
+        if not self.counted or had < target:
+            return go_on(f"offered again: on to the {target:g} {self.unit} that it had before")
+        last = self.plan(int(trial.tags["bracket"])).rungs[-1].resource
+        full = {FULL: True} if self.ends and target >= last else {}
+        return stop("its rung is complete, and it is not among those that go on", **full)
+
+    def _arrival(self, bracket: Open, trial: int, score: float, had: float, history: History) -> Verdict:
+        member, resource = bracket.members.get(trial), bracket.at.resource
+        assert member is not None
+        if OUT in (score, member.result):  # now, or when it arrived, an attempt ago
+            return stop("its value at the rung is not finite: it never goes on")
+        if member.result is None:
+            member = replace(member, last=score, had=had, result=score)
+        here = bracket.update(trial, member)
+        rank = here.rank(trial, score if member.result is None else member.result)
+        place = f"rank {rank} of {here.arrived} at {resource:g} {self.unit}"
+        evidence = {
+            "rank": rank, "arrived": here.arrived, "places": bracket.places, "go_on": bracket.going_on,
+            "bracket": bracket.number, "rung": bracket.rung,
+        }  # fmt: skip
+        if bracket.last:
+            return stop(f"{place}: the last rung of its bracket", **evidence, **self._full(bracket))
+        after = here.settled()
+        if after is not None and trial in after.queue:
+            why = f"{place}, the last to arrive: among the {bracket.going_on} that go on"
+            return replace(self._on(after, why, history), evidence=evidence)
+        if after is not None and after.member(trial) is not None:
+            reason = f"{place}; the rung has {bracket.places} places, and {bracket.going_on} go on"
+            return Verdict(Action.PAUSE, reason, evidence)
+        return stop(f"{place}: {bracket.going_on} go on", **evidence)
+
+    def _on(self, bracket: Open, why: str, history: History) -> Verdict:
+        resource = bracket.at.resource
+        return Verdict(
+            Action.CONTINUE, f"{why}; on to {resource:g} {self.unit}", {}, until(resource, self.unit, history)
+        )
+
+    def alive(self, state: Halves) -> frozenset[int]:
+        """The trials that may still go on."""
+        return frozenset(t for b in state.open for t in (*b.members, *b.queue))

@@ -1,0 +1,1 @@
+"""Cost-constrained rollout: nonmyopic Bayesian optimisation under a budget."""

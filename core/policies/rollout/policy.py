@@ -1,0 +1,270 @@
+"""Rollout: plan under the budget that is left (Lee et al. 2021).
+
+A next configuration is worth its expected improvement, and that of the steps which the base policy could still take
+and pay after it: `lookahead` has the value, this file the decision. Scores are believed by a Gaussian process
+(`bayesopt.improvement`), log costs by a few whose hyperparameters are drawn from their posterior (`costs.remaining`).
+One rule says what is affordable, for planning and for launching: a trial keeps to what is left with probability
+`affordable`. When nothing is, the search is over, and says what is left.
+
+Beyond the paper, whose theory has deterministic costs and one worker: trials that run count as observed at their mean,
+their expected costs are set aside; under `Halting` the cost is that of the share of a training which is trained on
+average before it is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from haltune._utils.checks import check_whole
+from haltune.errors import InvalidInput
+from haltune.gp.kernels import Array
+from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
+from haltune.log.events import Event
+from haltune.log.history import History, TrialRecord
+from haltune.log.policy import Policy
+from haltune.log.problem import Problem
+from haltune.policies.bayesopt.ei import improve
+from haltune.policies.bayesopt.improvement import Believed, Believer, cheap_design
+from haltune.policies.bayesopt.surrogate import Finished, fold_finished
+from haltune.policies.costs.remaining import UNITS, CostOption, Left, Purse
+
+from .candidates import Pool, cheapest, screened
+from .lookahead import Belief, Indices, Infeasible, Means, base_choice, hermite, rollout, sobol_normals
+
+_NODES = 8  # of Gauss-Hermite quadrature, for horizon 2
+_CUT = 256  # paths for horizon 2 under "terminate": its value jumps, which quadrature does not see
+
+
+@dataclass(frozen=True)
+class Rollout(Policy[Finished]):
+    """Every trial trains in full; the next is worth most with the steps that what is left can pay after it.
+
+    horizon: steps planned, itself included; 1 is expected improvement of what is affordable. affordable: the
+    probability that a trial keeps to what is left, in planning and launching: 0.5 is the median of the learnt cost,
+    0.9 is cautious. infeasible: "restrict" plans with what is affordable alone, "terminate" is the paper's text.
+    cooled: what is left after the plan is worth something too. While that pays for `horizon` trainings of what expected
+    improvement alone would choose, the step is taken that adds most per expected cost to what the base policy is worth
+    without it, (Lambda_h(x) - Lambda_{h-1}(base)) / E[cost]; once the plan reaches the end of the budget, the one of
+    largest Lambda_h. False is the paper's rule, Lambda_h throughout, which spends freely as long as much is left.
+    Either way a plan counts with the probability that its first trial ends in time: one that does not is lost.
+    initial: trials of a design in the middle of the space, cheap and far from each other. cost, cost_model: see
+    EIPerCost.
+    refit_every: finished trials, beyond 50, between fits. paths: simulated futures beyond horizon 2. points:
+    configurations that are planned with.
+
+    Costs are planned in the units of the study's budget: time, worker time, money, cost, epochs and trials are all
+    kept. Raises InvalidInput for options outside these.
+    """
+
+    horizon: int = 2
+    affordable: float = 0.5
+    infeasible: Infeasible = "restrict"
+    cooled: bool = True
+    initial: int = 3
+    cost: Callable[..., float] | None = None
+    cost_model: CostOption = "gp"
+    refit_every: int = 10
+    paths: int = 64
+    points: int = 192
+    plans = True  # by the study's budget
+    _purse: Purse = field(init=False, repr=False, compare=False)
+    _believer: Believer = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        counts = ("horizon", "initial", "refit_every", "paths", "points")
+        check_whole("Rollout", 1, **{name: getattr(self, name) for name in counts})
+        if not isinstance(self.cooled, bool):
+            raise InvalidInput(f"Rollout(cooled={self.cooled!r}): True or False")
+        if self.infeasible not in ("restrict", "terminate"):
+            raise InvalidInput(f"Rollout(infeasible={self.infeasible!r}): 'restrict' or 'terminate'")
+        purse = Purse("Rollout", self.cost, self.cost_model, self.affordable, self.refit_every)
+        object.__setattr__(self, "_purse", purse)
+        object.__setattr__(self, "_believer", Believer(self.refit_every))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy, functions apart: these are named."""
+        names = ("horizon", "affordable", "infeasible", "cooled", "initial", "refit_every", "paths", "points")
+        options = {name: getattr(self, name) for name in names}
+        return {"policy": "Rollout", **options, **self._purse.spec}
+
+    def start(self, problem: Problem) -> Finished:
+        """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
+        self._purse.check(problem)
+        return ()
+
+    def fold(self, state: Finished, event: Event) -> Finished:
+        """The trials that ended, in log order."""
+        return fold_finished(state, event)
+
+    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
+        """The affordable configuration of largest Lambda_h; Finish when there is none."""
+        lefts = self._purse.lefts(history, state)
+        if (end := _spent(history, lefts)) is not None:
+            return end
+        believed = self._believer.belief(history, state)
+        if len(history) < self.initial or believed is None:
+            return self._design(state, history, lefts, rng)
+        return self._planned(state, history, believed, lefts, rng)
+
+    def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """Every trial goes on, unless time would run out within its next epoch."""
+        budget = history.budget
+        epoch = float(np.max(trial.epoch_seconds[-2:], initial=0.0))
+        if budget is None or budget.time is None or not len(trial.epochs):
+            return go_on("rollout trains every configuration in full")
+        now = history.now + float(trial.seconds[-1])
+        left = float(budget.time) - history.spent_at(trial.id, now, 0.0).time
+        if left < epoch:
+            return stop(f"an epoch takes {epoch:.3g} s, and {max(left, 0.0):.3g} s are left", left=left)
+        return go_on("rollout trains every configuration in full", left=left)
+
+    def _design(self, state: Finished, history: History, lefts: list[Left], rng: Generator) -> Move:
+        """The next of the initial design, or the cheapest configuration where that is not affordable."""
+        move = cheap_design(history, self._purse.log_cost(history, state), rng)
+        point = history.problem.space.encode(move.config)[None]
+        means = self._purse.means(history, state, point, lefts, pairs=False)
+        if means.affordable()[0]:
+            return move
+        if not len(history) and len(others := [left for left in lefts if left.unit != "epochs"]) < len(lefts):
+            return self._design(
+                state, history, others, rng
+            )  # too few epochs for one training pay for a part of it
+        return self._cheapest(state, history, lefts, rng)
+
+    def _cheapest(self, state: Finished, history: History, lefts: list[Left], rng: Generator) -> Move:
+        config = cheapest(history, self._purse.log_cost(history, state), rng)
+        point = history.problem.space.encode(config)[None]
+        means = self._purse.means(history, state, point, lefts, pairs=False)
+        if means.affordable()[0]:
+            return Start(config, reason="the cheapest configuration: what is left pays for little else")
+        return _unaffordable(history, lefts, means.first[:, 0])
+
+    def _planned(
+        self, state: Finished, history: History, believed: Believed, lefts: list[Left], rng: Generator
+    ) -> Move:
+        """The best of a screened pool, then of neighbours of its best."""
+        costs = (self._purse.log_cost(history, state), None)
+        tops = [improve(history, believed, rng, cost, candidates=512) for cost in costs]
+        pool = Pool.of(history, [top.config for top in tops], rng)
+        means = self._purse.means(history, state, pool.points, lefts, pairs=False)
+        if not means.affordable().any():
+            return self._cheapest(state, history, lefts, rng)
+        gain = believed.improvement(pool.points)
+        alpha, best = self._alpha(means, gain), believed.best
+        pool = pool.only(screened(gain, means, self.points))
+        posterior, nodes = believed.posterior, self._nodes(rng)
+
+        def valued(pool: Pool, some: Indices) -> tuple[Means, Array, Array]:
+            means = self._purse.means(history, state, pool.points, lefts)
+            belief = Belief(posterior.mean(pool.points), posterior.covariance(pool.points), best)
+            value = rollout(belief, means, self.horizon, nodes, some, self.infeasible)
+            value *= self._purse.chance(history, state, pool.points[some], lefts)
+            whole, added = np.zeros(len(pool.points)), np.full(len(pool.points), -np.inf)
+            whole[some] = value
+            more = value - self._without(belief, means, nodes)
+            price = np.maximum(self._purse.price(history, state, pool.points[some], lefts), 1e-300)
+            added[some] = np.where(more > 0.0, more / price**alpha, more)  # of losses the smallest
+            return means, whole, np.where(means.affordable(), added, -np.inf)
+
+        means, value, added = valued(pool, np.arange(len(pool.points)))
+        if len((near := pool.around(added, history, rng)).configs):
+            first = np.argsort(-added, kind="stable")[: len(near.configs)]
+            some = np.concatenate([np.sort(first), len(pool.points) + np.arange(len(near.configs))])
+            pool = pool.joined(near)
+            means, value, added = valued(pool, some)
+        chosen = int(np.argmax(added))
+        point = pool.points[chosen : chosen + 1]
+        hopes = believed.hopes(point)
+        own = float(believed.improvement(point)[0])
+        evidence = {
+            "value": float(value[chosen]),
+            "ei": own,
+            **hopes,
+            "horizon": self.horizon,
+            "alpha": alpha,
+        }
+        told = believed.told(hopes, history.problem.goal.metric)
+        return _worded(pool.configs[chosen], evidence, told, means.first[:, chosen], lefts, tops[0].exhausted)
+
+    def _without(self, belief: Belief, means: Means, nodes: tuple[Array, Array] | None) -> float:
+        """What the base policy is worth with a step less: a plan that begins with a useless step adds nothing to it.
+
+        Without it a useless training that costs next to nothing would have all the worth of what comes after it.
+        """
+        if self.horizon == 1:
+            return 0.0
+        base = base_choice(belief, means, self.horizon - 1, self.infeasible)
+        if base is None:
+            return 0.0
+        return float(rollout(belief, means, self.horizon - 1, nodes, [base], self.infeasible)[0])
+
+    def _alpha(self, means: Means, gain: Array) -> float:
+        """The power of cost that plans are divided by: 1, or 0 where they reach the end of what is left.
+
+        They do when it pays for fewer than `horizon` trainings, or two, of what expected improvement (m,) would choose.
+        """
+        if not self.cooled:
+            return 0.0
+        dear = int(np.argmax(np.where(means.affordable(), gain, -np.inf)))
+        return float((means.left >= max(self.horizon, 2) * means.first[:, dear]).all())
+
+    def _nodes(self, rng: Generator) -> tuple[Array, Array] | None:
+        if self.horizon == 1:
+            return None
+        if self.horizon == 2 and self.infeasible == "restrict":
+            return hermite(_NODES)
+        paths = max(self.paths, _CUT) if self.infeasible == "terminate" else self.paths
+        return sobol_normals(paths, self.horizon - 1, rng)
+
+
+def _worded(
+    config: dict[str, Any],
+    evidence: dict[str, Any],
+    told: str,
+    costs: Array,
+    lefts: list[Left],
+    exhausted: bool,
+) -> Start:
+    reason = told
+    if evidence["horizon"] > 1 and evidence["ei"] > 0.0:
+        reason += (
+            f"; worth {evidence['value'] / evidence['ei']:.3g} times that in {evidence['horizon']} steps"
+        )
+    reason += ", the most per cost" if evidence["alpha"] else ", the most that what is left buys"
+    if lefts:
+        pairs = zip(costs, lefts, strict=True)
+        taken = ", ".join(
+            f"{cost:.3g} of the {left.amount:.4g} {UNITS[left.unit]} left" for cost, left in pairs
+        )
+        reason += f"; takes {taken}"
+    if exhausted:
+        reason += "; every configuration found has been tried, this one is trained again"
+    left = [left.amount for left in lefts]
+    return Start(config, reason=reason, evidence={**evidence, "cost": costs.tolist(), "left": left})
+
+
+def _spent(history: History, lefts: list[Left]) -> Move | None:
+    """Wait or Finish where a budget has nothing left at all."""
+    empty = [left for left in lefts if left.amount <= 0.0]
+    if not empty:
+        return None
+    if history.running:
+        return Wait(f"what is left of {UNITS[empty[0].unit]} is set aside for the trials that run")
+    return Finish(f"nothing is left of the budget of {empty[0].limit:g} {UNITS[empty[0].unit]}")
+
+
+def _unaffordable(history: History, lefts: list[Left], costs: Array) -> Move:
+    left, cost = next((left, cost) for left, cost in zip(lefts, costs, strict=True) if cost > left.amount)
+    unit = UNITS[left.unit]
+    if history.running and left.aside > 0.0:
+        return Wait(f"{left.amount:.3g} {unit} are left beside the trials that run: too few to start another")
+    return Finish(
+        f"nothing is affordable: {left.amount:.4g} of {left.limit:g} {unit} are left, and the cheapest configuration "
+        f"is expected to take {cost:.4g} {unit}"
+    )

@@ -1,0 +1,1 @@
+"""TruVaR: truncated variance reduction, for optimisation and level sets."""

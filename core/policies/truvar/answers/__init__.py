@@ -1,0 +1,1 @@
+"""What a level-set search answers: regions, rules, maximisers."""

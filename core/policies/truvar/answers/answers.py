@@ -1,0 +1,209 @@
+"""What a search knows at the end: a level set with its rules, or the configurations that may be the best.
+
+Probabilities are of the posterior under the kernel learnt: the practical beta of the policy licenses none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from haltune._utils.checks import is_number
+from haltune._utils.terminal import visible
+from haltune._utils.threads import one_thread
+from haltune.errors import InvalidInput
+from haltune.gp.cholesky import factorise
+from haltune.gp.kernels import Array
+from haltune.log.events import Event
+from haltune.log.history import History
+from haltune.log.policy import Policy
+from haltune.space import Space
+
+from ..belief.belief import Belief
+from ..decision import check_threshold
+from ..members import Aims, Look, Narrowing, Progress, fold_progress
+from ..stages import Mask, Stage
+from .rules import Rule, describe
+
+_DRAWS = 2000  # joint samples
+_JOINT = 500  # configurations that are sampled together: of the highest upper bounds
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class LevelSet:
+    """Which of n configurations reach a threshold. All arrays are (n,), all values in units of the metric."""
+
+    space: Space
+    metric: str
+    threshold: float  # an implicit one at the best mean
+    larger: bool  # True: high is above the threshold; False, for a goal to minimise: below
+    configs: Sequence[Config]
+    probability: Array  # that it reaches the threshold
+    mean: Array
+    sd: Array
+    open: Mask  # not settled by the policy's confidence bounds
+
+    @property
+    def reaches(self) -> Mask:
+        """(n,) the best guess for each, settled or not: its mean reaches the threshold."""
+        return self.mean >= self.threshold if self.larger else self.mean <= self.threshold
+
+    @property
+    def high(self) -> list[tuple[Config, float]]:
+        """Configurations that reach it, with the probability; the surest first."""
+        return self._listed(~self.open & self.reaches, -self.probability)
+
+    @property
+    def low(self) -> list[tuple[Config, float]]:
+        """Configurations that do not, with the probability that they do; the surest first."""
+        return self._listed(~self.open & ~self.reaches, self.probability)
+
+    @property
+    def undecided(self) -> list[tuple[Config, float]]:
+        """Configurations that are not settled, with the probability that they reach it; the likeliest first."""
+        return self._listed(self.open, -self.probability)
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """Boxes that describe the high region, each with coverage and precision."""
+        return describe(self.space, self.configs, self.probability)
+
+    def boundary(self, across: str, along: str) -> tuple[Array, Array, Array]:
+        """Values of two parameters, and the highest probability (rows: `along`) over all others: for a contour."""
+        pairs = [(c.get(across), c.get(along)) for c in self.configs]
+        there = [(x, y) for x, y in pairs if x is not None and y is not None]
+        xs, ys = sorted({x for x, _ in there}), sorted({y for _, y in there})
+        if not xs or not ys:
+            raise InvalidInput(f"{across!r} and {along!r} are not both parameters of any configuration")
+        field = np.full((len(ys), len(xs)), np.nan)
+        for (x, y), p in zip(pairs, self.probability, strict=True):
+            if x is not None and y is not None:
+                i, j = ys.index(y), xs.index(x)
+                field[i, j] = p if np.isnan(field[i, j]) else max(field[i, j], p)
+        return np.array(xs), np.array(ys), field
+
+    def __str__(self) -> str:
+        n, side = len(self.configs), "at least" if self.larger else "at most"
+        counts = f"{len(self.high)} reach it, {len(self.low)} do not, {len(self.undecided)} are undecided"
+        lines = [f"{self.metric} {side} {self.threshold:.4g}: of {n} configurations looked at {counts}"]
+        if self.rules:
+            lines[0] += "; the region, undecided ones counted by their probability:"
+        return visible("\n".join(lines + [f"  {rule}" for rule in self.rules]))
+
+    def _listed(self, among: Mask, order: Array) -> list[tuple[Config, float]]:
+        ranked = np.argsort(order, kind="stable")
+        return [(self.configs[i], float(self.probability[i])) for i in ranked if among[i]]
+
+
+@dataclass(frozen=True, eq=False)
+class Maximisers:
+    """The configurations that may be the best, by the policy's confidence bounds; arrays (m,), the best mean first."""
+
+    configs: Sequence[Config]
+    mean: Array  # units of the metric
+    sd: Array
+    probability: Array  # to be the best of all, from joint samples
+    epsilon: float  # 4 (1 + slack) eta of the last stage that ended; inf before
+    shortfall: Array  # (draws,) joint samples of how far the first is from the best, units of the metric
+
+    def epsilon_at(self, probability: float) -> float:
+        """The first is within this of the best, with a probability. Raises InvalidInput outside (0, 1)."""
+        if not 0.0 < probability < 1.0:
+            raise InvalidInput(f"probability={probability!r}: between 0 and 1")
+        return float(np.quantile(self.shortfall, probability))
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.configs)} configurations may be the best; {dict(self.configs[0])} is within "
+            f"{self.epsilon_at(0.95):.3g} of it with probability 0.95"
+        )
+
+
+def level_set(
+    history: History, log: Iterable[Event], policy: Policy[Any], threshold: float | None = None
+) -> LevelSet:
+    """The level set of a search: by its policy's beliefs and bounds, at its own threshold or another.
+
+    A policy without beliefs is seen through TruVaR's. Raises InvalidInput without a threshold, where the best
+    leaves none of its shares to reach, and before anything can be said.
+    """
+    own = policy.narrowing
+    if threshold is None and (own is None or not own.aims.sets):
+        raise InvalidInput(f"{type(policy).__name__} has no threshold: study.level_set(threshold=0.92)")
+    if threshold is not None and not is_number(threshold):
+        raise InvalidInput(f"level_set(threshold={threshold!r}): a finite value of the metric")
+    check_threshold("level_set", threshold, history.problem)
+    aims = Aims(threshold) if own is None or threshold is not None else own.aims
+    narrowing, state, belief = _known(history, log, own, aims)
+    if (why := narrowing.vain(history, belief)) is not None:
+        raise InvalidInput(why)
+    spent = narrowing.spent(history, state, belief)
+    sign, field = history.problem.goal.sign, belief.field
+    sd = np.sqrt(field.variance)
+    aim, _ = narrowing.aim_of(history).between(field.mean, 0.0 * sd)
+    probability = ndtr((field.mean - aim) / np.maximum(sd, 1e-12 * belief.scale))
+    return LevelSet(
+        history.problem.space, history.problem.goal.metric, sign * aim, sign > 0, belief.places.configs,
+        np.asarray(probability), sign * field.mean, sd, narrowing.open(history, state, belief, spent),
+    )  # fmt: skip
+
+
+def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> Maximisers:
+    """What may be the best: by its policy's beliefs, or those of TruVaR. Raises InvalidInput before any can be had."""
+    narrowing, state, belief = _known(history, log, policy.narrowing, Aims())
+    spent = narrowing.spent(history, state, belief)
+    members = np.flatnonzero(narrowing.members(history, state, belief, spent))
+    stage = narrowing.advance(state.stage, belief, np.isin(np.arange(len(belief.places)), members), spent)
+    members = members[np.argsort(-belief.field.mean[members], kind="stable")]
+    best, shortfall = _sampled(belief, members, history.rng("design", 2))
+    mean = belief.field.mean[members]
+    return Maximisers(
+        [belief.places.configs[int(i)] for i in members], history.problem.goal.sign * mean,
+        np.sqrt(belief.field.variance[members]), best,
+        narrowing.confidence.accuracy(stage) * belief.scale, shortfall,
+    )  # fmt: skip
+
+
+def _sampled(belief: Belief, members: Any, rng: np.random.Generator) -> tuple[Array, Array]:
+    """How often each member is the best, and how far the first one is from the best, in joint samples.
+
+    Of members and others the `_JOINT` of highest upper bound are drawn; the rest count as never the best.
+    """
+    field = belief.field
+    upper = field.mean + 3.0 * np.sqrt(field.variance)
+    drawn = np.unique(np.concatenate([members[:1], np.argsort(-upper, kind="stable")[:_JOINT]]))
+    root, _ = factorise(field.rows(drawn)[:, drawn], field.prior)
+    draws = field.mean[drawn] + rng.standard_normal((_DRAWS, len(drawn))) @ root.T
+    wins = np.bincount(drawn[np.argmax(draws, axis=1)], minlength=len(field.mean)) / _DRAWS
+    first = int(np.searchsorted(drawn, members[0]))
+    return wins[members], draws.max(axis=1) - draws[:, first]
+
+
+def _known(
+    history: History, log: Iterable[Event], own: Narrowing | None, aims: Aims
+) -> tuple[Narrowing, Progress, Belief]:
+    """What a policy's narrowing says of a log, and for another question than its own, as if a stage began now."""
+    from ..policy import TruVaR
+
+    narrowing = TruVaR(initial=1).narrowing if own is None else own
+    with one_thread():
+        state = Progress()
+        for event in log:
+            state = fold_progress(state, event)
+        if narrowing.aims != aims:
+            narrowing, seen = narrowing.towards(aims), len(state.finished)
+            state = Progress(state.finished, (Look(seen, float(seen), Stage(1, seen + 1)),))
+        belief = narrowing.outlook.belief(history, state.finished)
+    if belief is None:
+        raise InvalidInput("nothing can be said yet: too few trials have finished")
+    return narrowing, state, belief
+
+
+Answer = Callable[..., LevelSet | Maximisers]

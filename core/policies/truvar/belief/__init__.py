@@ -1,0 +1,1 @@
+"""What is believed of every place: a Gaussian process over a finite set."""

@@ -1,0 +1,48 @@
+"""What trials say to a belief in the metric's own units: their targets, and which of them repeat another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from haltune.gp.kernels import Array
+from haltune.log.history import History
+from haltune.policies.bayesopt.surrogate import Finished
+
+from .levels import Level
+
+Keys = tuple[tuple[int, int, float | None, Any], ...]  # trial, attempt, last value, level
+
+
+def target(history: History, id: int, floor: float) -> float:
+    """sign * the value that the trial counts for; the floor where it has none, or a lower one."""
+    value = history.trial(id).target(history.problem.goal)
+    return max(value, floor) if np.isfinite(value) else floor
+
+
+def repeats(
+    history: History, finished: Finished, floor: float, levels: tuple[Level, ...]
+) -> dict[str, list[Array]]:
+    """Values of configurations that were measured more than once at a level."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for id in finished:
+        trial = history.trial(id)
+        name = str(trial.tags.get("level", levels[0].name))
+        key = (name, history.problem.space.key(trial.config))
+        groups.setdefault(key, []).append(target(history, id, floor))
+    found: dict[str, list[Array]] = {}
+    for (name, _), values in groups.items():
+        if len(values) > 1:
+            found.setdefault(name, []).append(np.array(values))
+    return found
+
+
+def data_keys(history: History, finished: Finished) -> Keys:
+    """What tells the data of trials apart."""
+    trials = (history.trial(i) for i in finished)
+    return tuple((t.id, t.attempt, _known(t.values[-1:]), t.tags.get("level")) for t in trials)
+
+
+def _known(last: Array) -> float | None:
+    return float(last[0]) if len(last) and np.isfinite(last[0]) else None  # NaN is unlike itself, and no key

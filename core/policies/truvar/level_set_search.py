@@ -1,0 +1,154 @@
+"""Level sets by rules that look at one configuration at a time: what TruVaR is compared with.
+
+GCHK (Gotovos, Casati, Hitz, Krause, IJCAI 2013) observes the most ambiguous member, max min(u - h, h - l) with
+sqrt(beta) = 3; straddle (Bryan and Schneider, ICML 2008) maximises 1.96 sigma - |mu - h|; "variance" maximises sigma.
+None of them knows of costs, or chooses how precisely to measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.random import Generator
+
+from haltune._utils.checks import is_number, within
+from haltune.errors import InvalidInput
+from haltune.gp import Kernel
+from haltune.gp.kernels import Array, Kind
+from haltune.log.decisions import Move, Start
+from haltune.log.events import Event
+from haltune.log.history import History
+from haltune.log.problem import Problem
+
+from .belief.belief import Belief, Noise, Outlook
+from .belief.places import Grid, grid_to_json
+from .decision import (
+    Standing,
+    Surveying,
+    check_survey,
+    check_threshold,
+    function_to_json,
+    kernel_from,
+    kernel_to_json,
+    outlook_of,
+    prices_of,
+    standing,
+    with_pending,
+)
+from .members import Aims, Look, Narrowing, Progress, fold_progress
+from .stages import Confidence, Mask
+
+Rule = Literal["gchk", "straddle", "variance"]
+_PER_DEVIATION = 1.96  # of the straddle
+
+
+@dataclass(frozen=True)
+class LevelSetSearch(Surveying):
+    """Which configurations reach a threshold, by a rule of one's choice; each trains in full.
+
+    threshold: a value of the metric. root_beta: GCHK's sqrt(beta); it settles members for all rules.
+    noise, kernel, mean, refit_every, initial, grid, representers: see TruVaR.
+    Raises InvalidInput for options outside these.
+    """
+
+    threshold: float
+    rule: Rule = "gchk"
+    root_beta: float = 3.0
+    noise: Noise = None
+    kernel: Kernel | Kind | Mapping[str, Any] = "matern52"
+    mean: float = 0.0
+    refit_every: int = 3
+    initial: int | None = None
+    grid: Grid = None
+    representers: int = 400
+    _narrowing: Narrowing = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kernel", kernel_from("LevelSetSearch", self.kernel))
+        check_survey("LevelSetSearch", self)
+        if not is_number(self.threshold) or self.rule not in ("gchk", "straddle", "variance"):
+            raise InvalidInput(
+                f"LevelSetSearch(threshold={self.threshold!r}, rule={self.rule!r}): a finite value, and 'gchk', "
+                "'straddle' or 'variance'"
+            )
+        if not within(self.root_beta, 0.0):
+            raise InvalidInput(f"LevelSetSearch(root_beta={self.root_beta!r}): a positive number")
+        outlook = outlook_of(self)
+        prices = prices_of("LevelSetSearch", self, outlook.levels)
+        confidence = Confidence(self.root_beta**2, "constant", eta=0.0)
+        monotone = isinstance(self.kernel, Kernel)
+        narrowing = Narrowing(confidence, Aims(self.threshold), outlook, prices, monotone)
+        object.__setattr__(self, "_narrowing", narrowing)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy, functions apart."""
+        plain = ("threshold", "rule", "root_beta", "mean", "refit_every", "initial", "representers")
+        return {
+            "policy": "LevelSetSearch",
+            **{name: getattr(self, name) for name in plain},
+            "kernel": kernel_to_json(self.kernel),
+            "grid": grid_to_json(self.grid),
+            "noise": function_to_json(self.noise),
+        }
+
+    @property
+    def endless(self) -> bool:
+        """False: it ends when every configuration is classified."""
+        return False
+
+    def start(self, problem: Problem) -> Progress:
+        """Nothing seen. Raises InvalidInput for a grid or a threshold that does not fit."""
+        check_threshold("LevelSetSearch", self.threshold, problem)
+        self._outlook.places_of(problem)
+        return Progress()
+
+    def fold(self, state: Progress, event: Event) -> Progress:
+        """The trials that ended, and the decisions that were made, in log order."""
+        return fold_progress(state, event)
+
+    def propose(self, state: Progress, history: History, rng: Generator) -> Move:
+        """The initial design, then the configuration of highest score; the end when none is open."""
+        known = standing(self, self._narrowing, state, history, rng)
+        if not isinstance(known, Standing):
+            return known
+        belief, members = known.belief, known.members
+        look = Look(belief.seen, known.spent, state.stage)
+        self._narrowing.remember(history, state, look, members)
+        return self._start(history, with_pending(history, belief, self._outlook), members, look)
+
+    @property
+    def narrowing(self) -> Narrowing:
+        """What is known of the level set: see `haltune.policies.truvar.answers.answers`."""
+        return self._narrowing
+
+    @property
+    def _outlook(self) -> Outlook:
+        return self._narrowing.outlook
+
+    def _start(self, history: History, belief: Belief, members: Mask, look: Look) -> Start:
+        scores = self._scores(history, belief, members)
+        place = int(np.argmax(scores))
+        mean, sd = float(belief.field.mean[place]), float(np.sqrt(belief.field.variance[place]))
+        sign = history.problem.goal.sign
+        reason = (
+            f"{self.rule}: {scores[place]:.3g} at mean {sign * mean:.4g}, sd {sd:.3g}; "
+            f"{int(members.sum())} of {len(belief.places)} configurations are open"
+        )
+        return Start(belief.places.configs[place], reason=reason, evidence={
+            "seen": look.seen, "spent": look.spent, "stage": look.stage.number, "since": look.stage.since,
+            "members": int(members.sum()), "score": float(scores[place]), "mean": sign * mean, "sd": sd,
+        })  # fmt: skip
+
+    def _scores(self, history: History, belief: Belief, members: Mask) -> Array:
+        mean, sd = belief.field.mean, np.sqrt(belief.field.variance)
+        if self.rule == "variance":
+            return sd
+        away = np.abs(mean - history.problem.goal.sign * self.threshold)
+        if self.rule == "straddle":
+            return np.asarray(_PER_DEVIATION * sd - away)
+        # min(u - h, h - l) = sqrt(beta) sigma - |mu - h|
+        return np.where(members, self.root_beta * sd - away, -np.inf)

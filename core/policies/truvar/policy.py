@@ -1,0 +1,291 @@
+"""TruVaR: truncated variance reduction, for the best configuration or for all that are good enough.
+
+Bogunovic, Scarlett, Krause, Cevher, NIPS 2016. Each observation is the one that takes most off the uncertainty of
+the members M, per unit of cost: potential maximisers, or configurations not yet known to lie above or below a
+threshold. See haltune.policies.truvar.variance for (3), stages for algorithm 2. When stages began is read from the log:
+every start records the stage that it was decided in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from numpy.random import Generator
+
+from haltune._utils.checks import is_number, within
+from haltune.errors import InvalidInput
+from haltune.gp import Kernel
+from haltune.gp.kernels import Kind
+from haltune.log.decisions import Finish, Move, Start, Wait
+from haltune.log.events import Event
+from haltune.log.history import History
+from haltune.log.problem import Problem
+
+from .belief.belief import Belief, Noise, Outlook
+from .belief.levels import Level, levels_from, levels_to_json
+from .belief.places import Grid, grid_to_json
+from .choice import Choice, Question, choose_anywhere, choose_place
+from .decision import (
+    Prices,
+    Standing,
+    Surveying,
+    check_survey,
+    check_threshold,
+    enough,
+    function_to_json,
+    kernel_from,
+    kernel_to_json,
+    outlook_of,
+    prices_of,
+    standing,
+    tags_of,
+    with_pending,
+)
+from .members import Aims, Look, Narrowing, Progress, fold_progress, matters
+from .stages import Confidence, Mask, Stage
+
+
+@dataclass(frozen=True)
+class TruVaR(Surveying):
+    """Truncated variance reduction. Without a threshold it looks for the best configuration.
+
+    threshold: the metric's value that divides good from bad; implicit: the same as a share of the best there is,
+    such as 0.98, which is not known beforehand (the metric must be positive; of a loss, best / 0.98).
+    levels: ways of measuring, with noises and costs; `trial.level` tells the training which was chosen.
+    cost: a function (config) or (config, previous); cost_model="gp" learns costs; else every observation costs 1.
+    noise: variance of an observation, a number or a function (config); None: learnt. 0 for exact values.
+    kernel: "matern52", "matern32" or "se", learnt anew every `refit_every` finished trials; or a haltune.gp.Kernel
+    over the unit cube, with the prior mean `mean`: then noises must be given, too.
+    initial: Sobol configurations before the first decision; 1 with a given kernel, else 3.
+    grid: a list of configurations, or how many values a continuous parameter takes; None: all configurations of a
+    finite space of up to 20,000, else `representers` points stand for the space.
+    candidates: what may be observed: "all", "members", or a number: so many of the highest upper bounds.
+    monotone: members never come back (algorithm 2); by default for level sets with a given kernel. Without it the
+    maximiser cannot be lost for good. anticipate: count the members that an observation would settle: better
+    where moving from one place to the next is dear, slower.
+    accuracy: the search for the best ends when epsilon is at most this, units of the metric; None: never.
+    a, beta, delta, eta, r, slack, floor: see haltune.policies.truvar.stages; a is 0.5, for level sets 1.
+
+    Raises InvalidInput for options outside these.
+    """
+
+    threshold: float | None = None
+    implicit: float | None = None
+    levels: Sequence[Level | Mapping[str, Any]] = ()
+    cost: Callable[..., float] | None = None
+    cost_model: Literal["gp"] | None = None
+    noise: Noise = None
+    kernel: Kernel | Kind | Mapping[str, Any] = "matern52"
+    mean: float = 0.0
+    refit_every: int = 3
+    initial: int | None = None
+    grid: Grid = None
+    representers: int = 400
+    candidates: Literal["all", "members"] | int = "all"
+    monotone: bool | None = None
+    anticipate: bool = False
+    accuracy: float | None = None
+    a: float | None = None
+    beta: Literal["practical", "theorem"] = "practical"
+    delta: float = 0.1
+    eta: float = 1.0
+    r: float = 0.1
+    slack: float = 0.0
+    floor: float = 1e-6
+    _outlook: Outlook = field(init=False, repr=False, compare=False)
+    _prices: Prices = field(init=False, repr=False, compare=False)
+    _narrowing: Narrowing = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kernel", kernel_from("TruVaR", self.kernel))
+        object.__setattr__(self, "levels", levels_from(self.levels))
+        check_survey("TruVaR", self)
+        _check(self)
+        a = self.a if self.a is not None else 1.0 if self._sets_wanted else 0.5
+        confidence = Confidence(a, self.beta, self.delta, self.eta, self.r, self.slack, self.floor)
+        aims = Aims(self.threshold, self.implicit)
+        outlook = outlook_of(self, partial(matters, confidence, aims, self.representers))
+        prices = prices_of("TruVaR", self, outlook.levels)
+        object.__setattr__(self, "_outlook", outlook)
+        object.__setattr__(self, "_prices", prices)
+        narrowing = Narrowing(confidence, aims, outlook, prices, self._monotone)
+        object.__setattr__(self, "_narrowing", narrowing)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy, functions apart."""
+        plain = (
+            "threshold", "implicit", "cost_model", "mean", "refit_every", "initial", "representers", "candidates",
+            "monotone", "anticipate", "accuracy", "a", "beta", "delta", "eta", "r", "slack", "floor",
+        )  # fmt: skip
+        return {
+            "policy": "TruVaR",
+            **{name: getattr(self, name) for name in plain},
+            "levels": levels_to_json(levels_from(self.levels)),
+            "kernel": kernel_to_json(self.kernel),
+            "grid": grid_to_json(self.grid),
+            "cost": function_to_json(self.cost),
+            "noise": function_to_json(self.noise),
+        }
+
+    @property
+    def endless(self) -> bool:
+        """True unless it knows when it is done: a level set is complete, or an accuracy reached."""
+        return not self._sets_wanted and self.accuracy is None
+
+    def start(self, problem: Problem) -> Progress:
+        """Nothing seen. Raises InvalidInput for a grid, a threshold or members that do not fit."""
+        check_threshold("TruVaR", self.threshold, problem)
+        if self._outlook.places_of(problem) is None and self.monotone:
+            raise InvalidInput(
+                "TruVaR(monotone=True) keeps a set of configurations, and this space is represented by points that "
+                "change: give grid=, or leave monotone out"
+            )
+        return Progress()
+
+    def fold(self, state: Progress, event: Event) -> Progress:
+        """The trials that ended, and the decisions that were made, in log order."""
+        return fold_progress(state, event)
+
+    def propose(self, state: Progress, history: History, rng: Generator) -> Move:
+        """The initial design, then the observation of largest reduction per cost; the end when nothing is open."""
+        known = standing(self, self._narrowing, state, history, rng)
+        if not isinstance(known, Standing):
+            return known
+        belief, spent, members = known.belief, known.spent, known.members
+        stage = self._narrowing.advance(state.stage, belief, members, spent)
+        if (reached := self._reached(stage, belief)) is not None:
+            return Finish(reached)
+        question = self._question(history, state, belief, members, stage, spent)
+        if self._sets_wanted and not question.over.any() and enough(self, belief):
+            if history.pending:
+                return Wait("trainings that run will tell all that is open")
+            return Finish(
+                f"{int(members.sum())} configurations lie within {question.eta:.2g} of the threshold"
+            )
+        self._narrowing.remember(history, state, Look(belief.seen, spent, stage), members)
+        return self._start(question, self._choose(question, history, state, rng), stage, spent)
+
+    @property
+    def narrowing(self) -> Narrowing:
+        """What is known so far: see `haltune.policies.truvar.answers.answers`."""
+        return self._narrowing
+
+    # -- the decision ------------------------------------------------------------------------
+
+    def _reached(self, stage: Stage, belief: Belief) -> str | None:
+        if self.accuracy is None or self._sets_wanted:
+            return None
+        epsilon = self._narrowing.confidence.accuracy(stage) * belief.scale
+        return (
+            f"every configuration left is within {epsilon:.3g} of the best"
+            if epsilon <= self.accuracy
+            else None
+        )
+
+    def _question(
+        self, history: History, state: Progress, belief: Belief, members: Mask, stage: Stage, spent: float
+    ) -> Question:
+        root = self._narrowing.root(stage, belief, spent)
+        pending = with_pending(history, belief, self._outlook)
+        return Question(
+            pending, members, self._eta(stage, pending, members, root), root, self._narrowing.aim_of(history),
+            self._prices.of(history, state.finished, belief.places.points), self.candidates, self.anticipate,
+            not isinstance(self.kernel, Kernel),
+        )  # fmt: skip
+
+    def _eta(self, stage: Stage, belief: Belief, members: Mask, root: float) -> float:
+        """eta, units of the target: that of a later stage where pending trials will end this one; exact values stay."""
+        confidence = self._narrowing.confidence
+        eta, least = confidence.eta_of(stage) * belief.scale, root * math.sqrt(belief.exact)
+        widest = root * math.sqrt(float(belief.field.variance[members].max()))
+        while widest <= eta > max(least, confidence.floor * belief.scale):
+            eta *= confidence.r
+        return max(eta, least)
+
+    def _choose(self, question: Question, history: History, state: Progress, rng: Generator) -> Choice:
+        places = question.belief.places
+        if places.fixed:
+            return choose_place(question, places.tried(history.tried))
+        cost = self._prices.model(history, state.finished)
+        after = self._prices.purse.standing(history)
+        return choose_anywhere(question, history, self._outlook.levels, cost, after, rng)
+
+    def _start(self, question: Question, choice: Choice, stage: Stage, spent: float) -> Start:
+        belief, count = question.belief, int(question.members.sum())
+        level = self._outlook.levels[choice.level]
+        kind = "may lie on either side" if self._sets_wanted else "may be the best"
+        excess = float(question.over.sum())
+        at = f" at {level.name!r}" if tags_of(level) else ""
+        reason = (
+            f"{count} of {len(belief.places)} configurations {kind}; their excess variance {excess:.3g} falls by "
+            f"{choice.reduction:.3g} at cost {choice.cost:.3g}{at}"
+        )
+        if choice.nothing:
+            reason = (
+                f"nothing is uncertain among the {count} that {kind}: the highest upper bound of the others"
+            )
+        kernel = belief.posterior.kernel
+        evidence = {
+            "seen": belief.seen, "stage": stage.number, "since": stage.since, "spent": spent,
+            "beta": question.root**2, "eta": question.eta / belief.scale,
+            "members": count, "excess": excess,
+            "reduction": choice.reduction, "cost": choice.cost, "level": level.name,
+            "variance": kernel.variance, "lengthscales": kernel.lengthscales.tolist(),
+            "mean": belief.posterior.constant, "noise": belief.noise.min(axis=1).tolist(),
+        }  # fmt: skip
+        return Start(choice.config, tags=tags_of(level), reason=reason, evidence=evidence)
+
+    # -- options ---------------------------------------------------------------------------
+
+    @property
+    def _sets_wanted(self) -> bool:
+        return self.threshold is not None or self.implicit is not None
+
+    @property
+    def _monotone(self) -> bool:
+        given = isinstance(self.kernel, Kernel) and self._sets_wanted
+        return given if self.monotone is None else self.monotone
+
+
+def _check(policy: TruVaR) -> None:
+    """Raise InvalidInput for options outside what is allowed."""
+    p = policy
+    if p.threshold is not None and p.implicit is not None:
+        raise InvalidInput("TruVaR: a threshold, or an implicit one, not both")
+    rules = {
+        "threshold": p.threshold is None or is_number(p.threshold),
+        "implicit": p.implicit is None or within(p.implicit, 0.0, 1.0),
+        "candidates": p.candidates in ("all", "members")
+        or (isinstance(p.candidates, int) and p.candidates >= 1),
+        "a": p.a is None or within(p.a, 0.0),
+        "beta": p.beta in ("practical", "theorem"),
+        "delta": within(p.delta, 0.0, 1.0),
+        "eta": p.eta == 0.0 or within(p.eta, 0.0),
+        "r": within(p.r, 0.0, 1.0),
+        "slack": p.slack == 0.0 or within(p.slack, 0.0),
+        "floor": within(p.floor, 0.0),
+        "accuracy": p.accuracy is None or within(p.accuracy, 0.0),
+    }
+    wrong = [name for name, fits in rules.items() if not fits]
+    if wrong:
+        raise InvalidInput(f"TruVaR({wrong[0]}={getattr(p, wrong[0])!r}): {_ALLOWED[wrong[0]]}")
+
+
+_ALLOWED = {
+    "threshold": "a finite value of the metric",
+    "implicit": "a share of the best, between 0 and 1",
+    "candidates": "'all', 'members', or how many of the highest upper bounds",
+    "a": "a positive number",
+    "beta": "'practical' or 'theorem'",
+    "delta": "a probability between 0 and 1",
+    "eta": "prior deviations, 0 or more; 0 is pure variance reduction",
+    "r": "between 0 and 1",
+    "slack": "0 or more",
+    "floor": "prior deviations, more than 0",
+    "accuracy": "a positive number, or None",
+}

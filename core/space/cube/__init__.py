@@ -1,0 +1,1 @@
+"""The exact map between configurations and the unit cube."""

@@ -1,0 +1,254 @@
+"""Domains: what one parameter may be. `Float`, `Int`, `Choice` and `Constant` only declare and validate.
+
+`when={"kernel": "poly"}` makes a parameter conditional: it is active where every named parameter is
+active and has the value, or one of a list or set of values. Where the named parameter is a number, a
+comparison may stand for a value: `when={"layers": (">", 2)}`. A bound may be the name of another
+parameter: `Int(5, "k2")`. Whether the names exist is checked by the space they are put in.
+"""
+
+import math
+import numbers
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from haltune.errors import InvalidSpace
+
+from .values import as_float, pack, plain, token, unpack
+
+_LARGEST_FLOAT = 1e300  # so that high - low is finite
+LARGEST_INT = 2**53
+_LARGEST_COUNT = 2**50  # (index + 1/2) / count must be told from its neighbours in a double
+_LARGEST_LOG_INT = 2**40  # rounding exp(log v) must give v back
+
+
+class _Declared:
+    """Equality and text by what was declared, so that Choice([1]) is not Choice([True])."""
+
+    def spec(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Declared) and _text(self) == _text(other)
+
+    def __hash__(self) -> int:
+        return hash(_text(self))
+
+    def __repr__(self) -> str:
+        shown = self.spec()
+        shown.pop("type")
+        options = {k: getattr(self, k) for k in ("log", "ordered", "when") if shown.pop(k, None)}
+        words = [repr(getattr(self, k)) for k in shown] + [f"{k}={v!r}" for k, v in options.items()]
+        return f"{type(self).__name__}({', '.join(words)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Float(_Declared):
+    """A real number in [low, high], both included; `log=True` spreads it evenly over magnitudes.
+
+    Raises InvalidSpace for bounds that are not finite numbers or names, cross, or with log are not positive.
+    """
+
+    low: float | str
+    high: float | str
+    log: bool = field(default=False, kw_only=True)
+    when: Mapping[str, Any] | None = field(default=None, kw_only=True)  # parent -> list of values
+
+    def __post_init__(self) -> None:
+        for end in ("low", "high"):
+            object.__setattr__(self, end, _float_bound(getattr(self, end), end))
+        object.__setattr__(self, "when", _alternatives(self.when))
+        check_range(self, self.low, self.high)
+
+    def spec(self) -> dict[str, Any]:
+        """JSON that `domain_from` reads back."""
+        return {
+            "type": "float",
+            "low": self.low,
+            "high": self.high,
+            "log": self.log,
+            "when": _packed(self.when),
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Int(_Declared):
+    """A whole number in [low, high], both included, each equally likely, or with `log=True` each magnitude.
+
+    With log, v has the cell [v - 1/2, v + 1/2] of the axis from log(low - 1/2) to log(high + 1/2). Raises
+    InvalidSpace for bounds that are not ints (or names), cross, are under 1 with log, or are too far apart.
+    """
+
+    low: int | str
+    high: int | str
+    log: bool = field(default=False, kw_only=True)
+    when: Mapping[str, Any] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for end in ("low", "high"):
+            object.__setattr__(self, end, _int_bound(getattr(self, end), end))
+        object.__setattr__(self, "when", _alternatives(self.when))
+        check_range(self, self.low, self.high)
+
+    def spec(self) -> dict[str, Any]:
+        """JSON that `domain_from` reads back."""
+        return {
+            "type": "int",
+            "low": self.low,
+            "high": self.high,
+            "log": self.log,
+            "when": _packed(self.when),
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Choice(_Declared):
+    """One of several plain values; `ordered=True` when neighbours in the list are alike (one coordinate).
+
+    Raises InvalidSpace for no options, a repeated one, or one that JSON cannot keep.
+    """
+
+    options: tuple[Any, ...]
+    ordered: bool = field(default=False, kw_only=True)
+    when: Mapping[str, Any] | None = field(default=None, kw_only=True)
+
+    def __init__(
+        self, options: Iterable[Any], *, ordered: bool = False, when: Mapping[str, Any] | None = None
+    ):
+        object.__setattr__(self, "options", _options(options))
+        object.__setattr__(self, "ordered", bool(ordered))
+        object.__setattr__(self, "when", _alternatives(when))
+
+    def spec(self) -> dict[str, Any]:
+        """JSON that `domain_from` reads back."""
+        options = [pack(option) for option in self.options]
+        return {"type": "choice", "options": options, "ordered": self.ordered, "when": _packed(self.when)}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Constant(_Declared):
+    """A value that every configuration carries (where it is active). It takes no coordinate of the cube."""
+
+    value: Any
+    when: Mapping[str, Any] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", plain(self.value, "A constant"))
+        object.__setattr__(self, "when", _alternatives(self.when))
+
+    def spec(self) -> dict[str, Any]:
+        """JSON that `domain_from` reads back."""
+        return {"type": "constant", "value": pack(self.value), "when": _packed(self.when)}
+
+
+Domain = Float | Int | Choice | Constant
+
+
+def as_domain(name: str, value: Any) -> Domain:
+    """The domain itself, or a bare value as a constant. Raises InvalidSpace for a bare list or tuple."""
+    if isinstance(value, Float | Int | Choice | Constant):
+        return value
+    if isinstance(value, list | tuple):
+        raise InvalidSpace(
+            f"The parameter {name!r} is given as {value!r}, which may mean several things. Write "
+            f"Choice([...]) for one of these, Float(low, high) or Int(low, high) for a range, or "
+            f"Constant({value!r}) for the value itself."
+        )
+    return Constant(value)
+
+
+def domain_from(spec: Mapping[str, Any]) -> Domain:
+    """The domain whose `spec()` this is."""
+    when = {parent: unpack(values) for parent, values in spec["when"].items()}
+    if spec["type"] == "choice":
+        return Choice([unpack(o) for o in spec["options"]], ordered=spec["ordered"], when=when)
+    if spec["type"] == "constant":
+        return Constant(unpack(spec["value"]), when=when)
+    kind: type[Float] | type[Int] = Float if spec["type"] == "float" else Int
+    return kind(spec["low"], spec["high"], log=spec["log"], when=when)
+
+
+def check_range(domain: Float | Int, low: float | str, high: float | str) -> None:
+    """Checks the two outermost bounds of a range as far as they are numbers. Raises InvalidSpace."""
+    least = 1 if isinstance(domain, Int) else 0
+    if domain.log and not isinstance(low, str) and (low < least or low == 0):
+        fix = "at least 1" if least else "above 0"
+        raise InvalidSpace(
+            f"{domain!r} is logarithmic, so low must be {fix}; got {low}. Raise low, or drop log=True."
+        )
+    if isinstance(low, str) or isinstance(high, str):
+        return
+    if low > high:
+        raise InvalidSpace(
+            f"{domain!r} has low = {low} above high = {high}. Swap them; equal bounds are allowed."
+        )
+    if isinstance(domain, Int) and (high - low >= _LARGEST_COUNT or (domain.log and high > _LARGEST_LOG_INT)):
+        limit = "high up to 2**40" if domain.log else "up to 2**50 values"
+        raise InvalidSpace(
+            f"{domain!r} is too wide to be exact: an Int like it may have {limit}. Use a Float."
+        )
+
+
+def _float_bound(bound: Any, end: str) -> float | str:
+    if isinstance(bound, str):
+        return bound
+    if isinstance(bound, bool) or not isinstance(bound, numbers.Real):
+        raise InvalidSpace(f"{end} of a Float must be a number or a parameter's name; got {bound!r}.")
+    value = as_float(bound)
+    if not math.isfinite(value) or abs(value) > _LARGEST_FLOAT:
+        raise InvalidSpace(f"{end} of a Float must be finite and within 1e300 of zero; got {bound!r}.")
+    return value + 0.0
+
+
+def _int_bound(bound: Any, end: str) -> int | str:
+    if isinstance(bound, str):
+        return bound
+    if isinstance(bound, bool) or not isinstance(bound, numbers.Integral):
+        advice = (
+            "Write it without a decimal point, or use Float." if isinstance(bound, float) else "Use an int."
+        )
+        raise InvalidSpace(
+            f"{end} of an Int must be a whole number or a parameter's name; got {bound!r}. {advice}"
+        )
+    if abs(int(bound)) > LARGEST_INT:
+        raise InvalidSpace(f"{end} of an Int must be within 2**53 of zero; got {bound}. Use a Float.")
+    return int(bound)
+
+
+def _options(options: Any) -> tuple[Any, ...]:
+    if isinstance(options, str | bytes | Mapping | set | frozenset) or not isinstance(options, Iterable):
+        raise InvalidSpace(f"Choice needs a list of options, in an order that stays; got {options!r}.")
+    found = tuple(plain(option, "A Choice") for option in options)
+    if not found:
+        raise InvalidSpace("Choice got no options. Give it at least one.")
+    tokens = [token(option) for option in found]
+    for index, option in enumerate(found):
+        if tokens[index] in tokens[:index]:
+            raise InvalidSpace(
+                f"Choice lists {option!r} twice (1 and 1.0 are one option). Remove one of them."
+            )
+    return found
+
+
+def _alternatives(when: Mapping[str, Any] | None) -> dict[str, list[Any]]:
+    if when is not None and not isinstance(when, Mapping):
+        raise InvalidSpace(f'when must map names to values, like when={{"kernel": "poly"}}; got {when!r}.')
+    found: dict[str, list[Any]] = {}
+    for parent, values in sorted((when or {}).items(), key=lambda item: str(item[0])):
+        several = isinstance(values, list | set | frozenset)
+        where = f"The condition on {parent!r}"
+        listed = [plain(value, where) for value in (values if several else [values])]
+        if not listed:
+            raise InvalidSpace(
+                f"{where} allows no value, so the parameter would never be active. Give it one."
+            )
+        found[parent] = sorted(listed, key=token) if isinstance(values, set | frozenset) else listed
+    return found
+
+
+def _packed(when: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {parent: pack(values) for parent, values in (when or {}).items()}
+
+
+def _text(declared: _Declared) -> str:
+    return repr(sorted((k, repr(v)) for k, v in declared.spec().items()))

@@ -1,1 +1,0 @@
-"""What a Space is made of: domains, grids, coordinates, conditions, constraints, designs."""

@@ -1,0 +1,1 @@
+"""Where the log, the leases and the checkpoints are kept."""

@@ -1,0 +1,273 @@
+"""Where the checkpoints of a study lie, written whole or not at all, and deleted when nobody needs them.
+
+    FOLDER/trial-7/attempt-1-epoch-12-9f3b61c4.ckpt
+
+A checkpoint is written under a temporary name in its trial's folder, forced to the disk
+and renamed; it counts once the log says so. What is written beside it under its name and
+an ending (NAME.random) belongs to it. The log keeps paths relative to FOLDER, so
+that a search moves with its folder.
+
+No name is given twice. So what the log has made useless stays useless, and is deleted by its name however late
+that happens; what a later attempt has saved is never an earlier one's to delete. Whatever else lies in FOLDER is
+not haltune's: it is not counted, followed or deleted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from haltune._utils import disk
+from haltune.errors import InvalidInput, NoRoom
+from haltune.log.events import OVER, Status
+from haltune.log.history import History, TrialRecord
+
+_UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_PART = "part-"  # what is being written
+_FOLDER = re.compile("trial-(0|[1-9][0-9]{0,17})(?:-[0-9a-f]{8})?")
+_FILE = re.compile(
+    r"(?:part-)?(?:[0-9a-f]{8}-)?attempt-([0-9]{1,18})-epoch-[0-9.e+]+(?:-[0-9a-f]{8}.*|\..*)?", re.S
+)
+
+
+class Checkpoints:
+    """The checkpoint files of one study.
+
+    folder: made when the first checkpoint is written.
+    keep: of how many of the best trials that are over the last checkpoint stays.
+    quota: bytes that all checkpoints of the study may take, or a text such as "20GB"; None: no limit.
+
+    Raises InvalidInput for a quota or a number that makes no sense.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], keep: int = 0, quota: float | str | None = None
+    ) -> None:
+        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 0:
+            raise InvalidInput(
+                f"keep_checkpoints={keep!r}: how many of the best trials keep theirs, 0 or more"
+            )
+        self.keep, self.quota = keep, bytes_of(quota, "disk_quota")
+        self.folder = Path(folder).absolute()
+        self.refused: dict[int, str] = {}  # trials whose states this process failed to save, and why
+        self._undecided: set[str] = set()  # names that this process is about to record
+
+    def within(self, folder: str | os.PathLike[str]) -> Checkpoints:
+        """The same in another folder."""
+        return Checkpoints(folder, self.keep, self.quota)
+
+    def of(self, trial: int) -> Path:
+        """A trial's folder."""
+        return self.folder / f"trial-{trial}"
+
+    def temporary(self, trial: int, attempt: int, epoch: float, suffix: str) -> Path:
+        """A path to write a checkpoint to; its folder exists. Raises OSError when it cannot be made."""
+        if os.path.basename(suffix) != suffix or "\0" in suffix:
+            raise InvalidInput(f"suffix={suffix!r}: the end of a file's name, such as '.ckpt'")
+        disk.make(self.folder)
+        if not disk.is_own(self.folder):  # to write there might be to write anywhere
+            what = "a link or a file of somebody else is where haltune keeps checkpoints: remove it"
+            raise NotADirectoryError(errno.ENOTDIR, what, str(self.folder))
+        folder = self.of(trial)
+        disk.make(folder)
+        if not disk.is_usable(folder):  # a link, a file or a folder that somebody put there: it is left alone
+            folder = folder.with_name(f"{folder.name}-{secrets.token_hex(4)}")
+            disk.make(folder)
+        return folder / f"{_PART}attempt-{attempt}-epoch-{epoch:g}-{secrets.token_hex(4)}{suffix}"
+
+    def publish(self, temporary: Path) -> Path:
+        """Force what was written to the disk and give it its name.
+
+        Raises NoRoom when the quota is exceeded, OSError when the disk fails; nothing is left behind.
+        """
+        final = _final(temporary)
+        try:
+            self._within_quota(0)
+            for part in (*disk.beside(temporary), temporary):
+                disk.force(part)
+                part.rename(final.with_name(final.name + part.name[len(temporary.name) :]))
+            disk.force_folder(final.parent)
+        except BaseException:
+            disk.discard(temporary)
+            disk.discard(final)
+            raise
+        return final
+
+    @contextmanager
+    def undecided(self, temporary: Path) -> Iterator[None]:
+        """While a checkpoint is published and recorded another thread's does not supersede it."""
+        names = {temporary.name, _final(temporary).name}
+        self._undecided |= names
+        try:
+            yield
+        finally:
+            self._undecided -= names
+
+    def room_for(self, trial: int, size: int) -> None:
+        """Raises NoRoom or OSError when a checkpoint of `size` bytes cannot be written now."""
+        if trial in self.refused:
+            raise NoRoom(f"it failed before: {self.refused[trial]}")
+        probe = self.temporary(trial, 0, 0, ".probe")
+        try:
+            self._within_quota(size)
+            free = shutil.disk_usage(probe.parent).free
+            if free < size:
+                raise NoRoom(f"{probe.parent} has {readable(free)} left, a checkpoint takes {readable(size)}")
+            with probe.open("xb") as file:  # what the free space says is not always what can be written
+                file.write(bytes(4096))
+                if size and hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, size)
+        finally:
+            disk.discard(probe)
+
+    def recorded(self, path: Path) -> str:
+        """A path as the log keeps it."""
+        return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(path)
+
+    def located(self, path: str | None) -> str | None:
+        """A path of the log as a user opens it."""
+        if path is None or os.path.isabs(path) or not os.path.exists(self.folder / path):
+            return path
+        return str(self.folder / path)
+
+    def missing(self, path: str | None) -> bool:
+        """True when a checkpoint of this folder is not there any more; a user's own paths are believed."""
+        if path is None:
+            return False
+        where = self.folder / path
+        parts = where.relative_to(self.folder).parts if where.is_relative_to(self.folder) else ()
+        return len(parts) > 1 and bool(_FOLDER.fullmatch(parts[0])) and disk.is_gone(where)
+
+    def supersede(self, latest: Path) -> None:
+        """Delete what a checkpoint that was just recorded makes useless: of its attempt, and of earlier ones."""
+        trial = _FOLDER.fullmatch(latest.parent.name)
+        spared = {latest.name, *self._undecided}
+        for folder in self._folders().get(int(trial[1]), []) if trial else ():
+            for path in _files(folder):
+                if _attempt(path) <= _attempt(latest) and not _belongs(path, spared):
+                    disk.delete(path)
+
+    def tidy(self, history: History, alive: frozenset[int] | None = None, for_good: bool = True) -> None:
+        """Delete the checkpoints of trials that will not go on, but those of the best `keep`.
+
+        alive: the paused trials that the policy may still resume; None: all of them.
+        for_good: False where a policy that ended the search may take it up again, under a larger budget.
+        """
+        spared = set(best(history, self.keep))
+
+        def goes_on(t: TrialRecord) -> bool:
+            if t.status in OVER or (for_good and _is_over(history, t)):
+                return False
+            return t.status is not Status.PAUSED or alive is None or t.id in alive
+
+        there = [n for n in self.trials() if n < len(history) and n not in spared]
+        self.forget(*(n for n in there if not goes_on(history.trial(n))))
+        for t in map(history.trial, spared):  # its worker may have been killed before it had superseded
+            if t.checkpoint is not None:
+                self.supersede(self.folder / t.checkpoint)
+
+    def trials(self) -> list[int]:
+        """The trials that have checkpoints."""
+        return sorted(self._folders())
+
+    def forget(self, *trials: int) -> None:
+        """Delete all checkpoints of trials that are over."""
+        found = self._folders() if trials else {}
+        for folder in (folder for trial in trials for folder in found.get(trial, [])):
+            for path in _files(folder):
+                disk.delete(path)
+            with suppress(OSError):  # somebody keeps something there
+                folder.rmdir()
+
+    def used(self) -> int:
+        """Bytes that the checkpoints of the study take."""
+        return sum(self.sizes())
+
+    def sizes(self) -> list[int]:
+        """Bytes of each checkpoint, and of each that is being written."""
+        folders = (folder for found in self._folders().values() for folder in found)
+        return [disk.size(path) for folder in folders for path in _files(folder)]
+
+    def _folders(self) -> dict[int, list[Path]]:
+        """The folders of each trial: one, but where somebody had taken its name."""
+        found: dict[int, list[Path]] = {}
+        for path in disk.listed(self.folder) if disk.is_own(self.folder) else ():
+            if (match := _FOLDER.fullmatch(path.name)) and disk.is_folder(path):
+                found.setdefault(int(match[1]), []).append(path)
+        return found
+
+    def _within_quota(self, more: int) -> None:
+        if self.quota is not None and (used := self.used() + more) > self.quota:
+            raise NoRoom(
+                f"checkpoints would take {readable(used)}, and disk_quota allows {readable(self.quota)}"
+            )
+
+
+def _final(temporary: Path) -> Path:
+    return temporary.with_name(temporary.name.removeprefix(_PART))
+
+
+def _files(folder: Path) -> list[Path]:
+    """What haltune wrote into the folder of a trial."""
+    return [path for path in disk.listed(folder) if _attempt(path) > -1]
+
+
+def _attempt(path: Path) -> int:
+    """The attempt that wrote a file, by its name; -1: none did."""
+    match = _FILE.fullmatch(path.name)
+    return int(match[1]) if match else -1
+
+
+def _belongs(path: Path, names: set[str]) -> bool:
+    """True for checkpoints of these names, and what is beside them."""
+    return any(path.name == name or path.name.startswith(name + ".") for name in names)
+
+
+def best(history: History, count: int, also: int | None = None, cut: bool = False) -> list[int]:
+    """The `count` best trials among those that are over, and `also`, which is about to be, cut or by itself."""
+    if count == 0:
+        return []
+    ranked = (history.trial(id) for group in history.ranked(None if cut else also) for id in group)
+    return [t.id for t in ranked if t.id == also or (_is_over(history, t) and _worked(t))][:count]
+
+
+def _worked(t: TrialRecord) -> bool:
+    return t.complete or t.status is not Status.FAILED
+
+
+def _is_over(history: History, t: TrialRecord) -> bool:
+    """True when a trial will never go on: a policy that finished resumes none."""
+    return t.status in OVER or (history.finished is not None and t.status is not Status.RUNNING)
+
+
+def bytes_of(quota: float | str | None, what: str) -> int | None:
+    """Bytes in a text such as "20GB" or a number. Raises InvalidInput for anything else."""
+    if quota is None:
+        return None
+    try:
+        if isinstance(quota, str):
+            number, unit = quota.strip()[:-2], quota.strip()[-2:].upper()
+            size = float(number) * _UNITS[unit]
+        else:
+            size = float(quota)
+        if not 0 < size < float("inf"):
+            raise ValueError
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise InvalidInput(
+            f"{what}={quota!r}: bytes, or a text such as '20GB' ({', '.join(_UNITS)})"
+        ) from None
+    return int(size)
+
+
+def readable(size: float) -> str:
+    """Bytes in words."""
+    for unit, factor in reversed(_UNITS.items()):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size:g} bytes"

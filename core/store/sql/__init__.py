@@ -1,0 +1,1 @@
+"""The log in a SQL database: SQLite and PostgreSQL through SQLAlchemy."""

@@ -1,0 +1,159 @@
+"""The files of a SQLite database: it, its journal -wal that holds what was recorded last, and the -shm of its users.
+
+Nothing keeps a tidy user, or a program that synchronises folders, from copying or deleting one of them without
+the others. It is noticed where it can be.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from haltune._utils.forks import doors
+from haltune.errors import StoreError, warn
+
+from .journal import Journal, size
+
+Inode = tuple[int, int]  # device and number
+_NONE = (-1, -1)  # of what is not there
+_HEAD = "SELECT max(seq) FROM haltune_events WHERE study = ?"
+
+
+def path_of(database: str) -> str:
+    """The path in what a SQLite URL names, which may be a URI itself."""
+    return database.removeprefix("file:").partition("?")[0] if database.startswith("file:") else database
+
+
+def without_journal(path: str) -> bool:
+    """True when the journal is not there: nobody uses the file, or it is a copy.
+
+    Nothing here opens a file by itself: to close it again would take away the locks that SQLite holds on it.
+    """
+    return os.path.exists(path) and not size(f"{path}-wal")
+
+
+def to_read(path: str) -> str:
+    """The URI that only reads: a file that nobody uses as it lies there, for SQLite would make others beside it."""
+    return f"{Path(path).absolute().as_uri()}?{'immutable=1' if without_journal(path) else 'mode=ro'}"
+
+
+def _inode(path: str) -> Inode:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return _NONE
+    return status.st_dev, status.st_ino
+
+
+def _opened() -> set[Inode]:
+    """The files that this process has open, and what is not there; empty where the system does not tell."""
+    try:
+        return {_NONE, *(_inode(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd"))}
+    except OSError:
+        return set()
+
+
+class File:
+    """The files of an engine, where it has some: SQLite itself would write on into one that has no name any more."""
+
+    def __init__(self, engine: sa.Engine, url: str, writes: bool) -> None:
+        self._engine, self._url, self._writes = engine, url, writes
+        self.path = path_of(engine.url.database or "") if engine.dialect.name == "sqlite" else None
+        self.journal = self._journal_of(engine)
+        self._known: Inode | None = None
+        self._journal: tuple[Inode, Inode] | None = None  # -wal and -shm, while a connection uses them
+
+    def remember(self) -> None:
+        """This is the file from now on."""
+        self._known = _inode(self.path) if self.path else None
+        self.now_by(self._engine)
+
+    def now_by(self, engine: sa.Engine) -> None:
+        """Connections are this engine's from now on: those of another process are no more."""
+        if engine is not self._engine:
+            self._engine, self.journal = engine, self._journal_of(engine)
+        self._journal = None
+
+        @sa.event.listens_for(engine, "close")
+        def _close(dbapi: object, _: object) -> None:
+            self._journal = None  # the last to close them deletes them
+
+    def _journal_of(self, engine: sa.Engine) -> Journal | None:
+        return Journal(engine, f"{self.path}-wal") if self.path and self._writes else None
+
+    def whole(self) -> bool:
+        """True when the files are those that were there before."""
+        return self._known is None or (
+            _inode(self.path or "") == self._known and self._journal in (None, self._beside())
+        )
+
+    def look(self) -> None:
+        """Before a transaction. Raises StoreError for a file that was deleted or replaced while it was in use.
+
+        What was recorded in a journal that was deleted is still at hand, and is written to the database.
+        """
+        if self._known is None:
+            return
+        if _inode(self.path or "") != self._known:
+            raise StoreError(
+                f"{self._url}: the file was deleted or replaced while it was in use; put it back, or open the "
+                "study anew"
+            )
+        if self._journal is None or (now := self._beside()) == self._journal:
+            return
+        if now[0] not in (_NONE, self._journal[0]):
+            raise StoreError(
+                f"{self._url}: its -wal file was deleted or replaced while it was in use, and another process has "
+                "begun a new one: end all programs that use the file, and start them again"
+            )
+        self._rescue()
+
+    def used(self) -> None:
+        """After a transaction: these are the files that our connections use. Raises StoreError when they are others."""
+        if self._journal is not None or self._known is None or not self._writes:
+            return
+        found = self._beside()
+        if (opened := _opened()) and not opened.issuperset(found):
+            raise StoreError(
+                f"{self._url}: its -wal or -shm file was deleted while it was in use, or this process was forked from "
+                "one that used it before: end all programs that use the file, and start them again"
+            )
+        self._journal = None if _NONE in found else found
+
+    def _rescue(self) -> None:
+        with doors.within():
+            raw = self._engine.raw_connection()
+            try:
+                busy, pages, written = raw.cursor().execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+            finally:
+                raw.close()
+        if busy or pages != written:
+            raise StoreError(
+                f"{self._url}: its -wal file was deleted while it was in use; end what else reads the file"
+            )
+        self._engine.dispose()
+        self._journal = None
+        warn(
+            f"{self._url}: its -wal or -shm file was deleted while it was in use. What they held was saved this time: "
+            "let them be while a search runs"
+        )
+
+    def _beside(self) -> tuple[Inode, Inode]:
+        return _inode(f"{self.path}-wal"), _inode(f"{self.path}-shm")
+
+    def ends_at(self, study: int, position: int) -> bool:
+        """True when a log surely has nothing from `position` on: a quarter of what the query costs."""
+        if self.path is None:
+            return False
+        try:
+            with doors.within():
+                raw = self._engine.raw_connection()
+                try:
+                    found = raw.cursor().execute(_HEAD, (study,)).fetchone()
+                finally:
+                    raw.close()
+        except Exception:  # the query says what is wrong
+            return False
+        return found is not None and found[0] is not None and found[0] < position

@@ -1,0 +1,192 @@
+"""What the log does otherwise in PostgreSQL: an append in one round trip, and the server's clock.
+
+An append locks its study's row, compares, inserts and commits. Were that transaction forced to the
+disk before it lets go of the row, a study could take no more appends a second than the disk takes
+flushes. So it commits without waiting, and a second one, which the same message carries and which
+holds nothing, waits for the disk: flushes of many workers become one. An append is acknowledged
+when both are done. Other workers may read it some milliseconds before; `Replica` notices the log
+that lost such an event in a crash of the server.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from haltune.log.events import MOVES, Event
+
+from ..base import CLAIM, Lease, Release
+from . import tables as sql
+
+_COLUMNS = [c for c in sql.events.columns if c.name not in ("study", "seq")]
+_ARRAYS = {"INTEGER": "int[]", "BIGINT": "bigint[]", "TEXT": "text[]", "DOUBLE": "float8[]"}
+
+
+def _list(columns: Sequence[sa.Column[Any]]) -> str:
+    return ", ".join(f'"{c.name}"' for c in columns)
+
+
+def _unnest(columns: Sequence[sa.Column[Any]]) -> str:
+    """Rows numbered from 1, out of one array a column."""
+    arrays = ", ".join(f"%({c.table.name}.{c.name})s::{_ARRAYS[str(c.type)]}" for c in columns)
+    return f"unnest({arrays}) WITH ORDINALITY AS u({_list(columns)}, n)"
+
+
+_TOUCHED = "e.trial = %(about)s"
+_MOVED = "e.kind IN (" + ", ".join(f"'{k.kind}'" for k in MOVES) + ")"
+_PARTS = {
+    "free": "SELECT s.id, coalesce((SELECT max(e.seq) + 1 FROM haltune_events e WHERE e.study = s.id), 0) AS head "
+    "FROM haltune_studies s WHERE s.name = %(name)s AND NOT EXISTS (SELECT 1 FROM haltune_events e "
+    "WHERE e.study = s.id AND e.seq >= %(seen)s AND {matters})",
+    "added": f"INSERT INTO haltune_events (study, seq, {_list(_COLUMNS)}) "
+    f"SELECT id, head + n - 1, {', '.join(f'u.{c.name}' for c in _COLUMNS)} FROM free, {_unnest(_COLUMNS)}",
+}
+_METRICS = (
+    "INSERT INTO haltune_metrics (study, seq, name, value) SELECT id, head + u.nth, u.name, u.value FROM free, "
+    "unnest(%(nth)s::int[], %(names)s::text[], %(values)s::float8[]) AS u(nth, name, value)"
+)
+_LEASED = "attempt = excluded.attempt, holder = excluded.holder, expires = excluded.expires, renewed = excluded.renewed"
+_LEASE = (
+    "INSERT INTO haltune_leases (study, trial, attempt, holder, expires, renewed) SELECT id, %(l_trial)s, "
+    "%(l_attempt)s, %(l_holder)s, %(l_expires)s, %(l_renewed)s FROM free "
+    f"ON CONFLICT (study, trial) DO UPDATE SET {_LEASED}"
+)
+_DROP = "DELETE FROM haltune_leases l USING free WHERE l.study = free.id AND l.trial = %(l_trial)s"
+_UNCLAIM = "DELETE FROM haltune_leases l USING free WHERE l.study = free.id AND l.trial = %(claim)s"
+
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_NO_WAIT = "SET LOCAL synchronous_commit TO off"
+_LOCK = "SELECT id FROM haltune_studies WHERE name = %(name)s FOR UPDATE"
+_FLUSH = "SELECT pg_logical_emit_message(true, 'haltune', '')"  # the least that a commit has to flush
+
+
+def append(
+    c: sa.Connection,
+    name: str,
+    events: Sequence[Event],
+    seen: int,
+    about: int | None,
+    lease: Lease | Release | None,
+) -> tuple[bool, int | None]:
+    """(whether there is such a study, the position of the first event or None for a conflict)."""
+    raw: Any = c.connection.driver_connection
+    statement, values = _statement(name, events, seen, about, lease)
+    try:
+        with raw.pipeline():
+            raw.execute(_BEGIN)
+            raw.execute(_NO_WAIT)
+            locked = raw.execute(_LOCK, {"name": name})
+            added = raw.execute(statement, values)  # sees what was committed while it waited for the lock
+            raw.execute("COMMIT")
+            raw.execute(_FLUSH)
+        found = added.fetchone()
+        return locked.fetchone() is not None, None if found is None else int(found[0])
+    except BaseException:
+        if not raw.closed:
+            raw.rollback()
+        raise
+
+
+def hurry(c: sa.Connection) -> None:
+    """Let a transaction commit without waiting for the disk, for leases: what a crash takes back renews itself."""
+    if c.dialect.name == "postgresql":
+        c.exec_driver_sql(_NO_WAIT)
+
+
+def flush(c: sa.Connection) -> None:
+    """Wait until all that was committed is on the disk."""
+    c.exec_driver_sql(_FLUSH)
+
+
+def _statement(
+    name: str, events: Sequence[Event], seen: int, about: int | None, lease: Lease | Release | None
+) -> tuple[str, dict[str, Any]]:
+    rows = [sql.row(e, 0, 0) for e in events]
+    values: dict[str, Any] = {f"haltune_events.{c.name}": [row[c.name] for row in rows] for c in _COLUMNS}
+    values |= {"name": name, "seen": seen, "about": about}
+    parts = {
+        "free": _PARTS["free"].format(matters=_MOVED if about is None else _TOUCHED),
+        "added": _PARTS["added"],
+    }
+    if scalars := sql.metric_rows(events, 0, 0):
+        parts["measured"] = _METRICS
+        values["nth"] = [row["seq"] for row in scalars]
+        values["names"] = [row["name"] for row in scalars]
+        values["values"] = [row["value"] for row in scalars]
+    if lease is not None:
+        parts["leased"] = _DROP if isinstance(lease, Release) else _LEASE
+        values |= {f"l_{key}": getattr(lease, key) for key in lease.__slots__}
+    if about is None:
+        parts["unclaimed"], values["claim"] = _UNCLAIM, CLAIM
+    return "WITH " + ", ".join(
+        f"{key} AS ({part})" for key, part in parts.items()
+    ) + " SELECT head FROM free", values
+
+
+# -- who is in the way --------------------------------------------------------------------------
+
+_KEEPER = """
+SELECT a.application_name, a.client_addr, a.pid, a.state, extract(epoch FROM clock_timestamp() - a.state_change)
+FROM pg_stat_activity a JOIN pg_locks l ON l.pid = a.pid
+WHERE l.relation = 'haltune_studies'::regclass AND l.mode LIKE '%Row%' AND a.pid <> pg_backend_pid()
+AND a.wait_event_type IS DISTINCT FROM 'Lock' ORDER BY a.xact_start LIMIT 1
+"""
+
+
+def keeper(c: sa.Connection) -> str | None:
+    """Who keeps the studies locked, in words."""
+    found = c.exec_driver_sql(_KEEPER.replace("%", "%%")).fetchone()
+    if found is None:
+        return None
+    name, address, pid, state, seconds = found
+    where = f" at {address}" if address else ""
+    return f"{name or 'a session'!s}{where} (process {pid} of the server, {state} for {float(seconds):.0f} s)"
+
+
+# -- the clock ----------------------------------------------------------------------------------
+
+_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
+
+
+class ServerClock:
+    """The server's time, which all workers share: those of their machines may be minutes apart.
+
+    Asked for once in `every` seconds of this machine's monotonic clock, which tells the time in between; while
+    the server cannot be reached that goes on alone.
+    """
+
+    def __init__(
+        self, ask: Callable[[], float], every: float = 60.0, tick: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ask, self._every, self._tick = ask, every, tick
+        self._ahead: float | None = None  # seconds
+        self._asked = 0.0
+
+    def __call__(self) -> float:
+        """Seconds since the epoch. Raises what `ask` raises when the server never answered yet."""
+        now = self._tick()
+        if self._ahead is None or now - self._asked > self._every:
+            self._look()
+            now = self._tick()
+        assert self._ahead is not None
+        return now + self._ahead
+
+    def _look(self) -> None:
+        before = self._tick()
+        try:
+            there = self._ask()
+        except Exception:
+            if self._ahead is None:
+                raise
+        else:
+            after = self._tick()
+            self._ahead = there - (before + after) / 2.0
+        self._asked = self._tick()
+
+
+def time_of_server(c: sa.Connection) -> float:
+    """The server's clock, seconds since the epoch."""
+    return float(c.exec_driver_sql(_CLOCK).scalar_one())

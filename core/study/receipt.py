@@ -1,0 +1,84 @@
+"""Receipts: each decision on a trial, its reason, its numbers, and what it saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from haltune._utils.terminal import visible
+from haltune.log import events as ev
+from haltune.log.events import Status
+from haltune.log.fate import fate_of
+from haltune.log.history import History, TrialRecord
+
+
+def receipt(history: History, trial: int, log: Iterable[ev.Event]) -> str:
+    """The receipt of one trial as text. Raises InvalidInput for a trial that does not exist."""
+    record = history.trial(trial)
+    settings = ", ".join(f"{name}={_short(value)}" for name, value in record.config.items())
+    words = fate_of(record, history.problem).words
+    lines = [f"trial {trial}: {words}", f"  configuration  {settings or 'the only one there is'}"]
+    for event in log:
+        if getattr(event, "trial", None) == trial:
+            lines += _lines(event)
+    return visible("\n".join([*lines, *_saved(history, record)]))
+
+
+def _lines(event: ev.Event) -> list[str]:
+    if isinstance(event, ev.Started):
+        return _decision("proposed", event.reason, event.evidence)
+    if isinstance(event, ev.Resumed):
+        return _decision(f"attempt {event.attempt}", event.reason, event.evidence)
+    if isinstance(event, ev.Reported):
+        head = f"epoch {event.epoch:g}"
+        verdict = event.verdict
+        return _decision(head, f"{event.value:.6g} -> {verdict.action}: {verdict.reason}", verdict.evidence)
+    if isinstance(event, ev.Ended):
+        return _decision("ended", f"{event.status}{f' ({event.error})' if event.error else ''}", {})
+    if isinstance(event, ev.Expired):
+        what = event.reason or f"worker {event.holder} is gone"
+        return _decision("lost", f"{what}; the trial is {event.status}", {})
+    return []
+
+
+def _decision(head: str, reason: str, evidence: Mapping[str, Any]) -> list[str]:
+    numbers = ", ".join(f"{name} {_short(value)}" for name, value in evidence.items())
+    return [f"  {head:<14} {reason}", *([f"  {'':<14} [{numbers}]"] if numbers else [])]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def saved_epochs(history: History, record: TrialRecord) -> float:
+    """Epochs of a full training that a trial did not need; 0 for one that was not stopped by its policy.
+
+    Paused trials count once the policy has finished: it resumes none of them any more.
+    """
+    horizon = history.problem.max_epochs
+    ended = record.status is Status.STOPPED or (
+        record.status is Status.PAUSED and history.finished is not None
+    )
+    if not ended or horizon is None:
+        return 0.0
+    return max(0.0, horizon - record.epoch)
+
+
+def saved_seconds(history: History, record: TrialRecord) -> float:
+    """`saved_epochs` times the trial's median epoch, seconds."""
+    epochs = saved_epochs(history, record)
+    return epochs * float(np.median(record.epoch_seconds)) if epochs and len(record.seconds) else 0.0
+
+
+def _saved(history: History, record: TrialRecord) -> list[str]:
+    epochs = saved_epochs(history, record)
+    if not epochs:
+        return []
+    seconds = saved_seconds(history, record)
+    share = epochs / (history.problem.max_epochs or math.inf)
+    return [
+        f"  {'saved':<14} {epochs:g} of {history.problem.max_epochs} epochs ({share:.0%}), about {seconds:.3g} s"
+    ]

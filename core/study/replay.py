@@ -1,0 +1,79 @@
+"""Replay: put the questions of a log to a policy again, and compare the answers.
+
+Since the log is the only state, every decision must come out as it was recorded. What differs
+betrays a changed version of the policy, another library underneath, or a defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from haltune.log import events as ev
+from haltune.log.decisions import Action, Resume, Start
+from haltune.log.history import History
+from haltune.log.policy import Policy
+from haltune.log.problem import Problem
+
+from .session.asking import propose
+from .session.judging import judge, with_report
+
+
+class _Prefix:
+    """A history and a policy's state that move forward through a log."""
+
+    def __init__(self, problem: Problem, policy: Policy[Any], log: Sequence[ev.Event]) -> None:
+        self.problem, self.policy, self.log = problem, policy, log
+        self.history, self.state = History(problem), policy.start(problem)
+
+    def forward(self, position: int) -> None:
+        for event in self.log[self.history.position : position]:
+            self.history.apply(event)
+            self.state = self.policy.fold(self.state, event)
+
+
+def replay(problem: Problem, policy: Policy[Any], log: Iterable[ev.Event]) -> Iterator[tuple[int, Any, Any]]:
+    """(position, recorded, found) of each decision of the policy, both in comparable JSON.
+
+    In the order of what the decisions had seen: workers that decide at the same time append out of it.
+    """
+    events = list(log)
+    prefix = _Prefix(problem, policy, events)
+    decisions = [
+        (n, recorded) for n, e in enumerate(events) if (recorded := _recorded(e, problem)) is not None
+    ]
+    for position, recorded in sorted(decisions, key=lambda d: (events[d[0]].seen, d[0])):  # type: ignore[attr-defined]
+        prefix.forward(events[position].seen)  # type: ignore[attr-defined]
+        yield position, recorded, _asked(prefix, events[position])
+
+
+def _recorded(event: ev.Event, problem: Problem) -> Any:
+    """The policy's answer that an event records; None when it was not the policy's."""
+    if isinstance(event, ev.Started):
+        return ["start", event.config, event.until, event.resource, event.tags, event.reason]
+    if isinstance(event, ev.Resumed) and event.by_policy:
+        return ["resume", event.trial, event.until, event.resource, event.tags, event.reason]
+    if isinstance(event, ev.Finished):
+        return ["finish", event.reason]
+    if isinstance(event, ev.Reported):
+        judged = event.verdict.action is not Action.UNJUDGED and "policy" not in event.verdict.evidence
+        full = problem.max_epochs is not None and event.epoch >= problem.max_epochs
+        return ev.verdict_to_json(event.verdict) if judged and not full else None
+    return None
+
+
+def _asked(prefix: _Prefix, event: ev.Event) -> Any:
+    history = prefix.history
+    if isinstance(event, ev.Reported):
+        report = {name: getattr(event, name) for name in ("value", "epoch", "seconds", "metrics")}
+        trial = with_report(history, history.trial(event.trial), report)
+        return ev.verdict_to_json(judge(prefix.policy, prefix.state, history, trial))
+    move = propose(prefix.policy, prefix.state, history)
+    if isinstance(move, Start):
+        config = ev.plain(prefix.problem.space.canonical(move.config))
+        until = prefix.problem.max_epochs if move.until is None else move.until
+        return ["start", config, until, move.resource, ev.plain(move.tags), move.reason]
+    if isinstance(move, Resume):
+        until = prefix.problem.max_epochs if move.until is None else move.until
+        return ["resume", move.trial, until, move.resource, ev.plain(move.tags), move.reason]
+    return [type(move).__name__.lower(), move.reason]

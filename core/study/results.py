@@ -1,0 +1,106 @@
+"""What came of a search: everything a study tells, as far as this process has read its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from haltune.log import events as ev
+from haltune.log.history import Best, History, TrialRecord
+from haltune.log.policy import Policy
+from haltune.log.problem import Budget
+from haltune.log.spending import Outcome, Spent
+from haltune.store.checkpoints import Checkpoints
+
+from .session.asking import outcome
+from .session.replica import Replica
+from .trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
+
+
+class Findings:
+    """The half of a Study that only reads: the log as far as this process has read it, to one position."""
+
+    name: str
+    policy: Policy[Any]
+    budget: Budget
+    checkpoints: Checkpoints
+    _replica: Replica
+
+    def sync(self) -> None:
+        """Read what was appended since."""
+
+    @property
+    def history(self) -> History:
+        """The log as far as this process has read it."""
+        return self._replica.history
+
+    @property
+    def trials(self) -> Sequence[TrialRecord]:
+        """All trials, as far as this process has read the log."""
+        return self.history.trials
+
+    @property
+    def best(self) -> Best | None:
+        """The best run of those that haltune did not cut; before there is one, of those that went furthest.
+
+        The goal says whether a run counts for its last epoch or for its best. None before one has a value.
+        """
+        return self._kept(self.history.best())
+
+    @property
+    def spent(self) -> Spent:
+        """What the search has cost so far."""
+        return self.history.spent
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the search is over, and why."""
+        return outcome(self._replica, self.budget)
+
+    def recommend(self) -> Best | None:
+        """The tried configuration with the highest posterior mean: for noisy metrics."""
+        from haltune.policies.bayesopt.recommend import recommend
+
+        return self._kept(recommend(self.history))
+
+    def _kept(self, best: Best | None) -> Best | None:
+        """Without a checkpoint that is not there any more."""
+        gone = best is not None and self.checkpoints.missing(best.checkpoint)
+        return replace(best, checkpoint=None) if best is not None and gone else best
+
+    def level_set(self, threshold: float | None = None) -> LevelSet:
+        """Which configurations reach the policy's threshold, or another; see haltune.policies.truvar.answers."""
+        from haltune.policies.truvar.answers.answers import level_set
+
+        with self._replica.lock:  # another thread must not read on in between
+            return level_set(self.history, self.events(), self.policy, threshold)
+
+    def maximisers(self) -> Maximisers:
+        """Which configurations may be the best, and how close the first of them is to it."""
+        from haltune.policies.truvar.answers.answers import maximisers
+
+        with self._replica.lock:
+            return maximisers(self.history, self.events(), self.policy)
+
+    def frame(self) -> pd.DataFrame:
+        """One row a report. Raises ImportError saying how to get pandas when it is missing."""
+        from .table import frame
+
+        return frame(self.history)
+
+    def explain(self, trial: int | Trial | TrialRecord) -> str:
+        """The receipt of each decision on a trial: reason, numbers, what it saved."""
+        from .receipt import receipt
+
+        with self._replica.lock:
+            return receipt(self.history, trial if isinstance(trial, int) else trial.id, self.events())
+
+    def events(self, start: int = 0) -> Iterator[ev.Event]:
+        """The log from position `start` on, in order, as far as this process has read it: to `history.position`."""
+        return self._replica.store.read(self.name, start, self.history.position)

@@ -1,0 +1,1 @@
+"""What one process does for a study."""

@@ -1,0 +1,202 @@
+"""From a free worker's question to a move: offered again, proposed by the policy, or the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from haltune._utils.threads import one_thread
+from haltune.errors import InvalidInput
+from haltune.log import events as ev
+from haltune.log.decisions import Finish, Move, Resume, Start, Wait
+from haltune.log.events import Status
+from haltune.log.fate import FATES, fate_of
+from haltune.log.history import History
+from haltune.log.policy import Policy, S
+from haltune.log.problem import Budget
+from haltune.log.records import TrialRecord
+from haltune.log.spending import Outcome
+from haltune.store.base import Conflict
+
+from .claims import claimed
+from .judging import Clock
+from .replica import Replica, plans_anew
+
+Taken = tuple[int, int]  # a trial and its attempt, as appended for this worker
+
+
+def answer(replica: Replica, budget: Budget, max_retries: int, clock: Clock) -> TrialRecord | Wait | Finish:
+    """As `ask`, once the log says all that must be said before: workers lost, a new scale, a new budget.
+
+    A trial is answered as this worker began it. One that was lost meanwhile, for the worker slept between its
+    append and what it read after, is another's by now: then the question is asked again.
+    """
+    while True:
+        replica.sync()
+        try:
+            if replica.expire(max_retries) or replica.rescale():
+                continue
+            replica.budget(budget)
+            found = ask(replica, budget, clock)
+        except Conflict:
+            continue  # another worker moved first: look again
+        if not isinstance(found, tuple):
+            return found
+        record = replica.history.trial(found[0])
+        if record.attempt == found[1] and record.status is Status.RUNNING:
+            return record
+
+
+def ask(replica: Replica, budget: Budget, clock: Clock) -> Taken | Wait | Finish:
+    """The attempt that now belongs to this worker, or why there is none.
+
+    A trial that was interrupted comes before the policy's own proposals. Raises store.Conflict when
+    another worker moved since the last sync, claims.Elsewhere while one decides, InvalidInput for a move
+    that makes no sense.
+    """
+    history = replica.history
+    if (over := outcome(replica, budget)).over:
+        return Finish(over.reason)
+    _heed_costs(replica, budget)
+    if history.interrupted:
+        return _offer_again(replica, history.interrupted[0])
+    full = _full(replica, budget)
+    if full is not None and not _may_go_on(replica):
+        return _wait(full)
+    with claimed(replica):
+        return _decide(replica, full, clock)
+
+
+def _decide(replica: Replica, full: str | None, clock: Clock) -> Taken | Wait | Finish:
+    """What the policy says. full: why no trial is started any more."""
+    began, history = clock(), replica.history
+    move = propose(replica.policy, replica.state, history)
+    deciding = clock() - began
+    if isinstance(move, Start) and "warning" in move.evidence:
+        replica.warn_once(str(move.evidence["warning"]))
+    if isinstance(move, Start):
+        return _start(replica, move, deciding) if full is None or move.goes_on else _wait(full)
+    if isinstance(move, Resume):
+        return _resume(replica, move, deciding, by_policy=True)
+    if isinstance(move, Finish):
+        replica.append(ev.Finished(at=replica.now(), reason=move.reason, seen=history.position), None)
+        replica.tidy()
+    return move
+
+
+def _heed_costs(replica: Replica, budget: Budget) -> None:
+    """Warn of a budget that nothing is ever charged to."""
+    history = replica.history
+    if budget.cost is None or history.spent.cost > 0.0:
+        return
+    ended = (id for id in range(len(history)) if history.trial(id).status is Status.COMPLETED)
+    free = next((id for id in ended if history.cost(id) is None), None)  # a trial may well cost 0
+    if free is not None:
+        replica.warn_once(
+            f"Budget(cost={budget.cost:g}) limits what trials report as their cost, and trial {free} reported none: "
+            "trial.report(value, cost=...), or limit time, worker_time, epochs or trials",
+            about="cost",
+        )
+
+
+def _wait(full: str) -> Wait:
+    return Wait(f"{full}; other workers still train")
+
+
+def propose(policy: Policy[S], state: S, history: History) -> Move:
+    """The policy's next move."""
+    with one_thread():
+        return policy.propose(state, history, history.rng("propose", history.moves))
+
+
+def outcome(replica: Replica, budget: Budget) -> Outcome:
+    """Whether the search is over: by its policy, or by a limit of its budget."""
+    history = replica.history
+    unfinished = history.running + len(history.interrupted)
+    ended = None if plans_anew(replica.policy, history, budget, replica.told) else history.finished
+    limit = None if ended else history.spent.exhausts(budget)
+    if not (ended or limit or unfinished) and (full := _full(replica, budget)) and not _goes_on(replica):
+        limit = full
+    reason = ended or (limit and f"{limit}: {_harvest(history)}")
+    if reason is not None or history.held is not None:
+        return Outcome(True, reason or history.held or "", held=reason is None)
+    return Outcome(False, f"the search goes on, with {unfinished} unfinished trial{'s' * (unfinished != 1)}")
+
+
+def _full(replica: Replica, budget: Budget) -> str | None:
+    """Why no trial is begun any more, or None: those that began may still go on."""
+    spent, said = replica.history.spent, replica.history.budget
+    full = spent.starts_no_more(budget)
+    if full is None and said is not None and replica.told == budget:  # another worker has said less since
+        full = spent.starts_no_more(said)
+    return full
+
+
+def _harvest(history: History) -> str:
+    """What a budget came to, in words."""
+    begun = f"{len(history)} trial{'s' * (len(history) != 1)} begun"
+    if history.problem.max_epochs is None:
+        return begun
+    kinds = Counter(fate_of(trial, history.problem).kind for trial in history.trials)
+    full, itself = kinds["completed"] + kinds["schedule"], kinds["itself"]
+    others = f", {itself} {FATES['itself'][itself > 1]}" if itself else ""
+    return f"{begun}, {full or 'none'} trained in full{others}"
+
+
+def _may_go_on(replica: Replica) -> bool:
+    """True when the policy need be asked though nothing new may begin."""
+    return replica.history.paused > 0 or replica.policy.retrains
+
+
+def _goes_on(replica: Replica) -> bool:
+    """True when the policy would go on with what began."""
+    if not _may_go_on(replica):
+        return False
+    move = propose(replica.policy, replica.state, replica.history)
+    return isinstance(move, Resume) or (isinstance(move, Start) and move.goes_on)
+
+
+def _start(replica: Replica, move: Start, deciding: float) -> Taken:
+    problem, id = replica.problem, len(replica.history)
+    lease = replica.lease(id, 1)
+    event = ev.Started(
+        at=replica.now(), trial=id, config=ev.plain(problem.space.canonical(move.config)),
+        until=_float(problem.max_epochs if move.until is None else move.until),
+        resource=_float(move.resource), tags=ev.plain(move.tags), reason=move.reason, evidence=ev.plain(move.evidence),
+        seen=replica.history.position, deciding=deciding, worker=lease.holder,
+        partial=move.partial,
+    )  # fmt: skip
+    replica.append(event, None, lease)
+    return id, lease.attempt
+
+
+def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) -> Taken:
+    r = replica.history.trial(move.trial)
+    if by_policy and r.status is not Status.PAUSED:
+        raise InvalidInput(f"the policy resumes trial {r.id}, which is {r.status}, not paused")
+    anew = replica.checkpoints.missing(r.checkpoint)
+    if anew:
+        replica.warn_once(
+            f"the checkpoint of trial {r.id}, {r.checkpoint} in {replica.checkpoints.folder}, is not there any more: "
+            "the trial begins anew. Let all workers share the folder, Study(..., checkpoints=folder)"
+        )
+    lease = replica.lease(r.id, r.attempt + 1)
+    event = ev.Resumed(
+        at=replica.now(), trial=r.id, attempt=r.attempt + 1,
+        until=_float(replica.problem.max_epochs if move.until is None else move.until),
+        resource=_float(move.resource), tags=ev.plain(move.tags), reason=move.reason, evidence=ev.plain(move.evidence),
+        seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy, anew=anew,
+    )  # fmt: skip
+    replica.append(event, None, lease)
+    return r.id, lease.attempt
+
+
+def _float(number: float | None) -> float | None:
+    """As the store gives it back: a process that lived through an event must hold what a rebuilt one does."""
+    return None if number is None else float(number)
+
+
+def _offer_again(replica: Replica, id: int) -> Taken:
+    r = replica.history.trial(id)
+    where = f"epoch {r.checkpoint_epoch:g}, its last checkpoint" if r.checkpoint else "the beginning"
+    reason = f"attempt {r.attempt} was interrupted: goes on from {where}"
+    return _resume(replica, Resume(id, r.until, r.resource, r.tags, reason), 0.0, by_policy=False)

@@ -1,0 +1,192 @@
+"""From a report to its verdict: what is stored, what is judged, and what is only kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from haltune._utils.failures import one_line
+from haltune._utils.threads import one_thread
+from haltune.log import events as ev
+from haltune.log.decisions import CUT, Action, Verdict, go_on, stop
+from haltune.log.events import Status
+from haltune.log.history import History, TrialRecord
+from haltune.log.policy import Policy, S
+from haltune.log.problem import Budget
+from haltune.log.records import Array
+from haltune.log.spending import Spent
+from haltune.store.base import Conflict
+
+from ..trial import counted
+from .replica import Replica
+
+if TYPE_CHECKING:
+    from ..trial import Trial
+
+Clock = Callable[[], float]  # monotonic, seconds
+Report = dict[str, Any]  # value, epoch, seconds, validation, cost, metrics: as in events.Reported
+
+
+def record(
+    replica: Replica, budget: Budget, trial: Trial, report: Report, judge: bool, clock: Clock
+) -> Verdict:
+    """Append a report and its verdict as one event; see Trial.report."""
+    with replica.lock:
+        replica.wake(trial.id, trial.attempt, report["seconds"])
+        while True:
+            r = replica.synced(trial.id)
+            if r.attempt != trial.attempt or r.status is not Status.RUNNING:
+                return _record_late(replica, trial, report)
+            if report["epoch"] <= r.epoch:
+                if _was_stored(r, trial, report):
+                    return _acknowledge(trial, r)
+                return _ignore_repeat(replica, trial, report["epoch"], r.epoch)
+            try:
+                return _record_once(replica, budget, trial, r, report, judge, clock)
+            except Conflict:
+                continue  # this trial changed meanwhile: look again
+
+
+def _record_once(
+    replica: Replica, budget: Budget, trial: Trial, r: TrialRecord, report: Report, judge: bool, clock: Clock
+) -> Verdict:  # fmt: skip
+    began, now = clock(), replica.now()
+    verdict, broken = _unjudged(trial, report["epoch"], judge), None
+    if verdict is None:
+        try:
+            verdict = _verdict(replica, budget, r, report, now)
+        except Exception as error:  # a policy's bug must not cost the report
+            verdict, broken = Verdict(Action.UNJUDGED, f"the policy raised {one_line(error)}"), error
+    verdict = replace(verdict, evidence=ev.plain(verdict.evidence))
+    event = ev.Reported(
+        at=now, trial=trial.id, attempt=trial.attempt, verdict=verdict,
+        seen=replica.history.position, deciding=clock() - began, **report,
+    )  # fmt: skip
+    replica.append(event, trial.id, replica.lease(trial.id, trial.attempt, report["seconds"]))
+    trial.epoch, trial.until = counted(report["epoch"]), replica.history.trial(trial.id).until
+    _look_at(replica, r, report, verdict)
+    if broken is not None:
+        raise broken
+    if not (trial.verdict and trial.verdict.stops):  # the first STOP or PAUSE stays
+        trial.verdict = verdict
+    return trial.verdict
+
+
+def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict) -> None:
+    """Warn of what is recorded as it is but is hardly meant, and of what the policy warns of."""
+    if "warning" in verdict.evidence:
+        replica.warn_once(str(verdict.evidence["warning"]))
+    goal, value, epoch = replica.problem.goal, report["value"], report["epoch"]
+    if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
+        replica.warn_once(
+            f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}: it scores as the nearer "
+            "bound. Is it in percent? Give the bounds of what is logged",
+            about="bounds",
+        )
+    if epoch > 2 and epoch != math.floor(epoch) and not r.whole.any():
+        replica.warn_once(
+            "no validation falls on the end of an epoch, and only whole epochs are judged: no run is ever stopped. "
+            "Validate at the end of every epoch too",
+            about="whole epochs",
+        )
+
+
+def _unjudged(trial: Trial, epoch: float, judge: bool) -> Verdict | None:
+    """The verdict of a report that is stored without asking anyone, or None."""
+    if trial.verdict is not None and trial.verdict.stops:
+        return Verdict(Action.UNJUDGED, f"reported after the verdict {trial.verdict.action}")
+    if not judge:
+        return Verdict(Action.UNJUDGED, "delivered late")
+    if epoch != math.floor(epoch) and (trial.horizon is None or epoch < trial.horizon):
+        return Verdict(Action.UNJUDGED, f"epoch {epoch:g} is not whole")
+    return None
+
+
+def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, now: float) -> Verdict:
+    history, horizon, epoch = replica.history, replica.problem.max_epochs, report["epoch"]
+    if horizon is not None and epoch >= horizon:
+        return go_on(f"epoch {epoch:g} of {horizon}: {_arrived(r, report['value'])}")
+    if (leaves := history.held or replica.leaving()) is not None:
+        return stop(leaves, **{CUT: "not asked"})
+    spent = (
+        Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch, report["cost"] or 0.0)
+    )
+    if (reason := spent.exhausts(budget)) is not None:
+        return stop(reason, **{CUT: "not asked"})
+    return judge(replica.policy, replica.state, history, with_report(history, r, report))
+
+
+def _arrived(r: TrialRecord, value: float) -> str:
+    if not math.isfinite(value):
+        return "its last, and the value is not finite"
+    return "trained in full" if not r.partial else f"its last, with a resource of {r.resource:g}"
+
+
+def judge(policy: Policy[S], state: S, history: History, trial: TrialRecord) -> Verdict:
+    """The policy's verdict on a trial whose last entry is the report being judged."""
+    rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
+    with one_thread():
+        return policy.judge(state, history, trial, rng)
+
+
+def with_report(history: History, r: TrialRecord, report: Report) -> TrialRecord:
+    """The record with one report more."""
+    scale, value = history.scale_of(r.id), report["value"]
+    score = float(scale.score(value)) if scale else math.nan
+    names = [*r.metrics, *(n for n in report["metrics"] if n not in r.metrics)]
+    blank = np.full(len(r.epochs), math.nan)
+    metrics = {n: _longer(r.metrics.get(n, blank), report["metrics"].get(n, math.nan)) for n in names}
+    return replace(
+        r, epochs=_longer(r.epochs, report["epoch"]), values=_longer(r.values, value),
+        scores=_longer(r.scores, score), seconds=_longer(r.seconds, report["seconds"]), metrics=metrics,
+    )  # fmt: skip
+
+
+def _longer(column: Array, last: float) -> Array:
+    longer = np.append(column, last)
+    longer.flags.writeable = False
+    return longer
+
+
+def _record_late(replica: Replica, trial: Trial, report: Report) -> Verdict:
+    """Store the report of a worker that no longer holds the trial; it never enters the curve."""
+    unjudged = Verdict(Action.UNJUDGED, "this worker's lease on the trial had ended before the report")
+    event = ev.Reported(
+        at=replica.now(), trial=trial.id, attempt=trial.attempt, verdict=unjudged,
+        seen=replica.history.position, **report,
+    )  # fmt: skip
+    replica.append(event, -1)
+    if trial.ended is None:
+        trial.ended = Status.INTERRUPTED
+        replica.warn_once(
+            f"this worker's lease on trial {trial.id} expired; the trial was offered again: training stops"
+        )
+    if not (trial.verdict and trial.verdict.stops):
+        trial.verdict = stop("the lease on this trial was lost: another worker may train it now")
+    return trial.verdict
+
+
+def _was_stored(r: TrialRecord, trial: Trial, report: Report) -> bool:
+    """True for a report that is the curve's last, though its worker never heard so: the server was away."""
+    same = report["epoch"] == r.epoch > trial.epoch and report["seconds"] == r.seconds[-1]
+    return same and np.array_equal(report["value"], r.values[-1], equal_nan=True)
+
+
+def _acknowledge(trial: Trial, r: TrialRecord) -> Verdict:
+    trial.epoch = counted(r.epoch)
+    if not (trial.verdict and trial.verdict.stops):
+        trial.verdict = r.verdict or go_on("recorded before its worker lost the store")
+    return trial.verdict
+
+
+def _ignore_repeat(replica: Replica, trial: Trial, epoch: float, last: float) -> Verdict:
+    replica.warn_once(
+        f"trial {trial.id} reported epoch {epoch:g} after epoch {last:g}: ignored. A training that goes on from a "
+        "checkpoint must count on from there (Keras: initial_epoch, Lightning: ckpt_path)",
+        about=f"epochs of trial {trial.id}, attempt {trial.attempt}",
+    )
+    return trial.verdict or go_on(f"epoch {epoch:g} was reported before")

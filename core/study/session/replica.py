@@ -1,0 +1,292 @@
+"""This process's copy of one study: the log folded so far, and the way to append to it.
+
+The log is the only state. A replica folds every event exactly as the store returns it, so
+that a rebuilt process holds the same bits as one that lived through the events.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakValueDictionary
+
+from haltune._utils.differences import differences
+from haltune._utils.forks import heirs, is_free
+from haltune._utils.process import lives_beside, new_holder, surely_gone
+from haltune.errors import HaltuneError, StoreError, StudyMismatch, warn
+from haltune.log import events as ev
+from haltune.log.events import Status
+from haltune.log.history import History, TrialRecord
+from haltune.log.policy import Policy
+from haltune.log.problem import Budget, Problem
+from haltune.log.scores import outgrown
+from haltune.log.validity import ADVICE, unfolded
+from haltune.store.base import Conflict, Lease, Release, Store
+from haltune.store.checkpoints import Checkpoints
+
+from .watch import Watch
+
+_log = logging.getLogger("haltune")
+
+_LONGEST = 1e7  # seconds of a lease that grows with its epochs: nonsense must not hold a trial for ever
+
+
+class Replica:
+    """A study's history and its policy's state at one log position, and the store behind them."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        policy: Policy[Any],
+        store: Store,
+        name: str,
+        seed: int | None,
+        kept: Callable[[ev.Created], Checkpoints],  # the checkpoints of a study, by its first event
+        term: float = 600.0,  # seconds a lease lasts; or five times the longest epoch
+        tick: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.problem, self.policy, self.store, self.name = problem, policy, store, name
+        self._whose = f"the study {self.name!r} in {self.store.url}"
+        self.term = term
+        self._watch = Watch(store.now, tick)
+        self._training: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
+        self._told: dict[tuple[int, int], int] = {}  # attempt -> jumps of the clock that the log knows
+        self.lock = threading.RLock()
+        self.checkpoints = kept(self._open(seed))
+        self._begin()
+        heirs.add(self)
+        self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
+        self.told: Budget | None = None  # the budget that this process told the log last
+        self.leaving: Callable[[], str | None] = lambda: None  # why this process should let go of its trials
+        self._warned: set[str] = set()
+        self._holder = (0, "")
+        self._outages = 0
+        self.sync()
+
+    def sync(self) -> None:
+        """Fold what was appended since, by whomever."""
+        with self.lock:
+            if self._torn:
+                self._begin()
+            self._read()
+            while (outages := getattr(self.store, "outages", 0)) != self._outages:
+                self._outages = outages
+                if self._last is not None and not self._is_in_log(self._last):
+                    self._begin()  # a crash of the server took back what it had shown
+                self._read()
+
+    def synced(self, trial: int) -> TrialRecord:
+        """A trial as the log has it now."""
+        self.sync()
+        return self.history.trial(trial)
+
+    def append(self, event: ev.Event, about: int | None, lease: Lease | Release | None = None) -> None:
+        """Append and fold. Raises Conflict when something that matters was appended since the last sync."""
+        position = self.store.append(self.name, [event], seen=self.history.position, about=about, lease=lease)
+        if position == self.history.position:
+            self._fold(event)
+        else:
+            self.sync()
+
+    def append_if_held(self, event: ev.Event, trial: int, attempt: int, lease: Lease | Release) -> bool:
+        """Append an event about a trial, unless this attempt has lost it; True when it was appended."""
+        with self.lock:
+            while True:
+                record = self.synced(trial)
+                if record.attempt != attempt or record.status is not Status.RUNNING:
+                    return False
+                try:
+                    self.append(event, trial, lease)
+                except Conflict:
+                    continue
+                return True
+
+    def now(self) -> float:
+        """The store's clock, seconds since the epoch; its jumps are noticed."""
+        return self._watch.now()
+
+    def trains(self, trial: int, attempt: int, what: Any) -> None:
+        """This process trains that attempt from now on, for as long as somebody holds `what`."""
+        self.now()
+        self.handed_out.add((trial, attempt))
+        self._training[trial, attempt] = what
+        self._told[trial, attempt] = len(self._watch.jumps)
+
+    def wake(self, trial: int, attempt: int, seconds: float = 0.0) -> None:
+        """Log that the clock jumped while this process trained, where it did. seconds: that it surely trained."""
+        now, told = self.now(), self._told.get((trial, attempt), 0)
+        jumps = [jump for jump in self._watch.jumps[told:] if jump.seconds > 0.0]
+        if not jumps:
+            return
+        with self.lock:
+            self.sync()
+            # since its last sign of life
+            silent = self.history.spent_at(trial, now, 0.0).worker_time - self.history.spent.worker_time
+            if (slept := min(sum(jump.seconds for jump in jumps), silent - seconds)) > 0.0:
+                event = ev.Slept(at=now, trial=trial, attempt=attempt, since=jumps[0].since, seconds=slept)
+                if self.append_if_held(event, trial, attempt, self.lease(trial, attempt)):
+                    _log.info(
+                        "the clock jumped by %.0f s: nobody is lost by that, and no budget charged", slept
+                    )
+            self._told[trial, attempt] = len(self._watch.jumps)
+
+    def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0) -> Lease:
+        """A lease for this process, from now on."""
+        now = self.now()
+        term = max(self.term, min(5.0 * max(self.history.longest_epoch, epoch_seconds), _LONGEST))
+        return Lease(trial, attempt, self.holder(), now + term, now)
+
+    def holder(self) -> str:
+        """This process's identity; a forked one gets another."""
+        if self._holder[0] != os.getpid():
+            self._holder = (os.getpid(), new_holder())
+        return self._holder[1]
+
+    def adopt(self, holder: str | None = None) -> None:
+        """In a forked or spawned process: hold the leases of `holder`, by default of the process forked from."""
+        self._holder = (os.getpid(), holder or self._holder[1] or new_holder())
+
+    def after_fork(self) -> None:
+        """See forks.Heir: what another thread was just folding is folded anew, when it is asked for."""
+        if not is_free(self.lock):
+            self.lock, self._torn = threading.RLock(), True
+
+    @property
+    def history(self) -> History:
+        """The log, as far as it is folded."""
+        if self._torn:
+            self.sync()
+        return self._history
+
+    def expire(self, max_retries: int) -> bool:
+        """Log the workers that are lost; True when there was one. Raises Conflict when the log moved on."""
+        now, lost = self.now(), False
+        for lease in self.store.leases(self.name):
+            if lease.trial >= len(self.history):  # started since the last sync
+                raise Conflict
+            if self._is_lost(lease, now):
+                event = self.expired(lease, max_retries)
+                self.append(event, lease.trial, Release(lease.trial))
+                if event.status is Status.FAILED:
+                    self.tidy()
+                lost = True
+        return lost
+
+    def _is_lost(self, lease: Lease, now: float) -> bool:
+        key = (lease.trial, lease.attempt)
+        if lease.holder == self.holder():
+            if key not in self.handed_out:  # Ctrl-C came between the append and the trial
+                return True
+            if key in self._training:  # whatever the clock says, it is here
+                return False
+        if surely_gone(lease.holder):
+            return True
+        if lease.expires + self._watch.grown(lease.renewed, now) >= now:
+            return False
+        # who opens a study right after the machine slept finds all leases expired, and their processes awake
+        return not (lives_beside(lease.holder) and self._watch.age() < self.term / 4.0)
+
+    def expired(self, lease: Lease, max_retries: int, reason: str | None = None) -> ev.Expired:
+        """The end of an attempt that was lost: it is offered again, or was one retry too many."""
+        failed = self.history.losses(lease.trial) >= max_retries
+        return ev.Expired(
+            at=self.now(), trial=lease.trial, attempt=lease.attempt, holder=lease.holder,
+            last_alive=lease.renewed, status=Status.FAILED if failed else Status.INTERRUPTED, reason=reason,
+        )  # fmt: skip
+
+    def tidy(self) -> None:
+        """Delete the checkpoints that nobody needs any more."""
+        alive, for_good = self.policy.alive(self.state), not self.policy.plans
+        self.checkpoints.tidy(self.history, alive, for_good)
+
+    def rescale(self) -> bool:
+        """Log a new learnt scale when the old one no longer fits; True when it did."""
+        new = self.history.learnt_scale()
+        if new is None or not outgrown(self.history.scale, new):
+            return False
+        self.append(ev.Rescaled(at=self.now(), low=new.low, high=new.high), None)
+        return True
+
+    def budget(self, budget: Budget) -> None:
+        """Log the budget when the policy plans anew by it, or readers do not know it yet. Raises Conflict."""
+        plans = plans_anew(self.policy, self.history, budget, self.told)
+        known = self.told == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
+        if plans or not (known or self.history.finished):
+            told = ev.plain(budget.to_json())
+            self.append(ev.Budgeted(at=self.now(), budget=told, plans=plans), None)
+        self.told = budget  # once: workers with different budgets would take turns for ever
+
+    def warn_once(self, text: str, about: str | None = None) -> None:
+        """A HaltuneWarning, once a process and study: the same text, or the first `about` a matter."""
+        if (about or text) not in self._warned:
+            self._warned.add(about or text)
+            warn(text)
+
+    def _begin(self) -> None:
+        """Nothing is read yet."""
+        self._torn = False
+        self._history = History(self.problem)
+        self._history.locate = self.checkpoints.located
+        self._history.whose = self._whose
+        self.state = self.policy.start(self.problem)
+        self._last: ev.Event | None = None  # that was folded
+
+    def _read(self) -> None:
+        for event in self.store.read(self.name, self.history.position):
+            try:
+                self._fold(event)
+            except HaltuneError:
+                raise
+            except Exception as error:
+                self.history.check(event)
+                raise unfolded(self.policy, self.history.position, self._whose, error) from error
+
+    def _is_in_log(self, last: ev.Event) -> bool:
+        """True when the log still has at our position what we read there."""
+        position = self.history.position
+        found = next(self.store.read(self.name, position - 1, position), None)
+        return found is not None and ev.to_json(found) == ev.to_json(last)
+
+    def _fold(self, event: ev.Event) -> None:
+        state = self.policy.fold(self.state, event)  # first: if it raises, nothing has moved
+        self.history.apply(event)
+        self.state, self._last = state, event
+
+    def _open(self, seed: int | None) -> ev.Created:
+        """The first event of the study, which is made if there is none."""
+        created = ev.Created(
+            at=self.now(), problem=ev.plain(self.problem.to_json()), policy=ev.plain(self.policy.spec),
+            seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
+        )  # fmt: skip
+        if self.store.create(self.name, created):
+            return created
+        first = next(self.store.read(self.name, stop=1), None)
+        if not isinstance(first, ev.Created):
+            raise StoreError(f"event 0 of {self._whose} does not make it. {ADVICE}")
+        self._compare(first, created, seed)
+        return first
+
+    def _compare(self, old: ev.Created, new: ev.Created, seed: int | None) -> None:
+        found = differences(old.problem, new.problem) + differences(old.policy, new.policy, "policy.")
+        if seed is not None and seed != old.seed:
+            found.append(f"seed: recorded {old.seed}, given {seed}")
+        if found:
+            listing = "\n  - ".join(found)
+            raise StudyMismatch(
+                f"{self.store.url} already holds a study {self.name!r} with other settings:\n  - {listing}\n"
+                "Open it with the settings it was recorded with, or give the new one another name="
+            )
+
+
+def plans_anew(policy: Policy[Any], history: History, budget: Budget, told: Budget | None) -> bool:
+    """True when the policy plans by the budget, and it is neither the one logged last nor what was `told` before.
+
+    Of workers with different budgets the last one to come has its way: did each insist, they would take turns for ever.
+    """
+    plans = policy.plans and budget != told
+    return plans and budget.to_json() != (history.budget or Budget()).to_json()

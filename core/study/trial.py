@@ -1,0 +1,281 @@
+"""A trial as the training code sees it: a configuration to train, and somewhere to report to."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from haltune._utils.checks import number, timed
+from haltune._utils.disk import discard
+from haltune._utils.failures import interrupts, one_line
+from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError
+from haltune.log.decisions import Action, Verdict
+from haltune.log.events import Status
+from haltune.log.problem import ENDLESS, Goal
+from haltune.log.records import TrialRecord
+from haltune.ranks.agreement import label
+from haltune.store.checkpoints import best
+
+if TYPE_CHECKING:
+    from .study import Study
+
+
+class Trial:
+    """One attempt at one configuration, held by this worker under a lease.
+
+    Use it as a context manager: an exception inside is recorded, Ctrl-C gives the
+    trial back. `config` is a plain dict without inactive parameters.
+    """
+
+    def __init__(self, study: Study, record: TrialRecord) -> None:
+        self.id = record.id
+        self.config: dict[str, Any] = dict(record.config)
+        self.attempt = record.attempt
+        self.until = record.until
+        self.resource = None if record.resource is None else counted(record.resource)
+        self.tags = dict(record.tags)
+        self.checkpoint = record.checkpoint  # the path to go on from
+        self.epoch = counted(record.epoch)  # the last one reported; where this attempt begins
+        self.verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
+        self.ended: Status | None = None
+        self.patient = True  # its reports wait for a server that is away; callbacks keep them instead
+        self.belongs_to(study)
+
+    def belongs_to(self, study: Study) -> None:
+        """What a trial has of its study."""
+        self._study = study
+        self.horizon = study.problem.max_epochs  # epochs of a full training; None: the policy alone says
+        self.goal: Goal = study.problem.goal
+        self._lap = study.monotonic()
+
+    @property
+    def label(self) -> str:
+        """This attempt in words."""
+        return label(self.id, self.attempt)
+
+    @property
+    def max_epochs(self) -> int | None:
+        """The epochs to give to a Trainer, to fit or to a schedule: those of a full training.
+
+        Without a horizon, where the policy alone ends trainings (InfiniteHyperband), it is ENDLESS, a number that
+        no training reaches: whatever rung the trial pauses at, it goes on under the same plan, and a schedule
+        over it stays where it begins. None when nobody says how long: give the loop your own number then.
+        """
+        return ENDLESS if self.horizon is None and self.until is not None else self.horizon
+
+    @property
+    def level(self) -> str | None:
+        """How to measure, where the policy chooses: the name of a haltune.Level."""
+        return self.tags.get("level")
+
+    def __repr__(self) -> str:
+        return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:g}, config={self.config})"
+
+    def report(
+        self,
+        value: float,
+        epoch: float | None = None,
+        seconds: float | None = None,
+        *,
+        validation: float | None = None,
+        metrics: Mapping[str, float] | None = None,
+        cost: float | None = None,
+        judge: bool = True,
+    ) -> Verdict:
+        """Record one validation and learn whether to go on.
+
+        value: the goal's metric, its own units; NaN and infinities are recorded as they are.
+        epoch: from 1, increasing; fractional within an epoch (recorded, not judged). Default: the next.
+        seconds: of this epoch alone, validation included. Default: since the last report returned.
+        validation: seconds of those spent validating, at most all of them. cost: own units. metrics: further scalars.
+        judge: False stores a report that is delivered late, without asking the policy.
+
+        After a STOP or PAUSE further reports are stored and the same verdict is returned.
+        Raises InvalidInput for what is not a number, for an epoch beyond max_epochs and for a validation of
+        more than `seconds`, StoreError when the log cannot be written. What the policy raises is raised, after
+        the report was stored unjudged.
+        """
+        epoch = math.floor(self.epoch) + 1.0 if epoch is None else number("epoch", epoch, positive=True)
+        if self.horizon is not None and epoch > self.horizon:
+            raise InvalidInput(f"epoch={epoch:g} is beyond the problem's max_epochs={self.horizon}")
+        if not isinstance(metrics or {}, Mapping):
+            raise InvalidInput(f"metrics={metrics!r}: a mapping of names to numbers, such as {{'loss': 0.3}}")
+        took, validated = timed(seconds, validation, self._study.monotonic() - self._lap)
+        report = {
+            "value": number("value", value),
+            "epoch": epoch,
+            "seconds": took,
+            "validation": validated,
+            "cost": None if cost is None else number("cost", cost, positive=None),
+            "metrics": {
+                str(n): number(f"metric {n!r}", v)
+                for n, v in sorted((metrics or {}).items(), key=lambda pair: str(pair[0]))
+            },
+        }
+        verdict = self._study.record(self, report, judge)
+        self._lap = self._study.monotonic()
+        return verdict
+
+    def epochs(self) -> Iterator[int]:
+        """The epochs still to train, 1-based; ends after a verdict to stop or pause."""
+        epoch = math.floor(self.epoch)
+        while (self.horizon is None or epoch < self.horizon) and not (self.verdict and self.verdict.stops):
+            epoch += 1
+            yield epoch
+
+    def checkpointed(self, path: str, seconds: float = 0.0) -> None:
+        """Say that `path` holds the state after the last epoch reported: a later attempt begins there."""
+        self._study.record_checkpoint(self, str(path), seconds)
+
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> str:
+        """Save the state after the last epoch reported; a later attempt has its path as `checkpoint`.
+
+        write: called with a temporary path, which ends in `suffix`, to make a file or a folder there. It is
+        then forced to the disk, renamed, and recorded; older checkpoints of the trial are deleted.
+        Of the ranks of a distributed training rank 0 alone calls it; all return the path.
+
+        Raises what `write` raises, NoRoom or OSError when the disk or the quota is full, LeaseLost when
+        the trial is another worker's by now. The checkpoint before it is there still, then.
+        """
+        return self._study.agree(self, "is saved", partial(self._save, write, suffix))
+
+    def _save(self, write: Callable[[Path], object], suffix: str) -> str:
+        began = self._study.monotonic()
+        temporary = self.begin_save(suffix)
+        try:
+            write(temporary)
+        except BaseException:
+            discard(temporary)
+            raise
+        return self.commit_save(temporary, self._study.monotonic() - began)
+
+    def begin_save(self, suffix: str = ".ckpt") -> Path:
+        """A temporary path for `commit_save`, the same on all ranks; for states that they write together."""
+        work = partial(self._study.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix)
+        return self._study.agree(self, "begins to be saved", work, str, Path)
+
+    def commit_save(self, temporary: Path, seconds: float = 0.0) -> str:
+        """Make what was written at a path of `begin_save` the trial's checkpoint; its path. Raises as `save`."""
+        return self._study.agree(self, "commits", partial(self._commit_save, temporary, seconds))
+
+    def _commit_save(self, temporary: Path, seconds: float) -> str:
+        checkpoints = self._study.checkpoints
+        with checkpoints.undecided(temporary):
+            final = checkpoints.publish(temporary)
+            # what is raised here may come after the append: what the log does not name is left for the next to delete
+            if not self._study.record_checkpoint(self, checkpoints.recorded(final), seconds):
+                discard(final)
+                raise LeaseLost(f"trial {self.id} was offered to another worker: its state is not saved")
+            checkpoints.supersede(final)
+        self._lap = self._study.monotonic()
+        return str(final)
+
+    def room_for(self, size: int) -> None:
+        """Raises NoRoom or OSError when a checkpoint of `size` bytes could not be saved now."""
+        self._study.agree(self, "needs room", partial(self._study.checkpoints.room_for, self.id, size))
+
+    def cannot_save(self, why: str) -> None:
+        """Its state could not be saved when it was too late to train on: `room_for` says so from now on."""
+        self._study.checkpoints.refused[self.id] = why
+
+    @property
+    def keeps_checkpoint(self) -> bool:
+        """True when the trial, as it stands, is one of the best whose final state is kept (keep_checkpoints)."""
+
+        def work() -> bool:
+            keep = self._study.checkpoints.keep
+            cut = self.verdict is not None and self.verdict.stops
+            return keep > 0 and self.id in best(self._study.history, keep, self.id, cut)
+
+        return self._study.agree(self, "keeps its checkpoint", work)
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Further scalars reported so far: name -> (n,), one entry a report, NaN where it was not reported."""
+        return self._study.history.trial(self.id).metrics
+
+    def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
+        """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
+
+        make_model: then make_model(**trial.config), with the weights and the optimizer of `checkpoint` if any.
+        """
+        from importlib import import_module  # the core knows no framework: it only opens the door
+
+        return import_module("haltune.callbacks.keras").load_model(self, make_model, **options)
+
+    def go_on(self) -> None:
+        """Take back a PAUSE that could not be carried out: later reports are judged again."""
+        if self.verdict is not None and self.verdict.action is Action.PAUSE:
+            self.verdict = None
+
+    def adopt(self) -> None:
+        """Go on with the trial in a process that was forked or spawned to train it, under the same lease.
+
+        Raises NotSupported when the study is in memory.
+        """
+        self._study.adopt(self)
+        self._lap = self._study.monotonic()
+
+    def heartbeat(self) -> None:
+        """Renew the lease during an epoch that outlasts it."""
+        self._study.renew(self)
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """How often `heartbeat` is due while an epoch lasts, seconds."""
+        return self._study.lease_seconds / 4.0
+
+    def finish(self, status: Status | str | None = None) -> None:
+        """Give the trial back: stopped or paused after such a verdict, else completed. Idempotent.
+
+        Raises InvalidInput for a status that is none of completed, stopped, interrupted and failed.
+        """
+        if status is not None and status not in _FINISHES:
+            raise InvalidInput(
+                f"status={status!r}: {', '.join(_FINISHES)}, or None to let the last verdict say"
+            )
+        self._study.end(self, None if status is None else Status(status))
+
+    def interrupt(self) -> None:
+        """Give the trial back unfinished; it is offered again. Idempotent."""
+        self._study.end(self, Status.INTERRUPTED)
+
+    def fail(self, error: BaseException) -> None:
+        """Record that training failed, with the traceback. Idempotent."""
+        self._study.end(self, Status.FAILED, one_line(error), "".join(traceback.format_exception(error)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self.finish()
+            return False
+        if self.ended not in (None, Status.FAILED):
+            return False  # the training was over: what came after it is not the search's to forgive
+        try:
+            if interrupts(error):
+                self.interrupt()
+            else:
+                self.fail(error)
+                if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
+                    return False  # it was over in a process that trained it
+                return self._study.tolerates(self, error)
+        except (StoreError, RankLost) as broken:  # the user's own exception matters more
+            error.add_note(f"haltune could not record this: {broken}")
+        return False
+
+
+def counted(epoch: float) -> float:
+    """An epoch as an int where it is whole: frameworks count with it."""
+    return int(epoch) if epoch == math.floor(epoch) else epoch
+
+
+_FINISHES = ("completed", "stopped", "interrupted", "failed")

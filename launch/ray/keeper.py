@@ -1,0 +1,119 @@
+"""The actor that keeps a study's log, and the checkpoints of workers that do not see their folder.
+
+Ray starts it again when it dies, from the log on the disk, and calls again what it did not answer. So every
+call may come twice, and does the second time what the first one did: an event that is in the log already is not
+appended again, and a piece of a file is written to its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from haltune.errors import HaltuneError
+from haltune.log import events as ev
+from haltune.store.base import Conflict, Lease, Release, Store, open_store
+from haltune.store.checkpoints import Checkpoints
+
+from .checkpoints import Files
+
+PAGE = 2000  # events in an answer
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a call."""
+
+    answer: Any
+    error: Exception | None
+    now: float  # seconds since the epoch, store's clock
+    leave: str | None  # why workers should let go of their trials
+
+
+class Keeper:
+    """Owns the store of a study. The launcher makes an actor of it, on its own node."""
+
+    def __init__(self, address: str, checkpoints: Checkpoints) -> None:
+        self._store = open_store(address)
+        self._log, self._files = Log(self._store), Files(checkpoints)
+        self._leave: str | None = None
+
+    def leave(self, why: str) -> None:
+        """Workers are to let go of their trials at their next reports."""
+        self._leave = why
+
+    def log(self, what: str, *arguments: Any) -> Reply:
+        """A method of Log."""
+        return self._reply(self._log, what, arguments)
+
+    def files(self, what: str, *arguments: Any) -> Reply:
+        """A method of Files."""
+        return self._reply(self._files, what, arguments)
+
+    def _reply(self, of: object, what: str, arguments: tuple[Any, ...]) -> Reply:
+        try:
+            answer, error = getattr(of, what)(*arguments), None
+        except (HaltuneError, Conflict, OSError) as raised:  # the rest is a bug
+            answer, error = None, raised
+        return Reply(answer, error, self._store.now(), self._leave)
+
+
+class Log:
+    """A store, as it can be asked from afar: in pages, and the same thing twice."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def names(self) -> list[str]:
+        """See Store."""
+        return self._store.names()
+
+    def read(self, name: str, start: int, stop: int | None) -> list[ev.Event]:
+        """See Store; PAGE events at most."""
+        return list(islice(self._store.read(name, start, stop), PAGE))
+
+    def append(
+        self,
+        name: str,
+        events: Sequence[ev.Event],
+        seen: int,
+        about: int | None,
+        lease: Lease | Release | None,
+    ) -> int:
+        """See Store."""
+        conflicts = about is None or about >= 0  # else what is there already must be looked for
+        if not conflicts and (found := self._found(name, events, seen)) is not None:
+            return found
+        try:
+            return self._store.append(name, events, seen=seen, about=about, lease=lease)
+        except Conflict:
+            if (found := self._found(name, events, seen)) is not None:
+                return found
+            raise
+
+    def leases(self, name: str) -> list[Lease]:
+        """See Store."""
+        return self._store.leases(name)
+
+    def claimed(self, name: str) -> Lease | None:
+        """See Store."""
+        return self._store.claimed(name)
+
+    def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
+        """See Store."""
+        return self._store.claim(name, claim, instead_of) or self._store.claimed(name) == claim
+
+    def renew(self, name: str, lease: Lease) -> None:
+        """See Store."""
+        self._store.renew(name, lease)
+
+    def _found(self, name: str, events: Sequence[ev.Event], seen: int) -> int | None:
+        """Where these very events are in the log since `seen`; an event's time tells it from all others."""
+        wanted = [ev.to_json(event) for event in events]
+        since = [ev.to_json(event) for event in self._store.read(name, seen)]
+        for n in range(len(since) - len(wanted) + 1):
+            if since[n : n + len(wanted)] == wanted:
+                return seen + n
+        return None

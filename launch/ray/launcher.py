@@ -1,0 +1,165 @@
+"""Runs as tasks on whatever node of a Ray cluster has room; an actor keeps the log."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+try:
+    import ray
+except ImportError as error:
+    raise ImportError("haltune.launch.ray needs Ray: pip install 'haltune[ray]'") from error
+
+import sqlalchemy as sa
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from haltune._utils.checks import check_counts
+from haltune.errors import InvalidInput, NotSupported, StoreError
+from haltune.log.spending import Outcome
+from haltune.store.base import address
+from haltune.study import Study
+
+from ..child import Slot
+from ..crew import Crew, Options
+from ..worker import Train, check_called
+from .keeper import Keeper
+from .task import Job, Place, checked
+
+_LOG, _FILES = 8, 2  # calls that the keeper answers at a time
+__all__ = ["run"]
+
+
+def run(
+    study: Study,
+    train: Train,
+    *,
+    resources: Mapping[str, float] | None = None,
+    workers: int = 1,
+    max_retries: int | None = None,
+    max_restarts: int = 10,
+    trial_timeout: float | str | None = None,
+    retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+    shared: bool | None = None,
+    progress: bool | None = None,
+) -> Outcome:
+    """Train the trials of a study on a Ray cluster, `workers` at a time, until the search is over; how it ended.
+
+    train: called as train(trial) in a Ray task; any function that Ray can send.
+    resources: what a run takes of its node, {"CPU": 1} if None; a part of a GPU, {"GPU": 0.5}, shares it. A worker for
+    which no node has room waits for one, without a trial; nodes may join at any time.
+    max_retries: how often a trial whose worker or node died is offered again, from its last checkpoint, before it has
+    failed; the study's if None.
+    max_restarts: how often the actor that keeps the study may die; it goes on from the log, and reports wait for it.
+    trial_timeout: seconds, or a text such as "30min", that one attempt may take before it has failed.
+    retry_on: exceptions of `train` after which its trial is offered again, as if its worker had been lost.
+    shared: whether every node sees the study's folder of checkpoints. None: each worker looks; where it does not see
+    the folder, checkpoints are carried between its node and the actor's.
+    progress: show what trains (None: on a terminal with Rich). What runs print, Ray keeps and shows.
+
+    The actor lives on the node of this program, beside the SQLite file. Any other node may die. When this one does the
+    search ends there, and the same program goes on: on that node, once it is back, or with PostgreSQL on any.
+    Ctrl-C, or SIGTERM, once: the epochs under way are finished and saved; twice: leave at once.
+
+    Connects to the cluster if the program did not: to that of RAY_ADDRESS, or of this machine, or a new one here.
+    Raises InvalidInput for what does not fit, NotSupported for a study in memory and for a program outside the
+    cluster (Ray Client), StoreError when the actor cannot open the store there, and what haltune.launch.run raises.
+    """
+    options = Options.of(workers, None, trial_timeout, None, progress, None)
+    errors, needs = check_called(train, retry_on), checked({"CPU": 1} if resources is None else resources)
+    check_counts(max_restarts=max_restarts)
+    if not isinstance(study, Study):
+        raise InvalidInput(f"study={study!r}: a Study whose store is a file, Study(..., store='search.db')")
+    address(study.arguments["store"])
+    ours = study if max_retries is None else Study(**(study.arguments | {"max_retries": max_retries}))
+    with _connected(), _kept(ours, max_restarts) as keeper, _probe(ours) as probe:
+        job = _job(ours, keeper, train, errors, probe, shared)
+
+        def start(slot: Slot, marker: Path) -> Place:
+            return Place(job, keeper, needs, marker)
+
+        try:
+            with Crew(ours, options, start, early=True) as crew:
+                return crew.work()
+        finally:
+            study.sync()
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    """In a cluster; one that this program was not in before is left at the end."""
+    if ray.util.client.ray.is_connected():
+        raise NotSupported(
+            "this program is outside the cluster (Ray Client), and its study with it: run it on one of the cluster's "
+            "nodes, `ray job submit -- python search.py`"
+        )
+    connects = not ray.is_initialized()
+    if connects:
+        ray.init()
+    try:
+        yield
+    finally:
+        if connects:
+            ray.shutdown()
+
+
+@contextmanager
+def _kept(study: Study, max_restarts: int) -> Iterator[Any]:
+    """The actor that keeps the study, on this node."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor = ray.remote(num_cpus=0, max_task_retries=-1, concurrency_groups={"log": _LOG, "files": _FILES})
+    place = {"name": f"haltune {study.name} {secrets.token_hex(4)}", "scheduling_strategy": here}
+    where = _from_anywhere(address(study.arguments["store"]))
+    keeper = actor(Keeper).options(max_restarts=max_restarts, **place).remote(where, study.checkpoints)
+    try:
+        ray.get(keeper.log.remote("names"))
+    except RayError as error:
+        raise StoreError(f"the study's actor does not start: {error}") from error
+    try:
+        yield keeper
+    finally:
+        ray.kill(keeper)
+
+
+def _from_anywhere(address: str) -> str:
+    """The address of a store for a process in another folder."""
+    url = sa.engine.make_url(address)
+    if url.get_backend_name() != "sqlite" or url.database is None or url.database.startswith("file:"):
+        return address
+    return url.set(database=os.path.abspath(url.database)).render_as_string(hide_password=False)
+
+
+@contextmanager
+def _probe(study: Study) -> Iterator[Path]:
+    """A file by which a worker knows the study's folder of checkpoints from another of that name."""
+    folder = study.checkpoints.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    probe = folder / f".seen-{secrets.token_hex(8)}"
+    probe.touch()
+    try:
+        yield probe
+    finally:
+        with suppress(OSError):
+            probe.unlink()
+            folder.rmdir()  # unless there are checkpoints
+
+
+def _job(
+    study: Study, keeper: Any, train: Train, errors: tuple[type[BaseException], ...], probe: Path, shared: bool | None
+) -> Any:  # fmt: skip
+    """What tasks have in common, where Ray hands it to them."""
+    arguments = dict(study.arguments)
+    url = arguments.pop("store").url
+    try:
+        return ray.put(
+            Job(secrets.token_hex(8), keeper, url, arguments, study.holder, train, errors, probe, shared)
+        )
+    except (TypeError, AttributeError) as error:
+        raise InvalidInput(
+            f"Ray cannot send the training, or the study's functions, to its nodes: {error}. What cannot be pickled, "
+            "such as locks and open files, belongs inside train(trial)"
+        ) from error

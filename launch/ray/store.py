@@ -1,0 +1,124 @@
+"""A study's store as a worker on another node sees it: every call goes to the keeper, and waits while it restarts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import ray
+from ray.exceptions import ActorUnavailableError, RayActorError
+
+from haltune.errors import NotSupported, StoreError
+from haltune.log import events as ev
+from haltune.store.base import Lease, Release
+
+from .keeper import PAGE, Reply
+
+_PAUSE = 0.5  # seconds before a keeper that cannot be reached is called again
+
+
+class Line:
+    """What connects a process with the keeper; remembers what every answer tells besides."""
+
+    def __init__(self, keeper: Any) -> None:
+        self._keeper = keeper
+        self._leave: str | None = None
+        self.ahead = 0.0  # seconds that the store's clock is ahead of this machine's
+
+    def leaving(self) -> str | None:
+        """Why this process should let go of its trial, as of the last answer."""
+        return self._leave
+
+    def log(self, what: str, *arguments: Any) -> Any:
+        """A method of haltune.launch.ray.keeper.Log. Raises what it raises, StoreError when the keeper is gone."""
+        return self._call(self._keeper.log.options(concurrency_group="log"), what, *arguments)
+
+    def files(self, what: str, *arguments: Any) -> Any:
+        """A method of haltune.launch.ray.checkpoints.Files. Raises likewise."""
+        return self._call(self._keeper.files.options(concurrency_group="files"), what, *arguments)
+
+    def _call(self, method: Any, *arguments: Any) -> Any:
+        began = time.time()
+        reply: Reply = _answer(method, arguments)
+        self._leave = reply.leave
+        self.ahead = reply.now - (began + time.time()) / 2.0
+        if reply.error is not None:
+            raise reply.error
+        return reply.answer
+
+
+def _answer(method: Any, arguments: tuple[Any, ...]) -> Any:
+    while True:
+        try:
+            return ray.get(method.remote(*arguments))
+        except ActorUnavailableError:
+            time.sleep(_PAUSE)
+        except RayActorError as error:
+            raise StoreError(
+                "the actor that keeps the study is gone: it was started again max_restarts times, or its node died. "
+                f"What it recorded is on the disk; the same program goes on from there ({error})"
+            ) from error
+
+
+class KeeperStore:
+    """A Store. url: what the keeper's is called."""
+
+    def __init__(self, line: Line, url: str) -> None:
+        self._line, self.url = line, url
+
+    def now(self) -> float:
+        """See Store: this machine's clock, set by the keeper's last answer."""
+        return time.time() + self._line.ahead
+
+    def names(self) -> list[str]:
+        """See Store."""
+        return list(self._line.log("names"))
+
+    def create(self, name: str, first: ev.Event) -> bool:
+        """See Store: the launcher has made the study."""
+        return False
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[ev.Event]:
+        """See Store."""
+        while True:
+            page = self._line.log("read", name, start, stop)
+            yield from page
+            if len(page) < PAGE:
+                return
+            start += len(page)
+
+    def append(
+        self,
+        name: str,
+        events: Sequence[ev.Event],
+        *,
+        seen: int,
+        about: int | None,
+        lease: Lease | Release | None = None,
+    ) -> int:
+        """See Store."""
+        return int(self._line.log("append", name, list(events), seen, about, lease))
+
+    def leases(self, name: str) -> list[Lease]:
+        """See Store."""
+        return list(self._line.log("leases", name))
+
+    def claimed(self, name: str) -> Lease | None:
+        """See Store."""
+        claim: Lease | None = self._line.log("claimed", name)
+        return claim
+
+    def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
+        """See Store."""
+        return bool(self._line.log("claim", name, claim, instead_of))
+
+    def renew(self, name: str, lease: Lease) -> None:
+        """See Store."""
+        self._line.log("renew", name, lease)
+
+    def __reduce__(self) -> NoReturn:
+        raise NotSupported(
+            "on Ray a trial is trained by one process: a strategy that spawns others, such as 'ddp_spawn', cannot take "
+            "its study there. Train on several devices by haltune.launch.run or `haltune run`"
+        )

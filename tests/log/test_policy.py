@@ -1,0 +1,185 @@
+"""The contract of policies: what one leaves out it has from the base, and a wrapper hands on all it does not change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import POLICIES, QUICK, problem, small_study
+
+from haltune import Budget, Finish, Float, Minimize, Problem, Space, Start, Study
+from haltune.errors import InvalidInput
+from haltune.log.events import Event, Started
+from haltune.log.history import History
+from haltune.log.policy import Policy, Wrapper
+from haltune.policies import (
+    EI,
+    CostCooledEI,
+    Guided,
+    Halting,
+    Hyperband,
+    InfiniteHyperband,
+    Ladder,
+    RandomSearch,
+    Rollout,
+    SuccessiveHalving,
+)
+
+CONTRACT = [name for name in vars(Policy) if not name.startswith("_")]
+OWN = {  # what a wrapper is there to change
+    Halting: {"spec", "start", "fold", "judge"},
+    Guided: {"spec", "start", "fold", "propose"},
+    Wrapper: set[str](),
+}
+WRAPPERS: dict[type, Callable[[Any], Any]] = {
+    Halting: lambda inner: Halting(inner, QUICK),
+    Guided: lambda inner: Guided(inner, initial=2, candidates=12),
+    Wrapper: lambda inner: Around(inner),
+}
+
+
+class Around(Wrapper):
+    """Changes nothing."""
+
+    def __init__(self, policy: Policy[Any]) -> None:
+        self.policy = policy
+
+
+class Told(Exception):
+    """Of the member that was asked for."""
+
+
+def teller(member: str) -> Policy[Any]:
+    """A policy that tells when `member` is asked of it, whatever else is."""
+
+    def tell(self: Any, *_: Any) -> Any:
+        raise Told(member)
+
+    is_attribute = isinstance(vars(Policy)[member], property)
+    kind = type("Teller", (type(POLICIES["random"]()),), {member: property(tell) if is_attribute else tell})
+    policy: Policy[Any] = kind()
+    return policy
+
+
+def question(policy: Any, member: str) -> Any:
+    """Any question that makes a policy answer by `member`."""
+    if isinstance(vars(Policy)[member], property):
+        return getattr(policy, member)
+    state = None if member == "start" else policy.start(problem())
+    arguments = {"start": (problem(),), "fold": (state, None), "alive": (state,)}
+    return getattr(policy, member)(*arguments.get(member, (state, *[None] * (2 + (member == "judge")))))
+
+
+@pytest.mark.parametrize("member", CONTRACT)
+@pytest.mark.parametrize("kind", WRAPPERS)
+def test_a_wrapper_asks_the_policy_inside_for_every_member_of_the_contract(kind: type, member: str) -> None:
+    with pytest.raises(Told, match=member):
+        question(WRAPPERS[kind](teller(member)), member)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_wrappers_in_any_order_around_any_policy_answer_as_that_policy(data: st.DataObject) -> None:
+    inner: Any = POLICIES[data.draw(st.sampled_from(sorted(POLICIES)))]()
+    kinds = data.draw(st.lists(st.sampled_from(list(WRAPPERS)), min_size=1, max_size=3))
+    policy = inner
+    for kind in kinds:
+        policy = WRAPPERS[kind](policy)
+    for member in set(CONTRACT) - set().union(*(OWN[kind] for kind in kinds)):
+        if isinstance(vars(Policy)[member], property):
+            assert getattr(policy, member) == getattr(inner, member)
+    assert policy.alive(policy.start(problem())) == inner.alive(inner.start(problem()))
+
+
+SAMPLED: list[Callable[[Any], Any]] = [
+    lambda sampler: Hyperband(eta=2, rounds=None, sampler=sampler),
+    lambda sampler: SuccessiveHalving(n=9, sampler=sampler),
+    lambda sampler: SuccessiveHalving(n=9, sampler=sampler, asynchronous=True),
+    lambda sampler: InfiniteHyperband(sampler=sampler),
+    lambda sampler: Ladder(2, 2, patience=3, sampler=sampler),
+]
+
+
+class Planner(RandomSearch):
+    """Plans by the budget, and notes what it is shown of it."""
+
+    plans = True
+    seen: tuple[Budget | None, ...] = ()
+
+    def propose(self, state: Any, history: Any, rng: Any) -> Any:
+        object.__setattr__(self, "seen", (*self.seen, history.budget))
+        return super().propose(state, history, rng)
+
+
+@pytest.mark.parametrize(
+    "around", [*WRAPPERS.values(), *SAMPLED, lambda p: Halting(Guided(SAMPLED[0](p), 99), QUICK)]
+)
+def test_a_policy_that_plans_sees_the_budget_whatever_it_is_in(around: Callable[[Any], Any]) -> None:
+    planner, budget = Planner(), Budget(worker_time=400.0, epochs=120)
+    study = small_study(around(planner), budget=budget)
+    assert study.policy.plans
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(trial.config["lr"] * epoch / 6.0, seconds=1.0)
+    assert planner.seen
+    assert all(seen == budget for seen in planner.seen)
+
+
+def test_who_plans_by_the_budget_says_so() -> None:
+    assert Rollout().plans
+    assert CostCooledEI().plans
+
+
+def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:
+    class Duck:
+        def propose(self) -> None: ...
+        def judge(self) -> None: ...
+
+    for wrong in (Duck(), EI, "ei", None):
+        for door in (Halting, Guided, lambda p: small_study(p)):
+            with pytest.raises(InvalidInput, match=r"policy such as .* not"):
+                door(wrong)
+    with pytest.raises(InvalidInput, match=r"derives from haltune\.policy\.Policy"):
+        small_study(Duck())
+    with pytest.raises(InvalidInput, match=r"write EI\(\)"):
+        small_study(EI)
+
+
+class ByItsMethods:
+    """Of no class of haltune's: the questions alone."""
+
+    spec: ClassVar = {"policy": "ByItsMethods"}
+    endless = False
+
+    def start(self, problem: Problem) -> int:
+        return 0
+
+    def fold(self, state: int, event: Event) -> int:
+        return state + isinstance(event, Started)
+
+    def propose(self, state: int, history: History, rng: Any) -> Any:
+        return Finish("three are enough") if state == 3 else Start({"x": rng.random()})
+
+
+@pytest.mark.parametrize("around", [lambda policy: policy, Halting, Guided])
+def test_an_object_with_the_methods_of_a_policy_is_one(around: Any) -> None:
+    study = Study(Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), 2), around(ByItsMethods()), seed=0)
+    for trial in study:
+        for _ in trial.epochs():
+            assert not trial.report(trial.config["x"]).stops
+        trial.finish()
+    assert len(study.trials) == 3
+    assert study.outcome.reason == "three are enough"
+
+
+def test_what_lacks_a_method_of_a_policy_is_none() -> None:
+    class Mute:
+        spec: ClassVar = {"policy": "Mute"}
+        propose = start = ByItsMethods.start
+
+    with pytest.raises(InvalidInput, match="the second argument is a policy"):
+        Study(Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), 2), Mute(), seed=0)

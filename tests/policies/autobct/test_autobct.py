@@ -1,0 +1,392 @@
+"""AutoBCT: when it goes on, when it ends, and what it says."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from worlds import QUICK, SPACE, problem, search, small_study
+
+from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial, Wait
+from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.log.events import Started, Status, plain
+from haltune.policies import AutoBCT, Halting, RandomSearch
+from haltune.policies.autobct.controls import controls_of
+from haltune.policies.autobct.observations import trainings
+from haltune.policies.autobct.outlook import outlook
+from haltune.policies.autobct.prior.beliefs import prior_from_json
+from haltune.policies.autobct.prior.learnt import check, from_studies
+from haltune.policies.autobct.prior.published import preset
+from haltune.policies.autobct.prior.units import Ruler, score_ends
+from haltune.policies.from_spec import policy_from
+from haltune.store.base import MemoryStore
+from haltune.study.replay import replay
+
+LINE = Space({"lr": Float(1e-4, 1.0, log=True)})
+PLANE = Space({"lr": Float(1e-4, 1.0, log=True), "batch": Int(8, 256, log=True)})
+ACCURACY = Problem(LINE, Maximize("acc", (0, 1)), 1)
+KNOWN = {"prior": "D.1", "worst": 0.0, "best": 1.0}
+
+
+def hill(config, middle=-2.0):
+    """One peak, in the middle of the range of lr."""
+    return 0.95 - 0.12 * (math.log10(config["lr"]) - middle) ** 2
+
+
+def trained(policy, score=hill, seconds=lambda config: 5.0, what=ACCURACY, trials=40, **options):
+    """A study searched to its end."""
+    study = Study(what, policy, seed=options.pop("seed", 3), budget=Budget(trials=trials), **options)
+    for trial in study:
+        with trial:
+            for _ in trial.epochs():
+                trial.report(score(trial.config), seconds=seconds(trial.config))
+    return study
+
+
+def reason(study):
+    return study.ask().reason
+
+
+def test_it_ends_by_itself_near_the_peak_with_a_sentence_that_weighs():
+    study = trained(AutoBCT())
+    assert len(study.trials) <= 6
+    assert study.history.finished
+    assert hill(study.trials[-1].config) > 0.85
+    said = reason(study)
+    for words in (
+        "trainings for 15 s, worth ",
+        " of acc, led from 0.9107 with the first configuration to ",
+        "with the last (expected again: ",
+        "). Going on does not pay: it is expected to gain",
+        "and another training to take",
+        "(by gamma=0.16: score_per_hour= sets your own)",
+        "The configuration to keep is the last one, of trial",
+    ):
+        assert words in said
+    assert f"the best seen is {study.best.value:.4g}" in said
+
+
+def test_the_dearer_an_hour_is_the_sooner_it_ends():
+    lengths = [len(trained(AutoBCT(gamma=gamma)).trials) for gamma in (1e-3, 0.05, 2.0)]
+    assert lengths[0] >= lengths[1] >= lengths[2]
+    assert lengths[0] > lengths[2]
+
+
+def test_gamma_may_be_said_in_score_per_hour():
+    same = AutoBCT(seconds=(0.0, 20.0), worst=0.5, best=1.0, score_per_hour=0.16 * 0.5 * 3600 / 20)
+    assert [t.config for t in trained(same).trials] == [
+        t.config for t in trained(AutoBCT(seconds=(0.0, 20.0), worst=0.5, best=1.0)).trials
+    ]
+    assert "gamma" not in reason(trained(same))
+
+
+def test_with_every_map_given_the_prior_proposes_the_first_training_too():
+    study = trained(AutoBCT(seconds=(0.0, 20.0), **KNOWN))
+    started = next(e for e in study.events() if isinstance(e, Started))
+    assert "going on is worth 0.24" in started.reason
+    assert started.evidence["value"] == pytest.approx(0.2433, abs=2e-3)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_there_are_never_more_trainings_than_max_trainings(most):
+    for method in ("exact", "relaxed"):
+        study = trained(AutoBCT(gamma=1e-6, max_trainings=most, method=method, min_trainings=most))
+        assert len(study.trials) == most
+        assert f"max_trainings={most}" in reason(study)
+
+
+def test_free_workers_wait_while_a_training_runs():
+    study = small_study(AutoBCT(), store := MemoryStore())
+    first = study.ask()
+    assert isinstance(first, Trial)
+    other = small_study(AutoBCT(), store)
+    assert isinstance(other.ask(), Wait)
+    with first:
+        for _ in first.epochs():
+            first.report(0.5, seconds=1.0)
+    assert isinstance(other.ask(), Trial)
+
+
+def costly(policy):
+    """A study whose trainings report costs of 2."""
+    study = Study(ACCURACY, policy, seed=1, budget=Budget(trials=9))
+    for trial in study:
+        with trial:
+            trial.report(hill(trial.config), seconds=500.0, cost=2.0)
+    return study
+
+
+def test_costs_may_be_reported_in_any_unit():
+    study = costly(AutoBCT(seconds=(0.0, 8.0), **KNOWN))
+    assert study.policy.weigh(study.history, [0]).done[0].seconds == 2.0
+    assert " of cost, worth " in reason(study)
+
+
+def test_repeats_count_as_one_training_by_their_median_and_their_total_cost():
+    scores = iter([0.2, 0.9, 0.6] * 20)
+    study = trained(AutoBCT(repeats=3, gamma=1e-3, max_trainings=3), lambda config: next(scores))
+    configs = [t.config for t in study.trials]
+    assert len(configs) == 9
+    assert configs[0] == configs[1] == configs[2] != configs[3]
+    (first, *_) = trainings(study.history, range(9))
+    assert (first.value, first.seconds, first.trials) == (0.6, 15.0, (0, 1, 2))
+
+
+def test_repeats_of_one_training_run_side_by_side():
+    store = MemoryStore()
+    workers = [small_study(AutoBCT(repeats=3), store) for _ in range(4)]
+    held = [w.ask() for w in workers]
+    assert [isinstance(h, Trial) for h in held] == [True, True, True, False]
+    assert held[0].config == held[1].config == held[2].config
+
+
+def test_a_failed_or_diverged_training_counts_as_the_worst_seen_and_costs():
+    study = Study(ACCURACY, AutoBCT(seconds=(0.0, 20.0), **KNOWN), seed=1, budget=Budget(trials=3))
+    trial = study.ask()
+    with trial:
+        trial.report(math.nan, seconds=4.0)
+    weighed = study.policy.weigh(study.history, [0])
+    assert weighed.heights[0] == pytest.approx(0.0, abs=0.02)  # the prior expects 0.4 there
+    assert weighed.paid == 4.0
+    assert isinstance(study.ask(), Trial)
+
+
+def test_a_search_whose_trainings_all_diverge_ends():
+    study = trained(AutoBCT(), lambda config: math.nan, what=Problem(LINE, Minimize("loss"), 1))
+    assert "none with a finite loss" in reason(study)
+    assert len(study.trials) == 12
+
+
+def test_a_training_that_fails_at_once_does_not_teach_what_trainings_cost():
+    scores = iter([math.nan, math.nan, *[0.7] * 40])
+    seconds = iter([1e-3, 1e-3, *[600.0] * 40])
+    study = trained(AutoBCT(), lambda config: next(scores), lambda config: next(seconds))
+    assert study.policy.weigh(study.history, [0, 1]) is None
+    assert study.policy.weigh(study.history, [0, 1, 2]).ruler.unit > 100.0
+
+
+def test_losses_may_count_by_their_logarithms():
+    def loss(config):
+        return 10.0 ** (-3.0 + (math.log10(config["lr"]) + 2) ** 2)
+
+    study = trained(
+        AutoBCT(worst=10.0, best=1e-3, score_scale="log", seconds=(0.0, 50.0)),
+        loss,
+        what=Problem(LINE, Minimize("loss"), 1),
+    )
+    assert study.history.finished
+    assert loss(study.trials[-1].config) < 3e-3
+
+
+def test_without_bounds_the_first_trainings_teach_the_map():
+    study = trained(
+        AutoBCT(), lambda config: 100 * (1 - hill(config)), what=Problem(LINE, Minimize("loss"), 1)
+    )
+    assert study.history.finished
+    assert study.best.value < 20
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(1e12, 0.0), (1e-12, 0.0), (1.0, 1e6), (-1e3, 0.0)])
+def test_the_units_of_the_score_change_no_decision(factor, offset):
+    def search(factor, offset):
+        goal = (Maximize if factor > 0 else Minimize)("s")
+        study = trained(
+            AutoBCT(), lambda c: factor * hill(c) + offset, what=Problem(LINE, goal, 1), trials=20
+        )
+        assert study.history.finished
+        return [t.config for t in study.trials]
+
+    assert search(factor, offset) == search(1.0, 0.0)
+
+
+def test_a_search_that_max_trainings_ends_says_what_it_gained_too():
+    said = reason(trained(AutoBCT(max_trainings=2, gamma=1e-4)))
+    for words in ("2 trainings for 10 s, worth", "max_trainings=2 allows no more", "to keep is the last one"):
+        assert words in said
+
+
+def test_maps_and_their_inverses_agree():
+    for ruler in (Ruler(0.2, 0.9, "linear", 1.0, 4.0), Ruler(10.0, 0.1, "log", 0.0, 60.0)):
+        for h in (-0.5, 0.0, 0.3, 1.0):
+            assert ruler.h(ruler.raw(h)) == pytest.approx(h)
+        assert ruler.t(ruler.seconds(0.7)) == pytest.approx(0.7)
+        raw = ruler.raw(0.4)
+        near = (ruler.h(raw * (1 + 1e-6)) - ruler.h(raw * (1 - 1e-6))) / (2e-6 * raw)
+        assert ruler.slope(raw) == pytest.approx(abs(near), rel=1e-4)
+    assert Ruler(10.0, 0.1, "log", 0.0, 1.0).h(-1.0) == -math.inf
+
+
+def test_the_ends_of_a_map_are_on_the_goals_sides():
+    worst, best = score_ends(Minimize("loss"), [3.0, 2.0, math.inf], 0.4, "linear")
+    assert worst > 3.0 > 2.0 > best
+    worst, best = score_ends(Maximize("acc"), [0.7, 0.7], 0.4, "linear")
+    assert worst < 0.7 < best
+    assert score_ends(Maximize("acc"), [math.nan], 0.4, "linear") is None
+
+
+def test_an_observation_far_outside_the_maps_warns():
+    policy = AutoBCT(worst=0.0, best=0.01, seconds=(0.0, 20.0), min_trainings=3)
+    with pytest.warns(HaltuneWarning, match=r"far outside the map 0 to 0.01 .* worst= and best="):
+        trained(policy)
+
+
+def test_the_policy_comes_back_from_its_log():
+    for policy in (
+        AutoBCT(),
+        AutoBCT(prior="D.2", seconds=(0, 9.0), repeats=5, depth=1, score_per_hour=0.1),
+        AutoBCT(prior=preset("D.1")),
+        AutoBCT(max_trainings=3, method="exact"),
+        Halting(AutoBCT(gamma=0.1), QUICK),
+    ):
+        spec = json.loads(json.dumps(plain(policy.spec)))
+        assert plain(policy_from(spec).spec) == plain(policy.spec)
+
+
+def test_a_search_that_ended_replays_to_its_last_sentence():
+    for policy in (AutoBCT(), AutoBCT(prior=preset("D.5"))):
+        study = trained(policy)
+        decisions = list(replay(ACCURACY, policy_from(policy.spec), study.events()))
+        assert [d for d in decisions if d[1] != d[2]] == []
+        assert decisions[-1][1] == ["finish", reason(study)]
+
+
+def test_runs_stopped_early_count_with_what_they_were_heading_for_and_uncertainly():
+    def rising(config, epoch):
+        return hill(config) * (1 - 0.6 * 0.9**epoch)
+
+    what = Problem(LINE, Maximize("acc", (0, 1)), 40)
+    study = Study(
+        what,
+        Halting(AutoBCT(gamma=1e-3, min_trainings=9), QUICK),
+        seed=3,
+        budget=Budget(trials=9),
+    )
+    search(study, rising)
+    stopped = [t for t in study.trials if t.status is Status.STOPPED]
+    assert stopped
+    for trial in stopped:
+        (training,) = trainings(study.history, [trial.id])
+        assert training.value >= float(trial.values[-1]) - 0.05
+        assert training.spread > 0
+        assert training.seconds == pytest.approx(training.paid * 40 / trial.epoch)
+
+
+def test_controls_are_configurations_of_the_space_and_spread():
+    for space, least in ((LINE, 33), (PLANE, 49), (SPACE, 50), (Space({"k": Choice([1, 2])}), 2)):
+        controls = controls_of(space)
+        assert len(controls.configs) >= least
+        assert all(space.contains(c) for c in controls.configs)
+        assert np.array_equal(space.encode_many(controls.configs), controls.points)
+        assert len({space.key(c) for c in controls.configs}) == len(controls.configs)
+    ordered = Space({"a": Float(0, 1), "b": Float(0, "a")})
+    assert all(c["b"] <= c["a"] for c in controls_of(ordered).configs)
+
+
+def test_two_hyperparameters_are_searched_three_trainings_ahead():
+    def score(config):
+        return hill(config) - 0.01 * (math.log2(config["batch"]) - 5) ** 2
+
+    study = trained(
+        AutoBCT(), score, lambda config: 200 / config["batch"], Problem(PLANE, Maximize("acc", (0, 1)), 1)
+    )
+    assert study.history.finished
+    assert len(study.trials) <= 10
+    assert score(study.trials[-1].config) > 0.8
+
+
+def earlier(count, seed=0):
+    """Studies of one space whose peaks are near each other."""
+    rng = np.random.default_rng(seed)
+    middles = rng.normal(-2.5, 0.2, count)
+    return [
+        trained(RandomSearch(trials=8), lambda c, m=m: hill(c, m) - 0.0 * m, seed=i)
+        for i, m in enumerate(middles)
+    ]
+
+
+def test_a_prior_learnt_from_studies_predicts_and_saves_trainings():
+    studies = earlier(6)
+    assert check(studies).predicts
+    prior = from_studies(studies)
+    peak = controls_of(LINE).points[int(np.argmax(prior.on(controls_of(LINE).points) @ prior.score.mean)), 0]
+    assert peak == pytest.approx(1.5 / 4.0, abs=0.1)
+    informed = trained(AutoBCT(prior=prior), lambda c: hill(c, -2.5))
+    assert len(informed.trials) <= len(trained(AutoBCT(), lambda c: hill(c, -2.5)).trials)
+    assert hill(informed.trials[-1].config, -2.5) > 0.9
+
+
+def test_a_learnt_prior_is_for_its_own_space_unless_said_otherwise():
+    prior = from_studies(earlier(2))
+    again = prior_from_json(json.loads(json.dumps(prior.to_json())))
+    other = Problem(Space({"lr": Float(1e-3, 1.0, log=True)}), Maximize("acc", (0, 1)), 1)
+    AutoBCT(prior=again).start(ACCURACY)
+    with pytest.raises(InvalidInput, match="studies of another space"):
+        AutoBCT(prior=again).start(other)
+    AutoBCT(prior=replace(again, space=None)).start(other)
+
+
+def test_a_study_unlike_the_others_is_told_by_the_check():
+    alike = earlier(5)
+    unlike = trained(RandomSearch(trials=8), lambda c: 1 - hill(c, -2.5), seed=9)
+    assert check([*alike, unlike]).score < check(alike).score
+
+
+def test_another_hour_is_worth_less_the_longer_the_search_was():
+    gains = []
+    for trials in (2, 12):
+        told = outlook(trained(RandomSearch(), trials=trials), "1min", worlds=60)
+        assert told.gain[0] == 0.0
+        assert (told.low <= told.gain + 1e-12).all()
+        assert told.gain[-1] <= told.high[-1] + 1e-12
+        assert "Another 1 min would gain" in str(told)
+        gains.append(told.gain[-1])
+    assert gains[1] < gains[0]
+
+
+def test_no_training_ends_in_less_time_than_one_takes():
+    told = outlook(trained(RandomSearch(), trials=6), 0.01, worlds=20)
+    assert told.gain[-1] < 0.01
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: AutoBCT(gamma=0.0), "more than 0"),
+        (lambda: AutoBCT(depth=4), "1, 2 or 3"),
+        (lambda: AutoBCT(depth=True), "1, 2 or 3"),
+        (lambda: AutoBCT(seconds=5), "seconds at cost 0"),
+        (lambda: AutoBCT(value_map=3), "the path of a map's file"),
+        (lambda: AutoBCT(repeats=0), "at least 1"),
+        (lambda: AutoBCT(gamma=0.1, score_per_hour=1), "one or the other"),
+        (lambda: AutoBCT(min_trainings=5, max_trainings=2), "no fewer than the one"),
+        (lambda: costly(AutoBCT(score_per_hour=1.0)), "in units of their own"),
+        (lambda: from_studies(["old.db"]), "a list of studies, opened"),
+        (lambda: from_studies(trained(RandomSearch(), trials=1)), "a list of studies, opened"),
+        (lambda: AutoBCT(prior="D.9"), "the paper's are"),
+        (lambda: AutoBCT(prior=3), "a name such as"),
+        (lambda: AutoBCT(worst=0.1), "together, or neither"),
+        (lambda: AutoBCT(worst=0.0, best=1.0, score_scale="log"), "positive ones for 'log'"),
+        (lambda: AutoBCT(seconds=(3.0, 1.0)), "seconds at cost 0"),
+        (lambda: AutoBCT(method="exact"), "give max_trainings from 1 to 3"),
+        (lambda: AutoBCT(method="best"), "'relaxed' or 'exact'"),
+        (lambda: AutoBCT(worst=1.0, best=0.0).start(ACCURACY), "best must be better"),
+        (lambda: AutoBCT(prior="D.4").start(ACCURACY), "give a prior for this space"),
+        (lambda: AutoBCT(value_map="nowhere.npz").start(ACCURACY), "is no value map"),
+        (
+            lambda: AutoBCT().start(problem(space=Space({f"x{i}": Float(0, 1) for i in range(9)}))),
+            r"use BOBOS\(\) or GPUCB\(\)",
+        ),
+        (lambda: outlook(trained(RandomSearch(), trials=1)), "too few to expect"),
+        (lambda: from_studies([trained(RandomSearch(), trials=1)]), "at least two studies"),
+        (
+            lambda: from_studies(
+                [trained(RandomSearch(), trials=1), trained(RandomSearch(), what=problem(1), trials=1)]
+            ),
+            "of one space",
+        ),
+    ],
+)
+def test_what_cannot_be_weighed_says_what_could(make, says):
+    with pytest.raises(InvalidInput, match=says):
+        make()

@@ -1,0 +1,116 @@
+"""Acquisition functions against Monte Carlo, 60-digit arithmetic and finite differences."""
+
+from decimal import Decimal, getcontext
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from examples import many
+from haltune.errors import InvalidInput
+from haltune.gp import Kernel, condition_on
+from haltune.policies.bayesopt.acquisition import Surface, ei, ei_per_cost, log_ei, ucb
+
+
+def exact_log_ei(z):
+    """log(phi(z) + z Phi(z)) for z < 0 in 60 digits, by the continued fraction of the normal tail (Lentz)."""
+    getcontext().prec = 60
+    x = -Decimal(repr(z))
+    fraction = Decimal(0)
+    for k in range(4000, 0, -1):  # Phi(-x)/phi(x) = 1/(x + 1/(x + 2/(x + 3/(x + ...))))
+        fraction = k / (x + fraction)
+    mills = 1 / (x + fraction)
+    pi = Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
+    return float((1 - x * mills).ln() - x * x / 2 - (2 * pi).ln() / 2)
+
+
+@pytest.mark.parametrize("z", [-1.0, -1.5, -5.0, -20.0, -29.999, -30.001, -40.0, -100.0, -1e4, -1e8])
+def test_log_ei_is_exact_far_in_the_tail(z):
+    value = log_ei(np.array([z]), np.array([1.0]), 0.0).value[0]
+    assert value == pytest.approx(exact_log_ei(z), rel=3e-13)
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(0.0, 1.0), (0.7, 0.04), (-1.0, 2.0), (1.4, 0.3)])
+def test_ei_agrees_with_monte_carlo(mean, variance):
+    draws = mean + np.sqrt(variance) * np.random.default_rng(0).standard_normal(1_000_000)
+    gains = np.maximum(draws - 0.5, 0.0)
+    score = ei(np.array([mean]), np.array([variance]), 0.5)
+    assert score.value[0] == pytest.approx(gains.mean(), abs=5 * gains.std() / 1000)
+    assert log_ei(np.array([mean]), np.array([variance]), 0.5).value[0] == pytest.approx(
+        np.log(score.value[0])
+    )
+
+
+@settings(max_examples=many(200), deadline=None)
+@given(st.floats(-60, 60), st.floats(-3, 3))
+def test_derivatives_agree_with_finite_differences(z, log_deviation):
+    deviation = np.exp(log_deviation)
+    mean, variance = np.array([z * deviation]), np.array([deviation**2])
+    for score in (log_ei, ucb, ei):
+        found = score(mean, variance, 1e-9)
+        step = 1e-5 * deviation
+        by_mean = (score(mean + step, variance, 1e-9).value - score(mean - step, variance, 1e-9).value) / (
+            2 * step
+        )
+        by_variance = (
+            score(mean, variance * (1 + 1e-5), 1e-9).value - score(mean, variance * (1 - 1e-5), 1e-9).value
+        ) / (2e-5 * variance)
+        scale = 1 + np.abs(found.value) / deviation + np.abs(found.value) / deviation**2
+        np.testing.assert_allclose(found.by_mean, by_mean, rtol=1e-5, atol=1e-6 * scale.max())
+        np.testing.assert_allclose(found.by_variance, by_variance, rtol=1e-5, atol=1e-6 * scale.max())
+
+
+def test_log_ei_has_no_step_where_its_formulas_meet():
+    for seam in (-1.0, -30.0):
+        z = seam + np.array([-1e-9, 1e-9])
+        score = log_ei(z, np.ones(2), 0.0)
+        assert np.diff(score.value)[0] == pytest.approx(2e-9 * score.by_mean[0], rel=1e-4)
+        np.testing.assert_allclose(score.by_mean[0], score.by_mean[1], rtol=1e-8)
+        np.testing.assert_allclose(score.by_variance[0], score.by_variance[1], rtol=1e-8)
+
+
+def test_without_variance_values_and_derivatives_stay_finite_and_ranked():
+    means = np.array([-1e3, -1.0, -1e-9, 0.0, 1e-9, 1.0, 1e3])
+    for score in (log_ei, ei, ucb):
+        found = score(means, np.zeros(7), 0.0)
+        assert np.isfinite(found).all()
+        assert (np.diff(found.value) >= 0).all()
+    np.testing.assert_allclose(ei(means, np.zeros(7), 0.0).value, np.maximum(means, 0), atol=1e-14)
+
+
+def test_ucb_is_the_mean_plus_deviations_and_refuses_a_negative_beta():
+    score = ucb(np.array([1.0, 2.0]), np.array([4.0, 9.0]), 4.0)
+    np.testing.assert_allclose(score.value, [5.0, 8.0])
+    for beta in (-1.0, np.nan, np.inf):
+        with pytest.raises(InvalidInput, match="beta"):
+            ucb(np.zeros(1), np.ones(1), beta)
+
+
+def test_ei_per_cost_is_the_log_of_the_ratio():
+    mean, variance, cost = np.array([0.1, 0.5]), np.array([0.2, 0.3]), np.array([2.0, 30.0])
+    found = ei_per_cost(mean, variance, 0.4, np.log(cost)).value
+    np.testing.assert_allclose(found, np.log(ei(mean, variance, 0.4).value / cost))
+
+
+def cost(points):
+    return np.sin(points[:, 0]) + points[:, 1] ** 2, np.stack(
+        [np.cos(points[:, 0]), 2 * points[:, 1]], axis=1
+    )
+
+
+@pytest.mark.parametrize("log_cost", [None, cost])
+@pytest.mark.parametrize("at", [(), (0.9,)])
+def test_a_surface_s_gradients_agree_with_finite_differences(at, log_cost):
+    rng = np.random.default_rng(0)
+    X = rng.random((12, 2 + len(at)))
+    posterior = condition_on(
+        Kernel("matern52", 1.0, np.full(2 + len(at), 0.5)), X, rng.random(12), noise=0.01
+    )
+    surface = Surface(posterior, lambda mean, variance: log_ei(mean, variance, 0.9), at=at, log_cost=log_cost)
+    where, step = rng.random((5, 2)), 1e-6
+    values, gradients = surface(where)
+    np.testing.assert_allclose(values, surface.values(where), rtol=1e-10)
+    for column, direction in enumerate(np.eye(2) * step):
+        expected = (surface.values(where + direction) - surface.values(where - direction)) / (2 * step)
+        np.testing.assert_allclose(gradients[:, column], expected, rtol=1e-4, atol=1e-5)

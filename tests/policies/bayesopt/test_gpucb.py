@@ -1,0 +1,121 @@
+"""GP-UCB and its surrogate, against enumeration and against a posterior computed at one go."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from worlds import SPACE, accuracy, problem, search, small_study, train
+
+from haltune import Budget, Float, Int, Space, Start, Study, Trial
+from haltune.errors import InvalidInput
+from haltune.gp import condition_on
+from haltune.policies import GPUCB, RandomSearch
+from haltune.policies.bayesopt.gpucb import beta_t
+from haltune.policies.bayesopt.surrogate import hallucinate
+
+GRID = Space({"lr": Float(0.01, 0.01), "layers": Int(1, 4), "width": Int(1, 15)})
+
+
+def asked(study: Study) -> tuple[Start, object]:
+    """The policy's next move and the posterior behind it."""
+    replica = study._replica
+    history = study.history
+    move = study.policy.propose(replica.state, history, history.rng("propose", history.moves))
+    return move, study.policy._surrogate.posterior(history, replica.state)
+
+
+def test_beta_is_theorem_1_on_a_finite_space() -> None:
+    expected = 2 * math.log(60 * 7**2 * math.pi**2 / (6 * 0.1))
+    assert beta_t("theorem", GRID, 7, 0.1) == pytest.approx(expected)
+    assert beta_t("scaled", GRID, 7, 0.1) == pytest.approx(expected / 5)
+    assert beta_t(3.5, GRID, 7, 0.1) == 3.5
+
+
+def test_beta_of_a_continuous_space_grows_with_dimension_and_time() -> None:
+    line = Space({"x": Float(0, 1)})
+    square = Space({"x": Float(0, 1), "y": Float(0, 1)})
+    assert beta_t("scaled", square, 5, 0.1) == pytest.approx(2 * beta_t("scaled", line, 5, 0.1))
+    assert beta_t("scaled", line, 50, 0.1) > beta_t("scaled", line, 5, 0.1)
+
+
+def test_theorem_1_on_an_infinite_space_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="finitely many"):
+        Study(problem(), GPUCB(beta="theorem"), budget=Budget(trials=3))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"initial": 0}, {"refit_every": 0}, {"beta": "wide"}, {"beta": -1.0}, {"delta": 1.0}, {"initial": 2.5}],
+)
+def test_options_outside_what_is_allowed_are_refused_by_name(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(options))):
+        GPUCB(**options)  # type: ignore[arg-type]
+
+
+def test_the_proposal_is_the_untried_configuration_of_highest_ucb() -> None:
+    study = search(
+        small_study(GPUCB(initial=4), problem=problem(space=GRID), trials=13), lambda c, e: c["width"] / 20
+    )
+    move, posterior = asked(study)
+    free = [c for c in GRID.enumerate() if GRID.key(c) not in study.history.tried]
+    mean, variance = posterior.predict(GRID.encode_many(free))
+    ucb = mean + np.sqrt(move.evidence["beta"] * variance)
+    assert move.evidence["ucb"] == pytest.approx(ucb.max(), abs=1e-9)
+    assert GRID.key(move.config) == GRID.key(free[int(np.argmax(ucb))])
+
+
+def test_the_posterior_grown_trial_by_trial_is_the_one_computed_at_one_go() -> None:
+    study = search(small_study(GPUCB(initial=3, refit_every=5), trials=14))
+    _, grown = asked(study)
+    x = SPACE.encode_many([t.config for t in study.trials])
+    y = np.array([t.scores[-1] for t in study.trials])
+    whole = condition_on(grown.kernel, x, y, noise=grown.noise, constant=grown.constant)
+    points = SPACE.encode_many(SPACE.sample(50, np.random.default_rng(0)))
+    np.testing.assert_allclose(grown.mean(points), whole.mean(points), atol=1e-8)
+    np.testing.assert_allclose(grown.variance(points), whole.variance(points), atol=1e-8)
+
+
+def test_hyperparameters_change_only_at_multiples_of_refit_every() -> None:
+    study, kernels = small_study(GPUCB(initial=4, refit_every=4), trials=13), []
+    for trial in study:
+        train(trial)
+        if len(study.trials) >= 4:
+            kernels.append(tuple(asked(study)[1].kernel.lengthscales))
+    changes = [4 + i for i in range(1, len(kernels)) if kernels[i] != kernels[i - 1]]
+    assert set(changes) <= {8, 12}
+    assert changes
+
+
+def test_pending_points_keep_the_mean_and_lower_the_deviation() -> None:
+    study = search(small_study(GPUCB(initial=4), trials=8))
+    _, posterior = asked(study)
+    points = SPACE.encode_many(SPACE.sample(5, np.random.default_rng(1)))
+    believed = hallucinate(posterior, points[:2])
+    np.testing.assert_allclose(believed.mean(points), posterior.mean(points), atol=1e-8)
+    assert (believed.variance(points) <= posterior.variance(points) + 1e-12).all()
+    assert (believed.variance(points[:2]) < 0.6 * posterior.variance(points[:2])).all()
+
+
+def test_gp_ucb_finds_more_than_random_search() -> None:
+    def found(policy: object, seed: int) -> float:
+        best = search(small_study(policy, trials=20, seed=seed)).best
+        assert best is not None
+        return best.value
+
+    ucb = [found(GPUCB(initial=5), seed) for seed in range(5)]
+    random = [found(RandomSearch(), seed) for seed in range(5)]
+    assert np.mean(ucb) > np.mean(random)
+
+
+def test_a_trial_that_failed_teaches_nothing_and_is_not_proposed_again() -> None:
+    study = small_study(GPUCB(initial=2), problem=problem(space=GRID), trials=8)
+    for trial in study:
+        assert isinstance(trial, Trial)
+        if trial.id == 3:
+            trial.fail(RuntimeError("broken"))
+        else:
+            train(trial, lambda c, e: accuracy(c, e))
+    assert len({GRID.key(t.config) for t in study.trials}) == 8
+    assert study._replica.state == (0, 1, 2, 4, 5, 6, 7)

@@ -1,0 +1,318 @@
+"""The induction against enumeration and closed forms, and the settings object policies ask."""
+
+import json
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from examples import many
+from haltune.errors import InvalidInput
+from haltune.policies.bobos.decay_curves import Paths, conditional_paths
+from haltune.policies.bobos.induction import Losses, losses_for, solve, wrong_stop_bound
+from haltune.policies.bobos.optimal_stopping import OptimalStopping
+
+FALLING = 0.2 + 0.7 * np.exp(-0.2 * np.arange(1, 52))
+quick = settings(max_examples=many(30), deadline=None)
+
+
+def three_epoch_tree():
+    """All paths of a small tree: an error falls by 0.3 or stays, with chances that depend on the last step."""
+    start = 0.9
+    steps = {(): 0.5, (1,): 0.8, (0,): 0.2, (1, 1): 0.8, (1, 0): 0.2, (0, 1): 0.8, (0, 0): 0.2}  # Pr(fall)
+    leaves = []
+    for a in (0, 1):
+        for b in (0, 1):
+            for c in (0, 1):
+                chance = 1.0
+                for past, step in (((), a), ((a,), b), ((a, b), c)):
+                    chance *= steps[past] if step else 1.0 - steps[past]
+                fall = 0.25 * np.cumsum([a, b, c])
+                leaves.append((chance, start - fall))
+    return start, leaves
+
+
+def enumerate_tree(start, leaves, threshold, losses):
+    """{(epoch, running mean): (p_win, next value)} by exact recursion on groups of equal running mean."""
+    groups = {}
+    for chance, path in leaves:
+        full = np.concatenate([[start], path])
+        key = [round(float(full[: n + 1].mean()), 6) for n in range(4)]
+        for n in range(4):
+            groups.setdefault((n, key[n]), []).append(
+                (chance, key[n + 1] if n < 3 else None, path[-1] < threshold)
+            )
+    value, answer = {}, {}
+    for n in (3, 2, 1, 0):
+        for (epoch, mean), members in groups.items():
+            if epoch != n:
+                continue
+            total = sum(w for w, _, _ in members)
+            p = sum(w for w, _, won in members if won) / total
+            ahead = sum(w * value[n + 1, m] for w, m, _ in members) / total if n < 3 else np.inf
+            answer[n, mean] = (p, ahead)
+            value[n, mean] = min(losses.K1 * p, losses.K2 * (1 - p), losses.c + ahead)
+    return answer
+
+
+@pytest.mark.parametrize(
+    "losses", [Losses(100, 99, 1), Losses(20, 20, 3), Losses(500, 50, 0.0), Losses(4, 2, 1)]
+)
+@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.7])
+def test_the_table_is_the_exact_solution_of_a_small_tree(losses, threshold):
+    start, leaves = three_epoch_tree()
+    copies = [(round(10_000 * chance), path) for chance, path in leaves]
+    values = np.repeat(np.array([p for _, p in copies]).T, [n for n, _ in copies], axis=1).astype(np.float32)
+    exact = enumerate_tree(start, leaves, threshold, losses)
+    table = solve(Paths(1, values), [start], threshold, losses, cells=1000)
+    for _, path in leaves:
+        full = np.concatenate([[start], path])
+        for n in range(4):
+            p_win, ahead = exact[n, round(float(full[: n + 1].mean()), 6)]
+            decision = table.decide(full[: n + 1])
+            assert decision.p_win == pytest.approx(p_win, abs=2e-3)
+            assert decision.loss_stop == pytest.approx(losses.K1 * p_win, rel=0.01, abs=0.05)
+            assert decision.loss_win == pytest.approx(losses.K2 * (1 - p_win), rel=0.01, abs=0.05)
+            assert decision.loss_continue == pytest.approx(losses.c + ahead, rel=0.01, abs=0.05)
+
+
+def gp_table(threshold, losses=None, n0=8, horizon=51, count=20_000, **options):
+    paths = conditional_paths(FALLING[:n0], horizon, count, np.random.default_rng(0))
+    return solve(paths, FALLING[:n0], threshold, losses or Losses(), **options)
+
+
+def test_a_threshold_nobody_reaches_means_stop_at_no_loss():
+    decision = gp_table(-0.1, min_visits=0).decide(FALLING[:8])
+    assert (decision.d, decision.p_win, decision.loss_stop) == ("stop", 0.0, 0.0)
+    assert decision.loss_continue == pytest.approx(1.0)
+
+
+def test_a_threshold_everybody_beats_means_win_and_never_stop():
+    table = gp_table(1.1)
+    assert {table.decide(FALLING[:n]).d for n in range(8, 20)} == {"win"}
+
+
+def test_the_last_epoch_has_nothing_to_continue_to():
+    decision = gp_table(0.3).decide(FALLING[:51])
+    assert decision.basis == "rare" or decision.loss_continue == np.inf
+
+
+def test_the_root_probability_is_the_share_of_paths_below_the_threshold():
+    paths = conditional_paths(FALLING[:8], 51, 20_000, np.random.default_rng(0)).kept()
+    expected = float((paths.values[-1] < np.float32(0.2)).mean())
+    assert solve(paths, FALLING[:8], 0.2, Losses()).decide(FALLING[:8]).p_win == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("epoch", [9, 12, 20])
+def test_a_dearer_wrong_stop_never_turns_continuing_into_stopping(epoch):
+    decisions = [gp_table(0.19, Losses(K1)).decide(FALLING[:epoch]) for K1 in (20.0, 100.0, 500.0, 5000.0)]
+    stops = [d.d == "stop" for d in decisions]
+    assert stops == sorted(stops, reverse=True)
+    assert [d.loss_stop for d in decisions] == sorted(d.loss_stop for d in decisions)
+    assert [d.loss_continue for d in decisions] == sorted(d.loss_continue for d in decisions)
+
+
+def test_dearer_epochs_make_continuing_dearer():
+    decisions = [gp_table(0.19, Losses(c=c)).decide(FALLING[:9]) for c in (0.0, 0.5, 1.0, 4.0)]
+    losses = [d.loss_continue for d in decisions]
+    assert losses == sorted(losses)
+    assert len({d.loss_stop for d in decisions}) == 1
+
+
+def test_free_epochs_are_always_worth_seeing():
+    table = gp_table(0.19, Losses(c=0.0))
+    solved = [table.decide(FALLING[:n]) for n in range(8, 51)]
+    for decision in (d for d in solved if d.basis == "solved"):
+        assert decision.loss_continue <= min(decision.loss_stop, decision.loss_win) + 1e-9
+
+
+def test_the_statistic_counts_the_observed_epochs_too():
+    """Two statistics mixed: a table over simulated epochs only, asked with the mean of all, would miss."""
+    errors = np.concatenate([np.full(8, 0.9), np.full(3, 0.3)])
+    values = np.repeat(np.linspace(0.1, 0.5, 5, dtype=np.float32), 2000)[None].repeat(3, axis=0)
+    table = solve(Paths(8, values), errors[:8], 0.25, Losses(), cells=93)  # no error on a cell's edge
+    for n in (9, 10, 11):
+        assert table.decide(errors[:n]).p_win == 0.0
+        better = np.concatenate([np.full(8, 0.9), np.full(3, 0.2)])
+        assert table.decide(better[:n]).p_win == 1.0
+
+
+def test_the_running_mean_decides_as_the_mean_of_the_simulated_epochs_does():
+    """Given the observed prefix one is an affine map of the other, and each epoch's grid follows it."""
+    values = conditional_paths(FALLING[:8], 20, 20_000, np.random.default_rng(1)).kept().values
+    table = solve(Paths(8, values), FALLING[:8], 0.21, Losses())
+    shifted = np.full(8, FALLING[:8].mean())
+    other = solve(Paths(8, values), shifted, 0.21, Losses())
+    for n in (9, 12, 16):
+        ahead = FALLING[8:n]
+        a, b = table.decide(FALLING[:n]), other.decide(np.concatenate([shifted, ahead]))
+        assert a.p_win == pytest.approx(b.p_win, abs=0.02)
+
+
+def test_a_cell_with_thirty_visits_continues_and_with_thirty_one_decides():
+    values = np.full((2, 2031), 0.5, dtype=np.float32)
+    values[:, :31] = 0.9
+    table = solve(Paths(1, values), [0.5], 0.4, Losses())
+    bad = [0.5, 0.9]
+    assert (table.decide(bad).d, table.decide(bad).basis) == ("stop", "solved")
+    rarer = solve(Paths(1, values[:, 1:]), [0.5], 0.4, Losses())
+    assert (rarer.decide(bad).d, rarer.decide(bad).basis) == ("continue", "rare")
+
+
+def test_the_value_of_a_rare_cell_still_enters_the_recursion():
+    values = np.full((3, 1020), 0.5, dtype=np.float32)
+    values[:, :20] = 0.9  # 20 visits: would stop at no loss, must count as c + next
+    table = solve(Paths(1, values), [0.5], 0.4, Losses(c=1.0), min_visits=30)
+    row = table.p_win.shape[1] - 1
+    # rows are epochs 1..4; a rare cell at epoch 3 is worth c + the last epoch's 0, one at epoch 2 c more
+    assert table.next_value[2, row] == pytest.approx(0.0)
+    assert table.next_value[1, row] == pytest.approx(1.0)
+    assert table.next_value[0, 0] == pytest.approx(2.0 * 20 / 1020)
+
+
+def test_a_statistic_no_path_reached_means_continue():
+    table = gp_table(0.1)
+    far = np.concatenate([FALLING[:8], np.ones(10)])
+    assert (table.decide(far).d, table.decide(far).basis) == ("continue", "rare")
+
+
+def test_fewer_than_a_thousand_survivors_mean_continue():
+    values = np.full((5, 3000), 0.5, dtype=np.float32)
+    values[2, 999:] = 1.2
+    decision = solve(Paths(3, values), [0.5, 0.5, 0.5], 0.1, Losses()).decide([0.5, 0.5, 0.5])
+    assert (decision.d, decision.basis) == ("continue", "few paths")
+    values[2, 999] = 0.5
+    assert solve(Paths(3, values), [0.5, 0.5, 0.5], 0.1, Losses()).decide([0.5, 0.5, 0.5]).d == "stop"
+
+
+def test_a_curve_saturated_at_the_worst_error_loses_until_it_wakes():
+    paths = conditional_paths(np.ones(8), 51, 2000, np.random.default_rng(0))
+    table = solve(paths, np.ones(8), 0.5, Losses())
+    assert table.decide(np.ones(9)).d == "stop"
+    assert table.decide(np.concatenate([np.ones(8), [0.7]])).d == "continue"
+    assert solve(paths, np.ones(8), 0.5, Losses(np.inf)).decide(np.ones(9)).d == "continue"
+
+
+@given(st.floats(1.0, 1e4), st.floats(1.0, 1e3), st.floats(0.0, 5.0))
+@quick
+def test_no_stop_is_made_above_the_bound_of_lemma_8(K1, K2, c):
+    losses = Losses(K1, K2, c)
+    bound = wrong_stop_bound(losses)
+    table = gp_table(0.21, losses, horizon=16, count=4000)
+    for n in range(8, 16):
+        decision = table.decide(FALLING[:n])
+        if decision.d == "stop":
+            assert decision.p_win <= bound + 1e-12
+            assert decision.loss_stop <= decision.loss_continue
+
+
+@given(st.floats(0.005, 1.0), st.floats(1.0, 1e3), st.floats(0.0, 5.0))
+@quick
+def test_losses_for_a_wanted_bound_have_that_bound(wanted, K2, c):
+    assert wrong_stop_bound(losses_for(wanted, K2, c)) == pytest.approx(wanted)
+
+
+@given(
+    st.sampled_from(["robust", "faithful"]),
+    st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20),
+    st.integers(1, 25),
+    st.floats(0.0, 1.0),
+)
+@quick
+def test_any_errors_are_judged(mode, errors, horizon, incumbent):
+    if len(errors) > horizon:
+        errors = errors[:horizon]
+    decision = OptimalStopping(mode, paths=2000).judge(errors, horizon, incumbent)
+    assert decision.d in ("stop", "win", "continue")
+    if decision.d == "stop":
+        assert decision.loss_stop <= decision.loss_continue
+        assert decision.p_win <= decision.bound
+
+
+@pytest.mark.parametrize("mode", ["robust", "faithful"])
+@pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
+def test_a_constant_curve_and_the_last_possible_prefix_work(mode, level):
+    settings_ = OptimalStopping(mode, first=50, resolve_at=(), paths=2000)
+    table = settings_.solve_at(np.full(50, level), 51, 0.4, Losses(), np.random.default_rng(0))
+    assert table.decide(np.full(51, level)).d in ("stop", "win", "continue")
+
+
+def test_a_hopeless_plateau_is_stopped_and_a_promising_curve_is_not():
+    for mode in ("robust", "faithful"):
+        judge = OptimalStopping(mode, paths=20_000).judge
+        flat = np.concatenate([[1.0], 0.9 + 0.001 * np.cos(np.arange(11))])
+        assert judge(flat[:12], 51, 0.2).d == "stop"
+        assert judge(FALLING[:12], 51, 0.5).d != "stop"
+
+
+@pytest.mark.parametrize("mode", ["robust", "faithful"])
+def test_an_infinite_cost_never_stops(mode):
+    settings_ = OptimalStopping(mode, paths=2000)
+    for errors in (np.ones(20), np.full(20, 0.9), FALLING[:20]):
+        assert settings_.judge(errors, 51, 0.1, K1=np.inf).d != "stop"
+
+
+def test_a_saturated_run_does_not_lose_to_an_incumbent_as_bad():
+    paths = conditional_paths(np.ones(8), 51, 4000, np.random.default_rng(0))
+    assert solve(paths, np.ones(8), 1.0, Losses()).decide(np.ones(9)).d != "stop"
+
+
+def test_a_saturated_run_loses_to_a_good_incumbent_in_both_modes():
+    for mode in ("robust", "faithful"):
+        assert OptimalStopping(mode).judge(np.ones(12), 51, 0.2).d == "stop"
+
+
+def test_the_plan_of_51_epochs_is_the_papers_and_scales_with_the_horizon():
+    plan = OptimalStopping(resolve_at=(12, 16, 24, 32, 40)).plan(51)
+    assert plan.solve_at == (8, 12, 16, 24, 32, 40)
+    assert [plan.solved_at(n) for n in (7, 8, 11, 12, 50, 51)] == [None, 8, 8, 12, 40, None]
+    assert OptimalStopping("faithful").plan(51).solve_at == (8,)
+    assert OptimalStopping("faithful").plan(51).first_decision == 9
+    assert OptimalStopping().plan(510).solve_at[0] == 80
+
+
+@given(st.integers(1, 300), st.sampled_from(["robust", "faithful"]))
+def test_a_plan_of_any_horizon_solves_before_the_end(horizon, mode):
+    plan = OptimalStopping(mode).plan(horizon)
+    assert all(1 <= e < horizon for e in plan.solve_at)
+    assert list(plan.solve_at) == sorted(set(plan.solve_at))
+    for epoch in range(1, horizon + 1):
+        at = plan.solved_at(epoch)
+        assert at is None or at <= epoch < horizon
+
+
+def test_judging_is_asking_the_table_of_the_plan():
+    settings_ = OptimalStopping(paths=3000)
+    at = settings_.plan(51).solved_at(14)
+    table = settings_.solve_at(FALLING[:at], 51, 0.21, settings_.losses(), np.random.default_rng(7))
+    assert astuple(table.decide(FALLING[:14])) == astuple(settings_.judge(FALLING[:14], 51, 0.21, rng=7))
+
+
+def test_settings_survive_json():
+    for settings_ in (OptimalStopping(), OptimalStopping("faithful", K1=200.0, first=6, paths=5000)):
+        assert OptimalStopping.from_json(json.loads(json.dumps(settings_.to_json()))) == settings_
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Losses(-1.0), "K1 is -1"),
+        (lambda: Losses(100.0, np.inf), "only K1 may be infinite"),
+        (lambda: Losses(100.0, 99.0, np.nan), "c is nan"),
+        (lambda: losses_for(0.0), "a probability"),
+        (lambda: OptimalStopping("bold"), "'robust' or 'faithful'"),
+        (lambda: OptimalStopping(paths=0), "paths is 0"),
+        (lambda: OptimalStopping(resolve_at=(4,)), "comes after the first"),
+        (lambda: OptimalStopping().plan(0), "at least one epoch"),
+        (lambda: OptimalStopping.from_json({"patience": 3}), "no option patience"),
+        (lambda: gp_table(np.nan), "threshold is NaN"),
+        (lambda: gp_table(0.2, cells=0), "at least one cell"),
+        (lambda: gp_table(0.2).decide(FALLING[:7]), "decides epochs 8 to 51"),
+        (lambda: solve(Paths(3, np.ones((2, 5), np.float32)), [0.5], 0.2, Losses()), "start after epoch 3"),
+    ],
+)
+def test_bad_settings_are_refused_with_advice(make, message):
+    with pytest.raises(InvalidInput, match=message):
+        make()

@@ -1,0 +1,141 @@
+"""Asynchronous halving against ASHA's rule (Li et al. 2020), recomputed from the log by sorting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from climbing_log import climbed
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from laboratory import Lab, act, differences, happenings, problem, rough
+
+from examples import many
+from haltune import Budget, Finish, Study, Trial
+from haltune.log.decisions import Action
+from haltune.log.events import Resumed, Started, Status
+from haltune.policies import Guided, Hyperband, Ladder, SuccessiveHalving
+
+
+@pytest.mark.parametrize("form", ["promote", "stop"])
+@pytest.mark.parametrize("eta", [2, 3, 2.5])
+@pytest.mark.parametrize("workers", [1, 6])
+def test_who_goes_on_is_in_the_top_of_those_that_arrived(form: Any, eta: float, workers: int) -> None:
+    policy = SuccessiveHalving(n=60, eta=eta, asynchronous=form)
+    lab = Lab(lambda: policy, rough(3, 0.1), epochs=27, workers=workers).run()
+    rungs = climbed(lab.log, list(policy.table(27).brackets), eta, stops=form == "stop")
+    assert len(rungs.promotions) > 15
+    assert len(lab.study.trials) == 60
+    assert differences(lab) == []
+    longest = max(t.epoch for t in lab.study.trials)
+    assert longest == 27
+    if form == "stop":
+        assert not any(isinstance(e, Resumed) for e in lab.log)
+        assert all(t.status is not Status.PAUSED for t in lab.study.trials)
+
+
+def test_at_the_end_of_the_promotion_form_nobody_is_left_who_may_go_on() -> None:
+    policy = Hyperband(asynchronous=True)
+    lab = Lab(lambda: policy, rough(4), epochs=27, workers=3).run()
+    rungs = climbed(lab.log, list(policy.table(27).brackets), 3, stops=False)
+    for id, t in rungs.trials.items():
+        assert not (t.paused and id in rungs.top(id))
+    assert len(rungs.trials) == sum(b.rungs[0].n for b in policy.table(27).brackets)
+
+
+def test_new_configurations_fill_one_bracket_after_the_other_and_equal_brackets_share_their_rungs() -> None:
+    policy = Hyperband(asynchronous=True, rounds=2)
+    lab = Lab(lambda: policy, rough(4), epochs=9).run()
+    brackets = [e.tags["bracket"] for e in lab.log if isinstance(e, Started)]
+    sizes = [b.rungs[0].n for b in policy.table(9).brackets]
+    assert brackets == [b for b, n in enumerate(sizes * 2) for _ in range(n)]
+    rungs = climbed(lab.log, list(policy.table(9).brackets) * 2, 3, stops=False)
+    assert len(rungs.arrived[policy.table(9).brackets[0], 0]) == 2 * sizes[0]
+
+
+def test_nobody_ever_waits_while_configurations_are_left() -> None:
+    make = lambda: Hyperband(rounds=None, brackets="most_exploratory", asynchronous=True)  # noqa: E731
+    lab = Lab(make, rough(4), epochs=9, workers=7, budget=Budget(epochs=300)).run()
+    assert lab.waits == 0
+    assert isinstance(lab.answers[-1], Finish)
+
+
+def test_asha_in_seconds_counts_measured_time() -> None:
+    policy = SuccessiveHalving(9, 1.2, 10.8, asynchronous=True, resource="seconds")
+
+    class Slow(Lab):
+        def seconds(self, trial: int, epoch: float) -> float:
+            return 0.5 + 0.5 * (trial % 3)
+
+    lab = Slow(lambda: policy, rough(6), epochs=1000).run()
+    for t in lab.study.trials:
+        had = np.cumsum(t.seconds)
+        assert min(abs(had[-1] - r) for r in (1.2, 3.6, 10.8)) < 1.5
+        assert had[-1] < 10.8 + 1.5
+    assert sum(t.seconds.sum() >= 3.6 for t in lab.study.trials) >= 3
+
+
+FORMS: dict[str, Callable[[], Any]] = {
+    "ladder": lambda: Ladder(2, 3, patience=1),
+    "guided": lambda: Guided(Ladder(2, 3, patience=1), initial=3, candidates=12),
+    "promote": lambda: SuccessiveHalving(9, asynchronous=True),
+    "stop": lambda: SuccessiveHalving(9, asynchronous="stop"),
+    "hyperband": lambda: Hyperband(asynchronous=True),
+    "synchronous": lambda: SuccessiveHalving(9),
+}
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+@pytest.mark.parametrize("before", [0, 8])
+@pytest.mark.parametrize(("first", "again"), [(math.nan, math.nan), (math.inf, 0.5)])
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+def test_a_run_that_diverged_goes_on_no_more_when_its_worker_is_lost_and_it_is_offered_again(
+    form: str, before: int, first: float, again: float
+) -> None:
+    study = Study(problem(9), FORMS[form](), seed=0, budget=Budget(epochs=100))
+    for _ in range(before):
+        trial = study.ask()
+        assert isinstance(trial, Trial)
+        trial.report(math.nan, seconds=1)
+        trial.finish()
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    trial.report(first, seconds=1)
+    trial.interrupt()
+    offered = study.ask()
+    assert isinstance(offered, Trial)
+    assert (offered.id, offered.attempt) == (trial.id, 2)
+    assert offered.report(again, seconds=1).action is Action.STOP
+
+
+ACTIONS = ["step"] * 10 + ["race"] * 3 + ["save", "fail", "early", "kill", "interrupt", "stuck", "late"]
+
+
+@pytest.mark.parametrize("form", ["promote", "stop"])
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+@settings(max_examples=many(25), deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    steps=happenings(ACTIONS, 150),
+    seed=st.integers(0, 10**6),
+    bad=st.sampled_from([0.0, 0.2]),
+)
+def test_whatever_happens_only_the_top_goes_on_and_the_search_ends(
+    form: Any, steps: list[tuple[int, int, str]], seed: int, bad: float
+) -> None:
+    policy = SuccessiveHalving(n=12, eta=2, asynchronous=form)
+    lab = Lab(lambda: policy, rough(seed, bad), epochs=8, workers=4)
+    for number, other, action in steps:
+        act(lab, number, other, action)
+    for worker in lab.workers:
+        worker.stuck = False
+    lab.clock.now += 1e5
+    lab.run()
+    raced = any(action == "race" for _, _, action in steps)
+    rungs = climbed(lab.log, list(policy.table(8).brackets), 2, form == "stop", race=raced)
+    for id, t in rungs.trials.items():
+        assert not (t.paused and id in rungs.top(id))
+    assert len(lab.study.trials) == 12
+    assert differences(lab) == []

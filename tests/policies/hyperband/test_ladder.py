@@ -1,0 +1,217 @@
+"""The ladder: who goes on is in the top share of its rung, and nobody before enough were compared."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+from climbing_log import Rungs, walked
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from laboratory import Lab, act, differences, happenings, problem, rising, rough
+
+from examples import many
+from haltune import Budget, Finish, Study
+from haltune.errors import InvalidInput
+from haltune.log.events import Reported, Resumed, Status
+from haltune.policies import GPUCB, Guided, Ladder
+from haltune.policies.from_spec import policy_from
+from haltune.policies.hyperband.brackets import Bracket, Rung
+
+
+class Same:
+    """The plan of a ladder: every bracket is the same one."""
+
+    def __init__(self, epochs: list[int]) -> None:
+        self.bracket = Bracket(tuple(Rung(1, float(n)) for n in epochs), 0)
+
+    def __getitem__(self, number: int) -> Bracket:
+        return self.bracket
+
+
+def checked(lab: Lab, policy: Ladder, patience: int, race: bool = False) -> Rungs:
+    """What the log says of the rungs; asserts what always holds."""
+    plan: Any = Same(policy.rungs(lab.problem.max_epochs or 0))
+    rungs = walked(Rungs(policy.eta, False, policy.first_cut, patience), lab.log, plan, race)
+    arrived = {id for (_, rung), here in rungs.arrived.items() if rung == 0 for id in here}
+    if len(arrived) < patience:
+        assert rungs.promotions == []
+    return rungs
+
+
+# -- the rule ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 6])
+@pytest.mark.parametrize(("eta", "first", "patience"), [(3, 6, 20), (2, 2.5, 1), (3, 3, 7)])
+def test_who_goes_on_is_in_the_top_of_all_that_ever_arrived(
+    workers: int, eta: float, first: float, patience: int
+) -> None:
+    policy = Ladder(eta, first, patience=patience)
+    lab = Lab(lambda: policy, rough(3, 0.1), epochs=27, workers=workers, budget=Budget(epochs=500)).run()
+    rungs = checked(lab, policy, patience)
+    assert len(rungs.promotions) > 15
+    assert max(t.epoch for t in lab.study.trials) == 27
+    assert lab.waits == 0
+    assert differences(lab) == []
+
+
+def test_nobody_goes_on_before_enough_were_compared_and_then_the_best_of_them() -> None:
+    lab = Lab(lambda: Ladder(patience=12), rising, epochs=27, budget=Budget(epochs=400)).run()
+    first = next(e for e in lab.log if isinstance(e, Resumed))
+    before = [e for e in lab.log if isinstance(e, Reported) and e.at <= first.at][:12]
+    assert [e.epoch for e in before] == [1.0] * 12
+    values = {e.trial: e.value for e in before}
+    ahead = [e.trial for e in lab.log if isinstance(e, Reported) and e.epoch == 2][:2]
+    assert set(ahead) == set(sorted(values, key=lambda id: -values[id])[:2])  # 12 / 6
+
+
+def test_of_many_trials_the_shares_at_the_rungs_are_those_of_the_cuts() -> None:
+    lab = Lab(lambda: Ladder(3, 6, patience=10), rising, epochs=27, budget=Budget(epochs=2000)).run()
+    reached = Counter(t.epoch for t in lab.study.trials)
+    least = {rung: sum(n for at, n in reached.items() if at >= rung) for rung in (1, 3, 9, 27)}
+    assert least[3] == pytest.approx(least[1] / 6, rel=0.25)
+    assert least[9] == pytest.approx(least[3] / 3, rel=0.25)
+    assert least[27] == pytest.approx(least[9] / 3, rel=0.4)
+
+
+@pytest.mark.parametrize(
+    ("policy", "horizon", "rungs"),
+    [
+        (Ladder(), 50, [1, 3, 9, 27, 50]),
+        (Ladder(), 27, [1, 3, 9, 27]),
+        (Ladder(), 1, [1]),
+        (Ladder(step=4, min_epochs=2), 100, [2, 8, 32, 100]),
+    ],
+)
+def test_rungs_are_powers_of_the_step_and_the_horizon(policy: Ladder, horizon: int, rungs: list[int]) -> None:
+    assert policy.rungs(horizon) == rungs
+
+
+@pytest.mark.parametrize(
+    ("horizon", "min_epochs", "patience"), [(50, 1, 40), (30, 1, 24), (5, 1, 8), (1000, 1, 40), (100, 5, 16)]
+)
+def test_patience_costs_four_fifths_of_a_training_if_it_is_not_given(
+    horizon: int, min_epochs: int, patience: int
+) -> None:
+    policy = Ladder(min_epochs=min_epochs)
+    trials = (patience + 1) * min_epochs
+    lab = Lab(lambda: policy, rising, epochs=horizon, budget=Budget(epochs=trials)).run()
+    reports = [e for e in lab.log if isinstance(e, Reported)]
+    beyond = [i for i, e in enumerate(reports) if e.epoch > min_epochs]
+    assert beyond[0] // min_epochs == patience
+
+
+@pytest.mark.parametrize("sampler", ["sobol", "lhs", "random", GPUCB(initial=2)])
+def test_configurations_come_from_any_sampler_as_many_at_a_time_as_patience_asks(sampler: Any) -> None:
+    make = lambda: Ladder(patience=8, sampler=sampler)  # noqa: E731
+    lab = Lab(make, rough(1), epochs=9, budget=Budget(trials=20)).run()
+    assert [t.tags["bracket"] for t in lab.study.trials] == [0] * 8 + [1] * 8 + [2] * 4
+    if sampler in ("sobol", "lhs"):
+        eighths = [math.floor(8 * t.config["x"]) for t in lab.study.trials]
+        assert sorted(eighths[:8]) == sorted(eighths[8:16]) == list(range(8))
+    assert differences(lab) == []
+
+
+# -- whatever happens -------------------------------------------------------------------------
+
+ACTIONS = ["step"] * 10 + ["race"] * 3 + ["save", "fail", "early", "kill", "interrupt", "stuck", "late"]
+
+
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+@settings(max_examples=many(25), deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    steps=happenings([*ACTIONS, "mourn"], 150),
+    seed=st.integers(0, 10**6),
+    bad=st.sampled_from([0.0, 0.2, 1.0]),
+    patience=st.sampled_from([1, 5, 12]),
+    guided=st.booleans(),
+)
+def test_whatever_happens_only_the_top_goes_on_and_the_search_comes_on(
+    steps: list[tuple[int, int, str]], seed: int, bad: float, patience: int, guided: bool
+) -> None:
+    policy = Ladder(2, 3, 2, patience=patience)
+    make = (lambda: Guided(policy, initial=3, candidates=12)) if guided else (lambda: policy)
+    lab = Lab(make, rough(seed, bad), epochs=8, workers=4, budget=Budget(epochs=10**6))
+    for number, other, action in steps:
+        act(lab, number, other, action)
+    for worker in lab.workers:
+        worker.stuck = False
+    lab.clock.now += 1e5
+    limit = lab.study.spent.epochs + 60
+    for worker in lab.workers:
+        worker.study.budget = Budget(epochs=limit)
+    lab.budget = Budget(epochs=limit)
+    lab.run()
+    raced = any(action == "race" for _, _, action in steps)
+    rungs = checked(lab, policy, patience, race=raced)
+    assert lab.study.spent.epochs >= limit
+    finite = {
+        e.trial for e in lab.reports() if math.isfinite(e.value)
+    }  # late reports are, whatever `bad` says
+    assert {id for id, _ in rungs.promotions} <= finite
+    assert differences(lab) == []
+
+
+def test_a_value_that_is_not_finite_is_counted_and_never_goes_on() -> None:
+    value = lambda trial, epoch: math.nan if trial % 2 else 1.0 / (trial + 1)  # noqa: E731
+    lab = Lab(lambda: Ladder(2, 2, patience=4), value, epochs=9, budget=Budget(epochs=150)).run()
+    assert {t.epoch for t in lab.study.trials if t.id % 2} == {1.0}
+    assert all(t.status is Status.STOPPED for t in lab.study.trials if t.id % 2)
+    assert max(t.epoch for t in lab.study.trials) == 9
+
+
+# -- the door ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"eta": 1}, r"Ladder\(eta=1\): above 1"),
+        ({"first_cut": 0.5}, r"Ladder\(first_cut=0.5\): above 1"),
+        ({"eta": math.nan}, "not a finite number"),
+        ({"step": 1}, r"Ladder\(step=1\): a whole number, at least 2"),
+        ({"step": 2.5}, r"Ladder\(step=2.5\)"),
+        ({"step": None}, r"Ladder\(step=None\)"),
+        ({"patience": 0}, r"Ladder\(patience=0\): a whole number, at least 1"),
+        ({"patience": True}, r"Ladder\(patience=True\)"),
+        ({"min_epochs": 0}, r"Ladder\(min_epochs=0\)"),
+        ({"sampler": "halton"}, "sampler='halton'"),
+    ],
+)
+def test_options_outside_what_is_allowed_are_refused(options: Any, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        Ladder(**options)
+
+
+def test_a_ladder_needs_a_horizon_and_a_first_rung_below_it() -> None:
+    with pytest.raises(InvalidInput, match="needs a horizon"):
+        Study(problem(None), Ladder(), budget=Budget(trials=1))
+    with pytest.raises(InvalidInput, match=r"min_epochs=10\): at most max_epochs=9"):
+        Study(problem(9), Ladder(min_epochs=10), budget=Budget(trials=1))
+
+
+def test_a_ladder_without_a_budget_is_refused_for_it_has_no_end() -> None:
+    with pytest.raises(InvalidInput, match=r"[Bb]udget"):
+        Study(problem(9), Ladder()).ask()
+
+
+@pytest.mark.parametrize(
+    "policy", [Ladder(), Ladder(2, 4.5, 4, patience=7, min_epochs=2, sampler="lhs"), Ladder(sampler=GPUCB())]
+)
+def test_the_spec_is_json_that_makes_the_same_policy_again(policy: Ladder) -> None:
+    spec = json.loads(json.dumps(policy.spec))
+    assert policy_from(spec).spec == policy.spec
+
+
+def test_the_best_is_the_best_of_those_that_were_trained_in_full() -> None:
+    falling = lambda trial, epoch: trial / 100 - epoch / 10  # noqa: E731
+    lab = Lab(lambda: Ladder(2, 2, patience=2), falling, epochs=9, budget=Budget(epochs=60)).run()
+    assert isinstance(lab.answers[-1], Finish)
+    best = lab.study.best
+    assert best is not None
+    assert best.epoch == 9
+    assert best.trial == max(t.id for t in lab.study.trials if t.epoch == 9)

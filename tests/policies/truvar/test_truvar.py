@@ -1,0 +1,479 @@
+"""TruVaR: its decisions against algorithms 1 and 2 written out, replays, levels, costs, workers, and what it finds."""
+
+import math
+
+import numpy as np
+import pytest
+from worlds import MortalStore
+
+from haltune import (
+    Budget,
+    Finish,
+    Float,
+    HaltuneError,
+    Level,
+    Maximize,
+    Minimize,
+    Problem,
+    Space,
+    Study,
+    Trial,
+    Wait,
+)
+from haltune.gp import Kernel, condition_on
+from haltune.policies import LevelSetSearch, TruVaR
+from haltune.policies.from_spec import policy_from
+from haltune.store.base import MemoryStore
+from haltune.study.replay import replay
+
+SPACE = Space({"x": Float(0.0, 1.0), "z": Float(0.0, 1.0)})
+SIDE = 9
+KERNEL = Kernel("se", 1.0, np.array([0.2, 0.2]))
+GRID = SPACE.mesh(SIDE)
+POINTS = SPACE.encode_many(GRID)
+KEYS = SPACE.keys(GRID)
+PROBLEM = Problem(SPACE, Maximize("value"), 1)
+
+
+def truth(seed=0):
+    root = np.linalg.cholesky(KERNEL(POINTS) + 1e-9 * np.eye(len(POINTS)))
+    return root @ np.random.default_rng(seed).standard_normal(len(POINTS))
+
+
+def search(policy, values, trials=25, store=None, problem=PROBLEM, noise=None, seed=3):
+    """A study to its end; noise: variance by the level's name."""
+    study = Study(problem, policy, store, seed=seed, budget=Budget(trials=trials))
+    for trial in study:
+        spread = math.sqrt((noise or {}).get(trial.level, 0.0))
+        rng = np.random.default_rng([seed, trial.id])
+        trial.report(
+            values[KEYS.index(SPACE.key(trial.config))] + spread * rng.standard_normal(), seconds=1.0
+        )
+        trial.finish()
+    return study
+
+
+def started(study):
+    return [e for e in study.events() if e.kind == "started"]
+
+
+def by_the_book(values, noises, costs, steps, threshold=None, cost=None, monotone=False, a=0.5):
+    """Algorithms 1 and 2 with dense posteriors: the (place, level) of each step, and the stage it was taken in."""
+    n = len(POINTS)
+    rows, members = [], np.ones(n, dtype=bool)
+    stage, since, eta = 1, 1, 1.0
+    seen_at, seen_y, seen_noise = [], [], []
+    for t in range(steps + 1):
+        belief = condition_on(KERNEL, POINTS[seen_at], seen_y, noise=0.0, point_noise=seen_noise)
+        mean, variance = belief.predict(POINTS)
+        beta = a * math.log(n * since**2)
+        width = np.sqrt(beta * variance)
+        among = members if monotone else np.ones(n, dtype=bool)
+        if threshold is None:
+            members = among & (mean + width >= (mean - width)[among].max())
+        else:
+            members = among & (mean + width >= threshold) & (mean - width <= threshold)
+        if not members.any():
+            return rows
+        while eta > 1e-6 and math.sqrt(beta * variance[members].max()) <= eta:
+            stage, since, eta = stage + 1, t + 1, eta * 0.1
+            beta = a * math.log(n * since**2)
+        before = np.maximum(beta * variance, eta**2)[members].sum()
+        best = (-1.0, 0, 0)
+        covariance = belief.covariance(POINTS)
+        for level, noise in enumerate(noises):
+            for j in range(n):
+                after = variance - covariance[:, j] ** 2 / (noise + variance[j])
+                drop = before - np.maximum(beta * after, eta**2)[members].sum()
+                price = costs[level] * (
+                    1.0 if cost is None else cost(GRID[j], GRID[seen_at[-1]] if seen_at else None)
+                )
+                if drop / price > best[0] * (1 + 1e-9):
+                    best = (drop / price, level, j)
+        rows.append((best[2], best[1], stage))
+        seen_at.append(best[2])
+        noise = noises[best[1]]
+        rng = np.random.default_rng([3, t])
+        seen_y.append(values[best[2]] + math.sqrt(noise) * rng.standard_normal())
+        seen_noise.append(noise)
+    return rows
+
+
+def test_it_takes_the_steps_of_algorithm_1_for_optimisation():
+    values = truth()
+    study = search(TruVaR(kernel=KERNEL, noise=1e-4, grid=SIDE, initial=0), values, 12, noise={None: 1e-4})
+    expected = by_the_book(values, [1e-4], [1.0], 11)
+    found = [(KEYS.index(SPACE.key(e.config)), 0, e.evidence["stage"]) for e in started(study)]
+    assert found == expected
+
+
+@pytest.mark.parametrize("moving", [False, True])
+def test_it_takes_the_steps_of_algorithm_1_for_level_sets_with_levels_and_costs(moving):
+    def cost(config, previous):
+        return 1.0 + config["x"] + (2.0 * abs(config["z"] - previous["z"]) if previous else 0.0)
+
+    values, levels = truth(1), [Level("rough", 0.4, 1.0), Level("fine", 1e-4, 3.0)]
+    policy = TruVaR(
+        threshold=0.8, kernel=KERNEL, levels=levels, grid=SIDE, initial=0, cost=cost if moving else None
+    )
+    study = search(policy, values, 40, noise={"rough": 0.4, "fine": 1e-4})
+    expected = by_the_book(values, [0.4, 1e-4], [1.0, 3.0], 39, 0.8, cost if moving else None, True, a=1.0)
+    names = [level.name for level in levels]
+    found = [
+        (KEYS.index(SPACE.key(e.config)), names.index(e.tags["level"]), e.evidence["stage"])
+        for e in started(study)
+    ]
+    assert found == expected[: len(found)]
+    assert len(found) == min(40, len(expected))
+    assert {level for _, level, _ in found} == {0, 1}
+
+
+def differences(study, policy):
+    return [d for d in replay(study.problem, policy, study.events()) if d[1] != d[2]]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TruVaR(threshold=0.8, kernel=KERNEL, noise=1e-3, grid=SIDE, initial=0),
+        lambda: TruVaR(kernel=KERNEL, noise=1e-3, grid=SIDE, monotone=True, anticipate=True),
+        lambda: TruVaR(implicit=0.5, noise=1e-3, grid=SIDE, monotone=True, initial=2, beta="theorem"),
+        lambda: LevelSetSearch(0.8, kernel=KERNEL, noise=1e-3, grid=SIDE),
+    ],
+)
+def test_a_process_that_only_has_the_log_finds_every_decision_again(make):
+    study = search(make(), truth(), 60)
+    assert differences(study, make()) == []
+    fresh = make()  # asked about the last decision alone, without the way there in memory
+    last = started(study)[-1]
+    history, state = type(study.history)(study.problem), fresh.start(study.problem)
+    for event in list(study.events())[: last.seen]:
+        history.apply(event)
+        state = fresh.fold(state, event)
+    move = fresh.propose(state, history, history.rng("propose", history.moves))
+    assert (dict(move.config), move.reason) == (dict(last.config), last.reason)
+
+
+def test_beyond_fifty_observations_the_field_is_made_anew_and_stays_the_same():
+    study = search(TruVaR(kernel=KERNEL, noise=0.5, grid=SIDE, initial=0), truth(), 54, noise={None: 0.5})
+    assert differences(study, TruVaR(kernel=KERNEL, noise=0.5, grid=SIDE, initial=0)) == []
+    assert len(study.trials) == 54
+
+
+def test_the_level_set_of_a_known_function_is_found_and_the_search_ends_by_itself():
+    values = truth(2)
+    study = search(TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE), values, 81)
+    answer = study.level_set()
+    assert study.history.finished == "all 81 configurations are classified"
+    assert not answer.open.any()
+    assert np.array_equal(answer.reaches, values >= 0.5)
+    assert len(study.trials) < 75
+    assert all(p > 0.9 for _, p in answer.high)
+    assert "81 configurations" in str(answer)
+
+
+def test_what_is_to_be_minimised_reaches_a_threshold_from_above():
+    values = truth(2)
+    policy = TruVaR(threshold=-0.5, kernel=KERNEL, noise=1e-6, grid=SIDE)
+    study = search(policy, -values, 81, problem=Problem(SPACE, Minimize("loss"), 1))
+    assert np.array_equal(study.level_set().reaches, values >= 0.5)
+    assert not study.level_set().larger
+
+
+def test_an_implicit_threshold_is_a_share_of_the_best():
+    values = truth(2) + 5.0
+    policy = TruVaR(implicit=0.8, kernel=KERNEL, mean=5.0, noise=1e-6, grid=SIDE)
+    answer = search(policy, values, 81).level_set()
+    assert answer.threshold == pytest.approx(0.8 * values.max(), abs=0.05)
+    clear = np.abs(values - 0.8 * values.max()) > 0.1
+    assert np.array_equal(answer.reaches[clear], (values >= 0.8 * values.max())[clear])
+
+
+def test_the_maximum_is_found_and_epsilon_holds():
+    for seed in range(4):
+        values = truth(seed)
+        study = search(TruVaR(kernel=KERNEL, noise=1e-6, grid=SIDE, accuracy=0.5), values, 81, seed=seed)
+        assert "within" in study.history.finished
+        found = study.maximisers()
+        members = [KEYS.index(SPACE.key(c)) for c in found.configs]
+        assert int(np.argmax(values)) in members
+        assert values.max() - values[members].min() <= found.epsilon <= 0.5
+        assert values.max() - values[members[0]] <= found.epsilon_at(0.99) + 1e-9
+        assert found.probability.sum() <= 1.0 + 1e-12
+
+
+def test_another_threshold_can_be_asked_about_and_a_policy_without_one_needs_it():
+    study = search(TruVaR(noise=1e-6, grid=SIDE, initial=4), truth(), 30)
+    with pytest.raises(HaltuneError, match="threshold"):
+        study.level_set()
+    answer = study.level_set(0.5)
+    assert answer.threshold == 0.5
+    assert len(answer.high) + len(answer.low) + len(answer.undecided) == len(answer.configs)
+
+
+def test_pending_trials_spread_and_count_as_seen():
+    store = MemoryStore()
+    policy = TruVaR(kernel=KERNEL, noise=1e-6, grid=SIDE, initial=0)
+    workers = [Study(PROBLEM, policy, store, seed=1, budget=Budget(trials=9)) for _ in range(6)]
+    held = [worker.ask() for worker in workers]
+    assert all(isinstance(t, Trial) for t in held)
+    points = np.array([SPACE.encode(t.config) for t in held])
+    apart = np.linalg.norm(points[:, None] - points[None], axis=2) + np.eye(6)
+    assert apart.min() > 0.25
+    expected = by_the_book(np.zeros(len(POINTS)), [1e-6], [1.0], 0)  # the first; the others greedy after it
+    assert KEYS.index(SPACE.key(held[0].config)) == expected[0][0]
+
+
+def test_an_observation_costs_what_was_learnt_of_its_seconds():
+    study = Study(
+        PROBLEM, TruVaR(grid=SIDE, noise=1e-4, initial=6, cost_model="gp"), seed=0, budget=Budget(trials=25)
+    )
+    values = truth()
+    for trial in study:
+        trial.report(values[KEYS.index(SPACE.key(trial.config))], seconds=100.0 ** trial.config["x"])
+        trial.finish()
+    late = started(study)[14:]
+    actual = [100.0 ** e.config["x"] for e in late]
+    assert all(0.4 < e.evidence["cost"] / cost < 2.5 for e, cost in zip(late, actual, strict=True))
+
+
+def test_unknown_noises_of_levels_are_learnt_from_repeats():
+    levels = [Level("one"), Level("nine", cost=9.0)]
+    policy = TruVaR(threshold=0.5, grid=SIDE, levels=levels, initial=5)
+    study = search(policy, truth(), 40, noise={"one": 0.09, "nine": 0.01})
+    first = [(e.tags["level"], SPACE.key(e.config)) for e in started(study)[:4]]
+    assert [name for name, _ in first] == ["one", "one", "nine", "nine"]
+    assert len({key for _, key in first}) == 1
+    noise = started(study)[-1].evidence["noise"]
+    assert noise[0] > noise[1]
+
+
+def test_a_continuous_space_is_searched_everywhere():
+    space = Space({"x": Float(0.0, 1.0), "z": Float(0.0, 1.0)})
+    study = Study(Problem(space, Maximize("v"), 1), TruVaR(representers=100, initial=4, noise=1e-6), seed=0,
+                  budget=Budget(trials=30))  # fmt: skip
+    for trial in study:
+        x, z = trial.config["x"], trial.config["z"]
+        trial.report(-((x - 0.312) ** 2) - (z - 0.777) ** 2)
+        trial.finish()
+    assert study.best.value > -1e-3
+
+
+def test_the_reduction_over_a_continuous_space_has_the_gradient_it_says():
+    from haltune.policies.truvar.choice import ReductionSurface
+
+    rng = np.random.default_rng(5)
+    belief = condition_on(KERNEL, rng.random((7, 2)), rng.standard_normal(7), noise=1e-3)
+    representers = rng.random((40, 2))
+    over = np.maximum(belief.variance(representers) - 0.05, 0.0)
+    surface = ReductionSurface(belief, representers[over > 0], over[over > 0], 0.01, None, None)
+    points = rng.random((6, 2))
+    _, gradient = surface(points)
+    for k in range(2):
+        step = np.zeros(2)
+        step[k] = 1e-6
+        slope = (surface(points + step)[0] - surface(points - step)[0]) / 2e-6
+        np.testing.assert_allclose(gradient[:, k], slope, rtol=1e-4, atol=1e-6)
+
+
+def test_every_option_survives_its_json():
+    policies = [
+        TruVaR(),
+        TruVaR(threshold=0.9, kernel=KERNEL, levels=[Level("a", 0.1), Level("b", 0.01, 5.0)], grid=5, a=2.0),
+        TruVaR(implicit=0.9, beta="theorem", eta=0.0, candidates=50, anticipate=True, noise=0.1),
+        LevelSetSearch(0.4, "straddle", kernel=KERNEL, noise=0.0),
+    ]
+    for policy in policies:
+        again = policy_from(policy.spec)
+        assert again.spec == policy.spec
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"threshold": 1.0, "implicit": 0.5}, "not both"),
+        ({"implicit": 1.5}, "share"),
+        ({"kernel": "cubic"}, "matern52"),
+        ({"kernel": KERNEL}, "noise"),
+        ({"r": 1.0}, "between 0 and 1"),
+        ({"candidates": "some"}, "members"),
+        ({"cost_model": "line"}, "gp"),
+        ({"refit_every": 0}, "at least 1"),
+        ({"noise": -1.0}, "variance"),
+        ({"noise": "little"}, "variance"),
+        ({"threshold": "0.9"}, "finite value"),
+        ({"threshold": True}, "finite value"),
+        ({"a": "much"}, "positive number"),
+        ({"representers": 3}, "at least 8"),
+        ({"representers": 10**6}, "at most 20,000"),
+        ({"grid": "abc"}, "list of configurations"),
+        ({"grid": [1, 2]}, "list of configurations"),
+        ({"mean": None}, "finite value"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_with_what_is_allowed(options, said):
+    with pytest.raises(HaltuneError, match=said):
+        TruVaR(**options)
+
+
+def test_a_grid_that_is_not_of_the_space_is_refused():
+    with pytest.raises(HaltuneError, match="not a configuration"):
+        Study(PROBLEM, TruVaR(grid=[{"x": 7.0, "z": 0.0}]), budget=Budget(trials=1))
+    with pytest.raises(HaltuneError, match="monotone"):
+        Study(PROBLEM, TruVaR(monotone=True), budget=Budget(trials=1))
+
+
+@pytest.mark.parametrize("says", [-1.0, math.nan, "little"])
+def test_a_noise_function_that_says_no_variance_is_named_with_the_configuration(says):
+    policy = TruVaR(kernel=KERNEL, noise=lambda config: says, grid=SIDE, initial=0)
+    with pytest.raises(HaltuneError, match=r"the noise function says .* for {'x'"):
+        Study(PROBLEM, policy, budget=Budget(trials=1)).ask()
+
+
+def test_a_kernel_of_another_dimension_is_refused_before_anything_is_trained():
+    kernel = Kernel("se", 1.0, np.ones(3))
+    for policy in (TruVaR(kernel=kernel, noise=0.1), LevelSetSearch(0.5, kernel=kernel, noise=0.1)):
+        with pytest.raises(HaltuneError, match=r"3 lengthscales.*2 coordinates"):
+            Study(PROBLEM, policy, budget=Budget(trials=1))
+
+
+@pytest.mark.parametrize("rule", ["gchk", "straddle", "variance"])
+def test_other_rules_choose_what_their_formula_says(rule):
+    values = truth(4)
+    policy = LevelSetSearch(0.8, rule, kernel=KERNEL, noise=1e-4, grid=SIDE, initial=0)
+    study = search(policy, values, 15, noise={None: 1e-4})
+    seen_at, seen_y, members = [], [], np.ones(len(POINTS), dtype=bool)
+    for event, trial in zip(started(study), study.trials, strict=True):
+        belief = condition_on(
+            KERNEL, POINTS[seen_at], seen_y, noise=0.0, point_noise=np.full(len(seen_at), 1e-4)
+        )
+        mean, variance = belief.predict(POINTS)
+        sd = np.sqrt(variance)
+        members &= (mean + 3 * sd >= 0.8) & (mean - 3 * sd <= 0.8)
+        score = {
+            "gchk": np.where(members, np.minimum(mean + 3 * sd - 0.8, 0.8 - mean + 3 * sd), -np.inf),
+            "straddle": 1.96 * sd - np.abs(mean - 0.8),
+            "variance": sd,
+        }[rule]
+        place = KEYS.index(SPACE.key(event.config))
+        assert score[place] >= score.max() - 1e-7
+        seen_at.append(place)
+        seen_y.append(float(trial.values[-1]))
+
+
+def test_a_search_that_is_done_stays_done():
+    store = MortalStore(10**9, True, lambda: 0.0)
+    study = search(TruVaR(threshold=9.0, kernel=KERNEL, noise=1e-6, grid=SIDE), truth(), 81, store)
+    answer = study.ask()
+    assert isinstance(answer, Finish)
+    assert "classified" in answer.reason
+
+
+@pytest.mark.parametrize("options", [{}, {"threshold": 0.5}])
+@pytest.mark.parametrize("kernel", [KERNEL, "se"])
+def test_exact_values_are_measured_once(options, kernel):
+    values = truth(7)
+    policy = TruVaR(kernel=kernel, noise=0.0, grid=SIDE, **options)
+    study = search(policy, values, 81)
+    keys = [SPACE.key(t.config) for t in study.trials]
+    assert len(set(keys)) == len(keys)
+    if options:
+        assert len(keys) < 81
+        assert np.mean(study.level_set().reaches == (values >= 0.5)) > 0.98
+    else:
+        assert study.best.value == values.max()
+
+
+@pytest.mark.parametrize("make", [TruVaR, LevelSetSearch])
+def test_what_exact_values_cannot_tell_from_the_threshold_is_left_open(make):
+    space = Space({"x": Float(0.0, 1.0)})
+    study = Study(Problem(space, Maximize("v"), 1), make(threshold=0.7, noise=0.0, grid=12), seed=0,
+                  budget=Budget(trials=40))  # fmt: skip
+    for trial in study:
+        trial.report(0.7)
+        trial.finish()
+    assert len(study.trials) <= 12
+    assert len(study.level_set().undecided) == 12
+    assert "of the threshold" in study.ask().reason
+
+
+def test_members_known_to_the_floor_of_eta_are_left_open_and_workers_wait_for_each_other():
+    store = MemoryStore()
+    policy = TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE, floor=0.2)
+    study = Study(PROBLEM, policy, store, seed=3, budget=Budget(trials=200))
+    rounds = []
+    while not isinstance(move := study.ask(), Finish):
+        held = []
+        while isinstance(move, Trial):
+            held.append(move)
+            move = study.ask()
+        assert isinstance(move, Wait)
+        rounds.append(len(held))
+        for trial in held:
+            trial.report(0.5, seconds=1.0)
+            trial.finish()
+    assert rounds[0] > 10
+    assert sum(rounds) < 200
+    assert "81 configurations lie within" in move.reason
+
+
+@pytest.mark.parametrize("kernel", [KERNEL, "matern52"])
+@pytest.mark.parametrize("threshold", [-60.0, 0.4, 60.0])
+def test_a_training_that_fails_does_not_reach_any_threshold(kernel, threshold):
+    noise = 1e-4 if isinstance(kernel, Kernel) else None
+    study = Study(PROBLEM, TruVaR(threshold=threshold, kernel=kernel, noise=noise, grid=SIDE), seed=1,
+                  budget=Budget(trials=40))  # fmt: skip
+    for trial in study:
+        trial.report(math.nan)
+        trial.finish()
+    found = study.level_set()
+    tried = {SPACE.key(t.config) for t in study.trials}
+    assert not any(SPACE.key(c) in tried for c, _ in found.high)
+
+
+def test_pending_trials_that_end_a_stage_leave_the_next_one_to_choose_by():
+    store = MemoryStore()
+    study = search(TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE), truth(1), 20, store)
+    ahead = Study(PROBLEM, study.policy, store, seed=3, budget=Budget(trials=200))
+    held = [ahead.ask() for _ in range(25)]
+    moves = [e for e in started(ahead) if "eta" in e.evidence]
+    assert all(e.evidence["reduction"] > 0.0 for e in moves)
+    assert min(e.evidence["eta"] for e in moves[-25:]) < max(e.evidence["eta"] for e in moves[:3])
+    places = [SPACE.key(t.config) for t in held if isinstance(t, Trial)]
+    assert len(set(places)) == len(places)
+
+
+def test_a_share_of_a_best_that_is_not_positive_divides_nothing():
+    study = search(TruVaR(implicit=0.9, kernel=KERNEL, noise=1e-6, grid=SIDE, mean=-9.0), truth() - 9.0, 81)
+    assert "give a threshold" in study.ask().reason
+    with pytest.raises(HaltuneError, match="give a threshold"):
+        study.level_set()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        LevelSetSearch(0.5, kernel=KERNEL, noise=1e-6, grid=SIDE),
+        TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE),
+    ],
+)
+def test_other_questions_are_answered_by_the_beliefs_of_the_policy(policy):
+    values = truth(6)
+    study = search(policy, values, 60)
+    found = study.maximisers()
+    assert {SPACE.key(c) for c in found.configs} <= set(KEYS)
+    assert KEYS[int(np.argmax(values))] in {SPACE.key(c) for c in found.configs}
+    other = study.level_set(0.2)
+    assert len(other.configs) == len(KEYS)
+    settled = ~other.open
+    assert np.array_equal(other.reaches[settled], (values >= 0.2)[settled])
+
+
+@pytest.mark.parametrize("make", [TruVaR, LevelSetSearch])
+def test_a_threshold_beyond_the_metrics_bounds_is_refused(make):
+    percent = Problem(Space({"x": Float(0, 1)}), Maximize("acc", (0, 1)), 1)
+    with pytest.raises(HaltuneError, match=r"threshold=92\): acc goes from 0 to 1"):
+        Study(percent, make(threshold=92.0), budget=Budget(trials=3))
+    study = Study(percent, make(threshold=0.9), budget=Budget(trials=3))
+    with pytest.raises(HaltuneError, match=r"level_set\(threshold=92\)"):
+        study.level_set(92.0)

@@ -1,0 +1,276 @@
+"""Where ranks find each other: whatever starts them, and whatever earlier starts left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from functools import cache
+from pathlib import Path
+
+import pytest
+from two_ranks import SUPPORT
+
+from haltune._utils.process import new_holder
+from haltune._utils.scratch import base
+from haltune.ranks import meeting
+from haltune.ranks import place as ranks
+from haltune.ranks.meeting import Entrance
+from haltune.ranks.place import Self, place
+
+RANK_1 = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29"}
+ELSEWHERE = "another-machine/boot/1/2/3/0a0b"
+
+
+@cache
+def gone() -> str:
+    """A process of this machine that was."""
+    found = subprocess.run(
+        [sys.executable, "-c", "from haltune._utils.process import new_holder; print(new_holder())"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return found.stdout.strip()
+
+
+# -- ranks that are started through wrappers
+
+
+NAMES = {
+    "a folder": {"HALTUNE_RUN_FOLDER": "/shared"},
+    "torchrun": {"TORCHELASTIC_RUN_ID": "f00"},
+    "slurm": {"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "0"},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ranks_with_other_parents_are_of_one_run_where_their_job_has_a_name(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    runs = set()
+    for rank in range(2):
+        monkeypatch.setattr(os, "getppid", lambda rank=rank: 100 + rank)
+        runs.add(place({**RANK_1, **NAMES[name], "RANK": str(rank)}, None, f"{rank}").run)
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"SLURM_STEP_ID": "1"}, {"SLURM_RESTART_COUNT": "1"}, {"SLURM_JOB_ID": "6"}]
+)
+def test_every_step_and_restart_of_a_job_is_a_run_of_its_own(change: dict[str, str]) -> None:
+    environment = {**RANK_1, **NAMES["slurm"]}
+    assert place(environment, None, "a").run != place({**environment, **change}, None, "a").run
+
+
+@pytest.mark.parametrize("environment", [{}, {"TORCHELASTIC_RUN_ID": "none"}])
+def test_without_a_name_ranks_meet_by_their_parent(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    runs = []
+    for parent in (100, 100, 101):
+        monkeypatch.setattr(os, "getppid", lambda parent=parent: parent)
+        runs.append(place({**RANK_1, **environment}, None, "a").run)
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_ranks_that_are_each_started_through_a_shell_meet_in_a_folder_again_and_again(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nfrom haltune import *\nfrom whims import *\n"
+        "study = Study(PROBLEM, Whims(), seed=int(sys.argv[1]), budget=Budget(trials=1))\n"
+        "print([(trial.config, trial.report(0.25).action) for trial in study], flush=True)\n"
+    )
+    twice = f"{sys.executable} {program} 1 && {sys.executable} {program} 2 && true"
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
+        "HALTUNE_RUN_FOLDER": str(tmp_path / "shared"), "WORLD_SIZE": "2", "HALTUNE_RANK_TIMEOUT": "60",
+    }  # fmt: skip
+    environment.pop("HALTUNE_RUN", None)
+    started = [
+        subprocess.Popen(["sh", "-c", twice], env=environment | {"RANK": str(rank)}, stdout=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    first, second = (process.communicate(timeout=120)[0].splitlines() for process in started)
+    assert first == second
+    assert len(set(first)) == 2
+    assert list((tmp_path / "shared").iterdir()) == []
+
+
+# -- folders of other starts
+
+
+class Scene:
+    """Folders as starts of one job left them, and rank 1 of another start."""
+
+    def __init__(self, **environment: str) -> None:
+        self.me = Self(RANK_1 | environment)
+        self.entrance = Entrance(self.me)
+        self.count = 0
+
+    def left_by(self, holder: str, *marks: str, at: float | None = None) -> Path:
+        """What a rank 0 wrote, now or at another time; the marks of other ranks."""
+        self.count += 1
+        prefix = self.me.place.folder
+        folder = prefix.with_name(f"{prefix.name}.{self.count}")
+        folder.mkdir(parents=True, mode=0o700)
+        (folder / "lines").write_text(json.dumps({"topic": "here", "holder": holder}) + "\n")
+        for mark in marks:
+            (folder / mark).touch()
+        if at is not None:
+            os.utime(folder / "lines", (at, at))
+        return folder
+
+    def entered(self) -> Path | None:
+        found = self.entrance.enter()
+        return None if found is None else found[0]
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setenv("HALTUNE_RUN_FOLDER", str(tmp_path))
+    monkeypatch.setattr(ranks, "_began", lambda: time.time() - 100.0)
+    return Scene()
+
+
+OLD = 1e9
+
+
+def test_a_rank_joins_what_a_living_rank_0_wrote_before_it_began(scene: Scene) -> None:
+    folder = scene.left_by(new_holder(), at=OLD)
+    assert scene.entered() == folder
+    assert [path.name.rpartition("-")[0] for path in folder.glob("here-*")] == ["here-1"]
+
+
+def test_a_start_that_was_killed_before_is_passed_over(scene: Scene) -> None:
+    scene.left_by(gone(), at=OLD)
+    assert scene.entered() is None
+    assert scene.entered() is None
+    new = scene.left_by(new_holder())
+    assert scene.entered() == new
+
+
+def test_a_rank_0_that_was_killed_since_is_joined_for_it_is_known_to_be_gone(scene: Scene) -> None:
+    folder = scene.left_by(gone())
+    assert scene.entered() == folder
+
+
+@pytest.mark.parametrize("state", ["here", "left"])
+def test_a_start_that_has_such_a_rank_already_is_another(scene: Scene, state: str) -> None:
+    scene.left_by(new_holder(), f"{state}-1-0a0b0c0d")
+    assert scene.entered() is None
+    new = scene.left_by(new_holder(), f"{state}-2-0a0b0c0d")
+    assert scene.entered() == new
+
+
+def test_of_two_programs_of_a_job_the_first_comes_first(scene: Scene) -> None:
+    first, _ = scene.left_by(new_holder()), scene.left_by(new_holder())
+    assert scene.entered() == first
+
+
+def test_a_rank_0_on_another_machine_is_joined_once_it_shows_a_sign_of_life(scene: Scene) -> None:
+    scene.left_by(ELSEWHERE, at=OLD)
+    folder = scene.left_by(ELSEWHERE, at=OLD)
+    assert scene.entered() is None
+    assert scene.entered() is None
+    os.utime(folder / "lines", (OLD + 1, OLD + 1))
+    assert scene.entered() == folder
+
+
+def test_rank_0_shows_signs_of_life_to_other_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meeting, "_BEAT", 0.001)
+    lines = tmp_path / "lines"
+    lines.touch()
+    os.utime(lines, (OLD, OLD))
+    enough = meeting.beat(lines)
+    while lines.stat().st_mtime == OLD:
+        pass
+    enough.set()
+
+
+def test_what_is_not_yet_written_is_no_folder_to_join(scene: Scene) -> None:
+    folder = scene.left_by(new_holder())
+    (folder / "lines").write_bytes(b'{"topic": "he')
+    assert scene.entered() is None
+    (folder / "lines").unlink()
+    assert scene.entered() is None
+
+
+def test_links_are_not_followed(scene: Scene, tmp_path: Path) -> None:
+    folder = scene.left_by(new_holder())
+    (folder / "lines").rename(tmp_path / "elsewhere")
+    (folder / "lines").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        scene.entered()
+
+
+# -- what is left behind
+
+
+def begun(monkeypatch: pytest.MonkeyPatch, folder: Path, *, shared: bool) -> list[str]:
+    """What is there once a rank 0 has begun."""
+    if shared:
+        monkeypatch.setenv("HALTUNE_RUN_FOLDER", str(folder))
+    else:
+        monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
+        monkeypatch.setattr("tempfile.tempdir", str(folder))
+        folder = base()
+    made, file = meeting.begin(folder / "run-new")
+    os.close(file)
+    return sorted(path.name for path in folder.iterdir() if path != made)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_rank_0_removes_what_killed_runs_left_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    where = tmp_path
+    if not shared:
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        where = base()
+    dead, left = gone(), '{"topic": "left"}\n'
+    runs: dict[str, tuple[str, str, float]] = {
+        "run-killed.1": (dead, "", 0.0),
+        "run-lives.1": (new_holder(), "", 7200.0),
+        "run-left-just-now.1": (dead, left, 10.0),  # a rank may be still to come
+        "run-left-long-ago.1": (dead, left, 7200.0),
+        "run-on-another-machine.1": (ELSEWHERE, "", 7200.0),
+    }
+    for name, (holder, more, age) in runs.items():
+        (where / name).mkdir(mode=0o700, parents=True)
+        lines = where / name / "lines"
+        lines.write_text(json.dumps({"topic": "here", "holder": holder}) + "\n" + more)
+        os.utime(lines, (time.time() - age, time.time() - age))
+    where.chmod(0o700)
+    assert begun(monkeypatch, tmp_path, shared=shared) == [
+        "run-left-just-now.1", "run-lives.1", "run-on-another-machine.1",
+    ]  # fmt: skip
+
+
+def test_a_link_in_the_place_of_a_killed_run_leads_no_deletion_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precious, shared = tmp_path / "precious", tmp_path / "shared"
+    precious.mkdir()
+    shared.mkdir()
+    (precious / "lines").write_text(json.dumps({"topic": "here", "holder": gone()}) + "\n")
+    (precious / "thesis.tex").touch()
+    (shared / "run-killed.1").symlink_to(precious)
+    killed = shared / "run-killed.2"
+    killed.mkdir()
+    (killed / "lines").write_text((precious / "lines").read_text())
+    (killed / "here-1-0").symlink_to(precious)
+    assert begun(monkeypatch, shared, shared=True) == ["run-killed.1"]
+    assert sorted(p.name for p in precious.iterdir()) == ["lines", "thesis.tex"]
+
+
+def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "theirs").mkdir()
+    base().symlink_to(tmp_path / "theirs")
+    with pytest.raises(PermissionError, match="belongs to somebody else, or is a link"):
+        meeting.begin(base() / "run-new")
+    assert list((tmp_path / "theirs").iterdir()) == []

@@ -1,0 +1,463 @@
+"""One search on all ranks of a training: rank 0 decides, the others hear the same."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rank_scenes import SCENES, a_study, train_elsewhere
+from two_ranks import SUPPORT, run_ranks
+
+from haltune import Trial
+from haltune.errors import NotSupported
+from haltune.log.events import Created, Ended, Reported, Started
+from haltune.ranks.handover import error_from_json, error_to_json
+from haltune.ranks.place import Mark, Place, Self, place, scrubbed
+from haltune.store.sql.store import SqlStore
+
+Ranks = Callable[..., list[list[Any]]]
+Scenes = tuple[dict[str, list[Any]], dict[str, list[Any]], Path]
+
+
+# -- which process this is
+
+
+def mark(environment: dict[str, str]) -> Mark:
+    """What a process leaves in its environment on the import of haltune."""
+    Self(environment)
+    found = Mark.of(environment["HALTUNE_RUN"])
+    assert found is not None
+    return found
+
+
+def inherits(parent: dict[str, str], **more: str) -> Place:
+    """The place of what a process starts, once that has imported haltune."""
+    left = mark(parent)
+    return place({**parent, **more}, left, "me")
+
+
+TORCHRUN = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0",
+            "MASTER_ADDR": "localhost", "MASTER_PORT": "29", "TORCHELASTIC_RUN_ID": "none",
+            "TORCHELASTIC_RESTART_COUNT": "0"}  # fmt: skip
+SECOND = {**TORCHRUN, "RANK": "1", "LOCAL_RANK": "1"}
+FIT = {
+    "LOCAL_RANK": "1",
+    "NODE_RANK": "0",
+    "WORLD_SIZE": "2",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29",
+}
+
+
+def test_a_process_by_itself_decides() -> None:
+    assert place({}, None, "me").rank == 0
+    assert place({}, None, "me").run != place({}, None, "you").run
+
+
+@pytest.mark.parametrize("name", ["SLURM_PROCID", "LOCAL_RANK", "RANK", "OMPI_COMM_WORLD_RANK"])
+def test_a_rank_without_a_world_is_none(name: str) -> None:
+    assert place({name: "1", "SLURM_NTASKS": "2"}, None, "me") == place({}, None, "me")
+
+
+def test_all_ranks_of_torchrun_meet_in_one_run_and_a_restart_in_another() -> None:
+    first, second = place(TORCHRUN, None, "a"), place(SECOND, None, "b")
+    assert (first.rank, second.rank, first.world) == (0, 1, 2)
+    assert first.run == second.run
+    assert first.run != place({**SECOND, "TORCHELASTIC_RESTART_COUNT": "1"}, None, "b").run
+    assert first.run != place({**SECOND, "MASTER_PORT": "30"}, None, "b").run
+
+
+def test_the_ranks_that_a_fit_starts_follow_the_process_that_runs_it() -> None:
+    main: dict[str, str] = {}
+    left = mark(main)
+    child = place({**main, **FIT}, left, "me")
+    assert (child.rank, child.run, child.launcher) == (1, left.run, left.holder)
+
+
+def test_after_a_fit_ranks_are_known_though_the_world_is_not() -> None:
+    main: dict[str, str] = {}
+    me = Self(main)
+    main["LOCAL_RANK"] = "0"  # what the first fit leaves
+    child = {**FIT, "HALTUNE_RUN": main["HALTUNE_RUN"]}
+    other = Self(child)
+    del child["WORLD_SIZE"]
+    assert (me.place.rank, other.place.rank) == (0, 1)
+    assert me.place.run == other.place.run
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [TORCHRUN, SECOND, {}, {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "29"}],
+    ids=["rank 0", "rank 1", "by itself", "in a fit"],
+)
+def test_what_a_rank_starts_for_something_else_is_no_rank(environment: dict[str, str]) -> None:
+    parent = dict(environment)
+    child = inherits(parent)
+    assert (child.rank, child.world) == (0, None)
+    assert child.run != Mark.of(parent["HALTUNE_RUN"]).run  # type: ignore[union-attr]
+
+
+def test_a_workers_environment_can_be_scrubbed() -> None:
+    environment = {**SECOND, "PATH": "/bin", "MASTER_PORT": "29"}
+    mark(environment)
+    assert scrubbed(environment) == {"PATH": "/bin", "MASTER_PORT": "29", "MASTER_ADDR": "localhost"}
+    assert place(scrubbed(environment), None, "me").rank == 0
+
+
+def test_what_a_rank_of_a_fit_starts_is_no_rank() -> None:
+    main: dict[str, str] = {}
+    mark(main)
+    child = {**main, **FIT}
+    assert inherits(child).rank == 0
+
+
+def test_torchrun_within_a_process_that_searches_makes_ranks_of_its_own() -> None:
+    main: dict[str, str] = {}
+    left = mark(main)
+    assert place({**main, **SECOND}, left, "b").run == place({**main, **TORCHRUN}, left, "a").run != left.run
+
+
+def test_nodes_need_a_folder_that_all_can_see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nodes = [
+        {**SECOND, "LOCAL_WORLD_SIZE": "1"},
+        {**FIT, "NODE_RANK": "1"},
+        {**TORCHRUN, "LOCAL_WORLD_SIZE": "1"},
+    ]
+    for environment in nodes:
+        found = place(environment, None, "me")
+        monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
+        with pytest.raises(NotSupported, match=r"several nodes.*HALTUNE_RUN_FOLDER"):
+            _ = found.folder
+        monkeypatch.setenv("HALTUNE_RUN_FOLDER", str(tmp_path))
+        assert found.folder.parent == tmp_path
+
+
+def test_slurm_numbers_ranks_only_where_a_folder_is_shared() -> None:
+    task = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "5", "SLURM_NNODES": "2"}
+    assert place(task, None, "me").rank == 0
+    shared = {**task, "HALTUNE_RUN_FOLDER": "/shared"}
+    first, second = place({**shared, "SLURM_PROCID": "0"}, None, "a"), place(shared, None, "b")
+    assert (first.rank, second.rank) == (0, 1)
+    assert first.run == second.run
+
+
+@pytest.mark.parametrize("error", [NotSupported("no"), ValueError("bad"), KeyError("k"), OSError("disk")])
+def test_errors_travel_by_name(error: Exception) -> None:
+    twin = error_from_json(*error_to_json(error))
+    assert type(twin) is type(error)
+
+
+def test_an_error_that_nobody_knows_travels_in_words() -> None:
+    class Strange(Exception):
+        pass
+
+    assert str(error_from_json(*error_to_json(Strange("oh")))) == "Strange: oh"
+    assert str(error_from_json("SystemExit", "1")) == "SystemExit: 1"
+    assert "UnicodeDecodeError" in str(error_from_json("UnicodeDecodeError", "it takes five"))
+
+
+# -- two processes, started together
+
+
+PRELUDE = """
+import json, os, sys
+from haltune import *
+from whims import PROBLEM, Whims
+rank = int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
+def say(*words): print(json.dumps(words, default=str), flush=True)
+"""
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Ranks:
+    """Run a script in two processes that are ranks of one training."""
+    return lambda source, **options: run_ranks(["-c", PRELUDE + source], tmp_path, **options)
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Scenes:
+    """What rank 0 and rank 1 saw in each scene, and the folder where they were; one run for all tests."""
+    where = tmp_path_factory.mktemp("scenes")
+    first, second = run_ranks([str(SUPPORT / "rank_scenes.py")], where)
+    return first[0], second[0], where
+
+
+@pytest.mark.parametrize("scene", [scene.__name__ for scene in SCENES])
+def test_all_ranks_see_the_same(scenes: Scenes, scene: str) -> None:
+    first, second, _ = scenes
+    assert first[scene] == second[scene]
+
+
+@pytest.mark.parametrize("scene", ["search_in_memory", "search_in_a_file"])
+def test_four_trials_have_four_configurations_and_the_values_of_rank_0(scenes: Scenes, scene: str) -> None:
+    *lines, (_, best, epochs, values, _) = scenes[0][scene]
+    assert len({json.dumps(line[1]) for line in lines if len(line) == 5}) == 4
+    assert "value=0.4" in best
+    assert epochs == 16
+    assert values == [[0.1, 0.2, 0.1 * 3, 0.4]] * 4
+
+
+def test_studies_without_a_seed_draw_their_own_whatever_the_script_seeds(scenes: Scenes) -> None:
+    seen = scenes[0]
+    assert seen["search_in_memory"][0][1] != seen["search_in_a_file"][0][1]
+
+
+def test_only_rank_0_writes(scenes: Scenes) -> None:
+    log = list(SqlStore(f"sqlite:///{scenes[2]}/search.db").read("search"))
+    counts = [sum(isinstance(e, kind) for e in log) for kind in (Created, Started, Reported, Ended)]
+    assert counts == [1, 4, 16, 4]
+    assert min(e.value for e in log if isinstance(e, Reported)) == 0.1
+
+
+def test_a_configuration_keeps_types_that_json_lacks(scenes: Scenes) -> None:
+    said = " ".join(line[0] for line in scenes[1]["types"])
+    assert "(3, 3)" in said or "(5, 5)" in said
+
+
+def test_a_stop_a_pause_and_a_resumed_trial_hold_on_the_other_rank(scenes: Scenes) -> None:
+    lines = scenes[1]["stop_pause_and_resume"]
+    assert [line[:5] for line in lines] == [
+        [0, 1, 2, "paused", True],
+        [0, 2, 4, "stopped", False],
+        [1, 1, 1, "stopped", False],
+    ]
+
+
+def test_a_full_disk_is_full_for_all(scenes: Scenes) -> None:
+    assert [line[0] for line in scenes[1]["a_full_disk"]] == ["NoRoom", "NoRoom"]
+
+
+def test_when_only_rank_0_reports_nothing_hangs(scenes: Scenes) -> None:
+    assert [line[:3] for line in scenes[1]["rank_0_alone_reports"]] == [[0, 1, "stopped"], [1, 1, "stopped"]]
+
+
+@pytest.mark.parametrize("scene", ["failures_everywhere", "failures_of_rank_0"])
+def test_a_tolerated_failure_is_swallowed_and_the_last_one_raised(scenes: Scenes, scene: str) -> None:
+    assert scenes[1][scene] == [[0, "completed"], [1, "failed"], [2, "diverged"]]
+
+
+def test_what_rank_0_cannot_do_is_raised_by_its_name(scenes: Scenes) -> None:
+    _, seen, _ = scenes
+    assert seen["nowhere_to_write"][0][0] == "StoreError"
+    assert seen["errors_while_deciding"] == [
+        ["ZeroDivisionError", "in judge"],
+        ["OverflowError", "in propose"],
+    ]
+
+
+def test_a_wait_is_heard(scenes: Scenes) -> None:
+    assert "Wait" in scenes[1]["several_studies_and_a_wait"][0][2]
+
+
+def test_a_training_loop_declines_a_pause_and_takes_the_next_on_all_ranks(scenes: Scenes) -> None:
+    lines = [line[:4] for line in scenes[1]["a_training_loop"] if len(line) == 5]
+    assert lines == [[0, 1, 3, "paused"], [0, 2, 4, "stopped"], [1, 1, 1, "stopped"]]
+
+
+def test_a_resumed_loop_draws_on_each_ranks_own_random_numbers(scenes: Scenes) -> None:
+    assert scenes[0]["a_resumed_loop_draws_on"] == scenes[1]["a_resumed_loop_draws_on"] == [[4, True]]
+
+
+def test_a_rank_left_alone_says_what_it_waits_for(ranks: Ranks) -> None:
+    _, second = ranks("""
+from haltune.errors import RankLost
+study = Study(PROBLEM, Whims(), budget=Budget(trials=2))
+trial = study.ask()
+if rank == 0:
+    sys.exit()
+try:
+    trial.report(0.5)
+except RankLost as error:
+    say(str(error))
+""")
+    assert "rank 1 waits for rank 0, which has left, to write" in second[0][0]
+    assert "trial 0, attempt 1 reports epoch 1" in second[0][0]
+
+
+def test_a_rank_notices_that_rank_0_was_killed(ranks: Ranks) -> None:
+    _, second = ranks("""
+import signal
+from haltune.errors import RankLost
+study = Study(PROBLEM, Whims(), budget=Budget(trials=2))
+trial = study.ask()
+if rank == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    study.ask()
+except RankLost as error:
+    say(str(error))
+""", codes=(-9, 0), left=1)  # fmt: skip
+    assert "which is gone, to write" in second[0][0]
+
+
+def test_silence_ends_after_the_patience_set(ranks: Ranks) -> None:
+    _, second = ranks("""
+from haltune.errors import RankLost
+study = Study(PROBLEM, Whims(), budget=Budget(trials=2))
+if rank == 1:
+    try:
+        study.ask()
+    except RankLost as error:
+        say(str(error))
+    open("done", "w").close()
+else:
+    import time
+    while not os.path.exists("done"):
+        time.sleep(0.01)
+""", HALTUNE_RANK_TIMEOUT="0.5")  # fmt: skip
+    assert "written nothing for 0.5 s" in second[0][0]
+
+
+def test_a_killed_runs_lines_are_never_read(ranks: Ranks) -> None:
+    killed = "import signal\nstudy = Study(PROBLEM, Whims(), budget=Budget(trials=2), seed=1)\nstudy.ask()\n"
+    ranks(killed + "os.kill(os.getpid(), signal.SIGKILL)", codes=(-9, -9), left=1)
+    slow = "import time\nif rank == 0: time.sleep(0.3)\n"
+    first, second = ranks(slow + "say(Study(PROBLEM, Whims(), budget=Budget(trials=2), seed=2).ask().config)")
+    assert first == second
+
+
+def run_alone(where: Path, source: str, **environment: str) -> list[list[Any]]:
+    """What a script says that runs by itself."""
+    paths = {"PYTHONPATH": str(SUPPORT), "TMPDIR": str(where)}
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + source],
+        env=os.environ | paths | environment, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_folder_is_for_its_user_alone_small_and_gone_at_the_end(tmp_path: Path) -> None:
+    *modes, (sizes, trials) = run_alone(
+        tmp_path,
+        """
+import stat
+from pathlib import Path
+from haltune import handover
+study = Study(PROBLEM, Whims(), budget=Budget(trials=200))
+with study.ask() as first:
+    first.report(0.5)
+for path in [*Path(os.environ["TMPDIR"]).rglob("*")]:
+    say(path.name, oct(stat.S_IMODE(path.stat().st_mode)))
+handover._LARGEST = 5000
+sizes = []
+for trial in study:
+    trial.report(0.5)
+    sizes.append(next(Path(os.environ["TMPDIR"]).rglob("lines")).stat().st_size)
+say(sizes, len(study.trials))
+""",
+    )
+    assert dict(modes).pop("lines") == "0o600"
+    assert sorted(mode for _, mode in modes) == ["0o600", "0o700", "0o700"]
+    assert max(sizes) < 7000
+    assert sizes[-1] < 200
+    assert trials == 200
+    assert [p.name for p in tmp_path.rglob("*") if p.name.startswith(("run-", "lines"))] == []
+
+
+def test_a_search_by_itself_needs_no_folder(tmp_path: Path) -> None:
+    ((best,),) = run_alone(tmp_path, """
+study = Study(PROBLEM, Whims(), budget=Budget(trials=2))
+for trial in study:
+    trial.report(0.5)
+say(str(study.best))
+""", HALTUNE_RUN_FOLDER=os.devnull)  # fmt: skip
+    assert "value=0.5" in best
+
+
+LOOPS = {"for trial in study:": 1, "while not isinstance(trial := study.ask(), Finish):": 0}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_rank_that_comes_late_passes_over_what_is_over_or_goes_through_it_again(
+    tmp_path: Path, loop: str
+) -> None:
+    source = f"""{PRELUDE}
+import subprocess
+from pathlib import Path
+sys.stdout = open(f"said-{{rank}}", "w")
+study = Study(PROBLEM, Whims(), budget=Budget(trials=3), seed=1)
+other = None
+{loop}
+    with trial:
+        if trial.id == 1 and rank == 0:  # as a fit does
+            environment = os.environ | {{"LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "7"}}
+            other = subprocess.Popen([sys.executable, sys.argv[0]], env=environment)
+            while not list(Path(os.environ["TMPDIR"]).rglob("here-1-*")):
+                pass  # the ranks of a fit wait for each other
+        trial.report(0.5)
+    say(trial.id, trial.config, trial.ended)
+say(str(study.best))
+if other: other.wait()
+"""
+    script = tmp_path / "script.py"
+    script.write_text(source)
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT), "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, str(script)], env=environment, cwd=tmp_path, check=True, timeout=60)
+    first, second = (
+        [json.loads(line) for line in (tmp_path / f"said-{rank}").read_text().splitlines()] for rank in (0, 1)
+    )
+    assert first[LOOPS[loop] :] == second
+    assert [line[0] for line in first[:-1]] == [0, 1, 2]
+
+
+# -- a trial that is trained in a process spawned or forked for it
+
+
+def elsewhere(trial: Trial, method: str) -> None:
+    process = multiprocessing.get_context(method).Process(target=train_elsewhere, args=(trial,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+
+
+METHODS = [m for m in ("spawn", "fork") if m in multiprocessing.get_all_start_methods()]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_process_of_its_own_reports_is_known_where_the_trial_was_asked_for(
+    tmp_path: Path, method: str
+) -> None:
+    study = a_study(3, store=tmp_path / "search.db")
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    with trial:
+        elsewhere(trial, method)
+        other = a_study(3, store=tmp_path / "search.db").ask()
+        assert isinstance(other, Trial)
+        assert other.id == 1  # the lease is held by the process that lives
+    assert (trial.ended, trial.epoch) == ("stopped", 2)
+    assert trial.verdict is not None
+    assert trial.verdict.action == "stop"
+    assert [(e.trial, e.status) for e in study.events() if isinstance(e, Ended)] == [(0, "stopped")]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_fails_after_a_training_elsewhere_is_not_forgiven(tmp_path: Path, method: str) -> None:
+    trial = a_study(3, store=tmp_path / "search.db").ask()
+    assert isinstance(trial, Trial)
+    with pytest.raises(ValueError, match="in the test"), trial:
+        elsewhere(trial, method)
+        raise ValueError("in the test")
+    assert trial.ended == "stopped"
+
+
+def test_a_study_in_memory_does_not_cross_to_a_spawned_process() -> None:
+    trial = a_study(3).ask()
+    assert isinstance(trial, Trial)
+    with pytest.raises(NotSupported, match=r"in memory.*sqlite:///search.db.*'ddp'"):
+        elsewhere(trial, "spawn")
+
+
+def test_studies_and_trials_are_not_pickled_otherwise(tmp_path: Path) -> None:
+    study = a_study(3, store=tmp_path / "search.db")
+    for value in (study, study.ask()):
+        with pytest.raises(NotSupported, match="a study is not pickled: its log is its state"):
+            pickle.dumps(value)

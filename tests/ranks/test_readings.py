@@ -1,0 +1,63 @@
+"""What a study tells on rank 1: all that it tells on rank 0, in every state of a search, under every policy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rank_scenes import a_study
+from two_ranks import SUPPORT, run_ranks
+from worlds import POLICIES
+
+from haltune.study.session.follower import Shadow
+
+Said = dict[str, dict[str, dict[str, str]]]
+SOME = ["random", "hyperband", "truvar-level-set"]
+
+
+def said(where: Path, *policies: str) -> tuple[Said, Said]:
+    """What rank 0 and rank 1 read: policy -> state -> reading -> answer."""
+    run_ranks([str(SUPPORT / "rank_readings.py"), *policies], where, seconds=500, HALTUNE_RANK_TIMEOUT="200")
+    first, second = (json.loads((where / f"said-{rank}.json").read_text()) for rank in range(2))
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Said]:
+    return said(tmp_path_factory.mktemp("readings"), *SOME)
+
+
+@pytest.mark.parametrize("policy", [*SOME, "whims"])
+def test_rank_1_answers_every_question_as_rank_0_does(read: tuple[Said, Said], policy: str) -> None:
+    first, second = read
+    assert first[policy] == second[policy]
+
+
+def test_a_budget_that_is_spent_while_a_trial_is_paused_is_told_on_rank_1(read: tuple[Said, Said]) -> None:
+    states = read[1]["whims"]
+    paused = states["trial 1, attempt 1 is paused"]
+    assert "over=False" in paused["outcome"]  # Whims would go on with it
+    assert "1 paused" in paused["summary"]
+    assert not [a for answers in states.values() for a in answers.values() if a.startswith("AttributeError")]
+
+
+RANK_0_ALONE = {
+    "append", "append_if_held", "budget", "expire", "expired", "lease", "leaving", "now", "rescale", "synced", "tidy",
+    "trains", "wake",
+}  # fmt: skip
+
+
+def test_what_stands_for_a_replica_on_rank_1_has_all_that_one_has_but_what_rank_0_alone_does() -> None:
+    replica = a_study(1)._replica
+    public = {name for name in dir(replica) if not name.startswith("_")}
+    told = {"term": 1.0, "folder": "", "keep": 0, "quota": None, "url": "sqlite:///nowhere.db"}
+    shadow = Shadow(replica.problem, replica.policy, None, "study", None, told)  # type: ignore[arg-type]
+    missing = public - {*dir(Shadow), *vars(shadow)}
+    assert missing == RANK_0_ALONE & public
+
+
+@pytest.mark.slow
+def test_rank_1_answers_as_rank_0_does_under_every_other_policy(tmp_path: Path) -> None:
+    first, second = said(tmp_path, *(name for name in POLICIES if name not in SOME))
+    assert first == second

@@ -1,0 +1,254 @@
+"""Folders of checkpoints: one for each study, whatever else it shares, and the same wherever it is opened."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from whims import PROBLEM, Whims
+
+from haltune import Budget, Study, Trial
+from haltune.log import events as ev
+from haltune.store.base import MemoryStore, open_store
+from haltune.store.folders import own_folder
+
+Open = Callable[[], Study]
+
+
+def opened(store: Any, **options: Any) -> Study:
+    return Study(PROBLEM, Whims(), store, seed=1, budget=Budget(trials=3), **options)
+
+
+def asked(study: Study) -> Trial:
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    return trial
+
+
+def saved(study: Study, text: str) -> Trial:
+    """A trial that was saved after its first epoch."""
+    trial = asked(study)
+    trial.report(0.5)
+    trial.save(lambda path: path.write_text(text))
+    return trial
+
+
+def need_each_their_own(a: Open, b: Open) -> None:
+    """Two studies train a trial of one number; the second ends it, the first goes on from its own state."""
+    first, second = saved(a(), "of a"), saved(b(), "of b")
+    first.interrupt()
+    for epoch in second.epochs():
+        second.report(0.5, epoch)
+    second.finish()
+    again = asked(a())
+    assert (again.id, again.attempt, again.epoch) == (0, 2, 1)
+    assert again.checkpoint is not None
+    assert Path(again.checkpoint).read_text() == "of a"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("a.db", "a.sqlite"), ("sqlite:///exp0.1", "sqlite:///exp0.2"), ("sqlite:///x", "sqlite:///x.db")],
+)
+def test_stores_of_like_names_keep_their_checkpoints_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: str, other: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    need_each_their_own(lambda: opened(one), lambda: opened(other))
+
+
+@pytest.mark.parametrize(
+    "names", [("first", "second"), ("x" * 300, "x" * 299), ("..", "."), ("a/b", "a%2Fb")]
+)
+def test_studies_may_share_the_folder_they_are_given(tmp_path: Path, names: tuple[str, str]) -> None:
+    store, folder = tmp_path / "s.db", tmp_path / "shared"
+    a, b = (lambda name=name: opened(store, name=name, checkpoints=folder) for name in names)
+    need_each_their_own(a, b)
+    assert {path.name for path in tmp_path.iterdir()} - {"s.db-wal", "s.db-shm"} == {"s.db", "shared"}
+
+
+def test_the_same_name_in_two_stores_in_one_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    stores = MemoryStore(lambda: 1.0), MemoryStore(lambda: 1.0)
+    a, b = (lambda store=store: opened(store, checkpoints=folder) for store in stores)
+    need_each_their_own(a, b)
+
+
+def test_databases_on_servers_keep_their_checkpoints_apart_in_one_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stores = [MemoryStore(lambda: 1.0) for _ in range(2)]
+    for store, database in zip(stores, "ab", strict=True):
+        store.url = f"postgresql+psycopg://host/{database}"
+        del store.scratch
+    a, b = (lambda store=store: opened(store) for store in stores)
+    need_each_their_own(a, b)
+    assert [path.name for path in tmp_path.iterdir()] == ["haltune.checkpoints"]
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".", "../..", "a/../../b", "con", "x" * 300, "\0", "a\nb", "-rf", " ", "\ud800"]
+)
+def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    created = ev.Created(at=1.0, problem={}, policy={}, seed=1, id="0123456789ab")
+    for given in (
+        created,
+        replace(created, id=""),
+        replace(created, id="/../../x"),
+        replace(created, id=".."),
+    ):
+        folder = own_folder(MemoryStore(), name, given, tmp_path)
+        assert folder.parent == tmp_path
+        assert folder.name not in ("", ".", "..")
+        folder.mkdir()
+        assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+        folder.rmdir()
+
+
+def test_a_study_that_moves_finds_its_checkpoints_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    monkeypatch.chdir(old)
+    saved(opened("s.db", checkpoints="ck"), "moved").interrupt()
+    monkeypatch.chdir(tmp_path)
+    shutil.move(old / "ck", new / "elsewhere")
+    for end in ("", "-wal", "-shm"):
+        if (old / f"s.db{end}").exists():
+            shutil.move(old / f"s.db{end}", new / f"renamed.sqlite{end}")
+    again = asked(opened(new / "renamed.sqlite", checkpoints="new/elsewhere"))
+    assert again.checkpoint is not None
+    assert Path(again.checkpoint).read_text() == "moved"
+
+
+def test_what_opens_a_study_in_another_process_names_the_same_folder(tmp_path: Path) -> None:
+    study = opened(tmp_path / "s.db", checkpoints=tmp_path / "ck")
+    assert Study(**study.arguments).checkpoints.folder == study.checkpoints.folder
+    beside = opened(tmp_path / "s.db", name="beside")
+    assert Study(**beside.arguments).checkpoints.folder == beside.checkpoints.folder
+    assert beside.checkpoints.folder.parent == tmp_path / "s.checkpoints"
+
+
+def test_a_copied_database_trains_on_without_the_folder_of_the_first(tmp_path: Path) -> None:
+    first = saved(opened(tmp_path / "x.db"), "of x")
+    first.interrupt()
+    path = Path(str(first.checkpoint))
+    for end in ("", "-wal"):
+        if (tmp_path / f"x.db{end}").exists():
+            shutil.copy(tmp_path / f"x.db{end}", tmp_path / f"y.db{end}")
+    shutil.copytree(tmp_path / "x.checkpoints", tmp_path / "y.checkpoints")
+    copy = asked(opened(tmp_path / "y.db"))
+    assert copy.checkpoint == str(path).replace("x.checkpoints", "y.checkpoints")
+    copy.report(0.5)
+    copy.save(lambda path: path.write_text("of y"))
+    copy.finish()
+    assert path.read_text() == "of x"
+
+
+# -- from before studies had identities -------------------------------------------------------
+
+
+@pytest.fixture
+def before(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A study as an older version left it: without an identity, its checkpoint in a folder that others may use."""
+
+    def make(store: Path, folder: Path, text: str, name: str = "study") -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("haltune.study.session.replica.secrets.token_hex", lambda n: "")
+            study = opened(store, name=name, checkpoints=store.parent / "aside")
+        assert next(study.events()) == replace(next(study.events()), id="")  # type: ignore[type-var]
+        trial = asked(study)
+        trial.report(0.5)
+        trial.checkpointed("trial-0/attempt-1-epoch-1.ckpt")
+        (folder / "trial-0").mkdir(parents=True, exist_ok=True)
+        (folder / "trial-0" / "attempt-1-epoch-1.ckpt").write_text(text)
+        trial.interrupt()
+
+    return make
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_an_old_study_goes_on_in_the_folder_it_had(
+    tmp_path: Path, before: Callable[..., None], given: bool
+) -> None:
+    folder = tmp_path / "ck" if given else tmp_path / "s.checkpoints" / "study"
+    before(tmp_path / "s.db", folder, "old")
+    options = {"checkpoints": folder} if given else {}
+    trial = asked(opened(tmp_path / "s.db", **options))
+    assert trial.epoch == 1
+    assert trial.checkpoint is not None
+    assert Path(trial.checkpoint).read_text() == "old"
+    trial.report(0.5)
+    trial.save(lambda path: path.write_text("new"))
+    assert [p.parent for p in folder.rglob("*.ckpt")] == [folder / "trial-0"]
+    trial.interrupt()
+    again = opened(tmp_path / "s.db", **options)
+    assert again.checkpoints.folder == folder
+    assert Study(**again.arguments).checkpoints.folder == folder
+    assert Path(str(asked(again).checkpoint)).read_text() == "new"
+
+
+def test_of_two_old_studies_in_one_folder_the_first_to_be_opened_has_it(
+    tmp_path: Path, before: Callable[..., None]
+) -> None:
+    folder = tmp_path / "ck"
+    for name in ("a", "b"):
+        before(tmp_path / "s.db", folder, f"of {name}", name)
+
+    def study(name: str) -> Study:
+        return opened(tmp_path / "s.db", name=name, checkpoints=folder)
+
+    assert study("b").checkpoints.folder == folder
+    assert study("a").checkpoints.folder.parent == folder
+    with pytest.warns(UserWarning, match="begins anew"):
+        assert asked(study("a")).checkpoint is None
+    assert Path(str(asked(study("b")).checkpoint)).read_text() == "of b"
+
+
+def test_an_old_study_without_checkpoints_of_its_own_takes_nobody_elses_folder(
+    tmp_path: Path, before: Callable[..., None]
+) -> None:
+    before(tmp_path / "s.db", tmp_path / "ck", "of a", "a")
+    before(tmp_path / "s.db", tmp_path / "other", "of b", "b")
+    (tmp_path / "ck" / "trial-0").rename(tmp_path / "ck" / "trial-7")
+    assert (
+        opened(tmp_path / "s.db", name="b", checkpoints=tmp_path / "ck").checkpoints.folder != tmp_path / "ck"
+    )
+
+
+def test_who_only_reads_marks_nothing(tmp_path: Path, before: Callable[..., None]) -> None:
+    folder = tmp_path / "s.checkpoints" / "study"
+    before(tmp_path / "s.db", folder, "old")
+    store = open_store(tmp_path / "s.db")
+    created = next(store.read("study", stop=1))
+    assert isinstance(created, ev.Created)
+    assert own_folder(store, "study", created, mark=False) == folder
+    assert os.listdir(folder) == ["trial-0"]
+    assert own_folder(store, "study", created) == folder
+    assert sorted(os.listdir(folder)) == [".haltune-study", "trial-0"]
+
+
+def test_two_processes_that_open_an_old_study_at_once_agree(
+    tmp_path: Path, before: Callable[..., None]
+) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    folder = tmp_path / "ck"
+    for name in ("a", "b"):
+        before(tmp_path / "s.db", folder, f"of {name}", name)
+    store = open_store(tmp_path / "s.db")
+    created = {name: next(store.read(name, stop=1)) for name in ("a", "b")}
+    names = ["a", "b"] * 8
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda name: own_folder(store, name, created[name], folder), names))  # type: ignore[arg-type]
+    having = {name for name, at in zip(names, found, strict=True) if at == folder}
+    assert len(having) == 1
+    assert all((at == folder) == (name in having) for name, at in zip(names, found, strict=True))
+    assert sorted(os.listdir(folder)) == [".haltune-study", "trial-0"]

@@ -1,0 +1,230 @@
+"""Who keeps a database locked, stopped in the middle of something: waits end, Ctrl-C ends them, and it is named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from locking import END, linux, locked
+from postgres import Server
+from whims import PROBLEM, Whims
+from workers import created
+
+from haltune import Budget, Study, Trial
+from haltune.errors import StoreError
+from haltune.store.sql.store import SqlStore
+
+PATHS = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@contextmanager
+def running(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that has printed a line."""
+    command = [sys.executable, "-W", "ignore", "-c", script, *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=PATHS) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline(), process.stderr and process.stderr.read()
+            yield process
+        finally:
+            process.kill()
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def until(condition: Any, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+# -- SQLite -------------------------------------------------------------------------------------------
+
+
+def test_a_locked_file_is_an_error_after_some_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/a.db")
+    store.create("s", created())
+    monkeypatch.setattr("haltune.store.sql.engine.BUSY_TIMEOUT", 0.0)
+    with (
+        locked(tmp_path / "a.db"),
+        pytest.raises(StoreError, match=r"database is locked; .* keeps it locked"),
+    ):
+        store.append("s", [END], seen=1, about=None)
+    assert store.append("s", [END], seen=1, about=None) == 1
+
+
+def test_what_only_reads_and_what_only_opens_needs_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3))
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    trial.report(0.5)
+    monkeypatch.setattr("haltune.store.sql.engine.BUSY_TIMEOUT", 0.0)
+    with locked(tmp_path / "a.db"):
+        again = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3))
+        assert list(again.trials[0].values) == [0.5]
+        assert [lease.trial for lease in again.arguments["store"].leases("study")] == [0]
+
+
+@linux
+def test_a_stopped_process_that_keeps_a_file_locked_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/a.db")
+    store.create("s", created())
+    script = (
+        "import sqlite3, sys\n"
+        "c = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "c.execute('BEGIN IMMEDIATE')\n"
+        "print('locked', flush=True)\n"
+        "input()\n"
+        "c.execute('ROLLBACK')\n"
+        "print('free', flush=True)\n"
+        "input()\n"
+    )
+    with running(script, str(tmp_path / "a.db")) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        os.kill(holder.pid, signal.SIGSTOP)
+        until(lambda: state(holder.pid) == "T")
+        monkeypatch.setattr("haltune.store.sql.engine.BUSY_TIMEOUT", 0.3)
+        began = time.monotonic()
+        with pytest.raises(StoreError, match=rf"process {holder.pid} \(.*kill -CONT {holder.pid}"):
+            store.append("s", [END], seen=1, about=None)
+        assert time.monotonic() - began < 20.0
+        os.kill(holder.pid, signal.SIGCONT)
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline() == "free\n"
+        assert store.append("s", [END], seen=1, about=None) == 1
+
+
+def test_ctrl_c_ends_the_wait_for_a_lock(tmp_path: Path) -> None:
+    SqlStore(f"sqlite:///{tmp_path}/a.db").create("s", created())
+    script = (
+        "import sys\n"
+        "from haltune.log.events import Finished\n"
+        "from haltune.store.sql.store import SqlStore\n"
+        "store = SqlStore('sqlite:///' + sys.argv[1])\n"
+        "print('opened', flush=True)\n"
+        "try:\n"
+        "    store.append('s', [Finished(at=1.0, reason='', seen=1)], seen=1, about=None)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted', flush=True)\n"
+    )
+    with locked(tmp_path / "a.db"), running(script, str(tmp_path / "a.db")) as waiting:
+        time.sleep(0.5)  # it waits by now, or soon
+        waiting.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        out, _ = waiting.communicate(timeout=30.0)
+    assert "interrupted" in out
+    assert time.monotonic() - began < 10.0  # a loaded machine; it takes a tenth of a second
+
+
+# -- PostgreSQL ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[SqlStore]:
+    store = SqlStore(postgres_url)
+    store.create("s", created())
+    yield store
+    store.close()
+
+
+def session(url: str, name: str = "somebody") -> Any:
+    """Another session of the server."""
+    import psycopg
+
+    return psycopg.connect(url.replace("+psycopg", ""), application_name=name)
+
+
+LOCK = "SELECT id FROM haltune_studies WHERE name = 's' FOR UPDATE"
+
+
+def test_a_session_that_keeps_a_study_locked_is_named(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("haltune.store.sql.engine.BUSY_TIMEOUT", 0.0)
+    with session(store.address) as other:
+        other.execute(LOCK)
+        with pytest.raises(
+            StoreError, match=r"(?s)lock timeout.*; somebody at 127.0.0.1 .* idle in transaction"
+        ):
+            store.append("s", [END], seen=1, about=None)
+    assert store.append("s", [END], seen=1, about=None) == 1
+
+
+@linux
+def test_a_claimer_that_is_stopped_in_the_middle_keeps_nobody_waiting_for_long(store: SqlStore) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from haltune.store.sql import engine as sqlengine, tables as sqltables\n"
+        "from haltune.store.sql.store import SqlStore\n"
+        "from haltune.store import CLAIM, Lease\n"
+        "sqlengine._IDLE_TIMEOUT = '1s'\n"
+        "store, real = SqlStore(sys.argv[1]), sqltables.set_lease\n"
+        "def stopped(*arguments):\n"
+        "    sqltables.set_lease = real\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "    return real(*arguments)\n"
+        "sqltables.set_lease = stopped\n"
+        "print('opened', flush=True)\n"
+        "print(store.claim('s', Lease(CLAIM, 0, 'me', 9.0, 1.0), None), flush=True)\n"
+    )
+    with running(script, store.address) as claimer:
+        until(lambda: state(claimer.pid) == "T")
+        began = time.monotonic()
+        assert store.append("s", [END], seen=1, about=0) == 1
+        assert time.monotonic() - began < 20.0
+        os.kill(claimer.pid, signal.SIGCONT)
+        out, _ = claimer.communicate(timeout=30.0)
+    assert out == "True\n"  # it claims again
+    claim = store.claimed("s")
+    assert claim is not None
+    assert claim.holder == "me"
+
+
+def test_what_a_server_cuts_short_for_its_time_is_tried_again(
+    postgres_server: Server, postgres_url: str
+) -> None:
+    SqlStore(postgres_url).create("s", created())
+    with session(postgres_url) as admin:
+        admin.autocommit = True
+        name = postgres_url.rpartition("/")[2]
+        admin.execute(f"ALTER DATABASE {name} SET statement_timeout = '300ms'")
+    store = SqlStore(postgres_url)
+    with session(postgres_url) as other:
+        other.execute("SET statement_timeout = 0")
+        other.execute(LOCK)
+        threading.Timer(1.5, other.rollback).start()
+        assert store.append("s", [END], seen=1, about=None) == 1
+        assert store.claim("s", None, None)
+
+
+def test_a_connection_that_ends_again_and_again_is_made_anew(store: SqlStore) -> None:
+    with session(store.address) as admin:
+        admin.autocommit = True
+        for _ in range(3):
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND "
+                "pid <> pg_backend_pid()"
+            )
+            assert store.claim("s", None, None)
+            assert store.names() == ["s"]

@@ -1,0 +1,199 @@
+"""Looking at a store changes nothing and waits for nobody; files that lack their journal are noticed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from locking import END, linux, locked
+from whims import PROBLEM, Whims
+from workers import created
+
+from haltune import Budget, HaltuneWarning, Study, Trial
+from haltune.errors import StoreError
+from haltune.store.base import open_store
+from haltune.store.sql.store import SqlStore
+from haltune.store.studies import read_history
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.db"
+
+
+def searched(path: Path, ended: bool = False) -> Study:
+    """A study that has reported once, and trains unless it has ended."""
+    study = Study(PROBLEM, Whims(), path, seed=1, budget=Budget(trials=3))
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    trial.report(0.5)
+    if ended:
+        trial.finish()
+    return study
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+# -- nothing is written -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_the_database_of_something_else_is_left_as_it_is(path: Path, journal: str) -> None:
+    with closing(sqlite3.connect(path)) as c:
+        c.execute(f"PRAGMA journal_mode={journal}")
+        c.execute("CREATE TABLE bookmarks (url)")
+        c.commit()
+    before = contents(path.parent)
+    with pytest.raises(StoreError, match="is no store of haltune's: it holds bookmarks"):
+        open_store(path, reading=True)
+    assert contents(path.parent) == before
+
+
+def test_what_is_not_there_is_not_made(path: Path) -> None:
+    with pytest.raises(StoreError, match="unable to open"):
+        open_store(path, reading=True)
+    assert contents(path.parent) == {}
+
+
+def test_a_search_that_is_over_is_read_and_its_folder_left_as_it_is(path: Path) -> None:
+    searched(path).arguments["store"].close()
+    before = contents(path.parent)
+    assert list(before) == ["a.db"]
+    _, history = read_history(path)
+    assert list(history.trial(0).values) == [0.5]
+    assert contents(path.parent) == before
+
+
+def test_a_search_that_runs_is_read_while_another_keeps_its_file_locked(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = searched(path)
+    monkeypatch.setattr("haltune.store.sql.engine.BUSY_TIMEOUT", 0.0)
+    with locked(path):
+        store = open_store(path, reading=True)
+        assert list(read_history(store)[1].trial(0).values) == [0.5]
+    assert len(study.trials) == 1
+    with pytest.raises(StoreError, match="needs to write there"):
+        store.append("study", [END], seen=99, about=0)
+
+
+def test_what_is_recorded_after_a_look_is_seen_at_the_next(path: Path) -> None:
+    searched(path).arguments["store"].close()
+    store = open_store(path, reading=True)
+    before = len(list(store.read("study")))
+    with closing(SqlStore(f"sqlite:///{path}")) as writing:
+        writing.append("study", [END], seen=99, about=0)
+        assert len(list(store.read("study"))) == before + 1
+    assert len(list(store.read("study"))) == before + 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or os.getuid() != 0, reason="needs to be another user")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_who_may_only_read_can_read() -> None:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        folder.chmod(0o755)
+        study = searched(folder / "a.db", ended=True)
+        assert len(read_history(folder / "a.db")[1]) == 1  # and all that this imports
+        for closes in (False, True):
+            if closes:
+                study.arguments["store"].close()
+            pid = os.fork()
+            if pid == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+                try:
+                    os._exit(0 if len(read_history(folder / "a.db")[1]) == 1 else 1)
+                except BaseException as error:
+                    os.write(2, repr(error).encode())
+                    os._exit(2)
+            assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_server_is_read_without_a_table_made_or_a_row_written(postgres_url: str) -> None:
+    with pytest.raises(StoreError, match="is no store of haltune's: it holds nothing"):
+        open_store(postgres_url, reading=True)
+    store = SqlStore(postgres_url)
+    store.create("s", created())
+    reading = open_store(postgres_url, reading=True)
+    assert list(reading.read("s")) == [created()]
+    with pytest.raises(StoreError, match="read-only"):
+        reading.append("s", [END], seen=1, about=None)
+    with pytest.raises(StoreError, match="read-only"):
+        reading.create("t", created())
+    assert store.names() == ["s"]
+
+
+# -- a journal that is missing ----------------------------------------------------------------------
+
+
+def test_a_copy_without_its_journal_that_holds_nothing_yet_says_why(path: Path) -> None:
+    study = searched(path)
+    copy = path.with_name("copy.db")
+    with sqlite3.connect(copy) as c:
+        c.execute("PRAGMA journal_mode=WAL")  # as far as an older version wrote to the file at first
+    c.close()
+    with pytest.raises(StoreError, match="it holds nothing; if it is a copy of one, its -wal file was left"):
+        open_store(copy, reading=True)
+    shutil.copy(path, copy)
+    shutil.copy(f"{path}-wal", f"{copy}-wal")
+    assert len(read_history(copy)[1]) == len(study.trials) == 1
+
+
+@pytest.mark.parametrize("ends", [["-wal"], ["-shm"], ["-wal", "-shm"]])
+def test_a_journal_that_is_deleted_under_a_search_is_saved(path: Path, ends: list[str]) -> None:
+    store = SqlStore(f"sqlite:///{path}")
+    store.create("s", created())
+    for position in range(1, 9):
+        if position == 5:
+            for end in ends:
+                Path(f"{path}{end}").unlink()
+            with pytest.warns(HaltuneWarning, match="was deleted while it was in use"):
+                store.append("s", [END], seen=position, about=0)
+        else:
+            store.append("s", [END], seen=position, about=0)
+    assert len(list(SqlStore(f"sqlite:///{path}").read("s"))) == 9
+    store.close()
+    assert len(list(open_store(path, reading=True).read("s"))) == 9
+
+
+def test_a_journal_in_the_place_of_ours_is_an_error(path: Path) -> None:
+    store = SqlStore(f"sqlite:///{path}")
+    store.create("s", created())
+    journal = Path(f"{path}-wal")
+    journal.rename(path.with_name("kept"))
+    journal.write_bytes(b"")
+    with pytest.raises(StoreError, match="another process has begun a new one"):
+        store.append("s", [END], seen=1, about=0)
+    path.with_name("kept").rename(journal)
+    assert store.append("s", [END], seen=1, about=0) == 1
+
+
+@linux
+def test_a_process_that_looks_at_what_it_writes_keeps_its_locks(path: Path) -> None:
+    """A file that is opened beside SQLite, and closed, loses the locks of the whole process."""
+    store = SqlStore(f"sqlite:///{path}")
+    store.create("s", created())
+    mine = f" {os.getpid()} "
+    number = f":{path.stat().st_ino} "
+
+    def locks() -> list[str]:
+        lines = Path("/proc/locks").read_text().splitlines()
+        return sorted(line.partition(": ")[2] for line in lines if mine in line and number in line)
+
+    before = locks()
+    assert before
+    assert list(open_store(path, reading=True).read("s")) == [created()]
+    assert locks() == before
+    assert SqlStore(f"sqlite:///{path}").names() == ["s"]
+    assert locks() == before

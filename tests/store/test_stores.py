@@ -1,0 +1,233 @@
+"""One suite for all stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from facts import image
+from whims import PROBLEM, Whims
+from workers import created
+
+from haltune import Budget, Study
+from haltune.errors import StoreError, StudyMismatch
+from haltune.log.decisions import go_on
+from haltune.log.events import Ended, Event, Expired, Finished, Reported, Rescaled, Started, Status
+from haltune.store.base import Conflict, Lease, MemoryStore, Release, Store, only_study
+from haltune.store.sql.store import SqlStore
+
+
+def report(trial: int, epoch: float = 1.0) -> Reported:
+    return Reported(
+        at=1.0,
+        trial=trial,
+        attempt=1,
+        epoch=epoch,
+        value=0.5,
+        seconds=1.0,
+        verdict=go_on("on"),
+        seen=1,
+        metrics={},
+    )
+
+
+def start(trial: int) -> Started:
+    return Started(
+        at=1.0, trial=trial, config={"x": 0.5}, until=None, resource=None, tags={}, reason="", evidence={}, seen=1,
+        deciding=0.0, worker="w",
+    )  # fmt: skip
+
+
+def lease(trial: int, holder: str = "me", attempt: int = 1, expires: float = 9.0) -> Lease:
+    return Lease(trial, attempt, holder, expires, renewed=1.0)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    store: Any = MemoryStore(lambda: 42.0)
+    if request.param == "sqlite":
+        store = SqlStore(f"sqlite:///{tmp_path}/store.db", lambda: 42.0)
+    elif request.param == "postgres":
+        store = SqlStore(request.getfixturevalue("postgres_url"), lambda: 42.0)
+    store.create("s", created())
+    yield store
+    if isinstance(store, SqlStore):
+        store.close()
+
+
+def test_its_clock_is_the_one_given(store: Store) -> None:
+    assert store.now() == 42.0
+
+
+def test_a_study_is_created_once_and_names_come_in_order(store: Store) -> None:
+    assert store.create("b", created())
+    assert store.create("a", created())
+    assert not store.create("b", created())
+    assert store.names() == ["s", "b", "a"]
+
+
+def test_studies_of_one_store_know_nothing_of_each_other(store: Store) -> None:
+    store.create("other", created())
+    store.append("s", [start(0)], seen=1, about=None, lease=lease(0))
+    assert list(store.read("other")) == [created()]
+    assert store.leases("other") == []
+    assert store.append("other", [start(0)], seen=1, about=None) == 1
+
+
+def test_positions_count_from_the_creation(store: Store) -> None:
+    assert store.append("s", [start(0)], seen=1, about=None) == 1
+    assert store.append("s", [report(0), report(0, 2.0)], seen=2, about=0) == 2
+    assert list(store.read("s")) == [created(), start(0), report(0), report(0, 2.0)]
+    assert list(store.read("s", 2)) == [report(0), report(0, 2.0)]
+    assert list(store.read("s", 1, 3)) == [start(0), report(0)]
+    assert list(store.read("s", 4)) == []
+
+
+MOVES: list[Event] = [start(1), Rescaled(at=1.0, low=0.0, high=1.0), Finished(at=1.0, reason="", seen=1)]
+OTHERS: list[Event] = [
+    report(0), Ended(at=1.0, trial=0, attempt=1, status=Status.FAILED),
+    Expired(at=1.0, trial=0, attempt=1, holder="h", last_alive=1.0, status=Status.INTERRUPTED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("event", MOVES, ids=lambda e: e.kind)
+def test_moves_conflict_with_moves_appended_since_and_reports_do_not(store: Store, event: Event) -> None:
+    store.append("s", [event], seen=1, about=None)
+    with pytest.raises(Conflict):
+        store.append("s", [start(0)], seen=1, about=None)
+    assert store.append("s", [report(0)], seen=1, about=0) == 2
+    assert store.append("s", [start(2)], seen=2, about=None) == 3  # the report does not matter to it
+
+
+@pytest.mark.parametrize("event", OTHERS, ids=lambda e: e.kind)
+def test_reports_conflict_within_their_trial_only(store: Store, event: Event) -> None:
+    store.append("s", [event], seen=1, about=0)
+    with pytest.raises(Conflict):
+        store.append("s", [report(0)], seen=1, about=0)
+    assert store.append("s", [report(1)], seen=1, about=1) == 2
+    assert store.append("s", [start(2)], seen=1, about=None) == 3
+
+
+def test_what_conflicts_leaves_neither_events_nor_leases(store: Store) -> None:
+    store.append("s", [start(0)], seen=1, about=None, lease=lease(0))
+    with pytest.raises(Conflict):
+        store.append("s", [start(0)], seen=1, about=None, lease=lease(0, "you"))
+    with pytest.raises(Conflict):
+        store.append("s", [report(0)], seen=1, about=0, lease=Release(0))
+    assert list(store.read("s")) == [created(), start(0)]
+    assert store.leases("s") == [lease(0)]
+
+
+def test_any_text_and_any_number_come_back_as_they_were(store: Store) -> None:
+    texts = [
+        "",
+        "\x00",
+        "a\x00b",
+        "\x1b",
+        "\x1b0",
+        "\x1be\x00",
+        "%s %(x)s",
+        "'; --",
+        "\u00e9\U0001f600",
+        "\\N",
+        "{}",
+    ]
+    numbers = [0.1, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, -1e-300]
+    sent: list[Event] = [start(0)]
+    for n, text in enumerate(texts):
+        verdict = replace(go_on("on"), reason=text, evidence={"text": text})
+        values = {f"{text}{i}": value for i, value in enumerate(numbers)}
+        sent.append(replace(report(0, n + 1.0), value=numbers[n % 6], verdict=verdict, metrics=values))
+    sent.append(Ended(at=2.0, trial=0, attempt=1, status=Status.FAILED, error=texts[2], traceback=texts[5]))
+    assert store.append("s", sent, seen=1, about=None) == 1
+    assert [image(e) for e in store.read("s", 1)] == [image(e) for e in sent]
+    assert store.append("s", [replace(report(0, 99.0), value=math.nan)], seen=99, about=0) == len(sent) + 1
+    last = next(store.read("s", len(sent) + 1))
+    assert isinstance(last, Reported)
+    assert math.isnan(last.value)
+
+
+def test_a_long_log_comes_in_order_from_any_position(store: Store) -> None:
+    sent = [replace(report(0, n + 1.0), metrics={"n": float(n)}) for n in range(3200)]
+    assert store.append("s", sent, seen=1, about=0) == 1
+    for begin in (1, 149, 150, 1500, 1501, 3199, 3200, 3201):
+        found = [e.metrics["n"] for e in store.read("s", begin) if isinstance(e, Reported)]
+        assert found == [float(n) for n in range(begin - 1, 3200)]
+    assert len(list(store.read("s", 100, 1700))) == 1600
+
+
+def test_leases_are_set_with_events_and_given_back_with_events(store: Store) -> None:
+    store.append("s", [start(0)], seen=1, about=None, lease=lease(0))
+    store.append("s", [start(1)], seen=2, about=None, lease=lease(1))
+    store.append("s", [report(0)], seen=3, about=0, lease=lease(0, expires=99.0))
+    assert sorted(store.leases("s"), key=lambda x: x.trial) == [lease(0, expires=99.0), lease(1)]
+    store.append("s", [report(0, 2.0)], seen=4, about=0)
+    store.append("s", [report(1)], seen=4, about=1, lease=Release(1))
+    assert store.leases("s") == [lease(0, expires=99.0)]
+
+
+def test_a_heartbeat_renews_the_lease_of_its_own_attempt_only(store: Store) -> None:
+    store.append("s", [start(0)], seen=1, about=None, lease=lease(0))
+    store.renew("s", lease(0, expires=50.0))
+    store.renew("s", lease(0, "you", expires=60.0))
+    store.renew("s", lease(0, attempt=2, expires=70.0))
+    store.renew("s", lease(1))
+    assert store.leases("s") == [lease(0, expires=50.0)]
+
+
+def test_a_study_that_is_not_there_is_an_error_with_its_name(store: Store) -> None:
+    for use in (
+        lambda: list(store.read("nope")),
+        lambda: store.leases("nope"),
+        lambda: store.append("nope", [report(0)], seen=0, about=0),
+        lambda: store.renew("nope", lease(0)),
+    ):
+        with pytest.raises(StoreError, match="no study 'nope'"):
+            use()
+
+
+def test_the_only_study_is_found_without_its_name(store: Store) -> None:
+    assert only_study(store, None) == "s"
+    store.create("t", created())
+    assert only_study(store, "t") == "t"
+    with pytest.raises(StoreError, match="it holds: 's', 't'"):
+        only_study(store, None)
+    with pytest.raises(StoreError, match="no study 'x'"):
+        only_study(store, "x")
+
+
+def test_two_studies_are_searched_in_one_store(store: Store) -> None:
+    for name in ("one", "two", "one"):
+        for trial in Study(PROBLEM, Whims(), store, name, seed=1, budget=Budget(trials=2)):
+            trial.report(0.5)
+    for name in ("one", "two"):
+        assert len(Study(PROBLEM, Whims(), store, name).trials) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"problem": type(PROBLEM)(PROBLEM.space, PROBLEM.goal, 11)}, ["max_epochs: recorded 10, given 11"]),
+        ({"policy": Whims(option=2)}, ["policy.option: recorded 1, given 2"]),
+        ({"seed": 2}, ["seed: recorded 1, given 2"]),
+        (
+            {"policy": Whims(option=3), "seed": 4},
+            ["policy.option: recorded 1, given 3", "seed: recorded 1, given 4"],
+        ),
+    ],
+)
+def test_reopening_with_other_settings_lists_what_differs(
+    store: Store, given: dict[str, Any], says: list[str]
+) -> None:
+    Study(PROBLEM, Whims(), store, "mine", seed=1)
+    arguments = {"problem": PROBLEM, "policy": Whims(), "seed": 1} | given
+    with pytest.raises(StudyMismatch) as caught:
+        Study(arguments["problem"], arguments["policy"], store, "mine", seed=arguments["seed"])
+    for sentence in [*says, "'mine'", store.url, "another name"]:
+        assert sentence in str(caught.value)
+    assert str(caught.value).count("\n  - ") == len(says)
+    assert len(list(store.read("mine"))) == 1

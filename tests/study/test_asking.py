@@ -1,0 +1,55 @@
+"""Asking: a policy's end, budgets that change, and budgets that nothing is charged to."""
+
+import warnings
+
+import pytest
+from virtual import search, study
+from worlds import Clock
+
+from haltune import Budget, Finish, HaltuneWarning
+from haltune.policies import EIPerCost, RandomSearch, Rollout
+from haltune.store.base import MemoryStore
+from haltune.study.replay import replay
+
+SMALL = {"initial": 3, "paths": 8, "points": 12}
+
+
+def test_a_larger_budget_takes_up_a_search_that_its_policy_ended_for_want_of_budget():
+    store = MemoryStore(Clock())
+    first = search(study(Rollout(**SMALL), Budget(time=90), store=store))
+    assert first.outcome.reason.startswith("nothing is affordable")
+    same = study(Rollout(**SMALL), Budget(time=90), store=store)
+    assert same.ask() == Finish(first.outcome.reason)
+    larger = study(Rollout(**SMALL), Budget(time=150), store=store)
+    assert not larger.outcome.over
+    search(larger)
+    assert len(larger.trials) > len(first.trials)
+    assert larger.spent.time > 90
+    assert larger.outcome.over
+    assert [d for d in replay(larger.problem, Rollout(**SMALL), larger.events()) if d[1] != d[2]] == []
+
+
+def test_no_budget_takes_up_a_search_that_its_policy_ended_for_good():
+    store = MemoryStore(Clock())
+    search(study(RandomSearch(trials=2), Budget(time=900), store=store))
+    assert isinstance(study(RandomSearch(trials=2), Budget(time=9000), store=store).ask(), Finish)
+
+
+@pytest.mark.parametrize("policy", [RandomSearch(), EIPerCost(initial=2)])
+def test_a_budget_of_costs_that_nobody_reports_is_warned_of_once(policy):
+    found = study(policy, Budget(cost=100))
+    with pytest.warns(HaltuneWarning, match=r"trial 0 reported none: trial.report\(value, cost=") as caught:
+        for _ in range(3):
+            with found.ask() as trial:
+                trial.report(0.5, epoch=1)
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("cost", [0.0, 2.0])
+def test_a_budget_of_costs_that_are_reported_is_not_warned_of(cost):
+    found = study(RandomSearch(), Budget(cost=100))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            with found.ask() as trial:
+                trial.report(0.5, epoch=1, cost=cost)

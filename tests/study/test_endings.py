@@ -1,0 +1,163 @@
+"""How trials end: well, by an exception, by Ctrl-C, by leaving the loop, in silence."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from typing import Any
+
+import pytest
+from clocked import World
+from whims import PAUSE, STOP
+
+from haltune import Action
+from haltune.errors import InvalidInput, StoreError
+from haltune.log.events import Ended, Reported, Resumed, Status
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_an_exception_is_recorded_with_its_traceback_and_raised_while_none_has_succeeded(
+    world: World,
+) -> None:
+    with pytest.raises(ZeroDivisionError) as caught, world.ask() as trial:
+        trial.report(0.1)
+        1 / 0  # noqa: B018
+    ended = world.events(Ended)[0]
+    assert (ended.status, ended.error) == (Status.FAILED, "ZeroDivisionError: division by zero")
+    assert "1 / 0" in ended.traceback
+    assert __file__ in ended.traceback
+    assert "none has succeeded yet: a bug" in caught.value.__notes__[0]
+
+
+def test_after_a_success_the_search_goes_on_until_too_many_fail_in_a_row(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(trials=20, max_failures=3)
+    world.succeed()
+    with caplog.at_level(logging.WARNING, "haltune"):
+        for _ in range(2):
+            with world.ask():
+                raise ValueError("unlucky")
+        world.succeed()  # the row is broken
+        for _ in range(2):
+            with world.ask():
+                raise ValueError("unlucky")
+    assert caplog.text.count("the search goes on: ValueError: unlucky") == 4
+    with pytest.raises(ValueError, match="unlucky") as caught, world.ask():
+        raise ValueError("unlucky")
+    assert caught.value.__notes__ == ["haltune: 3 trials failed in a row (max_failures)"]
+    assert [t.status for t in world.study.trials].count(Status.FAILED) == 5
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_interruptions_are_never_swallowed_and_the_trial_is_offered_again(
+    world: World, kind: type[BaseException]
+) -> None:
+    world.succeed()
+    with pytest.raises(kind), world.ask() as trial:
+        trial.report(0.1)
+        raise kind
+    assert world.study.trials[1].status is Status.INTERRUPTED
+    again = world.ask()
+    assert (again.id, again.attempt, again.epoch, again.config) == (1, 2, 0.0, trial.config)
+    assert world.study.history.failures_in_a_row == 0
+
+
+def test_a_broken_store_does_not_hide_the_exception_of_the_training(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise StoreError("the disk is gone")
+
+    with pytest.raises(ZeroDivisionError) as caught, world.ask():
+        monkeypatch.setattr(world.store, "append", broken)
+        1 / 0  # noqa: B018
+    assert "haltune could not record this: the disk is gone" in caught.value.__notes__
+
+
+def test_breaking_out_of_the_loop_gives_the_trial_back(world: World) -> None:
+    for trial in world.study:
+        trial.report(0.1)
+        break
+    gc.collect()
+    assert world.study.trials[0].status is Status.INTERRUPTED
+    assert world.ask(world.another()).id == 0
+
+
+def test_an_exception_that_leaves_the_loop_without_with_gives_the_trial_back(world: World) -> None:
+    def search() -> None:
+        for trial in world.study:
+            trial.report(0.1)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        search()
+    gc.collect()
+    assert world.study.trials[0].status is Status.INTERRUPTED
+
+
+def test_a_forgotten_with_loses_nothing() -> None:
+    world = World(trials=3)
+    for trial in world.study:
+        trial.report(STOP if trial.id == 1 else 0.1)
+    assert [t.status for t in world.study.trials] == ["completed", "stopped", "completed"]
+
+
+def test_a_trial_that_ends_without_a_report_says_how_to_report(world: World) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"trial 0 ended without one report.*trial.report.*HaltuneCallback"
+    ):
+        for trial in world.study:
+            assert trial.config
+    assert world.study.trials[0].status is Status.FAILED
+    assert world.study.trials[0].error == "ended without one report"
+
+
+def test_silent_trials_are_tolerated_after_a_success_until_too_many_in_a_row() -> None:
+    world = World(trials=20, max_failures=3)
+    world.succeed()
+    world.ask().finish()
+    world.ask().finish()
+    with pytest.raises(InvalidInput, match="ended without one report"):
+        world.ask().finish()
+
+
+def test_ending_twice_is_ending_once(world: World) -> None:
+    trial = world.ask()
+    trial.report(0.1)
+    trial.finish()
+    trial.finish()
+    trial.interrupt()
+    trial.fail(ValueError())
+    with pytest.raises(ValueError, match="afterwards"), trial:
+        raise ValueError("afterwards")
+    assert [e.status for e in world.events(Ended)] == [Status.COMPLETED]
+    assert world.study.trials[0].status is Status.COMPLETED
+
+
+def test_a_report_after_the_end_is_stored_out_of_the_curve(world: World) -> None:
+    trial = world.ask()
+    trial.report(0.1)
+    trial.finish()
+    assert trial.report(0.9).stops
+    assert world.curve() == [0.1]
+    assert [e.verdict.action for e in world.events(Reported)] == [Action.CONTINUE, Action.UNJUDGED]
+    assert world.study.spent.epochs == 1
+
+
+def test_a_pause_lets_the_policy_resume(world: World) -> None:
+    with world.ask() as trial:
+        trial.report(0.1)
+        trial.checkpointed("one.ckpt")
+        trial.report(PAUSE)
+        trial.checkpointed("two.ckpt")
+    assert world.study.trials[0].status is Status.PAUSED
+    again = world.ask()
+    assert (again.id, again.attempt, again.checkpoint, again.epoch) == (0, 2, "two.ckpt", 2.0)
+    assert again.verdict is None
+    assert next(again.epochs()) == 3
+    assert world.events(Resumed)[0].by_policy

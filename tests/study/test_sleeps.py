@@ -1,0 +1,249 @@
+"""A machine that sleeps, and a clock that is set: nobody is lost by it, and no budget is charged for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from clocked import World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import Clock, Ticks
+
+from haltune import Budget, Trial
+from haltune._utils.process import new_holder, started
+from haltune.log.events import Expired, Slept, Status
+from haltune.study.session.watch import Watch
+from haltune.study.spawned import take
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def world() -> World:
+    return World(trials=20)
+
+
+def train(world: World, trial: Trial, epochs: int = 1, seconds: float = 10.0) -> None:
+    for _ in range(epochs):
+        world.clock.now += seconds
+        trial.report(0.1)
+
+
+# -- the watch --------------------------------------------------------------------------------------
+
+
+def test_a_watch_notices_what_the_clock_jumps_ahead_and_back() -> None:
+    clock = Clock()
+    ticks = Ticks(clock)
+    watch = Watch(clock, ticks)
+    for jump in (0.0, HOUR, 0.0, -50.0):
+        watch.now()
+        clock.now += 100.0
+        ticks.sleep(jump)
+        watch.now()
+    assert [jump.seconds for jump in watch.jumps] == pytest.approx([HOUR, -50.0])
+    assert watch.jumps[0].at - watch.jumps[0].since == HOUR + 100.0
+
+
+def test_a_look_that_takes_long_and_a_clock_that_is_a_little_off_are_no_jumps() -> None:
+    clock, ticks = Clock(), iter([0.0, 0.0, 0.0, 0.0, 30.0, 30.0, 30.0, 60.0, 61.0, 1000.0, 1000.0])
+    watch = Watch(clock, lambda: next(ticks))
+    for now in (
+        0.0,
+        7.0,
+        30.0,
+        61.5,
+        1001.0,
+    ):  # looked at from 0 to 0, 0 to 30, 30 to 30, 60 to 61, 1000 to 1000
+        clock.now = 1_000_000.0 + now
+        watch.now()
+    assert watch.jumps == []
+
+
+# -- nobody is lost -----------------------------------------------------------------------------------
+
+
+def test_a_process_never_expires_what_it_trains_itself(world: World) -> None:
+    trials = [world.ask() for _ in range(4)]
+    for trial in trials:
+        train(world, trial)
+    world.laps.sleep(HOUR)
+    trials[0].finish()
+    trials.append(world.ask())
+    assert trials[-1].id == 4
+    for trial in trials[1:]:
+        assert not trial.report(0.3).stops
+    world.clock.now += HOUR  # and when an epoch truly outlasts its lease
+    assert world.ask().id == 5
+    assert world.events(Expired) == []
+
+
+def test_what_was_dropped_without_a_word_is_offered_again_after_its_lease(world: World) -> None:
+    world.ask()
+    assert world.ask().id == 1
+    world.clock.now += 601
+    assert [world.ask().id for _ in range(2)] == [0, 1]
+
+
+@pytest.mark.parametrize("seconds", [HOUR, 1e9, -HOUR])
+def test_workers_that_sleep_together_lose_nobody_and_notice_later_who_is_lost(
+    world: World, seconds: float
+) -> None:
+    lost, other = world.ask(), world.another()
+    assert world.ask(other).id == 1
+    world.clock.now += 100
+    world.laps.sleep(seconds)
+    assert world.ask(other).id == 2
+    world.clock.now += 490
+    assert world.ask(other).id == 3
+    assert world.events(Expired) == []
+    world.clock.now += 20
+    assert world.ask(other).id == lost.id  # 610 seconds are over, whatever the clock says
+
+
+@pytest.fixture
+def neighbour() -> Iterator[str]:
+    """The holder of a process of this machine that lives."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        parts = new_holder().split("/")
+        parts[3], parts[4] = str(process.pid), started(process.pid)
+        yield "/".join(parts)
+        process.kill()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_who_opens_a_study_after_the_machine_slept_gives_living_processes_time_to_wake(
+    world: World, neighbour: str
+) -> None:
+    world.study._replica.adopt(neighbour)  # its trials are that process's
+    world.ask()
+    world.laps.sleep(HOUR)
+    fresh = world.another()
+    assert world.ask(fresh).id == 1
+    world.clock.now += 149
+    assert world.ask(fresh).id == 2
+    world.clock.now += 2  # a renewal was due
+    assert world.ask(fresh).id == 0
+
+
+# -- nothing is charged ---------------------------------------------------------------------------------
+
+
+def test_a_sleep_is_charged_to_no_budget_and_the_search_goes_on() -> None:
+    world = World(budget=Budget(time=1000.0, trials=99))
+    trial = world.ask()
+    train(world, trial, 3)
+    world.laps.sleep(HOUR)
+    world.clock.now += 10
+    assert not trial.report(0.1).stops
+    assert world.study.spent.time == world.study.spent.worker_time == 40.0
+    trial.finish()
+    assert not world.study.outcome.over
+    told = world.events(Slept)
+    assert [(e.trial, e.attempt, e.seconds) for e in told] == [(0, 1, HOUR)]
+
+
+def test_a_sleep_during_the_start_up_is_none_of_it(world: World) -> None:
+    trial = world.ask()
+    world.clock.now += 5
+    world.laps.sleep(HOUR)
+    world.clock.now += 2
+    trial.report(0.1, seconds=2.0)
+    assert world.study.spent.start_up == 5.0
+
+
+def test_a_worker_that_sleeps_wakes_and_dies_is_charged_for_what_it_was_awake(world: World) -> None:
+    trial = world.ask()
+    train(world, trial)
+    world.laps.sleep(HOUR)
+    world.clock.now += 5
+    trial.heartbeat()
+    world.clock.now += 10_000
+    other = world.another()
+    assert other._replica.expire(2)
+    assert other.spent.worker_time == 15.0
+
+
+def test_one_sleep_that_a_launcher_and_its_worker_tell_of_is_one(world: World) -> None:
+    for first in ("launcher", "worker", "report"):
+        mine = world.ask()
+        study = world.another()
+        theirs = take(study, study._replica, (mine.id, 1), world.study.holder, lambda: None)
+        before = world.study.spent.worker_time
+        train(world, theirs)
+        world.study.wake(mine)
+        world.clock.now += 3
+        world.laps.sleep(HOUR)
+        world.clock.now += 4
+        if first == "launcher":
+            world.study.wake(mine)
+        elif first == "report":
+            theirs._study._replica._watch.jumps.clear()  # type: ignore[attr-defined]
+        theirs.report(0.1)
+        world.study.wake(mine)  # it looks every quarter of a second, and finds it too, if late
+        world.clock.now += 1
+        theirs.finish()
+        world.study.sync()
+        assert world.study.spent.worker_time - before == pytest.approx(18.0)
+
+
+def test_what_a_report_says_it_trained_was_not_slept(world: World) -> None:
+    trial = world.ask()
+    world.laps.sleep(HOUR)
+    trial.report(0.1, seconds=HOUR)
+    assert world.study.spent.time == HOUR
+
+
+def test_a_clock_that_is_set_back_takes_nothing_away_and_time_goes_on_to_be_charged(world: World) -> None:
+    trial = world.ask()
+    train(world, trial, 2)
+    world.laps.sleep(-HOUR)
+    train(world, trial, 2)
+    assert world.study.spent.time == pytest.approx(
+        40.0, abs=10.0
+    )  # an epoch, that it was set in, may be missing
+    trial.finish()
+    world.laps.sleep(-HOUR)
+    again = world.ask()
+    train(world, again, 5)
+    assert world.study.spent.time == pytest.approx(90.0, abs=10.0)
+    world.laps.sleep(3 * HOUR)
+    train(world, again)
+    again.finish()
+    assert world.study.spent.time == pytest.approx(100.0, abs=10.0)
+
+
+steps = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from([1.0, 20.0, 60.0]), st.sampled_from([0.0, 0.0, 9.0, 1e5])),
+    min_size=5, max_size=40,
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(steps)
+def test_whatever_sleeps_between_reports_workers_are_charged_for_what_they_were_awake(steps: Any) -> None:
+    """Three workers; the oracle counts the seconds that the monotonic clock says between begin and last report."""
+    world = World(trials=3)
+    studies = [world.study, world.another(), world.another()]
+    trials = [world.ask(study) for study in studies]
+    began = world.laps()
+    last = [began] * 3
+    before = 0.0
+    for worker, awake, asleep in steps:
+        world.clock.now += awake
+        world.laps.sleep(asleep)
+        if trials[worker].epoch < 10:
+            trials[worker].report(0.1)
+            last[worker] = world.laps()
+        studies[0].sync()
+        spent = studies[0].spent
+        assert spent.worker_time == pytest.approx(sum(at - began for at in last), abs=1e-3)
+        assert before - 1e-6 <= spent.time
+        before = spent.time
+    assert before <= world.laps() - began + 1e-3
+    assert not world.events(Expired)
+    assert all(t.status is Status.RUNNING for t in studies[0].trials)

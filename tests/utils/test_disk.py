@@ -1,0 +1,240 @@
+"""What others put into a folder of checkpoints, and disks that fail: nothing followed, nothing lost, nothing raised."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from clocked import World
+
+from haltune._utils import disk
+from haltune.store.checkpoints import Checkpoints
+
+ODD = (
+    "trial-²",
+    "trial-٣",
+    "trial-",
+    "trial-1.bak",
+    "trial-00001",
+    "trial-" + "9" * 200,
+    "trial--1",
+    "trial-1_0",
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(checkpoints=tmp_path / "ck")
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A folder that is nobody's business, some of its files named as checkpoints are."""
+    folder = tmp_path / "victim"
+    (folder / "attempt-1-epoch-3").mkdir(parents=True)
+    for name in (
+        "thesis.tex",
+        "attempt-1-epoch-1.ckpt",
+        "attempt-1-epoch-3/weights",
+        "part-attempt-0-epoch-0-01234567",
+    ):
+        (folder / name).write_text("ten years")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {p.relative_to(folder).as_posix(): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def a_life(world: World) -> None:
+    """A trial that is saved twice, goes on as another attempt, and ends."""
+    trial = world.ask()
+    for _ in range(2):
+        trial.report(0.5)
+        path = trial.save(lambda path: path.write_text("state"))
+        assert Path(path).read_text() == "state"
+    trial.interrupt()
+    again = world.ask(world.another())
+    assert again.checkpoint == path
+    again.report(0.5)
+    again.save(lambda path: path.write_text("state"))
+    again.finish()
+
+
+def test_a_link_in_the_place_of_a_trials_folder_leads_nobody_astray(world: World, victim: Path) -> None:
+    folder, before = world.study.checkpoints.folder, contents(victim)
+    folder.mkdir(parents=True)
+    for n in range(3):
+        (folder / f"trial-{n}").symlink_to(victim)
+    a_life(world)
+    assert contents(victim) == before
+    assert sorted(path.name for path in folder.iterdir()) == ["trial-0", "trial-1", "trial-2"]
+    assert all(path.is_symlink() for path in folder.iterdir())
+
+
+def test_links_and_pipes_in_a_trials_folder_are_not_followed_and_stop_nobody(
+    world: World, victim: Path
+) -> None:
+    folder, before = world.study.checkpoints.of(0), contents(victim)
+    folder.mkdir(parents=True)
+    (folder / "attempt-1-epoch-1-01234567").symlink_to(victim)  # named as haltune does: deleted itself
+    (folder / "attempt-0-epoch-1-01234567.ckpt").symlink_to(victim / "thesis.tex")
+    (folder / "link").symlink_to(victim)
+    os.mkfifo(folder / "attempt-1-epoch-2-01234567.ckpt")
+    (folder / "loop").symlink_to("loop")
+    a_life(world)
+    assert contents(victim) == before
+    assert sorted(path.name for path in folder.iterdir()) == ["link", "loop"]
+
+
+def test_a_checkpoint_that_holds_links_and_pipes_is_saved_and_deleted_without_following_them(
+    world: World, victim: Path
+) -> None:
+    before = contents(victim)
+
+    def odd(path: Path) -> None:
+        path.mkdir()
+        (path / "victim").symlink_to(victim)
+        (path / "dangling").symlink_to("nowhere")
+        os.mkfifo(path / "pipe")
+
+    trial = world.ask()
+    trial.report(0.5)
+    trial.save(odd, "")
+    trial.save(odd, "")
+    trial.finish()
+    assert contents(victim) == before
+
+
+def test_a_study_whose_folder_somebody_else_has_linked_away_saves_nothing(
+    world: World, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, before = world.study.checkpoints.folder, contents(victim)
+    folder.parent.mkdir()
+    (victim / "trial-0").mkdir()
+    folder.symlink_to(victim)
+    trial = world.ask()
+    trial.report(0.5)
+    monkeypatch.setattr(os, "getuid", lambda: 4711)  # not who made the link
+    monkeypatch.setattr(os, "lstat", os.lstat)
+    lstat = Path.lstat
+
+    def somebodys(path: Path) -> os.stat_result:
+        found = list(lstat(path))
+        found[4] = 4712
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "lstat", somebodys)
+    with pytest.raises(OSError, match="somebody else"):
+        trial.save(lambda path: path.write_text("state"))
+    trial.finish()
+    assert contents(victim) == before
+
+
+def test_a_user_may_link_a_study_to_a_larger_disk(world: World, tmp_path: Path) -> None:
+    folder = world.study.checkpoints.folder
+    folder.parent.mkdir()
+    (tmp_path / "larger").mkdir()
+    folder.symlink_to(tmp_path / "larger")
+    a_life(world)
+    assert list((tmp_path / "larger").iterdir()) == []
+
+
+def test_what_haltune_did_not_make_is_neither_counted_nor_deleted(tmp_path: Path) -> None:
+    world = World(checkpoints=tmp_path / "ck", disk_quota=1000)
+    folder = world.study.checkpoints.folder
+    for name in (*ODD, "mine", "trial-0", "trial-1"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "precious").write_text("x" * 2000)
+    (folder / "trial-2").write_text("x" * 2000)
+    before = contents(folder)
+    for _ in range(3):
+        a_life(world)
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("suffix", ["/../../x", "a/b", "\0"])
+def test_a_suffix_is_no_path(world: World, suffix: str) -> None:
+    trial = world.ask()
+    trial.report(0.5)
+    with pytest.raises(ValueError, match="suffix"):
+        trial.save(lambda path: path.write_text("state"), suffix)
+
+
+def test_a_folder_that_is_deleted_under_a_search_is_made_again(world: World) -> None:
+    import shutil
+
+    trial = world.ask()
+    trial.report(0.5)
+    trial.save(lambda path: path.write_text("one"))
+    shutil.rmtree(world.study.checkpoints.folder.parent)
+    trial.report(0.5)
+    assert Path(trial.save(lambda path: path.write_text("two"))).read_text() == "two"
+    shutil.rmtree(world.study.checkpoints.folder.parent)
+    trial.finish()
+
+
+def test_a_disk_that_fails_is_not_taken_for_a_checkpoint_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, stat = Checkpoints(tmp_path), Path.stat
+    path = tmp_path / "trial-0" / "attempt-1-epoch-1.ckpt"
+    path.parent.mkdir()
+    assert kept.missing("trial-0/attempt-1-epoch-1.ckpt")
+    path.write_text("state")
+    for number in (errno.EIO, errno.ESTALE, errno.EACCES):
+
+        def fails(self: Path, *, follow_symlinks: bool = True, number: int = number) -> os.stat_result:
+            if self == path:
+                raise OSError(number, os.strerror(number))
+            return stat(self, follow_symlinks=follow_symlinks)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "stat", fails)
+            assert not kept.missing("trial-0/attempt-1-epoch-1.ckpt")
+
+
+def test_a_path_that_leads_elsewhere_is_the_users_own(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path / "ck")
+    for path in (
+        "../mine.ckpt",
+        "trial-x/mine.ckpt",
+        str(tmp_path / "mine.ckpt"),
+        "trial-0",
+        "",
+        str(tmp_path / "ck"),
+    ):
+        assert not kept.missing(path)
+
+
+def test_the_folders_above_a_checkpoint_are_forced_to_the_disk_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: set[Path] = set()
+
+    def fsync(handle: int) -> None:
+        forced.add(Path(os.readlink(f"/proc/self/fd/{handle}")))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    trial = world.ask()
+    trial.report(0.5)
+    path = Path(trial.save(lambda path: path.write_text("state")))
+    folder = world.study.checkpoints.folder
+    assert {folder / "trial-0", folder, folder.parent, folder.parent.parent} <= forced
+    assert any(p.name.startswith("part-") for p in forced)
+    assert path.parent in forced
+
+
+def test_a_link_is_no_folder_and_a_pipe_holds_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(bytes(7))
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert disk.is_folder(tmp_path)
+    assert not disk.is_folder(tmp_path / "link")
+    assert disk.is_own(tmp_path / "link")
+    assert disk.size(tmp_path) == 7
+    disk.force(tmp_path)
+    disk.delete(tmp_path / "link")
+    assert sorted(os.listdir(tmp_path)) == ["file", "pipe"]

@@ -1,0 +1,328 @@
+"""A process forked while other threads of its parent work: it finds nothing locked and nothing half done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from whims import PROBLEM, Whims
+
+from haltune import Budget, Study, Trial
+from haltune._utils import forks
+from haltune._utils import threads as blas
+from haltune._utils.forks import Doors
+from haltune.callbacks.reporting.heartbeat import Heartbeat
+from haltune.errors import StoreError
+from haltune.store.base import MemoryStore
+from haltune.store.sql.store import SqlStore
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+LONG = 60  # seconds: a child that takes so long hangs
+
+
+def in_child(life: Callable[[], object]) -> str:
+    """What it comes to, in words, in a process that is forked now."""
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if not pid:
+        signal.alarm(LONG)
+        try:
+            said = str(life())
+        except BaseException:
+            said = traceback.format_exc()
+        os.write(theirs, said.encode()[-60_000:])
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours) as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    return said if status == 0 else f"killed by signal {status}: {said}"
+
+
+@contextmanager
+def meanwhile(work: Callable[[Callable[[], None]], object]) -> Iterator[None]:
+    """Another thread is within `work`, at the point where that calls what it is given, until the block ends."""
+    there, enough = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        there.set()
+        enough.wait(LONG)
+
+    thread = threading.Thread(target=work, args=(pause,))
+    thread.start()
+    assert there.wait(LONG)
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join(LONG)
+
+
+def a_study(store: Any, policy: Any = None) -> Study:
+    return Study(PROBLEM, policy or Whims(), store, seed=1, budget=Budget(trials=9))
+
+
+def asked(study: Study) -> Trial:
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    return trial
+
+
+def test_no_connection_to_sqlite_is_carried_into_a_fork(tmp_path: Path) -> None:
+    study = a_study(tmp_path / "f.db")
+
+    def open_files() -> list[str]:
+        found = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        return [path for path in found if "f.db" in path]
+
+    if Path("/proc/self/fd").exists():
+        assert in_child(open_files) == "[]"
+    asked(study).report(0.5)  # and here all goes on
+
+
+def test_a_child_reports_for_its_parent_which_goes_on(tmp_path: Path) -> None:
+    study = a_study(tmp_path / "f.db")
+    trial = asked(study)
+    trial.report(0.5)
+
+    def life() -> float:
+        trial.adopt()
+        trial.report(0.5)
+        return trial.epoch
+
+    assert in_child(life) == "2"
+    trial.report(0.5, epoch=3)
+    assert list(study.trials[0].epochs) == [1, 2, 3]
+
+
+def test_a_fork_waits_for_a_transaction_of_another_thread(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/f.db")
+    done = []
+
+    def transaction(c: Any) -> None:
+        c.exec_driver_sql("SELECT 1")
+        started.set()
+        enough.wait(0.2)
+        done.append(1)
+
+    started, enough = threading.Event(), threading.Event()
+    thread = threading.Thread(target=store._run, args=(transaction,))
+    thread.start()
+    started.wait(LONG)
+    assert in_child(lambda: (done, store.names(), forks.doors.torn)) == "([1], [], False)"
+    thread.join()
+
+
+def test_where_a_fork_could_not_wait_the_child_says_so_and_does_not_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forks, "PATIENCE", 0.01)
+    store = SqlStore(f"sqlite:///{tmp_path}/f.db")
+
+    def refused(work: Callable[[], object]) -> str:
+        with pytest.raises(StoreError, match=r"forked while another thread was writing.*'spawn'"):
+            work()
+        return "refused"
+
+    with meanwhile(lambda pause: store._run(lambda c: pause())):
+        assert in_child(lambda: refused(store.names)) == "refused"
+        assert in_child(lambda: refused(lambda: SqlStore(f"sqlite:///{tmp_path}/f.db"))) == "refused"
+    assert store.names() == []
+
+
+class Slow(Whims):
+    """Stands still within a fold, when told to."""
+
+    pause: Callable[[], None] | None = None
+
+    def fold(self, state: int, event: Any) -> int:
+        if self.pause is not None:
+            pause, self.pause = self.pause, None
+            pause()
+        return super().fold(state, event)
+
+
+@pytest.mark.parametrize("kind", ["a file", "memory"])
+def test_what_another_thread_was_folding_is_folded_anew(tmp_path: Path, kind: str) -> None:
+    policy = Slow()
+    study = a_study(tmp_path / "f.db" if kind == "a file" else None, policy)
+    trial = asked(study)
+
+    def report(pause: Callable[[], None]) -> None:
+        policy.pause = pause
+        trial.report(0.5)
+
+    def life() -> Any:
+        return study.trials[0].values.tolist(), study.history.position, study.outcome.over
+
+    before = study.history.position
+    with meanwhile(report):
+        assert in_child(life) == f"([0.5], {before + 1}, False)"
+        assert study.history.position == before  # here it is not folded yet
+    assert study.history.position == before + 1
+
+
+def test_a_study_in_memory_is_read_in_a_child_whoever_was_appending() -> None:
+    store = MemoryStore()
+    trial = asked(a_study(store))
+
+    def hold(pause: Callable[[], None]) -> None:
+        with store._lock:
+            pause()
+
+    with meanwhile(hold):
+        assert in_child(lambda: [lease.trial for lease in store.leases("study")]) == f"[{trial.id}]"
+
+
+def test_a_heartbeat_of_the_parent_is_not_waited_for() -> None:
+    class Owner:
+        ended = None
+        heartbeat_seconds = 1e6
+
+    owner, trial = Owner(), Owner()
+    beat = Heartbeat(owner)
+    beat.start(trial)
+    event = beat._enough
+
+    def hold(pause: Callable[[], None]) -> None:
+        with event._cond:
+            pause()
+
+    def life() -> str:
+        beat.stop()
+        nonlocal owner
+        del owner  # its finalizer is the parent's
+        return "stopped"
+
+    with meanwhile(hold):
+        assert in_child(life) == "stopped"
+    beat.stop()
+
+
+# -- one thread for linear algebra
+
+
+class Library:
+    """Stands for a BLAS library."""
+
+    def __init__(self) -> None:
+        self.threads = 8
+
+    def put(self, threads: int) -> None:
+        self.threads = threads
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    found = Library()
+    monkeypatch.setattr(blas, "_libraries", lambda: [(lambda: found.threads, found.put)])
+    return found
+
+
+def decide(pause: Callable[[], None]) -> None:
+    with blas.one_thread():
+        pause()
+
+
+def test_threads_that_decide_at_the_same_time_leave_the_number_as_it_was(library: Library) -> None:
+    with blas.one_thread():
+        with meanwhile(decide):
+            with blas.one_thread():
+                assert library.threads == 1
+            assert library.threads == 1
+        assert library.threads == 1
+    assert library.threads == 8
+
+
+def test_the_first_to_end_does_not_take_the_others_thread(library: Library) -> None:
+    with meanwhile(decide):
+        with blas.one_thread():
+            pass
+        assert library.threads == 1
+    assert library.threads == 8
+
+
+def test_a_child_computes_with_all_threads_while_its_parent_decides(library: Library) -> None:
+    with meanwhile(decide):
+        assert in_child(lambda: library.threads) == "8"
+
+    def deeper() -> list[int]:
+        seen = [library.threads]
+        with blas.one_thread():
+            seen.append(library.threads)
+        return [*seen, library.threads]
+
+    with blas.one_thread():
+        assert in_child(deeper) == "[1, 1, 1]"
+    assert library.threads == 8
+
+
+# -- the doors themselves
+
+
+def test_who_is_within_may_go_deeper_while_a_fork_waits() -> None:
+    doors, seen = Doors(), []
+
+    def work(pause: Callable[[], None]) -> None:
+        with doors.within():
+            pause()
+            with doors.within():
+                seen.append("deeper")
+
+    def fork() -> None:
+        doors.before_fork()
+        seen.append("forked")
+        doors.after_fork_in_parent()
+
+    with meanwhile(work):
+        thread = threading.Thread(
+            target=lambda: (doors.before_fork(), seen.append("forked"), doors.after_fork_in_parent())
+        )
+        thread.start()
+    thread.join(LONG)
+    assert seen.index("deeper") < seen.index("forked")
+    with doors.within():
+        pass
+
+
+def test_a_fork_by_the_one_within_waits_for_nobody_and_is_torn(monkeypatch: pytest.MonkeyPatch) -> None:
+    doors = Doors()
+    with doors.within():
+        doors.before_fork()
+        doors.after_fork_in_child()
+        assert doors.torn
+
+
+@pytest.mark.slow
+def test_three_hundred_forks_under_load_hang_nowhere(tmp_path: Path) -> None:
+    trial, enough = asked(study := a_study(tmp_path / "f.db")), threading.Event()
+    children = 300
+
+    def loop(*work: Callable[[], object]) -> None:
+        while not enough.is_set():
+            [w() for w in work]
+
+    threads = [
+        threading.Thread(target=loop, args=work)
+        for work in ((trial.heartbeat, study.sync), (lambda: trial.report(0.5, epoch=1),))
+    ]
+    [thread.start() for thread in threads]
+
+    def life() -> str:
+        trial.adopt()
+        trial.report(0.4, epoch=2 + trial.epoch)
+        return "reported"
+
+    try:
+        said = [in_child(life) for _ in range(children)]
+    finally:
+        enough.set()
+        [thread.join() for thread in threads]
+    assert said == ["reported"] * children

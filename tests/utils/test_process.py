@@ -1,0 +1,99 @@
+"""Who holds a lease, and whether that process still lives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from whims import PROBLEM, Whims
+
+from haltune import Budget, Study, Trial
+from haltune._utils.process import new_holder, surely_gone
+from haltune.log.events import Expired, Status
+
+proc = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="no /proc here: only the lease's expiry tells"
+)
+
+
+def with_part(position: int, value: str) -> str:
+    parts = new_holder().split("/")
+    parts[position] = value
+    return "/".join(parts)
+
+
+def test_each_worker_of_a_process_is_another_holder() -> None:
+    assert new_holder() != new_holder()
+    assert not surely_gone(new_holder())
+
+
+@proc
+def test_a_number_that_no_process_has_is_gone() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+    )
+    assert surely_gone(with_part(3, ended.stdout.decode().strip()))
+
+
+@proc
+def test_a_number_that_another_process_took_over_is_gone() -> None:
+    assert surely_gone(with_part(4, "12345"))
+
+
+@pytest.mark.parametrize(("position", "value"), [(0, "elsewhere"), (1, "another-boot"), (2, "4026531000")])
+def test_other_machines_boots_and_containers_are_never_judged(position: int, value: str) -> None:
+    parts = with_part(position, value).split("/")
+    parts[3] = "999999999"
+    assert not surely_gone("/".join(parts))
+
+
+@pytest.mark.parametrize("text", ["", "w", "a/b/c/d/e", "a/b/c/d/e/f/g"])
+def test_a_holder_of_some_other_making_is_never_judged(text: str) -> None:
+    assert not surely_gone(text)
+
+
+SCRIPT = """
+import sys
+from whims import *
+from haltune import Budget, Study
+trial = Study(PROBLEM, Whims(), sys.argv[1], seed=1, budget=Budget(trials=3)).ask()
+trial.report(0.1); trial.checkpointed("one.ckpt"); trial.report(0.2)
+print(trial.id, flush=True)
+sys.stdin.read()
+"""
+
+
+@proc
+def test_a_killed_process_loses_its_trial_at_once_even_before_its_parent_takes_notice(tmp_path: Path) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "a.db")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert worker.stdout is not None
+    assert worker.stdin is not None
+    assert worker.stdout.readline() == "0\n"
+    study = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3))
+    other = study.ask()
+    assert isinstance(other, Trial)
+    assert other.id == 1  # the first is held by a living process
+    os.kill(worker.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)  # dead, and still in the table: a zombie
+    again = study.ask()
+    assert isinstance(again, Trial)
+    assert (again.id, again.attempt, again.checkpoint, again.epoch) == (0, 2, "one.ckpt", 1.0)
+    expired = [e for e in study.events() if isinstance(e, Expired)]
+    assert [(e.trial, e.status) for e in expired] == [(0, Status.INTERRUPTED)]
+    worker.wait()
+    worker.stdin.close()
+    worker.stdout.close()
+
+
+@pytest.mark.parametrize("pid", ["²", "٣", "pid", "", "-1", "0", "9" * 30, "1_0"])
+def test_a_name_that_somebody_made_up_is_no_process_that_is_gone(pid: str) -> None:
+    parts = new_holder().split("/")
+    assert not surely_gone("/".join([*parts[:3], pid, *parts[4:]]))
