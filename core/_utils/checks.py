@@ -33,7 +33,7 @@ def check_policy(allowed: str, policy: Any) -> Policy[Any]:
     """The policy. Raises InvalidInput for what is none, in the words of what is `allowed`."""
     if (decides := policy_of(policy)) is not None:
         return decides
-    hint = "; one of your own derives from haltune.log.policy.Policy"
+    hint = "; one of your own derives from haltune.policies.Policy"
     if isinstance(policy, type):
         hint = f"; write {policy.__name__}()"
     raise InvalidInput(f"{allowed}, not {policy!r}{hint}")

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from haltune._utils.lazy import shows
+from haltune.log.policy import Policy as Policy  # what one of your own derives from
 
 if TYPE_CHECKING:
     from .autobct.policy import AutoBCT

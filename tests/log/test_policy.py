@@ -143,7 +143,7 @@ def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:
         for door in (Halting, Guided, lambda p: small_study(p)):
             with pytest.raises(InvalidInput, match=r"policy such as .* not"):
                 door(wrong)
-    with pytest.raises(InvalidInput, match=r"derives from haltune\.policy\.Policy"):
+    with pytest.raises(InvalidInput, match=r"derives from haltune\.policies\.Policy"):
         small_study(Duck())
     with pytest.raises(InvalidInput, match=r"write EI\(\)"):
         small_study(EI)

@@ -89,7 +89,7 @@ def test_two_studies_share_a_file_without_meeting(tmp_path: Path) -> None:
     [
         ((RandomSearch(), problem()), "Problem"),
         ((problem(), RandomSearch), r"write RandomSearch\(\)"),
-        ((problem(), "random"), "derives from haltune.log.policy.Policy"),
+        ((problem(), "random"), "derives from haltune.policies.Policy"),
         ((problem(), RandomSearch(), "search.txt"), r"\.db"),
         ((problem(), RandomSearch(), None, ""), "name"),
         ((problem(), RandomSearch(), None, "s", -1), "seed"),
