@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from haltune._utils.terminal import visible
+from haltune.terminal import visible
 
 
 class Format(StrEnum):

@@ -3,7 +3,7 @@
 import sys
 import warnings
 
-from haltune._utils.terminal import visible
+from haltune.terminal import visible
 
 
 class HaltuneError(Exception):

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from haltune._utils.terminal import cell
 from haltune.errors import HaltuneError
 from haltune.log.fate import FATES, fate_of
 from haltune.study import Study, Trial
+from haltune.terminal import cell
 
 if TYPE_CHECKING:
     from rich.console import Group

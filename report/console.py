@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from haltune._utils.terminal import cell
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
 from haltune.log.history import History
 from haltune.study import Study
+from haltune.terminal import cell
 
 from .digest import Digest, Row, digest
 from .palette import LOOKS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from haltune._utils.terminal import visible
 from haltune.log.history import TrialRecord
+from haltune.terminal import visible
 
 from .digest import Digest, Source, digest
 from .wording import duration, plural, settings, short

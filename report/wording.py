@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from haltune._utils.terminal import visible
+from haltune.terminal import visible
 
 
 def short(value: Any, digits: int = 4) -> str:

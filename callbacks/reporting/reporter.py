@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.failures import interrupts, one_line
-from haltune._utils.terminal import visible
 from haltune.errors import LeaseLost, NotSupported
 from haltune.log.decisions import Action, Verdict
 from haltune.study.spawned import spawning
+from haltune.terminal import visible
 
 from .advice import need_record, need_trial, once, scalar
 from .clock import Clock

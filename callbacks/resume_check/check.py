@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from haltune._utils.terminal import visible
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.decisions import Action, Finish, Move, Resume, Start, Verdict, go_on
 from haltune.log.events import Event, Status
@@ -31,6 +30,7 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Goal, Minimize, Problem
 from haltune.space import Space
 from haltune.study import Study, Trial
+from haltune.terminal import visible
 
 from ..frameworks.randomness import capture
 from ..reporting.reporter import FIRST_EPOCH

@@ -12,11 +12,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from haltune._utils.terminal import cell
 from haltune.log.events import to_json
 from haltune.report import summary, write
 from haltune.report.page import keep
 from haltune.report.wording import duration, settings, short
+from haltune.terminal import cell
 
 from ..find import STOPPED, errors, study_of
 from ..options import As, Format, Name, Rows, Where, as_json, say, say_json

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.terminal import visible
 from haltune.log import events as ev
 from haltune.log.events import Status
 from haltune.log.fate import fate_of
 from haltune.log.history import History, TrialRecord
+from haltune.terminal import visible
 
 
 def receipt(history: History, trial: int, log: Iterable[ev.Event]) -> str:

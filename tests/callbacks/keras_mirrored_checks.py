@@ -48,13 +48,13 @@ def own_loss(lr):
     return model
 
 
-LOADED = {
-    "whole": None,
-    "by the function": lambda trial: trial.load_model(own_loss),
-}
+LOADED = [
+    pytest.param(None, id="whole"),
+    pytest.param(lambda trial: trial.load_model(own_loss), id="by the function", marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.parametrize("load", LOADED.values(), ids=LOADED)
+@pytest.mark.parametrize("load", LOADED)
 def test_they_pause_and_go_on_as_if_they_had_not(load):
     def trained(*at):
         study = pausing_study(at=at)

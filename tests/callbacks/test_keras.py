@@ -14,11 +14,19 @@ CHECKS = {  # what is the same on every backend is checked on torch, which is fa
 }
 
 
-def run(in_a_process, backend, *files, **environment):
+def run(in_a_process, backend, *files, only="not slow", **environment):
     for package in ("keras", backend):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    arguments = [*(str(HERE / f) for f in files), "-q", "--import-mode=importlib", "-p", "no:cacheprovider"]
+    arguments = [
+        *(str(HERE / f) for f in files),
+        "-q",
+        "--import-mode=importlib",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        only,
+    ]
     source = f"import sys, pytest\nsys.exit(pytest.main({arguments}))"
     in_a_process(source, KERAS_BACKEND=backend, **environment)
 
@@ -35,3 +43,8 @@ def test_the_keras_callback_holds_its_contract(in_a_process, tmp_path, backend):
 
 def test_it_holds_on_two_devices_of_a_mirrored_strategy(in_a_process):
     run(in_a_process, "tensorflow", "keras_mirrored_checks.py")
+
+
+@pytest.mark.slow
+def test_a_model_built_by_a_function_holds_there_too(in_a_process):
+    run(in_a_process, "tensorflow", "keras_mirrored_checks.py", only="slow")

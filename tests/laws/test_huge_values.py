@@ -145,7 +145,7 @@ def regret(name: str, seed: int, huge: float | None) -> float:
 
 
 @pytest.mark.filterwarnings("ignore:a score of:haltune.errors.HaltuneWarning")  # which is what it should say
-@pytest.mark.parametrize("huge", [1e12, 1.7e308])
+@pytest.mark.parametrize("huge", [1e12, pytest.param(1.7e308, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", list(MODELS))
 def test_after_a_run_that_diverged_the_optimum_is_found_as_well(name: str, huge: float) -> None:
     with_it, without = (np.median([regret(name, seed, v) for seed in range(3)]) for v in (huge, None))

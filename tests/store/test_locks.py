@@ -118,7 +118,8 @@ def test_a_stopped_process_that_keeps_a_file_locked_is_named_with_what_to_do(
 def test_ctrl_c_ends_the_wait_for_a_lock(tmp_path: Path) -> None:
     SqlStore(f"sqlite:///{tmp_path}/a.db").create("s", created())
     script = (
-        "import sys\n"
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background ignores it
         "from haltune.log.events import Finished\n"
         "from haltune.store.sql.store import SqlStore\n"
         "store = SqlStore('sqlite:///' + sys.argv[1])\n"

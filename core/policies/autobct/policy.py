@@ -2,7 +2,8 @@
 
 After each training the beliefs about score and cost are updated (`prior.beliefs`), and the value V of going on is
 compared with the score expected of the last configuration trained: the search ends where that is at least V, (2.16).
-Else the control of largest value is trained, (2.15). Scores count on [0, 1], costs gamma to a unit of time (`prior.units`).
+Else the control of largest value is trained, (2.15). Scores count on [0, 1], costs gamma to a unit of time
+(`prior.units`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ import numpy as np
 from scipy.special import ndtr
 
 from haltune._utils.checks import is_number
-from haltune._utils.terminal import visible
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 from haltune.gp.cholesky import factorise
@@ -23,6 +22,7 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.space import Space
+from haltune.terminal import visible
 
 from ..belief.belief import Belief
 from ..decision import check_threshold

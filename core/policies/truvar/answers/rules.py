@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haltune._utils.terminal import visible
 from haltune.gp.kernels import Array
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant
+from haltune.terminal import visible
 
 Mask = NDArray[np.bool_]
 _CUTS = 20  # places along a number that are tried at each step
