@@ -3,9 +3,8 @@
 import numpy as np
 from scipy.linalg import lapack
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
-
-from .kernels import Array
 
 JITTERS = (0.0, *(10.0**power for power in range(-12, 0)))  # relative to the signal variance
 _EPS = float(np.finfo(np.float64).eps)

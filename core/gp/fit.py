@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 
-from .kernels import Array, Kernel, Kind, as_points, check_kind
+from .kernels import Kernel, Kind, as_points, check_kind
 from .likelihood import Likelihood
 from .posterior import Posterior, as_noise, as_targets, condition_on
 from .priors import LogNormal, Priors

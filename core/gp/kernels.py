@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import blas
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 
-Array: TypeAlias = NDArray[np.float64]
 Kind: TypeAlias = Literal["se", "matern32", "matern52"]
 
 

@@ -16,10 +16,11 @@ from math import log, pi
 import numpy as np
 from scipy.linalg import lapack
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 
 from .cholesky import JITTERS, well_conditioned
-from .kernels import Array, Kind, lengthscale_gradient, profile, row_blocks, squared_distances
+from .kernels import Kind, lengthscale_gradient, profile, row_blocks, squared_distances
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 
 from .cholesky import extend, factorise, solve_lower
-from .kernels import Array, Kernel, as_points, input_gradient
+from .kernels import Kernel, as_points, input_gradient
 
 _ROWS = 256  # predicted at a time: enough for fast solves, and memory stays bounded however many are asked
 

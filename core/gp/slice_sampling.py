@@ -15,11 +15,12 @@ from math import cos, inf, log, pi, sin
 import numpy as np
 from numpy.typing import ArrayLike
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 
 from .cholesky import solve_lower
 from .fit import standard
-from .kernels import Array, Kernel, Kind, as_points, check_kind, profile, squared_distances
+from .kernels import Kernel, Kind, as_points, check_kind, profile, squared_distances
 from .posterior import Posterior, as_targets, condition_on
 from .priors import LogNormal, Priors
 from .subset import subset

@@ -1,16 +1,13 @@
 """Which observations a Gaussian process keeps when there are too many for an exact one."""
 
-from typing import TypeAlias
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from haltune._utils.arrays import Array, Indices
 from haltune.errors import InvalidInput
 
-from .kernels import Array, as_points
+from .kernels import as_points
 from .posterior import as_targets
-
-Indices: TypeAlias = NDArray[np.intp]
 
 
 def subset(X: ArrayLike, y: ArrayLike, limit: int = 2000) -> Indices:

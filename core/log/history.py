@@ -13,12 +13,13 @@ from itertools import groupby
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput, StoreError
 
 from . import events as ev
 from .events import OVER, Event, Status
 from .problem import Budget, Problem
-from .records import Array, Best, Growing, TrialRecord, restore
+from .records import Best, Growing, TrialRecord, restore
 from .scores import LARGEST, Scale, given, learn, measured
 from .spending import Accounted, Ledger, summable
 from .validity import ADVICE, misplaced

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidSpace, StoreError
 from haltune.space import Space
 
@@ -22,8 +23,6 @@ from .problem import Goal, Problem
 from .scores import Scale, measured
 from .standing import Standing, is_complete, standing
 from .validity import ADVICE
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 
-Array = NDArray[np.float64]
 DESIGNS = ("uniform", "sobol", "lhs")
 _LARGEST_BATCH = 16_384
 

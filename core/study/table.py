@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune.log.history import History, TrialRecord
-from haltune.log.records import Array
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 from haltune.log.history import History
@@ -20,7 +21,7 @@ from haltune.log.scores import plausible
 
 from .controls import Controls, controls_of
 from .observations import Training, in_own_units, trainings
-from .prior.beliefs import Array, Prior
+from .prior.beliefs import Prior
 from .prior.units import Kind, Ruler, cost_ends, score_ends
 from .value.valuation import Prospect, prospect
 

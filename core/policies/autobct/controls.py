@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 from haltune.space import Space
 
-from .prior.beliefs import Array, Prior
+from .prior.beliefs import Prior
 from .value.valuation import nested
 
 LARGEST = 8  # coordinates: beyond, too little is learnt of any before the search ends

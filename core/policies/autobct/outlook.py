@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 from haltune.log.policy import Policy, Wrapper
@@ -20,7 +21,6 @@ from haltune.log.problem import seconds_of
 from .assessment import Weighed
 from .observations import ENDED
 from .policy import AutoBCT
-from .prior.beliefs import Array
 from .value.simulation import Futures, simulate
 from .value.valuation import effort_for, expected_cost, prospect
 

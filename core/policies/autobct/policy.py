@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole, is_number
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Wait
@@ -27,7 +28,7 @@ from haltune.log.problem import Problem
 from .assessment import Scales, Weighed, check_direction
 from .controls import check_prior, check_space
 from .observations import ENDED, TAG
-from .prior.beliefs import Array, Prior, prior_from_json
+from .prior.beliefs import Prior, prior_from_json
 from .prior.published import preset
 from .prior.sampled import sampled
 from .prior.units import Kind, check_map

@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from scipy.special import erfcx, ndtr
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
-from haltune.gp.kernels import Array
 from haltune.gp.posterior import Posterior
 
 _SMALLEST = (

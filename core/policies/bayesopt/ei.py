@@ -14,8 +14,8 @@ from typing import Any
 
 from numpy.random import Generator
 
+from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole
-from haltune.gp.kernels import Array
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
 from haltune.log.history import History

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import ndtr
 
+from haltune._utils.arrays import Array
 from haltune.gp import Posterior, condition_on, fit
-from haltune.gp.kernels import Array
 from haltune.log.decisions import Start
 from haltune.log.history import History
 from haltune.log.scores import plausible

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from haltune._utils.arrays import Array, Indices, Mask
 from haltune.errors import InvalidInput
-from haltune.gp.kernels import Array
 from haltune.space import Space
 from haltune.space.cube.enumeration import LARGEST
 
@@ -101,7 +100,7 @@ class _Pool:
         """Evaluates the configurations that points (m, dim) decode to; the positions they got."""
         return self.add(self.space.decode_many(points) if len(points) else [])
 
-    def order(self) -> NDArray[np.intp]:
+    def order(self) -> Indices:
         """Positions by falling value, earlier ones first among equals."""
         return np.argsort(-self.values, kind="stable")
 
@@ -196,7 +195,7 @@ def _ascent(pool: _Pool, start: int) -> Array:
     return np.array([point + share * way for share in (1.0, 0.98, 0.9, 0.5)])
 
 
-def _active(space: Space, config: Config) -> NDArray[np.bool_]:
+def _active(space: Space, config: Config) -> Mask:
     """The coordinates of active parameters (dim,); those of inactive ones are imputed and do not move."""
     active = np.zeros(space.dim, dtype=np.bool_)
     for name, place in space.places.items():
@@ -204,7 +203,7 @@ def _active(space: Space, config: Config) -> NDArray[np.bool_]:
     return active
 
 
-def _placed(point: Array, moving: NDArray[np.bool_], part: Array) -> Array:
+def _placed(point: Array, moving: Mask, part: Array) -> Array:
     whole = point.copy()
     whole[moving] = part
     return whole

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from haltune._utils.arrays import Array
 from haltune.gp import Posterior, fit
 from haltune.log.decisions import Verdict, go_on
 from haltune.log.events import Ended, Event, Status
 from haltune.log.history import History, TrialRecord
 from haltune.log.scores import measured
 
-Array = NDArray[np.float64]
 Rows = tuple[Array, Array]  # inputs (k, d), targets (k,)
 Keys = tuple[tuple[int, int, int, float | None], ...]  # trial, attempt, reports, last value
 Finished = tuple[int, ...]  # ids of the trials that ended with something learnt, in log order

@@ -17,14 +17,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
+from haltune._utils.arrays import Array, Array32, Mask
 from haltune.errors import InvalidInput
-
-Array = NDArray[np.float64]
-Array32 = NDArray[np.float32]
 
 MIN_NOISE = 1e-4  # variance; at 1e-3 every plateau still looks like decay and a flat bad run is never stopped
 _LOG_BOUNDS = np.log([[1e-3, 1e2], [1e-2, 1e4], [MIN_NOISE, 1.0]])  # alpha, beta, noise
@@ -48,7 +46,7 @@ class Paths:
         return int(self.values.shape[1])
 
     @cached_property
-    def inside(self) -> NDArray[np.bool_]:
+    def inside(self) -> Mask:
         """(count,) whether a path stays in [0, 1], where errors live, at every epoch."""
         return np.asarray((self.values.min(axis=0) >= 0.0) & (self.values.max(axis=0) <= 1.0))
 

@@ -19,9 +19,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from haltune._utils.arrays import Array, Array32, Mask
 from haltune.errors import InvalidInput
 
-from .decay_curves import Array, Array32, Paths, checked_errors
+from .decay_curves import Paths, checked_errors
 
 Decision = Literal["stop", "win", "continue"]
 Counts = NDArray[np.int64]  # (rows - 1, 2, cells, cells): lost or won, from cell, to cell
@@ -204,7 +205,7 @@ def _without_table(paths: Paths, threshold: float, losses: Losses, basis: str) -
     return DecisionTable(paths.start, paths.horizon, threshold, losses, basis, 0, grids, visits, empty, empty)
 
 
-def _count(paths: Paths, errors: Array, wins: NDArray[np.bool_], cells: int) -> tuple[Grids, Counts]:
+def _count(paths: Paths, errors: Array, wins: Mask, cells: int) -> tuple[Grids, Counts]:
     """The grids, and how many paths go from each cell to each cell of the next epoch, by losing and winning.
 
     Epoch by epoch on vectors that stay in cache: the means of all epochs at once are slower to write
@@ -260,7 +261,7 @@ def _induct(counts: Counts, losses: Losses, min_visits: int) -> tuple[NDArray[np
     return visits, p_win, next_value
 
 
-def _values(p_win: Array, next_value: Array, frequent: NDArray[np.bool_], losses: Losses) -> Array:
+def _values(p_win: Array, next_value: Array, frequent: Mask, losses: Losses) -> Array:
     """Least expected loss of each cell, equation (2)."""
     stop = losses.K1 * p_win if np.isfinite(losses.K1) else np.full_like(p_win, np.inf)
     terminal = np.minimum(stop, losses.K2 * (1.0 - p_win))

@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .decay_curves import Array, Array32, Paths, check_sizes, checked_errors
+from haltune._utils.arrays import Array, Array32
+
+from .decay_curves import Paths, check_sizes, checked_errors
 
 # The prior, coarse and broad. On recorded runs of six tasks other grids, weights and scales trade wrong
 # stops against saved epochs equally well, within the standard error; a wider walk stops later at equal K1.

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Verdict, go_on, stop
 from haltune.log.history import History, TrialRecord
@@ -22,7 +22,6 @@ from haltune.log.scores import FALL, measured
 from .induction import DecisionTable, Losses, StopDecision
 from .optimal_stopping import OptimalStopping
 
-Array = NDArray[np.float64]
 _FINEST = 120  # epochs that a stopping problem tells apart
 _SLOWEST = 1e6  # times as long as others an epoch may count for: c is a number
 _LOST = 3  # whole epochs in a row without a finite value: diverged

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from haltune._utils.arrays import Array
 from haltune.gp import Posterior, fit, sample
-from haltune.gp.kernels import Array, as_points
+from haltune.gp.kernels import as_points
 
 from .models import Prediction, log_costs
 

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
-from haltune.gp.kernels import Array, as_points
+from haltune.gp.kernels import as_points
 from haltune.space import Space
 
 CostFunction = Callable[..., float]  # (config) or (config, previous); previous is None before the first trial

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput, NotSupported
-from haltune.gp.kernels import Array
 from haltune.log.history import History
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Spent

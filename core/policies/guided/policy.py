@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.arrays import Array
 from haltune._utils.checks import check_policy, check_whole
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior, fit
@@ -22,7 +23,7 @@ from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper
 from haltune.log.problem import Problem
 from haltune.log.scores import measured
-from haltune.policies.bayesopt.surrogate import Array, epoch_coordinate, hallucinate
+from haltune.policies.bayesopt.surrogate import epoch_coordinate, hallucinate
 from haltune.policies.hyperband.ladder import Ladder
 from haltune.space import Space
 from haltune.space.domains import Float

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
-from haltune.gp.kernels import Array
+from haltune._utils.arrays import Array, Indices
 from haltune.log.history import History
 from haltune.policies.bayesopt.maximiser import maximise
 from haltune.policies.costs.remaining import LogCost
@@ -43,7 +42,7 @@ class Pool:
         chosen = [configs[i] for i in fresh]
         return cls(chosen, space.encode_many(chosen))
 
-    def only(self, kept: NDArray[np.intp]) -> Pool:
+    def only(self, kept: Indices) -> Pool:
         """Some of them."""
         return Pool([self.configs[i] for i in kept], self.points[kept])
 
@@ -65,7 +64,7 @@ class Pool:
         return Pool(fresh, space.encode_many(fresh) if fresh else np.zeros((0, space.dim)))
 
 
-def screened(gain: Array, means: Means, count: int) -> NDArray[np.intp]:
+def screened(gain: Array, means: Means, count: int) -> Indices:
     """Positions, ascending, of at most `count` of m points: the affordable ones of largest EI (m,) per cost, a third,
     of largest EI, another, and else the first of all, which fill the space."""
     able = means.affordable()

@@ -22,15 +22,13 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from haltune._utils.arrays import Array, Indices, Mask
 from haltune.errors import InvalidInput
-from haltune.gp.kernels import Array
 from haltune.space.designs import batches
 
 Infeasible: TypeAlias = Literal["restrict", "terminate"]
-Indices: TypeAlias = NDArray[np.intp]
 _CHUNK = 400_000  # numbers in the largest array of a step: more leaves the cache
 _TINY = 1e-12  # of the largest variance: what is as sure as this teaches nothing
 _SLACK = 1.0 + 1e-9  # rounding may not make a plan unaffordable that spends all
@@ -75,7 +73,7 @@ class Means:
         """(b, m or 1, m) costs after the first step, by the point before."""
         return np.asarray(self.first[:, None, :] if self.after is None else self.after)
 
-    def affordable(self) -> NDArray[np.bool_]:
+    def affordable(self) -> Mask:
         """(m,) what can be paid now, of every budget."""
         return np.asarray((self.first <= self.left[:, None] * _SLACK).all(axis=0))
 
@@ -231,7 +229,7 @@ class _Planner:
             return price
         return np.where(self._within(self.pairs, left, here).any(axis=2, keepdims=True), price, 1.0)
 
-    def _within(self, costs: Array, left: Array, here: Indices) -> NDArray[np.bool_]:
+    def _within(self, costs: Array, left: Array, here: Indices) -> Mask:
         """(k, p, m), or (k, 1, m) where all paths of a candidate have spent the same: costs that can be paid."""
         if not self.moving and (left == left[:, :1]).all():
             left = left[:, :1]

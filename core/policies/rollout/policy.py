@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.arrays import Array, Indices
 from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput
-from haltune.gp.kernels import Array
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Event
 from haltune.log.history import History, TrialRecord
@@ -34,7 +34,7 @@ from haltune.policies.bayesopt.surrogate import Finished, fold_finished
 from haltune.policies.costs.remaining import UNITS, CostOption, Left, Purse
 
 from .candidates import Pool, cheapest, screened
-from .lookahead import Belief, Indices, Infeasible, Means, base_choice, hermite, rollout, sobol_normals
+from .lookahead import Belief, Infeasible, Means, base_choice, hermite, rollout, sobol_normals
 
 _NODES = 8  # of Gauss-Hermite quadrature, for horizon 2
 _CUT = 256  # paths for horizon 2 under "terminate": its value jumps, which quadrature does not see

@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.arrays import Array, Indices, Mask
 from haltune.gp import Posterior
 from haltune.gp.cholesky import solve_lower
-from haltune.gp.kernels import Array, input_gradient
+from haltune.gp.kernels import input_gradient
 from haltune.log.history import History
 from haltune.policies.bayesopt.maximiser import maximise
 from haltune.policies.costs.models import CostModel
 
 from .belief.belief import Belief
 from .belief.levels import Level
-from .stages import Aim, Mask
-from .variance import Indices, Rows, anticipated_reduction, best_ratio, blocks, excess, truncated_reduction
+from .stages import Aim
+from .variance import Rows, anticipated_reduction, best_ratio, blocks, excess, truncated_reduction
 
 _NOTHING = 1e-12  # of the prior variance: a reduction this small is rounding
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import check_whole, is_number, within
 from haltune.errors import InvalidInput, NotSupported
 from haltune.gp import Kernel
-from haltune.gp.kernels import Array
 from haltune.log.decisions import Finish, Move, Start
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -28,7 +28,6 @@ from .belief.belief import Belief, Matters, Outlook
 from .belief.field import field_of
 from .belief.levels import ONLY, Level, levels_from
 from .belief.places import LARGEST, is_grid
-from .stages import Mask
 
 if TYPE_CHECKING:
     from .members import Narrowing, Progress

@@ -14,10 +14,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import is_number, within
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel
-from haltune.gp.kernels import Array, Kind
+from haltune.gp.kernels import Kind
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
 from haltune.log.history import History
@@ -39,7 +40,7 @@ from .decision import (
     with_pending,
 )
 from .members import Aims, Look, Narrowing, Progress, fold_progress
-from .stages import Confidence, Mask
+from .stages import Confidence
 
 Rule = Literal["gchk", "straddle", "variance"]
 _PER_DEVIATION = 1.96  # of the straddle

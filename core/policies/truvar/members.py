@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.arrays import Array, Mask
 from haltune.gp import Posterior
-from haltune.gp.kernels import Array
 from haltune.log.events import Event, Started
 from haltune.log.history import History
 from haltune.policies.bayesopt.surrogate import Finished, fold_finished
@@ -23,7 +23,7 @@ from haltune.policies.bayesopt.surrogate import Finished, fold_finished
 from .belief.belief import Belief, Outlook
 from .belief.observations import data_keys
 from .decision import Prices
-from .stages import Aim, Confidence, Mask, Stage
+from .stages import Aim, Confidence, Stage
 
 
 @dataclass(frozen=True, slots=True)

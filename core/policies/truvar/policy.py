@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from numpy.random import Generator
 
+from haltune._utils.arrays import Mask
 from haltune._utils.checks import is_number, within
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel
@@ -46,7 +47,7 @@ from .decision import (
     with_pending,
 )
 from .members import Aims, Look, Narrowing, Progress, fold_progress, matters
-from .stages import Confidence, Mask, Stage
+from .stages import Confidence, Stage
 
 
 @dataclass(frozen=True)

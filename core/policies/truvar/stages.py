@@ -17,11 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from haltune.gp.kernels import Array
-
-Mask = NDArray[np.bool_]
+from haltune._utils.arrays import Array, Mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,18 +19,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from haltune.gp.kernels import Array
+from haltune._utils.arrays import Array, Indices, Mask
 
-Indices = NDArray[np.intp]
 Rows = Callable[[Indices], Array]  # indices (b,) of points -> their covariances (b, n) with all candidates
 _ENTRIES, _THIN = 40_000, 16  # of a block, and its fewest rows
 _TINY = 1e-300  # divides 0 by it instead of by 0: a point known exactly takes nothing off
 
 
-def excess(variance: Array, floor: float, members: NDArray[np.bool_]) -> Array:
+def excess(variance: Array, floor: float, members: Mask) -> Array:
     """d (n,): by how much each variance is above the floor; 0 where it is not, and outside the members."""
     return np.where(members, np.maximum(variance - floor, 0.0), 0.0)
 
@@ -63,7 +61,7 @@ def anticipated_reduction(
     noise: Array,
     over: Array,
     floor: float,
-    kept: Callable[[Array, Indices], NDArray[np.bool_]],
+    kept: Callable[[Array, Indices], Mask],
 ) -> Array:
     """The same (k, n), the second sum of (3) over the members that each observation would leave (appendix A).
 

@@ -21,13 +21,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidSpace
 
 from ..domains import LARGEST_INT, Constant, Domain, Float, Int
 from ..values import as_float, is_mutable, plain, token
 from .decimals import DecimalGrid, SignificantGrid
 
-Array = NDArray[np.float64]
 Column = NDArray[Any]  # float64, or int64 for ints and indices
 _STRAIGHT = 1.0001  # below this ratio a logarithm is a line to 1e-4 and blurs neighbouring doubles
 

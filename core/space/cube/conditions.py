@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from haltune._utils.arrays import Mask
 from haltune.errors import InvalidSpace
 
 from ..domains import Choice, Constant, Domain, Int
 from ..values import token
 from .axes import Column
-
-Mask = NDArray[np.bool_]
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from haltune._utils.arrays import Array
 
 _DIGITS = 11
 _LOWEST = -323  # the exponent of the smallest power of ten that is a double

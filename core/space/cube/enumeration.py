@@ -8,9 +8,9 @@ import math
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput, InvalidSpace
 
-from .decimals import Array
 from .layout import Layout, Parameter
 from .tables import Config, Table, write_configs
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haltune._utils.arrays import Mask
 from haltune.errors import InvalidSpace
 
 from .axes import Column
-from .conditions import Mask
 from .layout import Layout, Parameter, full, nearest
 
 Config = dict[str, Any]

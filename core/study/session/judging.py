@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune._utils.failures import one_line
 from haltune._utils.threads import one_thread
 from haltune.log import events as ev
@@ -17,7 +18,6 @@ from haltune.log.events import Status
 from haltune.log.history import History, TrialRecord
 from haltune.log.policy import Policy, S
 from haltune.log.problem import Budget
-from haltune.log.records import Array
 from haltune.log.spending import Spent
 from haltune.store.base import Conflict
 

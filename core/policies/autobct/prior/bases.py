@@ -12,12 +12,10 @@ from itertools import combinations
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
-
-Array = NDArray[np.float64]
 
 
 class Basis(Protocol):

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 
 from .bases import Basis, basis_from
 
-Array = NDArray[np.float64]
 Noise = float | tuple[float, ...]  # deviation: constant, or coefficients over the basis of log deviation
 
 

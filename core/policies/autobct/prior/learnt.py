@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.history import History
 
-from .beliefs import Array, Belief, Prior, belief, variances
+from .beliefs import Belief, Prior, belief, variances
 from .sampled import sampled
 from .units import Kind, Ruler
 

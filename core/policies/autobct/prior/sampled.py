@@ -14,11 +14,12 @@ from typing import Literal
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 
 from .bases import Basis, default_basis
-from .beliefs import Array, Belief, Prior, belief
+from .beliefs import Belief, Prior, belief
 
 Cost = Literal["any", "increasing", "decreasing", "flat"]
 _SIGNS = {"any": (-1.0, 1.0), "increasing": (0.0, 1.0), "decreasing": (-1.0, 0.0), "flat": (0.0, 0.0)}

@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..prior.beliefs import Array
+from haltune._utils.arrays import Array, Indices
+
 from .envelope import beyond, excess, expected_max
-
-Index = NDArray[np.intp]
 
 _CHUNK = 200_000  # numbers a pass: more would leave the cache
 _SLOW = 1e-3  # lines that cross beyond a thousand deviations do not
@@ -35,7 +33,7 @@ class Branches:
     d: Array  # (s, g, g) its covariance
     jitter: Array  # (g,) variance of an observation of the cost
 
-    def at(self, controls: Index) -> Branches:
+    def at(self, controls: Indices) -> Branches:
         """The same on some of the controls."""
         rows, columns = controls[:, None], controls
         return Branches(
@@ -68,7 +66,7 @@ class Branches:
         """(s, z, w) V_2, the next cost's innovation summed over nodes w (n,) with their weights."""
         return self.best_of_two(w, weight)[0]
 
-    def best_of_two(self, w: Array, weight: Array) -> tuple[Array, Index]:
+    def best_of_two(self, w: Array, weight: Array) -> tuple[Array, Indices]:
         """V_2 as `two` has it, and the control to train for it (s, z, w)."""
         g, (s, z, v) = len(self.m), self.shape
         step = max(1, _CHUNK // ((g + 1) * g * z * v * len(w)))
@@ -86,14 +84,14 @@ def variances_of(c: Array) -> Array:
     return np.maximum(np.diagonal(c, axis1=-2, axis2=-1), 0.0)
 
 
-def _two(x: Branches, w: Array, weight: Array) -> tuple[Array, Index]:
+def _two(x: Branches, w: Array, weight: Array) -> tuple[Array, Indices]:
     cost = x.cost
     a, k, own = _lines(x, w)
     price = np.moveaxis(cost, 0, -1)  # (s, 1 or z, w, u)
     bound = np.einsum("n,nszwu->szwu", weight, _bound(a, k, own, x.m, cost)) - price
     price = np.broadcast_to(price, bound.shape)
 
-    def exact(where: tuple[Index, ...]) -> Array:
+    def exact(where: tuple[Indices, ...]) -> Array:
         after, z, v, u = where
         value = expected_max(a[:, :, after, z, v, u], k[:, after, u])
         return np.asarray(weight @ value - price[where])

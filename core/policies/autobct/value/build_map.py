@@ -14,13 +14,14 @@ from itertools import pairwise
 
 import numpy as np
 
+from haltune._utils.arrays import Array, Array32, Indices
 from haltune.errors import InvalidInput
 
 from ..prior.bases import default_basis
-from ..prior.beliefs import Array, Belief, Prior
+from ..prior.beliefs import Belief, Prior
 from ..prior.sampled import sampled
-from .branches import Branches, Index
-from .maps import FORMAT, WITHIN, Array32, ValueMap, features, grid, perceptron, scale, turns
+from .branches import Branches
+from .maps import FORMAT, WITHIN, ValueMap, features, grid, perceptron, scale, turns
 from .valuation import Effort, Prospect, ahead, alone, chosen, nodes, prospect, values
 
 Layers = tuple[tuple[Array32, Array32], ...]
@@ -127,7 +128,7 @@ def _drawn(usual: Prior, rng: np.random.Generator) -> Prior:
     )
 
 
-def fit(inputs: Array, outputs: Array, rng: np.random.Generator, turned: Index) -> Layers:
+def fit(inputs: Array, outputs: Array, rng: np.random.Generator, turned: Indices) -> Layers:
     """A perceptron of least squares by Adam, the rate falling to nothing; each batch turned one of the ways (r, k)."""
     sizes = (inputs.shape[1], *_HIDDEN, 1)
     weights = [rng.normal(size=(a, b)) / np.sqrt(a) * (1.0 if b > 1 else 0.1) for a, b in pairwise(sizes)]

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
-Array = NDArray[np.float64]
+from haltune._utils.arrays import Array
 
 _APART = (
     1e-10  # of the steepest: slopes are at least so far apart; parallel lines cross far away, not at 0 / 0

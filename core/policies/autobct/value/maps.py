@@ -19,16 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from haltune._utils.arrays import Array, Array32, Indices
 from haltune._utils.failures import one_line
 from haltune.errors import InvalidInput
 
-from ..prior.beliefs import Array
-from .branches import Branches, Index, variances_of
+from .branches import Branches, variances_of
 from .valuation import Effort, Prospect, ahead, nested, nodes, q2
 
-Array32 = NDArray[np.float32]
 FORMAT = 1
 _HEADER = ("format", "dim", "depth", "basis", "ratios", "states", "error", "worst")
 _SIDE = {1: 9, 2: 5}  # controls a side that features are taken at
@@ -69,7 +67,7 @@ def features(x: Branches) -> tuple[Array, Array]:
     return np.clip(found, -_BOUND, _BOUND, out=found), two
 
 
-def turns(dim: int) -> Index:
+def turns(dim: int) -> Indices:
     """(r, k) the places of the features after each rotation or reflection of the cube, which change no value."""
     points = grid(dim)
     g, found = len(points), []
@@ -179,7 +177,7 @@ def mapped(x: Prospect, points: Array, known: ValueMap, epsilon: float) -> Array
     return found
 
 
-def index_of(points: Array, dim: int) -> Index:
+def index_of(points: Array, dim: int) -> Indices:
     """(g,) for each control of the map the nearest of `points`."""
     away = np.linalg.norm(grid(dim)[:, None, :] - points, axis=2)
     return np.asarray(away.argmin(axis=1))

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..prior.beliefs import Array
-from .branches import Index
+from haltune._utils.arrays import Array, Indices
+
 from .valuation import ONE, Effort, Prospect, alone, nodes, q1, values
 
 _AT_ONCE = 100  # worlds decided together: more would leave the cache
@@ -24,7 +23,7 @@ class Futures:
     height: Array  # (n, w) the score expected of the control trained last
     top: Array  # (n, w) the highest score expected of any control trained
     spent: Array  # (n, w) cost so far, times gamma; negative costs count as 0
-    count: NDArray[np.intp]  # (w,) trainings until the end
+    count: Indices  # (w,) trainings until the end
 
     @property
     def earned(self) -> Array:
@@ -37,7 +36,7 @@ class _Group:
     """Worlds with the same controls trained."""
 
     x: Prospect
-    ids: Index  # (b,) worlds
+    ids: Indices  # (b,) worlds
     trained: tuple[int, ...]  # controls
 
 
@@ -94,9 +93,7 @@ def _repeated(x: Prospect, worlds: int) -> Prospect:
     return replace(x, m=np.repeat(x.m, worlds, axis=1), t=np.repeat(x.t, worlds, axis=1))
 
 
-def _decided(
-    group: _Group, depth: int, ends: bool, effort: Effort, count: NDArray[np.intp], n: int
-) -> NDArray[np.intp]:
+def _decided(group: _Group, depth: int, ends: bool, effort: Effort, count: Indices, n: int) -> Indices:
     """(b,) the control that each world trains next, -1 for the end of its search."""
     chosen = np.empty(len(group.ids), dtype=np.intp)
     if n == 0:  # all worlds are in the same state
@@ -113,7 +110,7 @@ def _decided(
     return chosen
 
 
-def _best(x: Prospect, depth: int, effort: Effort) -> tuple[Array, Index]:
+def _best(x: Prospect, depth: int, effort: Effort) -> tuple[Array, Indices]:
     """(b,) the value of going on, and the control to train."""
     if depth == 2:
         value, control = alone(x).best_of_two(*nodes(effort.cost_nodes))
@@ -123,7 +120,7 @@ def _best(x: Prospect, depth: int, effort: Effort) -> tuple[Array, Index]:
     return q.max(axis=0), q.argmax(axis=0)
 
 
-def _trained(group: _Group, chosen: NDArray[np.intp], true: _Worlds, found: Array, n: int) -> list[_Group]:
+def _trained(group: _Group, chosen: Indices, true: _Worlds, found: Array, n: int) -> list[_Group]:
     """The groups after each world's training; `found` takes its height, top and cost."""
     groups = []
     for u in np.unique(chosen[chosen >= 0]):

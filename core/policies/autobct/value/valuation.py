@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..prior.beliefs import Array, Prior, variances
-from .branches import Branches, Index, steps, variances_of
+from haltune._utils.arrays import Array, Indices
+
+from ..prior.beliefs import Prior, variances
+from .branches import Branches, steps, variances_of
 from .envelope import excess, expected_max
 
 _LEAST = 1e-12  # of a belief's variance: noise below would leave rounding to speak of what is left of it
@@ -36,7 +38,7 @@ class Prospect:
     d: Array  # (g, g) its covariance
     jitter: Array  # (g,) variance of an observation of the cost
 
-    def at(self, controls: Index) -> Prospect:
+    def at(self, controls: Indices) -> Prospect:
         """The same on some of the controls."""
         block = np.ix_(controls, controls)
         return Prospect(
@@ -74,7 +76,7 @@ def effort_for(dim: int) -> Effort:
     return ONE if dim <= 1 else TWO
 
 
-def nested(points: Array) -> Index:
+def nested(points: Array) -> Indices:
     """(g,) an order of points (g, p) in which the first few are spread over the cube: each farthest from those before.
 
     It begins in the middle; of a grid of 2^k + 1 a side it gives the coarser grids first.
@@ -101,7 +103,7 @@ def values(x: Prospect, depth: int, effort: Effort = ONE) -> Array:
     return found
 
 
-def chosen(shallow: Array, effort: Effort) -> Index:
+def chosen(shallow: Array, effort: Effort) -> Indices:
     """The controls whose deeper value is computed: some spread over the cube, and the best by a shallow value (g,)."""
     best = np.argsort(-shallow, kind="stable")[: effort.best]
     return np.asarray(np.union1d(spread(len(shallow), effort.outer), best))
@@ -126,7 +128,7 @@ def q1(x: Prospect) -> Array:
     return x.m - expected_cost(x)
 
 
-def q2(x: Prospect, controls: Index | None = None, effort: Effort = ONE) -> Array:
+def q2(x: Prospect, controls: Indices | None = None, effort: Effort = ONE) -> Array:
     """(len(controls), b) the value of training at each control, with one more training after it if it pays."""
     u = np.arange(len(x.m)) if controls is None else controls
     w, weight = nodes(effort.cost_nodes)
@@ -142,13 +144,13 @@ def q2(x: Prospect, controls: Index | None = None, effort: Effort = ONE) -> Arra
     return np.asarray(np.einsum("w,wbu->ub", weight, best) - expected_cost(x)[u])
 
 
-def q3(x: Prospect, controls: Index, effort: Effort = ONE) -> Array:
+def q3(x: Prospect, controls: Indices, effort: Effort = ONE) -> Array:
     """(len(controls),) the value of training at each control with at most two more after it; one state."""
     inner = spread(len(x.m), effort.inner)
     return ahead(x, controls, lambda after: after.at(inner).two(*nodes(effort.inner_nodes)), effort)
 
 
-def ahead(x: Prospect, controls: Index, value: Callable[[Branches], Array], effort: Effort) -> Array:
+def ahead(x: Prospect, controls: Indices, value: Callable[[Branches], Array], effort: Effort) -> Array:
     """(len(controls),) one exact step on top of any value function: -Upsilon + E max(m'(u), value(x')).
 
     value: (s, z, w) of states after s trainings.
@@ -160,7 +162,7 @@ def ahead(x: Prospect, controls: Index, value: Callable[[Branches], Array], effo
     return np.asarray(best - expected_cost(x)[controls, 0])
 
 
-def branches(x: Prospect, controls: Index, z: Array, w: Array) -> Branches:
+def branches(x: Prospect, controls: Indices, z: Array, w: Array) -> Branches:
     """The states after a training at each control, its score and cost z and w deviations above their means."""
     k, s = steps(x.c, x.noise)[:, controls], steps(x.d, x.jitter)[:, controls]  # (g, s)
     return Branches(
@@ -174,7 +176,7 @@ def alone(x: Prospect) -> Branches:
     return Branches(x.m[:, None, :, None], x.c[None], x.noise, x.t[:, None, :, None], x.d[None], x.jitter)
 
 
-def spread(size: int, about: int) -> Index:
+def spread(size: int, about: int) -> Indices:
     """The first of `size` nested controls."""
     return np.arange(min(size, about))
 

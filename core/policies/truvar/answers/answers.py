@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
+from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import is_number
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 from haltune.gp.cholesky import factorise
-from haltune.gp.kernels import Array
 from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -27,7 +27,7 @@ from haltune.terminal import visible
 from ..belief.belief import Belief
 from ..decision import check_threshold
 from ..members import Aims, Look, Narrowing, Progress, fold_progress
-from ..stages import Mask, Stage
+from ..stages import Stage
 from .rules import Rule, describe
 
 _DRAWS = 2000  # joint samples

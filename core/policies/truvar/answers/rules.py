@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haltune.gp.kernels import Array
+from haltune._utils.arrays import Array, Mask
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant
 from haltune.terminal import visible
 
-Mask = NDArray[np.bool_]
 _CUTS = 20  # places along a number that are tried at each step
 _GAIN = 1.005  # a cut must raise the measure by this factor, or the rule would only grow longer
 _WORTH = 0.05  # share of the region that another rule must add

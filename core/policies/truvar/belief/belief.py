@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.arrays import Array, Mask
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, Posterior, Priors, condition_on, fit
-from haltune.gp.kernels import Array, Kind
+from haltune.gp.kernels import Kind
 from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.policies.bayesopt.surrogate import Finished
 
-from ..stages import Mask
 from .field import Field, field_of
 from .levels import Level, noises
 from .observations import Keys, data_keys, repeats, target

@@ -10,11 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
+from haltune._utils.arrays import Array, Indices
 from haltune.gp import Posterior
 from haltune.gp.cholesky import solve_lower
-from haltune.gp.kernels import Array
 
-from ..variance import Indices, downdate
+from ..variance import downdate
 
 DENSE = 5000  # points: a matrix of 200 MB
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
-from haltune.gp.kernels import Array
 
 _PRIOR = 2.0  # degrees of freedom that the guess from costs counts for, against repeats
 

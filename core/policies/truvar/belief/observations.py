@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from haltune.gp.kernels import Array
+from haltune._utils.arrays import Array
 from haltune.log.history import History
 from haltune.policies.bayesopt.surrogate import Finished
 

@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.arrays import Array, Mask
 from haltune.errors import InvalidInput
-from haltune.gp.kernels import Array
 from haltune.space import Space
-
-from ..stages import Mask
 
 LARGEST = 20_000  # configurations that are looked at one by one
 _NEAR = 0.05  # deviation of the steps around members, in the unit cube
