@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune._utils.memo import Memo
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 from haltune.log.history import History
@@ -26,7 +27,6 @@ from .prior.units import Kind, Ruler, cost_ends, score_ends
 from .value.valuation import Prospect, prospect
 
 _LOWEST, _HIGHEST, _DEAREST = -1.0, 4.0, 10.0  # h and t beyond count as these
-_MEMORY = 4  # problems
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,19 +78,19 @@ class Scales:
     seconds: tuple[float, float] | None  # at cost 0 and 1
     initial: int  # trainings that estimates rest on
     odds: bool = False  # by the log odds of a metric with bounds, unless the ends are known
-    _desks: dict[str, tuple[Controls, Prior, Array]] = field(default_factory=dict, repr=False)
+    _desks: Memo[tuple[Controls, Prior, Array]] = field(default_factory=lambda: Memo(4), repr=False)
 
     def desk(self, problem: Problem) -> tuple[Controls, Prior, Array]:
-        """The controls, the prior, and its basis functions at the controls (g, J). Kept: it only saves work."""
-        key = repr(problem.space.to_json())
-        if key not in self._desks or problem.space.constraints:
+        """The controls, the prior, and its basis functions at the controls (g, J)."""
+
+        def laid() -> tuple[Controls, Prior, Array]:
             with one_thread():  # a prior that is fitted must have the same bits in every process
                 controls = controls_of(problem.space)
                 prior = self.prior(problem.space.dim)
-            while len(self._desks) >= _MEMORY:
-                del self._desks[next(iter(self._desks))]
-            self._desks[key] = controls, prior, prior.on(controls.points)
-        return self._desks[key]
+            return controls, prior, prior.on(controls.points)
+
+        # constraints are functions: the JSON of two spaces may be equal
+        return laid() if problem.space.constraints else self._desks(repr(problem.space.to_json()), laid)
 
     def weigh(self, history: History, ended: Sequence[int]) -> Weighed | None:
         """The search after these trials; None while first trainings are needed to know the maps."""

@@ -12,13 +12,14 @@ and an old one misleads. Results change all their y when the best or the median 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.random import Generator
 from scipy.special import ndtr
 
 from haltune._utils.arrays import Array
+from haltune._utils.memo import Memo
 from haltune.gp import Posterior, condition_on, fit
 from haltune.log.decisions import Start
 from haltune.log.history import History
@@ -101,10 +102,10 @@ class Believed:
 
 @dataclass(eq=False)
 class Believer:
-    """Beliefs by their data. The memory only saves work: the same question has the same answer without it."""
+    """Beliefs by their data."""
 
     refit_every: int  # results, beyond the first fifty
-    _fits: dict[tuple[Any, ...], Posterior] = field(default_factory=dict)
+    _fits: Memo[Posterior] = field(default_factory=lambda: Memo(8))
 
     def belief(self, history: History, finished: Finished) -> Believed | None:
         """After `finished`; None while none of them gave a finite value."""
@@ -115,26 +116,18 @@ class Believer:
         units = Units.of(results[np.isfinite(results)], sign)
         x = np.array([history.point(i) for i in finished])
         y = units.squashed(results)
-        posterior = self._posterior(history, x, y)
+        key = (history.seed, x.tobytes(), y.tobytes())
+        posterior = self._fits(key, partial(self._fitted, history, x, y))
         points = [history.point(t.id) for t in history.pending]
         pending = np.array(points).reshape(len(points), history.problem.space.dim)
         return Believed(hallucinate(posterior, pending), float(y.max()), units)
 
-    def _posterior(self, history: History, x: Array, y: Array) -> Posterior:
-        key = (history.seed, x.tobytes(), y.tobytes())
-        if key not in self._fits:
-            learnt = len(y) if len(y) <= EARLY else max(EARLY, len(y) - len(y) % self.refit_every)
-            posterior = fit(x[:learnt], y[:learnt], rng=history.rng("fit", learnt), learn_from=400)
-            if learnt < len(y):
-                constant = float(y.mean())
-                posterior = condition_on(posterior.kernel, x, y, noise=posterior.noise, constant=constant)
-            self._remember(key, posterior)
-        return self._fits[key]
-
-    def _remember(self, key: tuple[Any, ...], posterior: Posterior) -> None:
-        while len(self._fits) >= 8:
-            del self._fits[next(iter(self._fits))]
-        self._fits[key] = posterior
+    def _fitted(self, history: History, x: Array, y: Array) -> Posterior:
+        learnt = len(y) if len(y) <= EARLY else max(EARLY, len(y) - len(y) % self.refit_every)
+        posterior = fit(x[:learnt], y[:learnt], rng=history.rng("fit", learnt), learn_from=400)
+        if learnt == len(y):
+            return posterior
+        return condition_on(posterior.kernel, x, y, noise=posterior.noise, constant=float(y.mean()))
 
 
 def cheap_design(history: History, log_cost: LogCost | None, rng: Generator) -> Start:

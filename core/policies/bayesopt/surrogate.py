@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from haltune._utils.arrays import Array
+from haltune._utils.memo import Memo
 from haltune.gp import Posterior, fit
 from haltune.log.decisions import Verdict, go_on
 from haltune.log.events import Ended, Event, Status
@@ -38,12 +39,15 @@ def fold_finished(finished: Finished, event: Event) -> Finished:
 
 @dataclass(eq=False)
 class Surrogate:
-    """Posteriors by their data. The memory only saves work: the same question has the same answer without it."""
+    """Posteriors by their data."""
 
     rows: Callable[[History, TrialRecord], Rows]  # what one trial contributes
     refit_every: int  # trials; until the first so many, every trial is a fit
     minimum: int  # trials before the first fit
-    _fits: dict[tuple[Any, ...], Posterior] = field(default_factory=dict)
+    _fits: Memo[Posterior | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._fits = Memo(2 * self.refit_every + 1)
 
     def posterior(self, history: History, finished: Finished) -> Posterior | None:
         """The belief after `finished`; None while fewer than `minimum` trials taught anything."""
@@ -52,31 +56,22 @@ class Surrogate:
         data = _data_keys(history, finished)
         every = self.refit_every if len(finished) >= self.refit_every else 1
         fitted = max(self.minimum, every * (len(finished) // every))
-        posterior = self._fit(history, finished[:fitted], data[:fitted])
+        key = (history.seed, _scale_key(history), data[:fitted])
+        posterior = self._fits(key, partial(self._fitted, history, finished[:fitted]))
         for n in range(fitted, len(finished)):
-            posterior = posterior and self._extend(history, finished[n], data[: n + 1], posterior)
+            key = (history.seed, _scale_key(history), data[: n + 1])
+            posterior = posterior and self._fits(
+                key, partial(self._extended, history, finished[n], posterior)
+            )
         return posterior
 
-    def _fit(self, history: History, finished: Finished, data: Keys) -> Posterior | None:
-        key = (history.seed, _scale_key(history), data)
-        if key not in self._fits:
-            x, y = _stack([self.rows(history, history.trial(i)) for i in finished])
-            if not len(y):
-                return None
-            self._remember(key, fit(x, y, rng=history.rng("fit", len(finished)), learn_from=400))
-        return self._fits[key]
+    def _fitted(self, history: History, finished: Finished) -> Posterior | None:
+        x, y = _stack([self.rows(history, history.trial(i)) for i in finished])
+        return fit(x, y, rng=history.rng("fit", len(finished)), learn_from=400) if len(y) else None
 
-    def _extend(self, history: History, trial: int, data: Keys, before: Posterior) -> Posterior:
-        key = (history.seed, _scale_key(history), data)
-        if key not in self._fits:
-            x, y = self.rows(history, history.trial(trial))
-            self._remember(key, before.condition(x, y) if len(y) else before)
-        return self._fits[key]
-
-    def _remember(self, key: tuple[Any, ...], posterior: Posterior) -> None:
-        while len(self._fits) > 2 * self.refit_every:
-            del self._fits[next(iter(self._fits))]
-        self._fits[key] = posterior
+    def _extended(self, history: History, trial: int, before: Posterior) -> Posterior:
+        x, y = self.rows(history, history.trial(trial))
+        return before.condition(x, y) if len(y) else before
 
 
 def hallucinate(posterior: Posterior, points: Array) -> Posterior:

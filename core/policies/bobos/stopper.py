@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Verdict, go_on, stop
 from haltune.log.history import History, TrialRecord
@@ -47,7 +48,7 @@ class Stopper:
     epoch_cost: Literal["epochs", "seconds"] = "epochs"
     noise: float = 0.0
     delta: float = 0.1
-    _tables: dict[tuple[Any, ...], DecisionTable] = field(default_factory=dict, repr=False, compare=False)
+    _tables: Memo[DecisionTable] = field(default_factory=lambda: Memo(64), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.growth >= 1.0:
@@ -126,12 +127,12 @@ class Stopper:
         if solved is None:
             return None, 0
         key = (history.seed, trial.id, horizon, threshold, losses, errors[:solved].tobytes())
-        if key not in self._tables:
-            while len(self._tables) >= 64:
-                del self._tables[next(iter(self._tables))]
+
+        def table() -> DecisionTable:
             rng = history.rng("stopping", trial.id, solved)
-            self._tables[key] = self.settings.solve_at(errors[:solved], horizon, threshold, losses, rng)
-        return self._tables[key].decide(errors), solved * stride
+            return self.settings.solve_at(errors[:solved], horizon, threshold, losses, rng)
+
+        return self._tables(key, table).decide(errors), solved * stride
 
 
 def _errors(trial: TrialRecord, peaks: bool) -> tuple[Array, bool]:

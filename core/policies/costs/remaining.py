@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput, NotSupported
 from haltune.log.history import History
 from haltune.log.problem import Budget, Problem
@@ -65,7 +67,7 @@ class Purse:
     cost_model: CostOption = "gp"
     affordable: float = 0.5
     refit_every: int = 10
-    _fits: dict[tuple[Any, ...], CostModel] = field(default_factory=dict, repr=False, compare=False)
+    _fits: Memo[CostModel] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for option in (self.cost, self.cost_model):
@@ -87,6 +89,7 @@ class Purse:
             )
         if not 0.0 < self.affordable < 1.0:
             raise InvalidInput(f"{self.name}(affordable={self.affordable!r}): a probability between 0 and 1")
+        object.__setattr__(self, "_fits", Memo(2 * self.refit_every + 1))
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -129,12 +132,7 @@ class Purse:
         if not costs and shape is None:
             return None
         key = (history.seed, unit, tuple(costs))
-        if key not in self._fits:
-            model = self._learnt(history, costs, shape)
-            while len(self._fits) > 2 * self.refit_every:
-                del self._fits[next(iter(self._fits))]
-            self._fits[key] = model
-        return self._fits[key]
+        return self._fits(key, partial(self._learnt, history, costs, shape))
 
     def _learnt(self, history: History, costs: list[tuple[int, float]], shape: KnownCost | None) -> CostModel:
         space = history.problem.space

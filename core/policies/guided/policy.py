@@ -15,6 +15,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array
 from haltune._utils.checks import check_policy, check_whole
+from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior, fit
 from haltune.log.decisions import Move, Start
@@ -91,9 +92,7 @@ class Guided(Wrapper):
     deviations: float = 1.0
     share: float = 0.0
     candidates: int = 300
-    _fits: dict[tuple[int, bytes, bytes], Posterior] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _fits: Memo[Posterior] = field(default_factory=lambda: Memo(1), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -142,13 +141,12 @@ class Guided(Wrapper):
     def _posterior(self, history: History, rows: list[Row], m: int, levels: Levels) -> Posterior:
         """Hyperparameters fitted to the first m rows, the rest conditioned on, pending trials hallucinated."""
         x, y = _points(history, rows), levels.targets(_values(rows))
-        key = (history.seed, x[:m].tobytes(), y[:m].tobytes())
-        posterior = self._fits.get(key)
-        if posterior is None:
+
+        def fitted() -> Posterior:
             rng = history.rng("fit", m)
-            posterior = fit(x[:m], y[:m], rng=rng, starts=1, learn_from=_LEARN_FROM, limit=_KEEP)
-            self._fits.clear()  # the memory only saves work
-            self._fits[key] = posterior
+            return fit(x[:m], y[:m], rng=rng, starts=1, learn_from=_LEARN_FROM, limit=_KEEP)
+
+        posterior = self._fits((history.seed, x[:m].tobytes(), y[:m].tobytes()), fitted)
         if len(y) > m:
             posterior = posterior.condition(x[m:], y[m:])
         pending = [history.point(t.id) for t in history.pending]

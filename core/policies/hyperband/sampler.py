@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Start
 from haltune.log.events import Ended, Status
@@ -34,8 +35,8 @@ class Sampler:
 
     source: Design | Policy[Any] = "random"
     enough: int | None = None  # trials; None: one more than the space has coordinates, at least 6
-    _memory: dict[tuple[int, int], list[dict[str, Any]]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
+    _designs: Memo[list[dict[str, Any]]] = field(
+        default_factory=lambda: Memo(8), init=False, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
@@ -71,14 +72,12 @@ class Sampler:
         return self._proposed(self.source, history, bracket, unit, rng)
 
     def _designed(self, history: History, number: int, n: int, index: int, rng: Generator) -> Start:
-        key = (history.seed, number)
-        if key not in self._memory:  # only saves work: the design is a function of the seed and the bracket
-            while len(self._memory) > 8:
-                del self._memory[next(iter(self._memory))]
+        def drawn() -> list[dict[str, Any]]:
             space, kind = history.problem.space, str(self.source)
-            drawn = space.sample_up_to(n, history.rng("design", number), design=kind)
-            self._memory[key] = [dict(c) for c in drawn]
-        design = self._memory[key]
+            configs = space.sample_up_to(n, history.rng("design", number), design=kind)
+            return [dict(c) for c in configs]
+
+        design = self._designs((history.seed, number), drawn)
         if index < len(design) and history.problem.space.key(design[index]) not in history.tried:
             return Start(design[index], reason=f"point {index + 1} of a {self.source} design of {n}")
         return Start(

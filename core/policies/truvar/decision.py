@@ -11,6 +11,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import check_whole, is_number, within
+from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput, NotSupported
 from haltune.gp import Kernel
 from haltune.log.decisions import Finish, Move, Start
@@ -59,7 +60,7 @@ class Prices:
     purse: Purse
     learnt: bool
     levels: tuple[Level, ...]
-    _fits: dict[Any, CostModel] = field(default_factory=dict, repr=False, compare=False)
+    _fits: Memo[CostModel] = field(default_factory=lambda: Memo(1), repr=False, compare=False)
 
     def of(self, history: History, finished: Finished, points: Array) -> Array:
         """(k, n) at points (n, dim) for each level."""
@@ -79,13 +80,13 @@ class Prices:
         if not self.learnt or not costs:
             return None
         costs = costs[: max(len(costs) - len(costs) % _REFIT, min(len(costs), _REFIT))]
-        key = (history.seed, tuple(costs))
-        if key not in self._fits:  # the memory only saves work
+
+        def fitted() -> CostModel:
             relative = within_reach(np.array([c / self._factor(history, id) for id, c in costs]))
             points = [history.point(id) for id, _ in costs]
-            self._fits.clear()
-            self._fits[key] = fit_gp(points, relative, rng=history.rng("fit", len(costs), 2))
-        return self._fits[key]
+            return fit_gp(points, relative, rng=history.rng("fit", len(costs), 2))
+
+        return self._fits((history.seed, tuple(costs)), fitted)
 
     def spent(self, history: History, ids: Finished, least: float) -> float:
         """What these trials cost, in units of the least cost an observation can have."""

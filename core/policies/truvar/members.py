@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array, Mask
+from haltune._utils.memo import Memo
 from haltune.gp import Posterior
 from haltune.log.events import Event, Started
 from haltune.log.history import History
@@ -86,7 +87,7 @@ class Narrowing:
     outlook: Outlook
     prices: Prices
     monotone: bool
-    _sets: dict[Any, Mask] = field(default_factory=dict)
+    _sets: Memo[Mask] = field(default_factory=lambda: Memo(5))
 
     def aim_of(self, history: History) -> Aim:
         """What is looked for, in units of the target."""
@@ -140,11 +141,9 @@ class Narrowing:
         return self.prices.spent(history, state.finished, least)
 
     def remember(self, history: History, state: Progress, look: Look, members: Mask) -> None:
-        """Save the next decision the way back to these members. The memory only saves work."""
+        """Save the next decision the way back to these members."""
         if self.monotone:
-            while len(self._sets) > 4:
-                del self._sets[next(iter(self._sets))]
-            self._sets[_key(history, state.finished, (*state.looks, look))] = members
+            self._sets.put(_key(history, state.finished, (*state.looks, look)), members)
 
     def _size(self, belief: Belief) -> int:
         """|D|, of which corollary 3.2 counts every level."""
@@ -158,12 +157,11 @@ class Narrowing:
 
     def _standing(self, history: History, state: Progress) -> Mask:
         """The members that the decisions so far left: from the last of them that is in memory."""
-        known = len(state.looks)
-        while known and _key(history, state.finished, state.looks[:known]) not in self._sets:
+        known, found = len(state.looks), None
+        while known and (found := self._sets.get(_key(history, state.finished, state.looks[:known]))) is None:
             known -= 1
-        among = np.ones(len(self.outlook.places_of(history.problem) or ()), dtype=np.bool_)
-        if known:
-            among = self._sets[_key(history, state.finished, state.looks[:known])]
+        every = np.ones(len(self.outlook.places_of(history.problem) or ()), dtype=np.bool_)
+        among = every if found is None else found
         for number in range(known, len(state.looks)):
             look = state.looks[number]
             belief = self.outlook.belief(history, state.finished[: look.seen])

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array, Mask
+from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, Posterior, Priors, condition_on, fit
 from haltune.gp.kernels import Kind
@@ -37,7 +38,6 @@ _EXACT = (
     1e-10  # of the prior variance: what stands for a noise of 0 under a given kernel, and for less than this
 )
 _FAR = 5.0  # for level sets: a value so many times as far below the best as the median counts as no worse
-_MEMORY = 8  # fits
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +84,8 @@ class Outlook:
     matters: Matters | None = None
     _problem: Problem | None = None
     _fixed: tuple[Places | None] | None = None
-    _places: dict[Any, Places] = field(default_factory=dict)
-    _bases: dict[Any, _Base] = field(default_factory=dict)
+    _places: Memo[Places] = field(default_factory=lambda: Memo(1))
+    _bases: Memo[_Base] = field(default_factory=lambda: Memo(8))
     _field: tuple[Any, Keys, Field] | None = None  # base, data beyond it that was observed, and the result
 
     def belief(self, history: History, finished: Finished) -> Belief | None:
@@ -96,7 +96,8 @@ class Outlook:
         data = data_keys(history, finished)
         count = self._based(len(finished))
         key = (history.seed, data[:count])
-        base = self._base(history, finished[:count], key)
+        make = self._with_given if self._given else self._learnt
+        base = self._bases(key, partial(make, history, finished[:count]))
         places = self._where(history, base, key)
         if places.fixed:
             found = self._grown(history, finished, data, count, key, base, places)
@@ -141,14 +142,6 @@ class Outlook:
         if self._given:
             return seen - seen % _REBASE
         return max(self.minimum, seen - seen % self.refit_every)
-
-    def _base(self, history: History, finished: Finished, key: Any) -> _Base:
-        if key not in self._bases:
-            made = self._with_given(history, finished) if self._given else self._learnt(history, finished)
-            while len(self._bases) >= _MEMORY:
-                del self._bases[next(iter(self._bases))]
-            self._bases[key] = made
-        return self._bases[key]
 
     def _with_given(self, history: History, finished: Finished) -> _Base:
         assert isinstance(self.kernel, Kernel)
@@ -251,12 +244,10 @@ class Outlook:
         found = self.places_of(history.problem)
         if found is not None:
             return found
-        if key not in self._places:
-            seen = len(key[-1])
-            matters = partial(self._matter, history, base, seen) if seen and self.matters else None
-            rng = history.rng("design", seen, 1)
-            self._places = {key: representers(history.problem.space, self.count, rng, matters)}
-        return self._places[key]
+        seen = len(key[-1])
+        matters = partial(self._matter, history, base, seen) if seen and self.matters else None
+        rng = history.rng("design", seen, 1)
+        return self._places(key, partial(representers, history.problem.space, self.count, rng, matters))
 
     def _matter(self, history: History, base: _Base, seen: int, points: Array) -> Mask:
         assert self.matters is not None
