@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from haltune.errors import InvalidInput
 
+from ..frameworks.departure import leave_group_at_exit
 from ..frameworks.portable import Reporting
 from ..frameworks.ranks import Agreement
 from ..frameworks.trackers import tell_loggers
@@ -80,6 +81,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage == "fit":
+            leave_group_at_exit()
             self._loaded = []  # what a `validate` loaded is not this fit's
             places.take(trainer, self)
             if getattr(self.trial, "checkpoint", None):

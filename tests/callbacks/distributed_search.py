@@ -5,6 +5,7 @@
 Every rank writes what it trained to FOLDER, and every process that runs this script what its study told it.
 """
 
+import atexit
 import json
 import logging
 import os
@@ -113,6 +114,15 @@ def main(strategy, folder, *scenes):
     told = {scene: globals()[scene](strategy, Path(folder)) for scene in scenes}
     Path(folder, f"told-{rank}.json").write_text(json.dumps(told))
 
+
+def left():
+    """How a process that was spawned stands with its group when Python ends: said to the folder of its script."""
+    folder = Path(os.environ["DISTRIBUTED_FOLDER"])
+    (folder / f"left-{os.getpid()}").write_text(str(torch.distributed.is_initialized()))
+
+
+if __name__ == "__mp_main__":
+    atexit.register(left)  # before all others, so the last to be called
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

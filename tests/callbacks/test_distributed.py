@@ -54,7 +54,7 @@ def run(folder, command, strategy, *scenes, timeout=200):
     paths = [str(HERE), str(HERE.parent / "support"), os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary),
-        "PYTHONWARNINGS": "ignore", "HALTUNE_RANK_TIMEOUT": "60", "USE_LIBUV": "0",
+        "DISTRIBUTED_FOLDER": str(folder), "PYTHONWARNINGS": "ignore", "HALTUNE_RANK_TIMEOUT": "60", "USE_LIBUV": "0",
     }  # fmt: skip
     environment.pop("HALTUNE_RUN", None)
     with (folder / "output").open("w+") as output:
@@ -186,6 +186,14 @@ def test_a_study_in_memory_is_refused_where_its_reports_would_be_lost(ran):
 
 def test_a_spawned_training_is_refused_a_study_in_memory_by_haltunes_own_error(spawn):
     assert spawn.told("memory")[0][0] == "NotSupported"
+
+
+def test_a_spawned_process_has_left_its_group_when_python_ends(spawn):
+    """Else threads of gloo may free tensors of an interpreter that is no more: SIGABRT, now and then."""
+    found = [path.read_text() for path in spawn.folder.glob("left-*")]
+    assert found == ["False"] * (
+        2 * (1 + 2)
+    )  # of both ranks, in the fit that is refused and two that are not
 
 
 @needs_fork
