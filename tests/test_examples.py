@@ -22,12 +22,22 @@ CASES = [
 
 HYPERBAND = [
     ("04_hyperband_lightning.py", "digits_hyperband.html", ("lightning", "sklearn", "rich", "plotly")),
-    ("05_hyperband_keras.py", "digits_hyperband_keras.html", ("keras", "sklearn", "rich", "plotly")),
+    pytest.param(
+        "05_hyperband_keras.py",
+        "digits_hyperband_keras.html",
+        ("keras", "sklearn", "rich", "plotly"),
+        marks=pytest.mark.slow,
+    ),
 ]
 
 BUDGET = [
     ("06_budget_lightning.py", "digits_budget.html", ("lightning", "sklearn", "rich", "plotly")),
-    ("10_budget_keras.py", "digits_budget_keras.html", ("keras", "sklearn", "rich", "plotly")),
+    pytest.param(
+        "10_budget_keras.py",
+        "digits_budget_keras.html",
+        ("keras", "sklearn", "rich", "plotly"),
+        marks=pytest.mark.slow,
+    ),
 ]
 
 
@@ -50,7 +60,7 @@ def keras_backend():
     return {} if have_tensorflow or "KERAS_BACKEND" in os.environ else {"KERAS_BACKEND": "torch"}
 
 
-@pytest.mark.parametrize(("script", "page", "needs"), CASES, ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(("script", "page", "needs"), CASES)
 def test_an_example_trains_tells_and_goes_on_where_it_was(script, page, needs, tmp_path):
     need(script, needs)
     first = run(script, tmp_path, 1, 2)
@@ -65,7 +75,7 @@ def test_an_example_trains_tells_and_goes_on_where_it_was(script, page, needs, t
     assert set(told) == {0, 1}
 
 
-@pytest.mark.parametrize(("script", "page", "needs"), HYPERBAND, ids=[c[0] for c in HYPERBAND])
+@pytest.mark.parametrize(("script", "page", "needs"), HYPERBAND)
 def test_a_promoted_network_goes_on_where_it_was(script, page, needs, tmp_path):
     need(script, needs)
     printed = run(script, tmp_path, 3)
@@ -74,7 +84,7 @@ def test_a_promoted_network_goes_on_where_it_was(script, page, needs, tmp_path):
     assert "all 2 brackets are complete" in printed
     assert (tmp_path / page).exists()
     assert not list((tmp_path / "digits.checkpoints").rglob("*epoch*"))
-    if script == HYPERBAND[0][0]:
+    if script == "04_hyperband_lightning.py":
         assert "11 epochs trained" in run(script, tmp_path, 3)
 
 
@@ -138,7 +148,7 @@ def test_the_study_file_of_the_examples_is_well_formed():
     assert read(EXAMPLES / "digits.toml").problem.max_epochs == 9
 
 
-@pytest.mark.parametrize(("script", "page", "needs"), BUDGET, ids=[c[0] for c in BUDGET])
+@pytest.mark.parametrize(("script", "page", "needs"), BUDGET)
 def test_a_search_with_a_budget_of_time_ends_in_time(script, page, needs, tmp_path):
     need(script, needs)
     printed = run(script, tmp_path, "8s", 1)
@@ -162,15 +172,6 @@ def reports(folder, name="digits.db"):
     return Counter(e.trial for e in store.read(name) if isinstance(e, Reported))
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        *(c[0] for c in CASES + HYPERBAND + BUDGET),
-        "07_autobct_keras.py",
-        "08_levelset_lightning.py",
-        "09_launch.py",
-        "train_script.py",
-    ],
-)
+@pytest.mark.parametrize("script", [p.name for p in sorted(EXAMPLES.glob("*.py"))])
 def test_an_example_is_short(script):
     assert len((EXAMPLES / script).read_text(encoding="utf-8").splitlines()) < 60
