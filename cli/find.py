@@ -17,7 +17,8 @@ from haltune.errors import (
     StudyMismatch,
     TrainingFailed,
 )
-from haltune.store.base import Store, only_study, open_store
+from haltune.store.base import Store
+from haltune.store.open import only_study, open_store
 from haltune.store.studies import Reading, read_study
 
 from .options import say

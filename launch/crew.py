@@ -21,7 +21,6 @@ from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFaile
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status
 from haltune.log.spending import Outcome
-from haltune.store.base import address
 from haltune.study import Study, Trial
 
 from . import devices as slots
@@ -74,7 +73,7 @@ class Crew:
             raise InvalidInput(
                 f"study={study!r}: a Study whose store is a file, Study(..., store='search.db')"
             )
-        address(study.arguments["store"])
+        study.arguments["store"].address()
         self._study, self._options, self._start, self._early = study, options, start, early
         self._folder = Scratch()
         self._marker = self._folder.make() / "leave"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from haltune.log.events import Reported, Started
-from haltune.store.base import open_store
+from haltune.store.open import open_store
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 CASES = [

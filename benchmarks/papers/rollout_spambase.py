@@ -33,7 +33,7 @@ from within_budget import POLICIES, Array, Task, compare, draw, parser, progress
 
 from haltune import Budget, Minimize, Problem, Study, Trial
 from haltune.ranks.agreement import alone
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 
 TRAININGS = 50  # median ones, that the budget pays for
 ALL = LEARNERS | SENSITIVITY

@@ -30,7 +30,7 @@ from table import Row, header
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
 from haltune.policies import EI, GPUCB, CostCooledEI, EIPerCost, RandomSearch, Rollout
 from haltune.ranks.agreement import alone
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 
 BUDGETS = (10, 20, 40)  # median runtimes of the table
 FILES = {"svm": ("svm_on_grid.csv", "error"), "logreg": ("logreg_on_grid.csv", "valid_error")}

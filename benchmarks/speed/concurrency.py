@@ -29,8 +29,8 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune.log.decisions import go_on
 from haltune.log.events import Created, Reported
 from haltune.policies import RandomSearch
-from haltune.store.base import open_store
-from haltune.store.sql.store import SqlStore
+from haltune.store.open import open_store
+from haltune.store.sql.open import open_sql
 
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), None)
 _FORK = multiprocessing.get_context("fork")  # everything is imported: the processes begin at once
@@ -55,7 +55,7 @@ def reports(url: str, seconds: float, pause: float, gate: Any) -> tuple[int, lis
 
 def appends(url: str, seconds: float, pause: float, gate: Any) -> tuple[int, list[float], list[float]]:
     """A worker that appends reports of a trial of its own to the store, and reads nothing."""
-    store, seen, trial = SqlStore(url), 1, os.getpid()
+    store, seen, trial = open_sql(url), 1, os.getpid()
     gate.wait()
     end, kept, took = time.monotonic() + seconds, [], []
     while time.monotonic() < end:
@@ -122,7 +122,7 @@ def table(name: str, fresh: Callable[[], str], seconds: float) -> None:
     ):
         url = fresh()
         if work is appends:
-            SqlStore(url).create("study", Created(at=0.0, problem={}, policy={}, seed=1))
+            open_sql(url).create("study", Created(at=0.0, problem={}, policy={}, seed=1))
         print(f"{what:28}{measure(work, url, workers, seconds, pause)}", flush=True)
     print(f"{'load average':28}{os.getloadavg()[0]:9.1f}")
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.policies import RandomSearch, Rollout
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 from haltune.study.session.asking import propose
 
 SPACE = Space({name: Float(0.0, 1.0) for name in "abc"})

@@ -30,7 +30,7 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial, Verdi
 from haltune.log.decisions import go_on
 from haltune.log.events import Created, Ended, Event, Reported, Started, Status
 from haltune.policies import RandomSearch
-from haltune.store.sql.store import SqlStore
+from haltune.store.sql.open import open_sql
 
 PROBLEM = Problem(Space({f"x{i}": Float(0.0, 1.0) for i in range(6)}), Maximize("acc", (0, 1)), 50)
 
@@ -79,7 +79,7 @@ def story(trials: int, epochs: int, seen: int = 1) -> Iterator[Event]:
 
 def fill(url: str, trials: int, epochs: int) -> None:
     """Write the study into a new file, or an empty database."""
-    store = SqlStore(url)
+    store = open_sql(url)
     spec = RandomSearch().spec
     store.create("study", Created(at=0.0, problem=PROBLEM.to_json(), policy=spec, seed=1))
     batch: list[Event] = []

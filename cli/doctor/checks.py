@@ -16,8 +16,9 @@ from haltune.errors import HaltuneError, NotSupported
 from haltune.log.events import OVER, Created, Event, Status
 from haltune.log.history import History
 from haltune.policies.from_spec import policy_from
-from haltune.store.base import Lease, Store, address, open_store
+from haltune.store.base import Lease, Store
 from haltune.store.checkpoints import Checkpoints, readable
+from haltune.store.open import open_store
 from haltune.store.studies import recorded_problem
 from haltune.study.replay import replay
 
@@ -49,7 +50,7 @@ def store(found: Store, name: str) -> Iterator[Finding]:
     """Opened, writable, whole."""
     yield Finding("store", True, f"{found.url} opens")
     try:
-        open_store(address(found)).renew(
+        open_store(found.address()).renew(
             name, Lease(-2, 0, "doctor", 0.0, 0.0)
         )  # a transaction that writes to no row
         yield Finding("store", True, "it can be written to")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from haltune.log import events as ev
 from haltune.log.events import Status
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 
 from .handover import Line, Reader, Writer, error_from_json, error_to_json
 from .place import Self, this

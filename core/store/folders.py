@@ -61,7 +61,7 @@ def default_folder(store: Store) -> Path:
     beside = (
         Path(path).with_suffix(".checkpoints") if scheme.startswith("sqlite") else Path("haltune.checkpoints")
     )
-    return Path(getattr(store, "scratch", beside)).absolute()
+    return (store.scratch or beside).absolute()
 
 
 def _derived(name: str, created: ev.Created) -> str:

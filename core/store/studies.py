@@ -20,9 +20,10 @@ from haltune.log.validity import ADVICE, unfolded
 from haltune.study.results import Findings
 from haltune.study.session.replica import Replica
 
-from .base import Store, only_study, open_store
+from .base import Store
 from .checkpoints import Checkpoints
 from .folders import own_folder
+from .open import only_study, open_store
 
 Place = str | os.PathLike[str]
 

@@ -24,7 +24,8 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Goal, Maximize, Problem
 from haltune.space import Space
 from haltune.space.domains import Constant
-from haltune.store.base import Store, address, open_store
+from haltune.store.base import Store
+from haltune.store.open import open_store
 from haltune.store.studies import recorded_problem
 
 from .study import Study
@@ -63,7 +64,7 @@ def told(study: Study, trial: Trial, marker: Path) -> str:
     """What the environment of a program says of its trial. marker: a file that appears when it should let go."""
     arguments = study.arguments
     return json.dumps({
-        "store": address(arguments["store"]), "name": study.name, "trial": trial.id, "attempt": trial.attempt,
+        "store": arguments["store"].address(), "name": study.name, "trial": trial.id, "attempt": trial.attempt,
         "holder": study.holder, "marker": str(marker), "budget": asdict(study.budget),
         **{name: arguments[name] for name in _SAME},
     })  # fmt: skip

@@ -17,9 +17,10 @@ from haltune.log.events import Status
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.ranks.agreement import Following, join, same, state
-from haltune.store.base import Store, open_store
+from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.folders import own_folder
+from haltune.store.open import open_store
 
 from . import spawned as carried
 from .results import Findings

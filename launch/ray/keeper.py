@@ -14,8 +14,9 @@ from typing import Any
 
 from haltune.errors import HaltuneError
 from haltune.log import events as ev
-from haltune.store.base import Conflict, Lease, Release, Store, open_store
+from haltune.store.base import Conflict, Lease, Release, Store
 from haltune.store.checkpoints import Checkpoints
+from haltune.store.open import open_store
 
 from .checkpoints import Files
 

@@ -21,7 +21,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from haltune._utils.checks import check_counts
 from haltune.errors import InvalidInput, NotSupported, StoreError
 from haltune.log.spending import Outcome
-from haltune.store.base import address
 from haltune.study import Study
 
 from ..child import Slot
@@ -74,7 +73,7 @@ def run(
     check_counts(max_restarts=max_restarts)
     if not isinstance(study, Study):
         raise InvalidInput(f"study={study!r}: a Study whose store is a file, Study(..., store='search.db')")
-    address(study.arguments["store"])
+    study.arguments["store"].address()
     ours = study if max_retries is None else Study(**(study.arguments | {"max_retries": max_retries}))
     with _connected(), _kept(ours, max_restarts) as keeper, _probe(ours) as probe:
         job = _job(ours, keeper, train, errors, probe, shared)
@@ -113,7 +112,7 @@ def _kept(study: Study, max_restarts: int) -> Iterator[Any]:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor = ray.remote(num_cpus=0, max_task_retries=-1, concurrency_groups={"log": _LOG, "files": _FILES})
     place = {"name": f"haltune {study.name} {secrets.token_hex(4)}", "scheduling_strategy": here}
-    where = _from_anywhere(address(study.arguments["store"]))
+    where = _from_anywhere(study.arguments["store"].address())
     keeper = actor(Keeper).options(max_restarts=max_restarts, **place).remote(where, study.checkpoints)
     try:
         ray.get(keeper.log.remote("names"))

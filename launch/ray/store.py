@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import ray
@@ -64,8 +65,15 @@ def _answer(method: Any, arguments: tuple[Any, ...]) -> Any:
 class KeeperStore:
     """A Store. url: what the keeper's is called."""
 
+    scratch: Path | None = None
+    outages = 0  # the keeper notices them
+
     def __init__(self, line: Line, url: str) -> None:
         self._line, self.url = line, url
+
+    def address(self) -> str:
+        """See Store."""
+        return self.url
 
     def now(self) -> float:
         """See Store: this machine's clock, set by the keeper's last answer."""

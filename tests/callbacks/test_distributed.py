@@ -18,7 +18,7 @@ from haltune.callbacks.frameworks.ranks import Agreement
 from haltune.callbacks.lightning.limits import same_trial
 from haltune.errors import NotSupported
 from haltune.log.events import Ended, Reported, Started
-from haltune.store.sql.store import SqlStore
+from haltune.store.sql.open import open_sql
 
 HERE = Path(__file__).parent
 SCRIPT = str(HERE / "distributed_search.py")
@@ -41,7 +41,7 @@ class Ran:
         return [json.loads(p.read_text()) for p in sorted(self.folder.glob(f"{name}-rank*.json"))]
 
     def log(self, store, kind):
-        return [e for e in SqlStore(f"sqlite:///{self.folder}/{store}").read("study") if isinstance(e, kind)]
+        return [e for e in open_sql(f"sqlite:///{self.folder}/{store}").read("study") if isinstance(e, kind)]
 
     def values(self, store):
         return [(e.epoch, e.value) for e in self.log(store, Reported)]

@@ -13,14 +13,14 @@ from facts import folded, image_of
 from haltune import Budget, Float, Minimize, Problem, Space, Study
 from haltune.log.events import OVER, Ended, Reported, Started
 from haltune.policies import RandomSearch
-from haltune.store.base import open_store
+from haltune.store.open import open_store
 from haltune.study.replay import replay
 
 TRIALS, EPOCHS = 14, 12
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), EPOCHS)
 SCRIPT = """
 import os, random, signal, sys, time
-import haltune.store.sql.store  # what each worker would have to load
+import haltune.store.sql.open  # what each worker would have to load
 from haltune import *
 from haltune.policies import RandomSearch
 

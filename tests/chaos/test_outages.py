@@ -25,6 +25,8 @@ from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import StoreAway, StoreError
 from haltune.log.events import Finished, Reported, Started
 from haltune.store.base import Conflict
+from haltune.store.sql.open import open_sql
+from haltune.store.sql.postgres import statements
 from haltune.store.sql.store import SqlStore
 
 
@@ -144,7 +146,7 @@ def test_without_patience_a_server_that_is_away_is_an_error_that_asks_whether_it
         for use in (
             study.ask,
             lambda: trial.report(0.2),
-            lambda: opened(study.arguments["store"].address, patience=0.0),
+            lambda: opened(study.arguments["store"].address(), patience=0.0),
         ):
             with pytest.raises(StoreAway, match="does the server run"):
                 use()  # type: ignore[operator]
@@ -162,7 +164,7 @@ def test_what_no_patience_would_mend_is_an_error_at_once(mortal: Server) -> None
         ("mysql://localhost/a", "SQLite or PostgreSQL"),
     ):
         with pytest.raises(StoreError, match=says) as caught:
-            SqlStore(url)
+            open_sql(url)
         assert not isinstance(caught.value, StoreAway)
 
 
@@ -171,18 +173,16 @@ def test_what_no_patience_would_mend_is_an_error_at_once(mortal: Server) -> None
 
 def fails_once(store: SqlStore, monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
     """The next append loses its connection, before it is stored or after."""
-    from haltune.store.sql import postgres as sqlpostgres
-
-    whole: Callable[..., Any] = sqlpostgres.append
+    whole: Callable[..., Any] = statements.append
 
     def append(c: sa.Connection, *arguments: Any) -> Any:
-        monkeypatch.setattr(sqlpostgres, "append", whole)
+        monkeypatch.setattr(statements, "append", whole)
         if not before:
             whole(c, *arguments)
         raw: Any = c.connection.driver_connection
         raw.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
-    monkeypatch.setattr(sqlpostgres, "append", append)
+    monkeypatch.setattr(statements, "append", append)
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -207,7 +207,7 @@ def test_a_report_whose_connection_breaks_is_stored_once(
 def test_an_append_that_was_not_stored_is_decided_again(
     mortal: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = SqlStore(mortal.database())
+    store = open_sql(mortal.database())
     store.create("s", created())
     fails_once(store, monkeypatch, before=True)
     end = Finished(at=1.0, reason="", seen=1)
@@ -220,7 +220,7 @@ def test_a_report_is_acknowledged_when_it_comes_a_second_time_after_an_outage(mo
     """The worker that sent it never heard that it was stored."""
     study = opened(mortal.database())
     trial = asked(study)
-    twin = opened(study.arguments["store"].address).take(0, 1, study.holder, lambda: None)
+    twin = opened(study.arguments["store"].address()).take(0, 1, study.holder, lambda: None)
     assert twin.report(0.25, seconds=2.0).stops
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -234,9 +234,9 @@ def test_a_log_that_lost_its_last_events_in_a_crash_is_read_anew(mortal: Server)
     trial = asked(study)
     for value in (0.1, 0.2, 0.3):
         trial.report(value)
-    other = opened(study.arguments["store"].address)
+    other = opened(study.arguments["store"].address())
     store = study.arguments["store"]
-    with store._engine.begin() as c:  # what an append without its flush would come to
+    with store._database.engine.begin() as c:  # what an append without its flush would come to
         c.execute(sa.text("DELETE FROM haltune_events WHERE seq >= 4"))
     mortal.stop()
     mortal.start()

@@ -23,8 +23,8 @@ from haltune._utils import disk
 from haltune.errors import LeaseLost
 from haltune.log.events import OVER
 from haltune.log.history import History
-from haltune.store.base import MemoryStore
 from haltune.store.checkpoints import best
+from haltune.store.memory import MemoryStore
 
 
 class Killed(BaseException):

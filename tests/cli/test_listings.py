@@ -17,8 +17,8 @@ from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, S
 from haltune.cli.app import app
 from haltune.log.events import Budgeted
 from haltune.policies import BOBOS, GPUCB, Ladder, RandomSearch, Rollout
-from haltune.store.base import open_store
 from haltune.store.holding import hold
+from haltune.store.open import open_store
 from haltune.store.studies import read_history
 
 LISTINGS = ("status", "trials", "best", "explain", "export")

@@ -22,8 +22,10 @@ from haltune.launch.ray.keeper import PAGE, Keeper, Log
 from haltune.launch.ray.store import KeeperStore
 from haltune.log.decisions import go_on
 from haltune.log.events import Created, Expired, Reported, Status
-from haltune.store.base import Conflict, MemoryStore, Release, open_store
+from haltune.store.base import Conflict, Release
 from haltune.store.checkpoints import Checkpoints
+from haltune.store.memory import MemoryStore
+from haltune.store.open import open_store
 from haltune.study import Trial
 
 
@@ -109,7 +111,7 @@ def test_a_long_log_is_read_in_pages(tmp_path: Path) -> None:
     store.create("s", Created(at=0.0, problem={}, policy={}, seed=0))
     events = [reported(n / 7, epoch=n + 1.0) for n in range(2 * PAGE + 5)]
     store.append("s", events, seen=1, about=0)
-    line = Twice(Keeper(store.address, Checkpoints(tmp_path)))  # type: ignore[attr-defined]
+    line = Twice(Keeper(store.address(), Checkpoints(tmp_path)))
     assert [e.epoch for e in list(KeeperStore(line, store.url).read("s"))[1:]] == [e.epoch for e in events]  # type: ignore[arg-type, attr-defined]
     assert [e.epoch for e in KeeperStore(line, store.url).read("s", 3, 6)] == [3.0, 4.0, 5.0]  # type: ignore[arg-type, attr-defined]
 
@@ -119,7 +121,7 @@ def test_a_keeper_that_starts_again_goes_on_from_the_log(tmp_path: Path) -> None
     study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
     arguments = {n: v for n, v in study.arguments.items() if n not in ("store", "checkpoints")}
     while isinstance(trial := study.ask(), Trial):
-        line = Twice(Keeper(study.arguments["store"].address, study.checkpoints))
+        line = Twice(Keeper(study.arguments["store"].address(), study.checkpoints))
         carried = Carried(0, line.files)
         remote = Study(store=KeeperStore(line, "far"), checkpoints=carried, **arguments)  # type: ignore[arg-type]
         taken = remote.take(trial.id, trial.attempt, study.holder, lambda: None)
@@ -144,7 +146,7 @@ def test_a_task_is_told_when_its_attempt_is_over(tmp_path: Path) -> None:
     study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
     trial = study.ask()
     assert isinstance(trial, Trial)
-    line = Twice(Keeper(study.arguments["store"].address, study.checkpoints))
+    line = Twice(Keeper(study.arguments["store"].address(), study.checkpoints))
     arguments = {n: v for n, v in study.arguments.items() if n != "store"}
     remote = Study(store=KeeperStore(line, "far"), **arguments)  # type: ignore[arg-type]
     taken = remote.take(trial.id, trial.attempt, study.holder, lambda: None)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from haltune.log.events import OVER
-from haltune.store.base import open_store
+from haltune.store.open import open_store
 from haltune.store.studies import read_history
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

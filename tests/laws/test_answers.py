@@ -27,8 +27,8 @@ from haltune.log.fate import FATES
 from haltune.report import summary
 from haltune.report.digest import digest
 from haltune.report.page import page
-from haltune.store.base import MemoryStore
 from haltune.store.checkpoints import best as keepers
+from haltune.store.memory import MemoryStore
 from haltune.store.studies import read_study
 
 EPOCHS = 6

@@ -30,7 +30,7 @@ from haltune import Budget, Choice, Constant, Finish, Float, Int, Minimize, Prob
 from haltune.log.events import OVER, Finished, Reported, Status
 from haltune.log.policy import Wrapper
 from haltune.policies import BOBOS, RandomSearch
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 
 everyone = pytest.mark.parametrize("name", list(POLICIES))

@@ -18,7 +18,7 @@ from haltune import Verdict
 from haltune.errors import InvalidInput
 from haltune.log.decisions import go_on
 from haltune.log.events import Action, Created, Event, Reported, Status, from_json, plain, to_json
-from haltune.store.sql.store import SqlStore
+from haltune.store.sql.sqlite.store import SqliteStore
 
 
 @given(some_event)
@@ -28,8 +28,8 @@ def test_an_event_comes_back_from_strict_json_as_it_was(event: Event) -> None:
 
 
 @pytest.fixture(scope="module")
-def sql_store(tmp_path_factory: pytest.TempPathFactory) -> SqlStore:
-    return SqlStore(f"sqlite:///{tmp_path_factory.mktemp('events')}/events.db")
+def sql_store(tmp_path_factory: pytest.TempPathFactory) -> SqliteStore:
+    return SqliteStore(f"sqlite:///{tmp_path_factory.mktemp('events')}/events.db")
 
 
 numbers = count()
@@ -38,7 +38,7 @@ FIRST = Created(at=0.0, problem={}, policy={}, seed=0)
 
 @settings(max_examples=many(60))
 @given(st.lists(some_event, min_size=1, max_size=5))
-def test_events_come_back_from_sql_as_they_were(sql_store: SqlStore, events: list[Event]) -> None:
+def test_events_come_back_from_sql_as_they_were(sql_store: SqliteStore, events: list[Event]) -> None:
     name = f"study {next(numbers)}"
     assert sql_store.create(name, FIRST)
     sql_store.append(name, events, seen=1, about=None)
@@ -46,7 +46,7 @@ def test_events_come_back_from_sql_as_they_were(sql_store: SqlStore, events: lis
 
 
 def test_a_log_of_several_pages_is_read_whole_and_in_part(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/long.db")
+    store = SqliteStore(f"sqlite:///{tmp_path}/long.db")
     reports = [
         Reported(
             at=1.0, trial=0, attempt=1, epoch=float(n), value=float(n), seconds=1.0, verdict=go_on("on"), seen=n,
@@ -63,7 +63,7 @@ def test_a_log_of_several_pages_is_read_whole_and_in_part(tmp_path: Path) -> Non
 
 
 def test_a_verdict_read_from_sql_equals_the_verdict_that_was_given(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/v.db")
+    store = SqliteStore(f"sqlite:///{tmp_path}/v.db")
     verdict = Verdict(Action.STOP, "why", {"p": 0.25, "at": [1, 2]}, until=3.0)
     event = Reported(at=1.0, trial=0, attempt=1, epoch=1.0, value=1.0, seconds=1.0, verdict=verdict, seen=0)
     store.create("v", FIRST)

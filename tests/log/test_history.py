@@ -22,8 +22,8 @@ from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log import events as ev
 from haltune.log.events import Event, Status
 from haltune.log.history import History
-from haltune.store.base import MemoryStore
-from haltune.store.sql.store import SqlStore
+from haltune.store.memory import MemoryStore
+from haltune.store.sql.sqlite.store import SqliteStore
 from haltune.study.replay import replay
 
 values = st.sampled_from([0.1, 0.2, 0.5, 0.25, 0.75, 0.9, math.nan, math.inf, -math.inf, -1e300])
@@ -172,14 +172,14 @@ studies = count()
 
 
 @pytest.fixture(scope="module")
-def sql_store(tmp_path_factory: pytest.TempPathFactory) -> SqlStore:
-    return SqlStore(f"sqlite:///{tmp_path_factory.mktemp('history')}/lives.db")
+def sql_store(tmp_path_factory: pytest.TempPathFactory) -> SqliteStore:
+    return SqliteStore(f"sqlite:///{tmp_path_factory.mktemp('history')}/lives.db")
 
 
 @settings(max_examples=many(20), deadline=None)
 @given(lives)
 def test_a_log_in_sql_folds_to_what_the_process_held_that_wrote_it(
-    sql_store: SqlStore, life: list[tuple[int, tuple[str, float]]]
+    sql_store: SqliteStore, life: list[tuple[int, tuple[str, float]]]
 ) -> None:
     clock = Clock()
     memory = MemoryStore(clock)

@@ -14,7 +14,7 @@ from haltune.errors import StudyMismatch
 from haltune.log.events import Budgeted, Created, Finished, Reported, Started, Status
 from haltune.policies import Guided, Halting, Hyperband, InfiniteHyperband, Ladder, SuccessiveHalving
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 
 PAUSING: dict[str, Callable[[], Any]] = {
     "ladder": Ladder,

@@ -21,7 +21,7 @@ from haltune.errors import NotSupported
 from haltune.log.events import Created, Ended, Reported, Started
 from haltune.ranks.handover import error_from_json, error_to_json
 from haltune.ranks.place import Mark, Place, Self, place, scrubbed
-from haltune.store.sql.store import SqlStore
+from haltune.store.sql.open import open_sql
 
 Ranks = Callable[..., list[list[Any]]]
 Scenes = tuple[dict[str, list[Any]], dict[str, list[Any]], Path]
@@ -211,7 +211,7 @@ def test_studies_without_a_seed_draw_their_own_whatever_the_script_seeds(scenes:
 
 
 def test_only_rank_0_writes(scenes: Scenes) -> None:
-    log = list(SqlStore(f"sqlite:///{scenes[2]}/search.db").read("search"))
+    log = list(open_sql(f"sqlite:///{scenes[2]}/search.db").read("search"))
     counts = [sum(isinstance(e, kind) for e in log) for kind in (Created, Started, Reported, Ended)]
     assert counts == [1, 4, 16, 4]
     assert min(e.value for e in log if isinstance(e, Reported)) == 0.1

@@ -20,8 +20,8 @@ from examples import many
 from haltune import Budget, HaltuneWarning, Study, Trial
 from haltune.errors import InvalidInput, LeaseLost, NoRoom, StoreAway, StoreError
 from haltune.log.events import OVER, Checkpointed, Resumed, Status
-from haltune.store.base import MemoryStore
 from haltune.store.checkpoints import Checkpoints
+from haltune.store.memory import MemoryStore
 
 
 @pytest.fixture
@@ -271,6 +271,7 @@ def test_a_study_in_memory_leaves_nothing_behind() -> None:
     again = world.ask(world.another())  # another worker of the same store
     assert again.checkpoint == str(path)
     folder = world.store.scratch
+    assert folder is not None
     assert folder.exists()
     again.finish()
     del world, trial, again

@@ -26,8 +26,8 @@ from haltune.policies import RandomSearch
 from haltune.report import summary
 from haltune.report.digest import digest
 from haltune.report.page import page, write
-from haltune.store.base import open_store
-from haltune.store.sql.store import SqlStore
+from haltune.store.open import open_store
+from haltune.store.sql.open import open_sql
 from haltune.store.sql.tables import restored, stored
 from haltune.store.studies import read_history
 
@@ -373,12 +373,12 @@ def test_a_server_with_tables_of_an_older_version_gets_the_column_too(postgres_u
         c.exec_driver_sql("ALTER TABLE haltune_events DROP COLUMN checksum")
     again = Study(PROBLEM, RandomSearch(), postgres_url, seed=1, budget=Budget(trials=9))
     again.ask().report(0.25, metrics={"loss": 1.0})
-    last = len(list(SqlStore(postgres_url).read("study"))) - 1
+    last = len(list(open_sql(postgres_url).read("study"))) - 1
     with engine.begin() as c:
         c.exec_driver_sql(f"UPDATE haltune_events SET value = 0.75 WHERE seq = {last}")
     engine.dispose()
     with pytest.raises(StoreError, match=rf"event {last} .*it is not what was written"):
-        list(SqlStore(postgres_url).read("study"))
+        list(open_sql(postgres_url).read("study"))
 
 
 # -- text that is none -------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from whims import PROBLEM, Whims
 
 from haltune import Budget, Study, Trial
 from haltune.log import events as ev
-from haltune.store.base import MemoryStore, open_store
 from haltune.store.folders import own_folder
+from haltune.store.memory import MemoryStore
+from haltune.store.open import open_store
 
 Open = Callable[[], Study]
 
@@ -86,7 +87,7 @@ def test_databases_on_servers_keep_their_checkpoints_apart_in_one_directory(
     stores = [MemoryStore(lambda: 1.0) for _ in range(2)]
     for store, database in zip(stores, "ab", strict=True):
         store.url = f"postgresql+psycopg://host/{database}"
-        del store.scratch
+        store.scratch = None
     a, b = (lambda store=store: opened(store) for store in stores)
     need_each_their_own(a, b)
     assert [path.name for path in tmp_path.iterdir()] == ["haltune.checkpoints"]

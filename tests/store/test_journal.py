@@ -17,9 +17,9 @@ from workers import created
 from haltune.errors import HaltuneWarning
 from haltune.log.decisions import go_on
 from haltune.log.events import Reported
-from haltune.store.base import open_store
-from haltune.store.sql import journal
-from haltune.store.sql.store import SqlStore
+from haltune.store.open import open_store
+from haltune.store.sql.sqlite import journal
+from haltune.store.sql.sqlite.store import SqliteStore
 
 
 def report(epoch: float, reason: str = "") -> Reported:
@@ -36,7 +36,7 @@ def report(epoch: float, reason: str = "") -> Reported:
     )
 
 
-def fill(store: SqlStore, reports: int, reason: str = "") -> None:
+def fill(store: SqliteStore, reports: int, reason: str = "") -> None:
     """A study and so many reports."""
     store.create("s", created())
     for epoch in range(1, reports + 1):
@@ -66,7 +66,7 @@ def test_a_copy_without_the_journal_lacks_events_and_says_so(
     tmp_path: Path, reports: int, reading: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "LIMIT", 100_000)
-    store = SqlStore(f"sqlite:///{tmp_path}/a.db")
+    store = SqliteStore(f"sqlite:///{tmp_path}/a.db")
     fill(store, reports, "r" * 3000)
     found, (said,) = read(alone(tmp_path / "a.db"), reading)
     assert found < 1 + reports
@@ -78,7 +78,7 @@ def test_a_copy_without_the_journal_lacks_events_and_says_so(
 @pytest.mark.parametrize("reading", [True, False])
 def test_a_database_that_is_whole_says_nothing(tmp_path: Path, reading: bool) -> None:
     path = tmp_path / "a.db"
-    store = SqlStore(f"sqlite:///{path}")
+    store = SqliteStore(f"sqlite:///{path}")
     fill(store, 30)
     assert read(path, reading) == (31, [])  # while it is used
     with sqlite3.connect(path) as one, sqlite3.connect(tmp_path / "backup.db") as other:
@@ -99,8 +99,8 @@ def test_a_database_that_is_whole_says_nothing(tmp_path: Path, reading: bool) ->
 def test_it_holds_after_a_kill_and_after_another_program_has_closed_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     code = (
-        "import os, signal\nfrom test_journal import fill, SqlStore\n"
-        f"fill(SqlStore('sqlite:///{path}'), 30)\nos.kill(os.getpid(), signal.SIGKILL)"
+        "import os, signal\nfrom test_journal import fill, SqliteStore\n"
+        f"fill(SqliteStore('sqlite:///{path}'), 30)\nos.kill(os.getpid(), signal.SIGKILL)"
     )
     here = {
         "PYTHONPATH": os.pathsep.join(
@@ -125,7 +125,7 @@ def test_somebody_who_reads_an_older_state_delays_the_journal_and_nothing_is_los
 ) -> None:
     monkeypatch.setattr(journal, "LIMIT", 100_000)
     path = tmp_path / "a.db"
-    store = SqlStore(f"sqlite:///{path}")
+    store = SqliteStore(f"sqlite:///{path}")
     store.create("s", created())
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
@@ -143,7 +143,7 @@ def test_somebody_who_reads_an_older_state_delays_the_journal_and_nothing_is_los
 
 def test_a_file_of_a_version_without_the_mark_opens_without_a_word(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
-    store = SqlStore(f"sqlite:///{path}")
+    store = SqliteStore(f"sqlite:///{path}")
     fill(store, 3)
     store.close()
     with sqlite3.connect(path) as c:

@@ -21,6 +21,7 @@ from workers import created
 
 from haltune import Budget, Study, Trial
 from haltune.errors import StoreError
+from haltune.store.sql.open import open_sql
 from haltune.store.sql.store import SqlStore
 
 PATHS = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -57,9 +58,9 @@ def until(condition: Any, seconds: float = 30.0) -> None:
 def test_a_locked_file_is_an_error_after_some_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/a.db")
+    store = open_sql(f"sqlite:///{tmp_path}/a.db")
     store.create("s", created())
-    monkeypatch.setattr("haltune.store.sql.engine.BUSY_TIMEOUT", 0.0)
+    monkeypatch.setattr("haltune.store.sql.database.BUSY_TIMEOUT", 0.0)
     with (
         locked(tmp_path / "a.db"),
         pytest.raises(StoreError, match=r"database is locked; .* keeps it locked"),
@@ -75,7 +76,7 @@ def test_what_only_reads_and_what_only_opens_needs_no_lock(
     trial = study.ask()
     assert isinstance(trial, Trial)
     trial.report(0.5)
-    monkeypatch.setattr("haltune.store.sql.engine.BUSY_TIMEOUT", 0.0)
+    monkeypatch.setattr("haltune.store.sql.database.BUSY_TIMEOUT", 0.0)
     with locked(tmp_path / "a.db"):
         again = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3))
         assert list(again.trials[0].values) == [0.5]
@@ -86,7 +87,7 @@ def test_what_only_reads_and_what_only_opens_needs_no_lock(
 def test_a_stopped_process_that_keeps_a_file_locked_is_named_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/a.db")
+    store = open_sql(f"sqlite:///{tmp_path}/a.db")
     store.create("s", created())
     script = (
         "import sqlite3, sys\n"
@@ -103,7 +104,7 @@ def test_a_stopped_process_that_keeps_a_file_locked_is_named_with_what_to_do(
         assert holder.stdout is not None
         os.kill(holder.pid, signal.SIGSTOP)
         until(lambda: state(holder.pid) == "T")
-        monkeypatch.setattr("haltune.store.sql.engine.BUSY_TIMEOUT", 0.3)
+        monkeypatch.setattr("haltune.store.sql.database.BUSY_TIMEOUT", 0.3)
         began = time.monotonic()
         with pytest.raises(StoreError, match=rf"process {holder.pid} \(.*kill -CONT {holder.pid}"):
             store.append("s", [END], seen=1, about=None)
@@ -116,13 +117,13 @@ def test_a_stopped_process_that_keeps_a_file_locked_is_named_with_what_to_do(
 
 
 def test_ctrl_c_ends_the_wait_for_a_lock(tmp_path: Path) -> None:
-    SqlStore(f"sqlite:///{tmp_path}/a.db").create("s", created())
+    open_sql(f"sqlite:///{tmp_path}/a.db").create("s", created())
     script = (
         "import signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background ignores it
         "from haltune.log.events import Finished\n"
-        "from haltune.store.sql.store import SqlStore\n"
-        "store = SqlStore('sqlite:///' + sys.argv[1])\n"
+        "from haltune.store.sql.open import open_sql\n"
+        "store = open_sql('sqlite:///' + sys.argv[1])\n"
         "print('opened', flush=True)\n"
         "try:\n"
         "    store.append('s', [Finished(at=1.0, reason='', seen=1)], seen=1, about=None)\n"
@@ -143,7 +144,7 @@ def test_ctrl_c_ends_the_wait_for_a_lock(tmp_path: Path) -> None:
 
 @pytest.fixture
 def store(postgres_url: str) -> Iterator[SqlStore]:
-    store = SqlStore(postgres_url)
+    store = open_sql(postgres_url)
     store.create("s", created())
     yield store
     store.close()
@@ -162,8 +163,8 @@ LOCK = "SELECT id FROM haltune_studies WHERE name = 's' FOR UPDATE"
 def test_a_session_that_keeps_a_study_locked_is_named(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("haltune.store.sql.engine.BUSY_TIMEOUT", 0.0)
-    with session(store.address) as other:
+    monkeypatch.setattr("haltune.store.sql.database.BUSY_TIMEOUT", 0.0)
+    with session(store.address()) as other:
         other.execute(LOCK)
         with pytest.raises(
             StoreError, match=r"(?s)lock timeout.*; somebody at 127.0.0.1 .* idle in transaction"
@@ -176,20 +177,21 @@ def test_a_session_that_keeps_a_study_locked_is_named(
 def test_a_claimer_that_is_stopped_in_the_middle_keeps_nobody_waiting_for_long(store: SqlStore) -> None:
     script = (
         "import os, signal, sys\n"
-        "from haltune.store.sql import engine as sqlengine, tables as sqltables\n"
-        "from haltune.store.sql.store import SqlStore\n"
-        "from haltune.store import CLAIM, Lease\n"
-        "sqlengine._IDLE_TIMEOUT = '1s'\n"
-        "store, real = SqlStore(sys.argv[1]), sqltables.set_lease\n"
+        "from haltune.store.sql import tables\n"
+        "from haltune.store.sql.postgres import database\n"
+        "from haltune.store.sql.open import open_sql\n"
+        "from haltune.store.base import CLAIM, Lease\n"
+        "database._IDLE_TIMEOUT = '1s'\n"
+        "store, real = open_sql(sys.argv[1]), tables.set_lease\n"
         "def stopped(*arguments):\n"
-        "    sqltables.set_lease = real\n"
+        "    tables.set_lease = real\n"
         "    os.kill(os.getpid(), signal.SIGSTOP)\n"
         "    return real(*arguments)\n"
-        "sqltables.set_lease = stopped\n"
+        "tables.set_lease = stopped\n"
         "print('opened', flush=True)\n"
         "print(store.claim('s', Lease(CLAIM, 0, 'me', 9.0, 1.0), None), flush=True)\n"
     )
-    with running(script, store.address) as claimer:
+    with running(script, store.address()) as claimer:
         until(lambda: state(claimer.pid) == "T")
         began = time.monotonic()
         assert store.append("s", [END], seen=1, about=0) == 1
@@ -205,12 +207,12 @@ def test_a_claimer_that_is_stopped_in_the_middle_keeps_nobody_waiting_for_long(s
 def test_what_a_server_cuts_short_for_its_time_is_tried_again(
     postgres_server: Server, postgres_url: str
 ) -> None:
-    SqlStore(postgres_url).create("s", created())
+    open_sql(postgres_url).create("s", created())
     with session(postgres_url) as admin:
         admin.autocommit = True
         name = postgres_url.rpartition("/")[2]
         admin.execute(f"ALTER DATABASE {name} SET statement_timeout = '300ms'")
-    store = SqlStore(postgres_url)
+    store = open_sql(postgres_url)
     with session(postgres_url) as other:
         other.execute("SET statement_timeout = 0")
         other.execute(LOCK)
@@ -220,7 +222,7 @@ def test_what_a_server_cuts_short_for_its_time_is_tried_again(
 
 
 def test_a_connection_that_ends_again_and_again_is_made_anew(store: SqlStore) -> None:
-    with session(store.address) as admin:
+    with session(store.address()) as admin:
         admin.autocommit = True
         for _ in range(3):
             admin.execute(

@@ -16,12 +16,12 @@ from workers import create, created, report_often, search_a_little, together, wi
 from haltune import Budget, Study, Trial
 from haltune.errors import NotSupported
 from haltune.log.events import OVER, Reported, Started
-from haltune.store.base import MemoryStore
-from haltune.store.sql.store import SqlStore
+from haltune.store.memory import MemoryStore
+from haltune.store.sql.open import open_sql
 
 
 def test_nothing_is_pickled_but_the_address(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/a.db")
+    store = open_sql(f"sqlite:///{tmp_path}/a.db")
     store.create("s", created())
     assert store.__getstate__() == {"url": f"sqlite:///{tmp_path}/a.db"}
     assert pickle.loads(pickle.dumps(store)).names() == ["s"]
@@ -115,11 +115,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_processes_that_create_the_same_study_at_once_make_one(url: str) -> None:
     made = together(create, *[(url, "s")] * 3)
     assert sorted(made) == [False, False, True]
-    assert list(SqlStore(url).read("s")) == [created()]
+    assert list(open_sql(url).read("s")) == [created()]
 
 
 def test_two_processes_never_win_the_same_move_and_no_report_is_lost(url: str) -> None:
-    store = SqlStore(url)
+    store = open_sql(url)
     store.create("s", created())
     won = together(win_moves, (url, 40), (url, 40))
     assert not set(won[0]) & set(won[1])

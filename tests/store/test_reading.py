@@ -16,8 +16,8 @@ from workers import created
 
 from haltune import Budget, HaltuneWarning, Study, Trial
 from haltune.errors import StoreError
-from haltune.store.base import open_store
-from haltune.store.sql.store import SqlStore
+from haltune.store.open import open_store
+from haltune.store.sql.open import open_sql
 from haltune.store.studies import read_history
 
 
@@ -75,7 +75,7 @@ def test_a_search_that_runs_is_read_while_another_keeps_its_file_locked(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = searched(path)
-    monkeypatch.setattr("haltune.store.sql.engine.BUSY_TIMEOUT", 0.0)
+    monkeypatch.setattr("haltune.store.sql.database.BUSY_TIMEOUT", 0.0)
     with locked(path):
         store = open_store(path, reading=True)
         assert list(read_history(store)[1].trial(0).values) == [0.5]
@@ -88,7 +88,7 @@ def test_what_is_recorded_after_a_look_is_seen_at_the_next(path: Path) -> None:
     searched(path).arguments["store"].close()
     store = open_store(path, reading=True)
     before = len(list(store.read("study")))
-    with closing(SqlStore(f"sqlite:///{path}")) as writing:
+    with closing(open_sql(f"sqlite:///{path}")) as writing:
         writing.append("study", [END], seen=99, about=0)
         assert len(list(store.read("study"))) == before + 1
     assert len(list(store.read("study"))) == before + 1
@@ -123,7 +123,7 @@ def test_who_may_only_read_can_read() -> None:
 def test_a_server_is_read_without_a_table_made_or_a_row_written(postgres_url: str) -> None:
     with pytest.raises(StoreError, match="is no store of haltune's: it holds nothing"):
         open_store(postgres_url, reading=True)
-    store = SqlStore(postgres_url)
+    store = open_sql(postgres_url)
     store.create("s", created())
     reading = open_store(postgres_url, reading=True)
     assert list(reading.read("s")) == [created()]
@@ -152,7 +152,7 @@ def test_a_copy_without_its_journal_that_holds_nothing_yet_says_why(path: Path) 
 
 @pytest.mark.parametrize("ends", [["-wal"], ["-shm"], ["-wal", "-shm"]])
 def test_a_journal_that_is_deleted_under_a_search_is_saved(path: Path, ends: list[str]) -> None:
-    store = SqlStore(f"sqlite:///{path}")
+    store = open_sql(f"sqlite:///{path}")
     store.create("s", created())
     for position in range(1, 9):
         if position == 5:
@@ -162,13 +162,13 @@ def test_a_journal_that_is_deleted_under_a_search_is_saved(path: Path, ends: lis
                 store.append("s", [END], seen=position, about=0)
         else:
             store.append("s", [END], seen=position, about=0)
-    assert len(list(SqlStore(f"sqlite:///{path}").read("s"))) == 9
+    assert len(list(open_sql(f"sqlite:///{path}").read("s"))) == 9
     store.close()
     assert len(list(open_store(path, reading=True).read("s"))) == 9
 
 
 def test_a_journal_in_the_place_of_ours_is_an_error(path: Path) -> None:
-    store = SqlStore(f"sqlite:///{path}")
+    store = open_sql(f"sqlite:///{path}")
     store.create("s", created())
     journal = Path(f"{path}-wal")
     journal.rename(path.with_name("kept"))
@@ -182,7 +182,7 @@ def test_a_journal_in_the_place_of_ours_is_an_error(path: Path) -> None:
 @linux
 def test_a_process_that_looks_at_what_it_writes_keeps_its_locks(path: Path) -> None:
     """A file that is opened beside SQLite, and closed, loses the locks of the whole process."""
-    store = SqlStore(f"sqlite:///{path}")
+    store = open_sql(f"sqlite:///{path}")
     store.create("s", created())
     mine = f" {os.getpid()} "
     number = f":{path.stat().st_ino} "
@@ -195,5 +195,5 @@ def test_a_process_that_looks_at_what_it_writes_keeps_its_locks(path: Path) -> N
     assert before
     assert list(open_store(path, reading=True).read("s")) == [created()]
     assert locks() == before
-    assert SqlStore(f"sqlite:///{path}").names() == ["s"]
+    assert open_sql(f"sqlite:///{path}").names() == ["s"]
     assert locks() == before

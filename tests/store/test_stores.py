@@ -17,7 +17,10 @@ from haltune import Budget, Study
 from haltune.errors import StoreError, StudyMismatch
 from haltune.log.decisions import go_on
 from haltune.log.events import Ended, Event, Expired, Finished, Reported, Rescaled, Started, Status
-from haltune.store.base import Conflict, Lease, MemoryStore, Release, Store, only_study
+from haltune.store.base import Conflict, Lease, Release, Store
+from haltune.store.memory import MemoryStore
+from haltune.store.open import only_study
+from haltune.store.sql.open import open_sql
 from haltune.store.sql.store import SqlStore
 
 
@@ -50,9 +53,9 @@ def lease(trial: int, holder: str = "me", attempt: int = 1, expires: float = 9.0
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     store: Any = MemoryStore(lambda: 42.0)
     if request.param == "sqlite":
-        store = SqlStore(f"sqlite:///{tmp_path}/store.db", lambda: 42.0)
+        store = open_sql(f"sqlite:///{tmp_path}/store.db", lambda: 42.0)
     elif request.param == "postgres":
-        store = SqlStore(request.getfixturevalue("postgres_url"), lambda: 42.0)
+        store = open_sql(request.getfixturevalue("postgres_url"), lambda: 42.0)
     store.create("s", created())
     yield store
     if isinstance(store, SqlStore):

@@ -8,7 +8,7 @@ from worlds import Clock
 
 from haltune import Budget, Finish, HaltuneWarning
 from haltune.policies import EIPerCost, RandomSearch, Rollout
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 
 SMALL = {"initial": 3, "paths": 8, "points": 12}

@@ -16,8 +16,9 @@ from haltune import Budget, Finish, Study, Trial, Wait
 from haltune.log.decisions import Move
 from haltune.log.events import Reported, Started
 from haltune.log.history import History
-from haltune.store.base import CLAIM, Conflict, Lease, MemoryStore, Store
-from haltune.store.sql.store import SqlStore
+from haltune.store.base import CLAIM, Conflict, Lease, Store
+from haltune.store.memory import MemoryStore
+from haltune.store.sql.open import open_sql
 from haltune.study.replay import replay
 from haltune.study.session import claims
 from haltune.study.session.claims import TERM, WORTH
@@ -50,7 +51,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     url = (
         f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     )
-    store = SqlStore(url)
+    store = open_sql(url)
     yield store
     store.close()
 

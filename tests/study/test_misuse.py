@@ -196,7 +196,7 @@ def test_validations_that_never_end_an_epoch_give_one_warning() -> None:
 
 
 def test_a_trial_that_the_budget_cut_short_is_taken_up_by_a_larger_one() -> None:
-    from haltune.store.base import MemoryStore
+    from haltune.store.memory import MemoryStore
 
     store = MemoryStore()
     first = search(small_study(RandomSearch(), store, budget=Budget(epochs=9, trials=4)))

@@ -8,7 +8,7 @@ from whims import PROBLEM, STOP, Whims
 
 from haltune import Budget, Study, Verdict
 from haltune.log.events import Event, Reported
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 
 

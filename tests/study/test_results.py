@@ -14,7 +14,7 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune.errors import HaltuneError
 from haltune.policies import GPUCB, Guided, LevelSetSearch, RandomSearch, TruVaR
 from haltune.report import summary
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), 2)
 POLICIES: dict[str, Callable[[], Any]] = {

@@ -18,7 +18,7 @@ from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.history import History
 from haltune.log.spending import Spent
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 
 PARTS = ("training", "validation", "checkpoint", "start_up", "deciding")
 TICK = 0.25  # of the clock: sums of these are exact

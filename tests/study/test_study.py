@@ -19,7 +19,7 @@ from haltune import Budget, Choice, Finish, Float, Int, Maximize, Minimize, Prob
 from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Reported, Started, Status
 from haltune.policies import BOBOS, GPUCB, RandomSearch
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 
 SUPPORT = str(Path(__file__).parents[1] / "support")
 

@@ -18,7 +18,7 @@ from facts import folded, image_of
 from haltune import Budget, Float, Minimize, Problem, Space, Study, Trial
 from haltune.log.events import OVER, Ended, Event, Expired, Reported, Started, Status
 from haltune.policies import Hyperband
-from haltune.store.base import open_store
+from haltune.store.open import open_store
 from haltune.study.replay import replay
 
 EPOCHS = 9

@@ -8,7 +8,7 @@ from whims import PROBLEM, Whims
 from worlds import Clock, Ticks
 
 from haltune import Budget, Study, Trial
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 
 
 class World:

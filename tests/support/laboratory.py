@@ -14,7 +14,7 @@ from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Tria
 from haltune.log.decisions import Action
 from haltune.log.events import Event, Reported
 from haltune.log.policy import Wrapper
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 
 SPACE = Space({"x": Float(0.0, 1.0)})

@@ -8,7 +8,7 @@ from typing import Any
 from worlds import Clock
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 
 SQUARE = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 1.0)})
 

@@ -39,7 +39,8 @@ from haltune.policies import (
     SuccessiveHalving,
     TruVaR,
 )
-from haltune.store.base import Lease, MemoryStore, Release
+from haltune.store.base import Lease, Release
+from haltune.store.memory import MemoryStore
 
 EPOCHS = 6
 QUICK = OptimalStopping(paths=2000, first=20, resolve_at=(30,))  # of 51 epochs: 2 or 3, and 4, of 6

@@ -20,8 +20,8 @@ from haltune._utils import threads as blas
 from haltune._utils.forks import Doors
 from haltune.callbacks.reporting.heartbeat import Heartbeat
 from haltune.errors import StoreError
-from haltune.store.base import MemoryStore
-from haltune.store.sql.store import SqlStore
+from haltune.store.memory import MemoryStore
+from haltune.store.sql.open import open_sql
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 LONG = 60  # seconds: a child that takes so long hangs
@@ -103,7 +103,7 @@ def test_a_child_reports_for_its_parent_which_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_fork_waits_for_a_transaction_of_another_thread(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/f.db")
+    store = open_sql(f"sqlite:///{tmp_path}/f.db")
     done = []
 
     def transaction(c: Any) -> None:
@@ -124,7 +124,7 @@ def test_where_a_fork_could_not_wait_the_child_says_so_and_does_not_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forks, "PATIENCE", 0.01)
-    store = SqlStore(f"sqlite:///{tmp_path}/f.db")
+    store = open_sql(f"sqlite:///{tmp_path}/f.db")
 
     def refused(work: Callable[[], object]) -> str:
         with pytest.raises(StoreError, match=r"forked while another thread was writing.*'spawn'"):
@@ -133,7 +133,7 @@ def test_where_a_fork_could_not_wait_the_child_says_so_and_does_not_hang(
 
     with meanwhile(lambda pause: store._run(lambda c: pause())):
         assert in_child(lambda: refused(store.names)) == "refused"
-        assert in_child(lambda: refused(lambda: SqlStore(f"sqlite:///{tmp_path}/f.db"))) == "refused"
+        assert in_child(lambda: refused(lambda: open_sql(f"sqlite:///{tmp_path}/f.db"))) == "refused"
     assert store.names() == []
 
 

@@ -14,7 +14,7 @@ from two_ranks import SUPPORT
 
 from haltune._utils.process import new_holder
 from haltune._utils.scratch import Scratch, base, sweep
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 
 
 @pytest.fixture
@@ -119,5 +119,7 @@ def test_where_somebody_else_made_the_folder_nothing_is_written_or_removed_there
     base().symlink_to(theirs)
     scratch = Scratch()
     assert scratch.make().parent == temporary
-    assert MemoryStore().scratch.parent == temporary
+    scratch = MemoryStore().scratch
+    assert scratch is not None
+    assert scratch.parent == temporary
     assert [path.name for path in theirs.iterdir()] == ["work-x"]

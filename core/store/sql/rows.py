@@ -23,8 +23,7 @@ from haltune.log.events import Event
 from haltune.log.validity import ADVICE, check
 
 from ..base import Lease
-from . import checksums
-from . import tables as sql
+from . import checksums, tables
 
 _INF = math.inf
 _CHANGED = "it is not what was written: its checksum disagrees"
@@ -41,7 +40,7 @@ def page(
     if not rows:
         return []
     found: dict[Any, dict[str, float | None]] = {}
-    for seq, metric, value in c.execute(sql.METRICS, {"of_study": study, "start": start, "stop": stop}):
+    for seq, metric, value in c.execute(tables.METRICS, {"of_study": study, "start": start, "stop": stop}):
         found.setdefault(seq, {})[metric] = value
     read = []
     for position, row in enumerate(rows, start):
@@ -60,7 +59,7 @@ def damaged(position: int, whose: str, what: str) -> StoreError:
 
 
 def event(row: Sequence[Any], metrics: Mapping[str, float | None]) -> Event:
-    """The event of one row of EVENTS and its metrics: the inverse of `sqltables.row`. Raises InvalidInput."""
+    """The event of one row of EVENTS and its metrics: the inverse of `tables.row`. Raises InvalidInput."""
     _, kind, action, reason, until, body, checksum, *values = row
     if kind != "reported":
         return _other(kind, body, checksum, values[1])
@@ -78,8 +77,8 @@ def event(row: Sequence[Any], metrics: Mapping[str, float | None]) -> Event:
         raise InvalidInput(
             f"action = {action!r:.80}, evidence = {body!r:.80}: a verdict, and a table of its numbers"
         )
-    verdict = Verdict(_ACTIONS[action], sql.restored(reason), _Evidence(body) if body else _NOTHING, until)
-    scalars = {sql.restored(name): math.nan if v is None else v for name, v in metrics.items()}
+    verdict = Verdict(_ACTIONS[action], tables.restored(reason), _Evidence(body) if body else _NOTHING, until)
+    scalars = {tables.restored(name): math.nan if v is None else v for name, v in metrics.items()}
     report = _report((at, trial, attempt, epoch, math.nan if value is None else value, seconds, verdict,
                       seen, validation, cost, deciding, scalars))  # fmt: skip
     if not (
@@ -109,7 +108,7 @@ def _other(kind: Any, body: Any, checksum: Any, trial: Any) -> Event:
 
 def check_end(c: sa.Connection, study: int, end: int, stop: int, whose: str) -> None:
     """Raises StoreError when a log that seems to end at a position goes on beyond a gap."""
-    head = c.scalar(sql.HEAD, {"of_study": study})
+    head = c.scalar(tables.HEAD, {"of_study": study})
     if head is not None and end <= head < stop:
         raise damaged(end, whose, f"it is not there, and the log goes on to event {head}")
 

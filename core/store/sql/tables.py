@@ -21,8 +21,6 @@ from haltune.log.events import MOVES, Event
 from ..base import CLAIM, Lease, Release
 from . import checksums
 
-PAGE = 150  # events read at a time: with more of them alive the garbage collector runs, a fifth of a load
-PAGE_OF_SERVER = 1500  # likewise; each page costs two round trips
 LAST = 2**31 - 1  # no position is larger
 
 meta = sa.MetaData()
@@ -208,33 +206,3 @@ def _escape(found: re.Match[str]) -> str:
 
 def _unescape(found: re.Match[str]) -> str:
     return {"0": "\x00", "e": "\x1b"}.get(found[0][1:]) or chr(int(found[0][2:], 16))
-
-
-# -- databases of older versions --------------------------------------------------------------
-
-
-def reading(c: sa.Connection) -> sa.Select[Any] | None:
-    """The statement to read events by; None where there are no tables yet."""
-    if not sa.inspect(c).has_table(leases.name):
-        return None
-    return EVENTS if has_checksums(c) else EVENTS_OF_OLD
-
-
-def has_checksums(c: sa.Connection) -> bool:
-    """False for tables of a version that kept none."""
-    asked = _SUMMED_ON_SERVER if c.dialect.name == "postgresql" else _SUMMED
-    return c.exec_driver_sql(asked).first() is not None
-
-
-def add_checksums(c: sa.Connection) -> None:
-    """Let the events that are still to come have theirs."""
-    if not has_checksums(c):  # another process may add them now, too
-        ensured = "IF NOT EXISTS " if c.dialect.name == "postgresql" else ""
-        c.exec_driver_sql(f"ALTER TABLE haltune_events ADD {ensured}checksum BIGINT")
-
-
-_SUMMED = "SELECT 1 FROM pragma_table_info('haltune_events') WHERE name = 'checksum'"
-_SUMMED_ON_SERVER = (
-    "SELECT 1 FROM pg_attribute WHERE attrelid = 'haltune_events'::regclass AND attname = 'checksum' "
-    "AND NOT attisdropped"
-)

@@ -17,8 +17,10 @@ from haltune.log.problem import Problem
 from haltune.ranks import agreement as together
 from haltune.ranks.agreement import Accord, Following
 from haltune.ranks.handover import Line, error_from_json
-from haltune.store.base import MemoryStore, Store, open_store
+from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
+from haltune.store.memory import MemoryStore
+from haltune.store.open import open_store
 
 if TYPE_CHECKING:
     from ..study import Study

@@ -74,7 +74,7 @@ class Replica:
             if self._torn:
                 self._begin()
             self._read()
-            while (outages := getattr(self.store, "outages", 0)) != self._outages:
+            while (outages := self.store.outages) != self._outages:
                 self._outages = outages
                 if self._last is not None and not self._is_in_log(self._last):
                     self._begin()  # a crash of the server took back what it had shown

@@ -20,7 +20,7 @@ from haltune.policies.autobct.prior.learnt import check, from_studies
 from haltune.policies.autobct.prior.published import preset
 from haltune.policies.autobct.prior.units import Ruler, score_ends
 from haltune.policies.from_spec import policy_from
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 
 LINE = Space({"lr": Float(1e-4, 1.0, log=True)})

@@ -14,7 +14,7 @@ from haltune.policies.bayesopt.acquisition import log_ei
 from haltune.policies.bayesopt.improvement import Believer, Units
 from haltune.policies.costs.remaining import Purse
 from haltune.policies.from_spec import policy_from
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 from haltune.study.session.asking import propose
 
 GRID = Space(

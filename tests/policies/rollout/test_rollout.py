@@ -14,7 +14,7 @@ from haltune.policies import CostCooledEI, EIPerCost, Halting, RandomSearch, Rol
 from haltune.policies.costs.observed import full_cost, trained_share
 from haltune.policies.costs.remaining import Left, Purse
 from haltune.policies.from_spec import policy_from
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 
 SMALL = {"points": 32, "paths": 8, "initial": 3}

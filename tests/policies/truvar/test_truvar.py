@@ -23,7 +23,7 @@ from haltune import (
 from haltune.gp import Kernel, condition_on
 from haltune.policies import LevelSetSearch, TruVaR
 from haltune.policies.from_spec import policy_from
-from haltune.store.base import MemoryStore
+from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 
 SPACE = Space({"x": Float(0.0, 1.0), "z": Float(0.0, 1.0)})

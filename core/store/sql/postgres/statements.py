@@ -1,6 +1,6 @@
-"""What the log does otherwise in PostgreSQL: an append in one round trip, and the server's clock.
+"""An append in PostgreSQL: one round trip.
 
-An append locks its study's row, compares, inserts and commits. Were that transaction forced to the
+It locks its study's row, compares, inserts and commits. Were that transaction forced to the
 disk before it lets go of the row, a study could take no more appends a second than the disk takes
 flushes. So it commits without waiting, and a second one, which the same message carries and which
 holds nothing, waits for the disk: flushes of many workers become one. An append is acknowledged
@@ -10,18 +10,17 @@ that lost such an event in a crash of the server.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from haltune.log.events import MOVES, Event
 
-from ..base import CLAIM, Lease, Release
-from . import tables as sql
+from ...base import CLAIM, Lease, Release
+from .. import tables
 
-_COLUMNS = [c for c in sql.events.columns if c.name not in ("study", "seq")]
+_COLUMNS = [c for c in tables.events.columns if c.name not in ("study", "seq")]
 _ARRAYS = {"INTEGER": "int[]", "BIGINT": "bigint[]", "TEXT": "text[]", "DOUBLE": "float8[]"}
 
 
@@ -91,9 +90,8 @@ def append(
 
 
 def hurry(c: sa.Connection) -> None:
-    """Let a transaction commit without waiting for the disk, for leases: what a crash takes back renews itself."""
-    if c.dialect.name == "postgresql":
-        c.exec_driver_sql(_NO_WAIT)
+    """Let a transaction commit without waiting for the disk."""
+    c.exec_driver_sql(_NO_WAIT)
 
 
 def flush(c: sa.Connection) -> None:
@@ -104,14 +102,14 @@ def flush(c: sa.Connection) -> None:
 def _statement(
     name: str, events: Sequence[Event], seen: int, about: int | None, lease: Lease | Release | None
 ) -> tuple[str, dict[str, Any]]:
-    rows = [sql.row(e, 0, 0) for e in events]
+    rows = [tables.row(e, 0, 0) for e in events]
     values: dict[str, Any] = {f"haltune_events.{c.name}": [row[c.name] for row in rows] for c in _COLUMNS}
     values |= {"name": name, "seen": seen, "about": about}
     parts = {
         "free": _PARTS["free"].format(matters=_MOVED if about is None else _TOUCHED),
         "added": _PARTS["added"],
     }
-    if scalars := sql.metric_rows(events, 0, 0):
+    if scalars := tables.metric_rows(events, 0, 0):
         parts["measured"] = _METRICS
         values["nth"] = [row["seq"] for row in scalars]
         values["names"] = [row["name"] for row in scalars]
@@ -124,69 +122,3 @@ def _statement(
     return "WITH " + ", ".join(
         f"{key} AS ({part})" for key, part in parts.items()
     ) + " SELECT head FROM free", values
-
-
-# -- who is in the way --------------------------------------------------------------------------
-
-_KEEPER = """
-SELECT a.application_name, a.client_addr, a.pid, a.state, extract(epoch FROM clock_timestamp() - a.state_change)
-FROM pg_stat_activity a JOIN pg_locks l ON l.pid = a.pid
-WHERE l.relation = 'haltune_studies'::regclass AND l.mode LIKE '%Row%' AND a.pid <> pg_backend_pid()
-AND a.wait_event_type IS DISTINCT FROM 'Lock' ORDER BY a.xact_start LIMIT 1
-"""
-
-
-def keeper(c: sa.Connection) -> str | None:
-    """Who keeps the studies locked, in words."""
-    found = c.exec_driver_sql(_KEEPER.replace("%", "%%")).fetchone()
-    if found is None:
-        return None
-    name, address, pid, state, seconds = found
-    where = f" at {address}" if address else ""
-    return f"{name or 'a session'!s}{where} (process {pid} of the server, {state} for {float(seconds):.0f} s)"
-
-
-# -- the clock ----------------------------------------------------------------------------------
-
-_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
-
-
-class ServerClock:
-    """The server's time, which all workers share: those of their machines may be minutes apart.
-
-    Asked for once in `every` seconds of this machine's monotonic clock, which tells the time in between; while
-    the server cannot be reached that goes on alone.
-    """
-
-    def __init__(
-        self, ask: Callable[[], float], every: float = 60.0, tick: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._ask, self._every, self._tick = ask, every, tick
-        self._ahead: float | None = None  # seconds
-        self._asked = 0.0
-
-    def __call__(self) -> float:
-        """Seconds since the epoch. Raises what `ask` raises when the server never answered yet."""
-        now = self._tick()
-        if self._ahead is None or now - self._asked > self._every:
-            self._look()
-            now = self._tick()
-        assert self._ahead is not None
-        return now + self._ahead
-
-    def _look(self) -> None:
-        before = self._tick()
-        try:
-            there = self._ask()
-        except Exception:
-            if self._ahead is None:
-                raise
-        else:
-            after = self._tick()
-            self._ahead = there - (before + after) / 2.0
-        self._asked = self._tick()
-
-
-def time_of_server(c: sa.Connection) -> float:
-    """The server's clock, seconds since the epoch."""
-    return float(c.exec_driver_sql(_CLOCK).scalar_one())

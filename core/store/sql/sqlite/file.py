@@ -56,18 +56,18 @@ def _opened() -> set[Inode]:
 
 
 class File:
-    """The files of an engine, where it has some: SQLite itself would write on into one that has no name any more."""
+    """The files of an engine: SQLite itself would write on into one that has no name any more."""
 
     def __init__(self, engine: sa.Engine, url: str, writes: bool) -> None:
         self._engine, self._url, self._writes = engine, url, writes
-        self.path = path_of(engine.url.database or "") if engine.dialect.name == "sqlite" else None
+        self.path = path_of(engine.url.database or "")
         self.journal = self._journal_of(engine)
         self._known: Inode | None = None
         self._journal: tuple[Inode, Inode] | None = None  # -wal and -shm, while a connection uses them
 
     def remember(self) -> None:
         """This is the file from now on."""
-        self._known = _inode(self.path) if self.path else None
+        self._known = _inode(self.path)
         self.now_by(self._engine)
 
     def now_by(self, engine: sa.Engine) -> None:
@@ -81,12 +81,12 @@ class File:
             self._journal = None  # the last to close them deletes them
 
     def _journal_of(self, engine: sa.Engine) -> Journal | None:
-        return Journal(engine, f"{self.path}-wal") if self.path and self._writes else None
+        return Journal(engine, f"{self.path}-wal") if self._writes else None
 
     def whole(self) -> bool:
         """True when the files are those that were there before."""
         return self._known is None or (
-            _inode(self.path or "") == self._known and self._journal in (None, self._beside())
+            _inode(self.path) == self._known and self._journal in (None, self._beside())
         )
 
     def look(self) -> None:
@@ -96,7 +96,7 @@ class File:
         """
         if self._known is None:
             return
-        if _inode(self.path or "") != self._known:
+        if _inode(self.path) != self._known:
             raise StoreError(
                 f"{self._url}: the file was deleted or replaced while it was in use; put it back, or open the "
                 "study anew"
@@ -145,8 +145,6 @@ class File:
 
     def ends_at(self, study: int, position: int) -> bool:
         """True when a log surely has nothing from `position` on: a quarter of what the query costs."""
-        if self.path is None:
-            return False
         try:
             with doors.within():
                 raw = self._engine.raw_connection()

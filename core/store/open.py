@@ -1,0 +1,48 @@
+"""A store from what a user writes: a URL ("sqlite:///search.db"), a path, or None for memory."""
+
+from __future__ import annotations
+
+import os
+
+from haltune.errors import InvalidInput, StoreError
+
+from .base import Store
+from .memory import MemoryStore
+
+
+def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = False) -> Store:
+    """A store from a URL, a path ending in .db or .sqlite, None (memory), or a store itself.
+
+    reading: it is only looked at. Nothing is written, made or locked then, and it must be there.
+
+    Raises InvalidInput for what is none of these, StoreError when it cannot be opened.
+    """
+    if where is None or where == "memory":
+        return MemoryStore()
+    if isinstance(where, (str, os.PathLike)):
+        url = os.fspath(where)
+        if "://" not in url:
+            if not url.endswith((".db", ".sqlite", ".sqlite3")):
+                raise InvalidInput(
+                    f"store={url!r}: a URL such as 'sqlite:///search.db', a path ending in .db, or None for memory"
+                )
+            url = f"sqlite:///{url}"
+        from .sql.open import open_sql  # SQLAlchemy: a study in memory does without
+
+        return open_sql(url, reading=reading)
+    if not isinstance(where, Store):
+        raise InvalidInput(
+            f"store={where!r}: a URL such as 'sqlite:///search.db', a path, or None for memory"
+        )
+    return where
+
+
+def only_study(store: Store, name: str | None) -> str:
+    """`name`, or the one study of the store. Raises StoreError listing what there is."""
+    names = store.names()
+    if name is None and len(names) == 1:
+        return names[0]
+    if name is None or name not in names:
+        listing = ", ".join(map(repr, names)) or "none"
+        raise StoreError(f"no study {name!r} in {store.url}; it holds: {listing}")
+    return name

@@ -1,0 +1,1 @@
+"""The log in a PostgreSQL server: for workers on many machines."""

@@ -1,0 +1,115 @@
+"""Transactions in a SQLite file: each writer takes the lock at once, in WAL mode, and looks at the files before."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from haltune._utils.forks import doors
+from haltune.errors import InvalidInput, StoreError
+
+from ..database import Database
+from . import locks
+from .file import File, path_of, to_read
+from .journal import mark
+
+T = TypeVar("T")
+_STEP = 0.1  # seconds of BUSY_TIMEOUT that SQLite waits by itself: it hears no Ctrl-C meanwhile
+
+
+class SqliteDatabase(Database):
+    """Raises StoreError when the address is none, InvalidInput for a database in memory."""
+
+    def __init__(self, address: str, reading: bool = False) -> None:
+        super().__init__(address, reading)
+        self.file = File(self.engine, self.url, not reading)
+
+    def run(self, work: Callable[[sa.Connection], T], write: bool = True) -> T:
+        """See Database."""
+        done = super().run(work, write)
+        if write:
+            self._keep_journal()
+        return done
+
+    def ends_at(self, study: int, position: int) -> bool:
+        """True when a log surely has nothing from `position` on."""
+        if os.getpid() != self._pid or not self.file.whole():
+            return False  # the query says what is wrong
+        return self.file.ends_at(study, position)
+
+    def _connecting(self) -> sa.Engine:
+        return engine_of(self._address, self._reading)
+
+    @contextmanager
+    def _transaction(self, write: bool) -> Iterator[sa.Connection]:
+        with doors.within(), self.engine.connect() as c:  # no fork finds SQLite in the middle of one
+            if write:
+                c.execution_options(haltune_write=True)
+            with c.begin():
+                yield c
+        self.file.used()
+
+    def _keeper(self) -> str | None:
+        return locks.keeper(self.file.path)
+
+    def _at_home(self) -> None:
+        forked = os.getpid() != self._pid
+        super()._at_home()
+        if forked:
+            self.file.now_by(self.engine)
+        self.file.look()
+
+    def _keep_journal(self) -> None:
+        """After a transaction that wrote, which is recorded whatever becomes of this."""
+        if self.file.journal is None:
+            return
+        with self.file.journal.due() as due, suppress(StoreError, SQLAlchemyError, sqlite3.Error, OSError):
+            if due:
+                self.run(lambda c: mark(c, apart=True))
+                self.file.journal.checkpoint()
+                self.run(lambda c: mark(c, apart=False))
+
+
+def engine_of(address: str, reading: bool = False) -> sa.Engine:
+    """An engine whose transactions that write take the lock at once. reading: it writes nothing at all."""
+    database = sa.engine.make_url(address).database
+    if not database or database == ":memory:":
+        raise InvalidInput(
+            f"store={address!r} is in memory, where each thread would see another database: "
+            "write store=None to keep the study in memory, or name a file, 'sqlite:///search.db'"
+        )
+    options: Any = {"timeout": _STEP, "check_same_thread": False}
+    if reading:  # looked at anew by each connection: a search may begin or end meanwhile
+        path = path_of(database)
+        engine = sa.create_engine(
+            address,
+            poolclass=sa.NullPool,
+            creator=lambda: sqlite3.connect(to_read(path), uri=True, **options),
+        )
+    else:
+        engine = sa.create_engine(address, connect_args=options)
+
+    @sa.event.listens_for(engine, "connect")
+    def _connect(dbapi: Any, _: Any) -> None:
+        dbapi.isolation_level = None  # SQLAlchemy begins transactions, not the driver
+        if not reading:
+            cursor = dbapi.cursor()
+            cursor.execute("PRAGMA journal_mode=WAL")
+            cursor.execute("PRAGMA synchronous=NORMAL")
+            cursor.execute("PRAGMA wal_autocheckpoint=0")  # see journal
+            cursor.close()
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(c: sa.Connection) -> None:
+        # a transaction that reads first and writes later fails at once when another wrote in between
+        write = c.get_execution_options().get("haltune_write", False)
+        c.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    doors.connections.add(engine)
+    return engine

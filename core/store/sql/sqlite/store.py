@@ -1,0 +1,95 @@
+"""A store in a SQLite file: a small search's, and what is used by default."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import sqlalchemy as sa
+
+from haltune.log.events import Event
+
+from ...base import Conflict, Lease, Release
+from .. import rows, tables
+from ..store import SqlStore
+from .database import SqliteDatabase
+from .file import without_journal
+from .journal import warn_if_apart
+
+
+class SqliteStore(SqlStore):
+    """A store in a file. clock: this machine's if None. Raises InvalidInput for a database in memory."""
+
+    _database: SqliteDatabase
+    _page_size = 150  # with more of them alive the garbage collector runs, a fifth of a load
+    _asks_checksums = "SELECT 1 FROM pragma_table_info('haltune_events') WHERE name = 'checksum'"
+    _adds_checksums = "ALTER TABLE haltune_events ADD checksum BIGINT"
+
+    def __init__(self, url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> None:
+        database = SqliteDatabase(url, reading)
+        path = database.file.path
+        self._alone = without_journal(path)  # before it is opened
+        super().__init__(database, url, clock or time.time, reading)
+        if self._alone and without_journal(path):
+            self._run(lambda c: warn_if_apart(c, self.url), write=False)
+        database.file.remember()
+
+    def append(
+        self,
+        name: str,
+        events: Sequence[Event],
+        *,
+        seen: int,
+        about: int | None,
+        lease: Lease | Release | None = None,
+    ) -> int:
+        """See Store."""
+        self._keep_checksums()
+
+        def work(c: sa.Connection) -> int:
+            study = self._id(c, name)
+            head = c.scalar(tables.HEAD, {"of_study": study})
+            position = 0 if head is None else head + 1
+            if position > seen:
+                self._compare(c, study, seen, about)
+            c.execute(
+                tables.NEW_EVENTS, [tables.row(e, study, seq) for seq, e in enumerate(events, position)]
+            )
+            if scalars := tables.metric_rows(events, study, position):
+                c.execute(tables.NEW_METRICS, scalars)
+            tables.set_lease(c, study, lease)
+            if about is None:
+                c.execute(tables.UNCLAIM, {"of_study": study})
+            return int(position)
+
+        return self._run(work)
+
+    @staticmethod
+    def _compare(c: sa.Connection, study: int, seen: int, about: int | None) -> None:
+        since = {"of_study": study, "start": seen}
+        found = (
+            c.scalar(tables.MOVED, since)
+            if about is None
+            else c.scalar(tables.TOUCHED, {**since, "of_trial": about})
+        )
+        if found is not None:
+            raise Conflict
+
+    def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
+        found = super()._page(c, name, start, stop)
+        if len(found) < min(self._page_size, stop - start):  # a server looks after its pages itself
+            rows.check_end(c, self._id(c, name), start + len(found), stop, self._whose(name))
+        return found
+
+    def _ends_at(self, name: str, position: int) -> bool:
+        study = self._ids.get(name)
+        return study is not None and self._database.ends_at(study, position)
+
+    def _locked(self, c: sa.Connection, name: str) -> int:
+        return self._id(c, name)  # SQLite locks by BEGIN IMMEDIATE
+
+    def _hurry(self, c: sa.Connection) -> None:
+        """It does not wait for the disk anyway."""
+
+    def _lacks(self) -> str:
+        return "; if it is a copy of one, its -wal file was left behind" if self._alone else ""
