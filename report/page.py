@@ -87,7 +87,7 @@ def page(facts: Digest) -> str:
 {_headline(facts)}
 </header>
 {_stats(facts)}
-{_ledger(facts)}
+{_saved(facts)}
 {_best(facts)}
 <h2>Learning curves</h2>
 <p class="quiet">{_legend(facts)}{_shown(facts)}</p>
@@ -144,12 +144,12 @@ def _stats(facts: Digest) -> str:
     )
 
 
-def _ledger(facts: Digest) -> str:
+def _saved(facts: Digest) -> str:
     """Epochs trained and saved as one bar."""
     if not facts.saved:
         return ""
     return (
-        f'<div class="ledger"><i style="width:{1 - facts.saved_share:.2%}"></i></div>'
+        f'<div class="saved"><i style="width:{1 - facts.saved_share:.2%}"></i></div>'
         f'<div class="key"><span>{plural(round(facts.trained, 1), "epoch")} trained</span>'
         f"<span>{plural(facts.saved, 'epoch')} saved by stopping early</span></div>"
     )

@@ -20,8 +20,8 @@ p {{ margin: 0; }}
 .stats b {{ display: block; font-size: 25px; font-weight: 600; line-height: 1.2; letter-spacing: -.01em;
            white-space: nowrap; }}
 .stats span {{ color: {MUTED}; font-size: 14px; }}
-.ledger {{ display: flex; height: 12px; border-radius: 6px; overflow: hidden; background: {RULE}; }}
-.ledger i {{ display: block; background: {INK}; }}
+.saved {{ display: flex; height: 12px; border-radius: 6px; overflow: hidden; background: {RULE}; }}
+.saved i {{ display: block; background: {INK}; }}
 .key {{ display: flex; justify-content: space-between; gap: 20px; margin-top: 5px; font-size: 13px; color: {MUTED}; }}
 dl {{ display: flex; flex-wrap: wrap; gap: 10px 32px; margin: 10px 0 0; }}
 dt {{ font-size: 13px; color: {MUTED}; overflow-wrap: anywhere; }}

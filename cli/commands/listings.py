@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from haltune.log.events import to_json
+from haltune.log.events import to_json, trial_of
 from haltune.report import summary, write
 from haltune.report.page import keep
 from haltune.report.wording import duration, settings, short
@@ -97,7 +97,7 @@ def explain(
         study = study_of(where, name)
         if format is Format.json:
             study.history.trial(trial)
-            say_json([to_json(e) for e in study.events() if getattr(e, "trial", None) == trial])
+            say_json([to_json(e) for e in study.events() if trial_of(e) == trial])
             return
         say(study.explain(trial))
 

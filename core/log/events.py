@@ -43,6 +43,13 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEvent(Event):
+    """Base of the events about one trial."""
+
+    trial: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Created(Event):
     """The study was made: always the first event."""
 
@@ -54,11 +61,10 @@ class Created(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started(Event):
+class Started(TrialEvent):
     """A policy's Start: a new trial, numbered in log order from 0."""
 
     kind: ClassVar[str] = "started"
-    trial: int
     config: Mapping[str, Any]
     until: float | None  # epochs
     resource: float | None
@@ -72,11 +78,10 @@ class Started(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed(Event):
+class Resumed(TrialEvent):
     """A trial goes on as a new attempt: the policy's Resume, or offered again after an interruption."""
 
     kind: ClassVar[str] = "resumed"
-    trial: int
     attempt: int
     until: float | None  # epochs
     resource: float | None
@@ -91,11 +96,10 @@ class Resumed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reported(Event):
+class Reported(TrialEvent):
     """One validation of a trial, with the verdict on it: one row, one transaction."""
 
     kind: ClassVar[str] = "reported"
-    trial: int
     attempt: int
     epoch: float  # from 1; fractional for validations within an epoch
     value: float  # the goal's metric, its own units; may be NaN or infinite
@@ -109,11 +113,10 @@ class Reported(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpointed(Event):
+class Checkpointed(TrialEvent):
     """A trial can go on from here in a later attempt."""
 
     kind: ClassVar[str] = "checkpointed"
-    trial: int
     attempt: int
     epoch: float
     path: str
@@ -121,22 +124,20 @@ class Checkpointed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slept(Event):
+class Slept(TrialEvent):
     """The store's clock jumped while a trial was held: its machine slept, or the clock was set. Nobody trained then."""
 
     kind: ClassVar[str] = "slept"
-    trial: int
     attempt: int
     since: float  # seconds since the epoch: the last look at the clock before
     seconds: float  # of the time since then that did not pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended(Event):
+class Ended(TrialEvent):
     """A worker let go of a trial."""
 
     kind: ClassVar[str] = "ended"
-    trial: int
     attempt: int
     status: Status
     error: str | None = None  # one line
@@ -144,11 +145,10 @@ class Ended(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expired(Event):
+class Expired(TrialEvent):
     """A worker was lost: its lease ran out, or its process is gone."""
 
     kind: ClassVar[str] = "expired"
-    trial: int
     attempt: int
     holder: str
     last_alive: float  # seconds since the epoch: the lease's last renewal
@@ -212,6 +212,11 @@ _KINDS: dict[str, type[Event]] = {
         Held,
     )
 }
+
+
+def trial_of(event: Event) -> int | None:
+    """The trial that an event is about; None when it is about none."""
+    return event.trial if isinstance(event, TrialEvent) else None
 
 
 def to_json(event: Event) -> dict[str, Any]:

@@ -17,11 +17,11 @@ from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput, StoreError
 
 from . import events as ev
-from .events import OVER, Event, Status
+from .events import OVER, Event, Status, trial_of
 from .problem import Budget, Problem
 from .records import Best, Growing, TrialRecord, restore
 from .scores import LARGEST, Scale, given, learn, measured
-from .spending import Accounted, Ledger, summable
+from .spending import Accounted, Spending, summable
 from .validity import ADVICE, misplaced
 
 __all__ = ["PURPOSES", "Best", "History", "TrialRecord"]
@@ -42,9 +42,7 @@ class History(Accounted):
         self.finished: str | None = None  # the policy's reason for ending the search
         self.held: str | None = None  # why somebody holds it for a while
         self.budget: Budget | None = None  # what the search may cost, where a policy that plans asked for it
-        self.recorded: Budget | None = (
-            None  # what the search may cost, as a worker said last; None: none was given
-        )
+        self.recorded: Budget | None = None  # as a worker said last what it may cost; None: none was given
         self.scale: Scale | None = given(problem.goal)
         self.failures_in_a_row = 0
         self.deciding = 0.0  # seconds that the policy's last start or resume took it
@@ -54,9 +52,9 @@ class History(Accounted):
         self._results = array("d")  # sign * what each trial that is over or paused came to, -inf for others
         self._firsts: dict[int, float] = {}  # trial -> sign * first value that is measured
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
-        self._ledger = Ledger()
+        self._spending = Spending()
         self.whose = "the study"  # in words, for errors
-        self.locate: Callable[[str | None], str | None] = _as_it_is  # a path of the log as users open it
+        self.locate: Callable[[str | None], str | None] = lambda path: path  # of the log, as users open it
 
     # -- what policies and people read ------------------------------------------------
 
@@ -66,10 +64,8 @@ class History(Accounted):
     def trial(self, id: int) -> TrialRecord:
         """The record of one trial. Raises InvalidInput for a number that does not exist."""
         if not 0 <= id < len(self._trials):
-            known = (
-                f"this study has trials 0 to {len(self) - 1}" if self._trials else "this study has none yet"
-            )
-            raise InvalidInput(f"there is no trial {id}: {known}")
+            known = f"has trials 0 to {len(self) - 1}" if self._trials else "has none yet"
+            raise InvalidInput(f"there is no trial {id}: this study {known}")
         return self._trials[id].record or self._recorded([self._trials[id]])[0]
 
     @property
@@ -178,17 +174,40 @@ class History(Accounted):
     def apply(self, event: Event) -> None:
         """Fold one event, the next of the log. Raises StoreError for one that cannot follow those before it."""
         self.check(event)
-        getattr(self, "_" + event.kind)(event)
+        match event:
+            case ev.Reported():
+                self._reported(event)
+            case ev.Checkpointed():
+                self._checkpointed(event)
+            case ev.Started():
+                self._started(event)
+            case ev.Resumed():
+                self._resumed(event)
+            case ev.Ended():
+                self._ended(event)
+            case ev.Expired():
+                self._expired(event)
+            case ev.Slept():
+                self._slept(event)
+            case ev.Rescaled():
+                self._rescaled(event)
+            case ev.Budgeted():
+                self._budgeted(event)
+            case ev.Created():
+                self.seed = event.seed
+            case ev.Finished():
+                self.moves += 1
+                self.finished = event.reason
+            case ev.Held():
+                self.held = event.reason
         self.position += 1
         self.now = max(self.now, event.at)
 
     def check(self, event: Event) -> None:
         """Raises StoreError when an event cannot be the next of the log."""
-        if (why := misplaced(event, self.position, self._trials, self.problem.max_epochs)) is not None:
+        why = misplaced(event, trial_of(event), self.position, self._trials, self.problem.max_epochs)
+        if why is not None:
             raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
-
-    def _created(self, e: ev.Created) -> None:
-        self.seed = e.seed
 
     def _started(self, e: ev.Started) -> None:
         self.moves += 1
@@ -198,7 +217,7 @@ class History(Accounted):
         self._results.append(-math.inf)
         self._with[Status.RUNNING].add(e.trial)
         self.deciding = e.deciding
-        self._ledger.begin(e.trial, e.at, e.deciding)
+        self._spending.begin(e.trial, e.at, e.deciding)
 
     def _resumed(self, e: ev.Resumed) -> None:
         self.moves += e.by_policy
@@ -211,7 +230,7 @@ class History(Accounted):
         t.verdict = t.error = None
         self._peaks[t.id], self._results[t.id] = t.peak, -math.inf
         self._move(t, Status.RUNNING)
-        self._ledger.begin(t.id, e.at, e.deciding)
+        self._spending.begin(t.id, e.at, e.deciding)
 
     def _reported(self, e: ev.Reported) -> None:
         t = self._trials[e.trial]
@@ -219,7 +238,7 @@ class History(Accounted):
         if e.attempt != t.attempt or t.status is not Status.RUNNING or epochs <= 0:
             return  # superseded, let go of, or seen before: kept in the log, out of the curve
         e = summable(e)
-        self._ledger.report(e, epochs)
+        self._spending.report(e, epochs)
         t.append(e)
         if abs(t.end) <= LARGEST:
             self._firsts.setdefault(t.id, t.end)
@@ -229,12 +248,12 @@ class History(Accounted):
         t = self._trials[e.trial]
         if e.attempt == t.attempt and t.status is Status.RUNNING:
             t.checkpoint, t.checkpoint_epoch, t.record = e.path, e.epoch, None
-            self._ledger.save(t.id, e.at, e.seconds)
+            self._spending.save(t.id, e.at, e.seconds)
 
     def _slept(self, e: ev.Slept) -> None:
         t = self._trials[e.trial]
         if e.attempt == t.attempt and t.status is Status.RUNNING:
-            self._ledger.sleep(t.id, e.since, e.at, e.seconds)
+            self._spending.sleep(t.id, e.since, e.at, e.seconds)
 
     def _ended(self, e: ev.Ended) -> None:
         t = self._trials[e.trial]
@@ -254,7 +273,7 @@ class History(Accounted):
 
     def _let_go(self, t: Growing, status: Status, at: float, lost: bool = False) -> None:
         self._move(t, status)
-        self._ledger.end(t.id, at, lost)
+        self._spending.end(t.id, at, lost)
         if status in _RANKED:
             self._results[t.id] = t.counts
 
@@ -279,14 +298,3 @@ class History(Accounted):
         self.recorded = Budget(**e.budget)
         if e.plans:
             self.budget, self.finished = self.recorded, None  # who plans by a budget ends for want of it
-
-    def _finished(self, e: ev.Finished) -> None:
-        self.moves += 1
-        self.finished = e.reason
-
-    def _held(self, e: ev.Held) -> None:
-        self.held = e.reason
-
-
-def _as_it_is(path: str | None) -> str | None:
-    return path

@@ -69,7 +69,7 @@ class Spent:
 
 
 @dataclass
-class Clockwork:
+class HeldTime:
     """The union of the intervals during which trials were held, kept as trials come and go.
 
     Closed intervals are disjoint and sorted; each running trial adds one open interval
@@ -113,7 +113,7 @@ class Clockwork:
         if not self.open:
             return self.total
         first = bisect_left(self.ends, min(start for start, _ in self.open.values()))
-        extra = Clockwork(self.starts[first:], self.ends[first:])  # its total counts only what is added
+        extra = HeldTime(self.starts[first:], self.ends[first:])  # its total counts only what is added
         for start, last in self.open.values():
             extra.add(start, last)
         return self.total + extra.total
@@ -122,20 +122,20 @@ class Clockwork:
         """Seconds summed over trials."""
         return self.summed + sum(last - start for start, last in self.open.values())
 
-    def at(self, trial: int, now: float) -> Clockwork:
+    def at(self, trial: int, now: float) -> HeldTime:
         """The same with one more sign of life; the closed intervals are shared, and left as they are."""
-        later = Clockwork(self.starts, self.ends, self.total, self.summed, dict(self.open))
+        later = HeldTime(self.starts, self.ends, self.total, self.summed, dict(self.open))
         later.alive(trial, now)
         return later
 
 
-class Ledger:
+class Spending:
     """What a search costs, folded from its events."""
 
     def __init__(self) -> None:
         self.trials = 0
         self.longest_epoch = 0.0  # seconds
-        self._clock = Clockwork()
+        self._clock = HeldTime()
         self._epochs = self._training = self._validation = 0.0
         self._checkpoint = self._start_up = self._deciding = 0.0
         self._fresh: dict[int, float] = {}  # trial that has not reported yet -> start of its attempt
@@ -250,7 +250,7 @@ class Ledger:
         """The totals at `now`, when a running trial has trained `epochs` more, for `cost`, than it reported."""
         return self._spent(self._clock.at(trial, now + self._back), epochs, cost)
 
-    def _spent(self, clock: Clockwork, more: float, cost: float = 0.0) -> Spent:
+    def _spent(self, clock: HeldTime, more: float, cost: float = 0.0) -> Spent:
         return Spent(
             trials=self.trials, epochs=self._epochs + more, time=clock.wall(), worker_time=clock.worker(),
             training=self._training, validation=self._validation, checkpoint=self._checkpoint,
@@ -261,29 +261,29 @@ class Ledger:
 class Accounted:
     """What a history says of costs."""
 
-    _ledger: Ledger
+    _spending: Spending
 
     @property
     def spent(self) -> Spent:
         """What the search has cost so far."""
-        return self._ledger.spent()
+        return self._spending.spent()
 
     def spent_at(self, trial: int, now: float, epochs: float, cost: float = 0.0) -> Spent:
         """What is spent at `now`, when a running trial has trained `epochs` more, for `cost`, than it reported."""
-        return self._ledger.spent_at(trial, now, epochs, cost)
+        return self._spending.spent_at(trial, now, epochs, cost)
 
     def worker_seconds(self, trial: int) -> float:
         """Worker time of one trial so far, over all its attempts, start-up and decisions included."""
-        return self._ledger.worker_seconds(trial)
+        return self._spending.worker_seconds(trial)
 
     def cost(self, trial: int) -> float | None:
         """What one trial reported as cost so far, own units; None when it never did."""
-        return self._ledger.cost(trial)
+        return self._spending.cost(trial)
 
     @property
     def longest_epoch(self) -> float:
         """Seconds of the longest epoch reported."""
-        return self._ledger.longest_epoch
+        return self._spending.longest_epoch
 
 
 def summable(e: Reported) -> Reported:

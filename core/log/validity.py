@@ -130,9 +130,14 @@ def check(event: Any) -> None:
         raise InvalidInput("status = 'running': what has ended does not run")
 
 
-def misplaced(event: Any, position: int, trials: Sequence[Any], horizon: int | None) -> str | None:
-    """Why an event cannot follow those before it, from which `trials` were folded; None when it can."""
-    kind, trial = event.kind, getattr(event, "trial", None)
+def misplaced(
+    event: Any, trial: int | None, position: int, trials: Sequence[Any], horizon: int | None
+) -> str | None:
+    """Why an event cannot follow those before it, from which `trials` were folded; None when it can.
+
+    trial: the one that it is about, if any.
+    """
+    kind = event.kind
     if trial is None:
         return "a study is made once, by its first event" if kind == "created" and position else None
     if kind == "started":

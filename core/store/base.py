@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from haltune.log.events import MOVES, Event
+from haltune.log.events import MOVES, Event, trial_of
 
 CLAIM = -1  # in the place of a trial's number: the lease of whoever decides what to train next
 
@@ -108,4 +108,4 @@ class Store(Protocol):
 
 def matters(event: Event, about: int | None) -> bool:
     """True when `event` conflicts with an append about a trial, or with a move."""
-    return isinstance(event, MOVES) if about is None else getattr(event, "trial", None) == about
+    return isinstance(event, MOVES) if about is None else trial_of(event) == about

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from haltune.log import events as ev
-from haltune.log.events import Status
+from haltune.log.events import Status, trial_of
 from haltune.log.fate import fate_of
 from haltune.log.history import History, TrialRecord
 from haltune.terminal import visible
@@ -22,7 +22,7 @@ def receipt(history: History, trial: int, log: Iterable[ev.Event]) -> str:
     words = fate_of(record, history.problem).words
     lines = [f"trial {trial}: {words}", f"  configuration  {settings or 'the only one there is'}"]
     for event in log:
-        if getattr(event, "trial", None) == trial:
+        if trial_of(event) == trial:
             lines += _lines(event)
     return visible("\n".join([*lines, *_saved(history, record)]))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haltune import Budget
-from haltune.log.spending import Clockwork, Spent
+from haltune.log.spending import HeldTime, Spent
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)), max_size=12)
 
@@ -21,7 +21,7 @@ def covered(spans: list[tuple[int, int]]) -> int:
 def test_wall_clock_is_the_union_and_worker_time_the_sum(
     closed: list[tuple[int, int]], running: list[tuple[int, int]], random: object
 ) -> None:
-    clock = Clockwork()
+    clock = HeldTime()
     for id, (start, length) in enumerate(closed):
         clock.begin(id, start)
         clock.alive(id, start + length // 2)
@@ -37,7 +37,7 @@ def test_wall_clock_is_the_union_and_worker_time_the_sum(
 
 @given(intervals, st.integers(0, 60), st.integers(0, 30))
 def test_looking_ahead_changes_nothing(closed: list[tuple[int, int]], start: int, now: int) -> None:
-    clock = Clockwork()
+    clock = HeldTime()
     for start_of_one, length in closed:
         clock.add(start_of_one, start_of_one + length)
     clock.begin(7, start)
@@ -48,7 +48,7 @@ def test_looking_ahead_changes_nothing(closed: list[tuple[int, int]], start: int
 
 
 def test_the_end_of_an_attempt_is_never_before_its_last_sign_of_life() -> None:
-    clock = Clockwork()
+    clock = HeldTime()
     clock.begin(0, 10.0)
     clock.alive(0, 30.0)
     clock.end(0, 20.0)

@@ -55,7 +55,7 @@ def test_everything_that_was_reported_is_recorded(world: World) -> None:
     assert (spent.epochs, spent.validation, spent.training) == (2.0, 2.0, 5.0)
 
 
-def test_the_ledger_splits_what_a_trial_costs(world: World) -> None:
+def test_spending_splits_what_a_trial_costs(world: World) -> None:
     trial = world.ask()
     world.clock.now += 10  # loading data
     world.clock.now += 3

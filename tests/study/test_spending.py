@@ -42,7 +42,7 @@ class Thinking(Whims):
 
 
 def recomputed(events: Sequence[ev.Event]) -> Spent:
-    """The ledger of a log, part by part: seconds as sets of ticks, everything else as sums over what counts."""
+    """The spending of a log, part by part: seconds as sets of ticks, everything else as sums over what counts."""
     attempts: dict[tuple[int, int], list[ev.Event]] = {}
     for event in events:
         if isinstance(event, ev.Started | ev.Resumed):
@@ -132,7 +132,7 @@ class Work:
 
 @settings(max_examples=30, deadline=None)
 @given(st.data(), st.integers(1, 3))
-def test_the_ledger_is_what_its_events_add_up_to_at_every_position(data: st.DataObject, workers: int) -> None:
+def test_spending_is_what_its_events_add_up_to_at_every_position(data: st.DataObject, workers: int) -> None:
     clock = Clock(1000.0)
     store = MemoryStore(clock)
     crew = [Work(store, clock, data) for _ in range(workers)]

@@ -99,7 +99,7 @@ def _other(kind: Any, body: Any, checksum: Any, trial: Any) -> Event:
         found = ev.from_json(json.loads(body))
     except (json.JSONDecodeError, RecursionError) as error:
         raise InvalidInput(f"its JSON cannot be read ({error}): {body[:80]!r}") from error
-    if found.kind != kind or getattr(found, "trial", None) != trial:
+    if found.kind != kind or ev.trial_of(found) != trial:
         raise InvalidInput(
             f"kind {kind!r:.80} and trial {trial!r} of the row are not those of its JSON: {body[:80]!r}"
         )

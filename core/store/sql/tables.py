@@ -147,7 +147,7 @@ _BLANK: dict[str, Any] = dict.fromkeys(events.columns.keys())
 def row(event: Event, study: int, seq: int) -> dict[str, Any]:
     """The columns of one event."""
     filled = _BLANK | {"study": study, "seq": seq, "kind": event.kind, "at": event.at}
-    filled["trial"] = getattr(event, "trial", None)
+    filled["trial"] = ev.trial_of(event)
     if isinstance(event, ev.Reported):
         verdict = event.verdict
         action, reason = str(verdict.action), stored(verdict.reason)
