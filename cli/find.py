@@ -19,7 +19,7 @@ from haltune.errors import (
 )
 from haltune.store.base import Store
 from haltune.store.open import only_study, open_store
-from haltune.store.studies import Reading, read_study
+from haltune.study.reading import Reading, read_study
 
 from .options import say
 from .study_file.reader import read

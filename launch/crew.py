@@ -7,14 +7,16 @@ is never kept waiting by a proposal.
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 from haltune._utils.scratch import Scratch
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed
@@ -23,17 +25,16 @@ from haltune.log.events import Status
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
 
-from . import devices as slots
-from . import limits
 from .child import Child, Ending, Slot
-from .ctrl_c import Interrupts
-from .limits import Limits
+from .devices import devices_of, environment
+from .limits import Limits, check_workers
 from .progress import progress_of
 
 _log = logging.getLogger("haltune")
 _LOOK = 0.25  # seconds between looks at limits and Ctrl-C
 _LONGEST = 2.0  # seconds between asks while there is nothing to train
-_PATIENCE = 600.0  # seconds that a launcher with nothing to train waits for its store
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_STORE_AWAY = 600.0  # seconds that a launcher with nothing to train waits for its store
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,9 @@ class Options:
         logs: str | Path | None,
     ) -> Options:
         """Checked. Raises InvalidInput for what is not allowed."""
-        limits.check_workers(workers)
+        check_workers(workers)
         bounds = Limits.of(trial_timeout, memory_limit)
-        return cls(workers, slots.devices(gpus), bounds, progress, None if logs is None else Path(logs))
+        return cls(workers, devices_of(gpus), bounds, progress, None if logs is None else Path(logs))
 
 
 class Crew:
@@ -78,7 +79,7 @@ class Crew:
         self._folder = Scratch()
         self._marker = self._folder.make() / "leave"
         self._logs = options.logs or logs_beside(study)
-        self._slots = [Slot(n, slots.environment(options.devices, n)) for n in range(options.workers)]
+        self._slots = [Slot(n, environment(options.devices, n)) for n in range(options.workers)]
         self._over: str | None = None  # why no more trials are begun
         self._bug: str | None = None  # the traceback that ended the search
         self._away: float | None = None  # since when the store is out of reach, by time.monotonic
@@ -179,7 +180,7 @@ class Crew:
         if self._away is None:
             _log.warning("the store is out of reach, and runs train on: %s", error)
         self._away = now if self._away is None else self._away
-        if now - self._away > _PATIENCE and not any(slot.busy for slot in self._slots):
+        if now - self._away > _STORE_AWAY and not any(slot.busy for slot in self._slots):
             raise error
         self._next_ask = now + _LONGEST
 
@@ -254,6 +255,31 @@ class Crew:
         with suppress(HaltuneError):
             self._study.sync()
             slot.trial.interrupt()
+
+
+class Interrupts:
+    """Ctrl-C and SIGTERM, counted: once means finish and save, twice leave at once.
+
+    Outside the main thread, where no handler can be set, there are none.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {s: signal.signal(s, self._count) for s in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _count(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
 
 
 def logs_beside(study: Study) -> Path:

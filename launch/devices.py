@@ -12,7 +12,7 @@ from haltune.errors import InvalidInput
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def devices(gpus: Sequence[int | str] | str | None) -> list[str]:
+def devices_of(gpus: Sequence[int | str] | str | None) -> list[str]:
     """The devices to share out, by their names in CUDA_VISIBLE_DEVICES: "auto" finds them, None leaves them alone.
 
     Raises InvalidInput for anything but "auto", None and a list of numbers or names.

@@ -20,9 +20,9 @@ from haltune.errors import InvalidInput, LeaseLost
 from haltune.study import Study, Trial
 from haltune.study.current import leave_when
 
-from . import devices as slots
 from . import limits
 from .child import Ending
+from .devices import set_while
 
 Train = Callable[[Trial], object]
 Errors = tuple[type[BaseException], ...]
@@ -39,7 +39,7 @@ class Worker:
         self._pipe, theirs = _SPAWN.Pipe()
         job = (study.arguments, holder, train, retry_on, marker, theirs)
         self._process = _SPAWN.Process(target=_work, args=job, name="haltune-worker")
-        with slots.set_while(extra):
+        with set_while(extra):
             self._process.start()
         theirs.close()
         self.session = self._process.pid or 0

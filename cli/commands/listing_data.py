@@ -11,7 +11,7 @@ from haltune.log.events import Status
 from haltune.log.fate import fate_of
 from haltune.log.history import Best, History, TrialRecord
 from haltune.log.problem import Problem
-from haltune.store.studies import Reading
+from haltune.study.reading import Reading
 
 
 def status(study: Reading) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from haltune.launch import run_script
 from haltune.log.problem import Budget
 from haltune.policies.from_spec import policy_from
 from haltune.report import summary
-from haltune.store.holding import hold, lift
-from haltune.store.studies import Reading, read_study, recorded_problem
+from haltune.store.studies import hold, lift, recorded_problem
 from haltune.study import Study
+from haltune.study.reading import Reading, read_study
 
 from ..find import STOPPED, errors, find, study_of
 from ..options import Name, Where, say

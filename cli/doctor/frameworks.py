@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from haltune.launch.devices import devices
+from haltune.launch.devices import devices_of
 
 from .checks import Finding
 
@@ -30,7 +30,7 @@ def frameworks() -> Iterator[Finding]:
             found
         ):
             yield Finding("frameworks", None, f"{name} is not installed")
-    names = ", ".join(devices("auto"))
+    names = ", ".join(devices_of("auto"))
     yield Finding("frameworks", None, f"CUDA devices: {names}" if names else "no CUDA device")
 
 

@@ -6,30 +6,17 @@ betrays a changed version of the policy, another library underneath, or a defect
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from haltune.log import events as ev
 from haltune.log.decisions import Action, Resume, Start
-from haltune.log.history import History
+from haltune.log.fold import Fold
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 
 from .session.asking import propose
 from .session.judging import judge, with_report
-
-
-class _Prefix:
-    """A history and a policy's state that move forward through a log."""
-
-    def __init__(self, problem: Problem, policy: Policy[Any], log: Sequence[ev.Event]) -> None:
-        self.problem, self.policy, self.log = problem, policy, log
-        self.history, self.state = History(problem), policy.start(problem)
-
-    def forward(self, position: int) -> None:
-        for event in self.log[self.history.position : position]:
-            self.history.apply(event)
-            self.state = self.policy.fold(self.state, event)
 
 
 def replay(problem: Problem, policy: Policy[Any], log: Iterable[ev.Event]) -> Iterator[tuple[int, Any, Any]]:
@@ -38,12 +25,13 @@ def replay(problem: Problem, policy: Policy[Any], log: Iterable[ev.Event]) -> It
     In the order of what the decisions had seen: workers that decide at the same time append out of it.
     """
     events = list(log)
-    prefix = _Prefix(problem, policy, events)
+    prefix = Fold(problem, policy)
     decisions = [
         (n, recorded) for n, e in enumerate(events) if (recorded := _recorded(e, problem)) is not None
     ]
     for position, recorded in sorted(decisions, key=lambda d: (events[d[0]].seen, d[0])):  # type: ignore[attr-defined]
-        prefix.forward(events[position].seen)  # type: ignore[attr-defined]
+        for event in events[prefix.history.position : events[position].seen]:  # type: ignore[attr-defined]
+            prefix.take(event)
         yield position, recorded, _asked(prefix, events[position])
 
 
@@ -62,7 +50,7 @@ def _recorded(event: ev.Event, problem: Problem) -> Any:
     return None
 
 
-def _asked(prefix: _Prefix, event: ev.Event) -> Any:
+def _asked(prefix: Fold, event: ev.Event) -> Any:
     history = prefix.history
     if isinstance(event, ev.Reported):
         report = {name: getattr(event, name) for name in ("value", "epoch", "seconds", "metrics")}
@@ -70,10 +58,10 @@ def _asked(prefix: _Prefix, event: ev.Event) -> Any:
         return ev.verdict_to_json(judge(prefix.policy, prefix.state, history, trial))
     move = propose(prefix.policy, prefix.state, history)
     if isinstance(move, Start):
-        config = ev.plain(prefix.problem.space.canonical(move.config))
-        until = prefix.problem.max_epochs if move.until is None else move.until
+        config = ev.plain(history.problem.space.canonical(move.config))
+        until = history.problem.max_epochs if move.until is None else move.until
         return ["start", config, until, move.resource, ev.plain(move.tags), move.reason]
     if isinstance(move, Resume):
-        until = prefix.problem.max_epochs if move.until is None else move.until
+        until = history.problem.max_epochs if move.until is None else move.until
         return ["resume", move.trial, until, move.resource, ev.plain(move.tags), move.reason]
     return [type(move).__name__.lower(), move.reason]

@@ -17,9 +17,9 @@ from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, S
 from haltune.cli.app import app
 from haltune.log.events import Budgeted
 from haltune.policies import BOBOS, GPUCB, Ladder, RandomSearch, Rollout
-from haltune.store.holding import hold
 from haltune.store.open import open_store
-from haltune.store.studies import read_history
+from haltune.store.studies import hold
+from haltune.study.reading import read_study
 
 LISTINGS = ("status", "trials", "best", "explain", "export")
 
@@ -306,11 +306,11 @@ def test_the_path_of_a_checkpoint_is_absolute_and_there_or_null(tmp_path, monkey
         path = Path((told if command == "best" else told["best"])["checkpoint"])
         assert path.is_absolute()
         assert path.read_text() == "state"
-    _, history = read_history(open_store(str(tmp_path / "a.db")))
+    history = read_study(open_store(str(tmp_path / "a.db"))).history
     assert history.trial(0).checkpoint == history.best().checkpoint == str(path)
     path.unlink()
     assert strict(haltune("best", "../a.db", "--format", "json"))["checkpoint"] is None
-    assert read_history(open_store(str(tmp_path / "a.db")))[1].trial(0).checkpoint is None
+    assert read_study(open_store(str(tmp_path / "a.db"))).history.trial(0).checkpoint is None
 
 
 @pytest.mark.parametrize("command", [*LISTINGS, "report", "stop", "resume"])

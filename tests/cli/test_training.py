@@ -11,7 +11,7 @@ from trainings import wait_for
 
 from haltune.cli.find import find
 from haltune.log.events import Reported, Status
-from haltune.store.studies import read_history
+from haltune.study.reading import read_study
 
 TOML = """
 [study]
@@ -73,7 +73,7 @@ def ended(process, code):
 
 
 def history(folder):
-    return read_history(*find(str(folder / "digits.toml")))[1]
+    return read_study(*find(str(folder / "digits.toml"))).history
 
 
 def epochs_reported(folder):

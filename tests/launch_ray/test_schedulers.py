@@ -13,7 +13,7 @@ import pytest
 
 from haltune.log.events import OVER
 from haltune.store.open import open_store
-from haltune.store.studies import read_history
+from haltune.study.reading import read_study
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STUDY = """
@@ -52,7 +52,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def check(tmp_path: Path) -> None:
-    _, history = read_history(open_store(tmp_path / "shared.db"))
+    history = read_study(open_store(tmp_path / "shared.db")).history
     assert len(history.trials) == 2
     assert all(t.status in OVER and t.epoch == 3 for t in history.trials)
 

@@ -29,7 +29,7 @@ from haltune.report.digest import digest
 from haltune.report.page import page
 from haltune.store.checkpoints import best as keepers
 from haltune.store.memory import MemoryStore
-from haltune.store.studies import read_study
+from haltune.study.reading import read_study
 
 EPOCHS = 6
 everyone = pytest.mark.parametrize("name", list(POLICIES))

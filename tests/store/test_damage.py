@@ -29,7 +29,7 @@ from haltune.report.page import page, write
 from haltune.store.open import open_store
 from haltune.store.sql.open import open_sql
 from haltune.store.sql.tables import restored, stored
-from haltune.store.studies import read_history
+from haltune.study.reading import read_study
 
 PROBLEM = problem(9)
 BAD = os.fsdecode(b"/data/img_\xff.png")  # a path that is not UTF-8
@@ -168,7 +168,7 @@ def test_an_event_that_no_haltune_writes_is_a_sentence_that_says_where(
     path = copied(sound, tmp_path)
     position = put(path, row[0])
     for use in (
-        lambda: read_history(open_store(path)),
+        lambda: read_study(open_store(path)),
         lambda: Study(PROBLEM, RandomSearch(), path, seed=1, budget=Budget(trials=9)),
     ):
         with pytest.raises(StoreError, match=row[1]) as caught:
@@ -182,7 +182,7 @@ def test_a_gap_in_the_log_is_said(gap: int, sound: Path, tmp_path: Path) -> None
     path = copied(sound, tmp_path)
     missing = put(path, report(), gap) - gap
     with pytest.raises(StoreError, match=f"event {missing} of the study .* it is not there"):
-        read_history(open_store(path))
+        read_study(open_store(path))
 
 
 @pytest.mark.parametrize("lr", [None, "<script>", 1e300, float("nan")])
@@ -192,7 +192,7 @@ def test_a_configuration_outside_the_space_is_said_when_it_is_looked_at(
     path = copied(sound, tmp_path)
     others = {"layers": 2, "kernel": "rbf"}
     put(path, started(config=others if lr is None else others | {"lr": lr}))
-    history = read_history(open_store(path))[1]
+    history = read_study(open_store(path)).history
     with pytest.raises(StoreError, match="a configuration in the log of the study 'study'"):
         _ = history.trials
 
@@ -247,7 +247,8 @@ def test_what_changes_in_an_event_of_another_kind_is_noticed(sound: Path, tmp_pa
 def use(path: Path) -> list[Any]:
     """Everything that may be asked of a log; the log as it was read."""
     store = open_store(path)
-    name, history = read_history(store)
+    read = read_study(store)
+    name, history = read.name, read.history
     study = Study(PROBLEM, RandomSearch(), path, name, seed=1, budget=Budget(trials=9))
     _ = history.trials, history.best(), history.ranked(), history.spent, summary(history)
     page(digest(history))

@@ -18,7 +18,7 @@ from haltune import Budget, HaltuneWarning, Study, Trial
 from haltune.errors import StoreError
 from haltune.store.open import open_store
 from haltune.store.sql.open import open_sql
-from haltune.store.studies import read_history
+from haltune.study.reading import read_study
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_search_that_is_over_is_read_and_its_folder_left_as_it_is(path: Path) 
     searched(path).arguments["store"].close()
     before = contents(path.parent)
     assert list(before) == ["a.db"]
-    _, history = read_history(path)
+    history = read_study(path).history
     assert list(history.trial(0).values) == [0.5]
     assert contents(path.parent) == before
 
@@ -78,7 +78,7 @@ def test_a_search_that_runs_is_read_while_another_keeps_its_file_locked(
     monkeypatch.setattr("haltune.store.sql.database.BUSY_TIMEOUT", 0.0)
     with locked(path):
         store = open_store(path, reading=True)
-        assert list(read_history(store)[1].trial(0).values) == [0.5]
+        assert list(read_study(store).history.trial(0).values) == [0.5]
     assert len(study.trials) == 1
     with pytest.raises(StoreError, match="needs to write there"):
         store.append("study", [END], seen=99, about=0)
@@ -101,7 +101,7 @@ def test_who_may_only_read_can_read() -> None:
     try:
         folder.chmod(0o755)
         study = searched(folder / "a.db", ended=True)
-        assert len(read_history(folder / "a.db")[1]) == 1  # and all that this imports
+        assert len(read_study(folder / "a.db").history) == 1  # and all that this imports
         for closes in (False, True):
             if closes:
                 study.arguments["store"].close()
@@ -111,7 +111,7 @@ def test_who_may_only_read_can_read() -> None:
                 os.setgid(65534)
                 os.setuid(65534)
                 try:
-                    os._exit(0 if len(read_history(folder / "a.db")[1]) == 1 else 1)
+                    os._exit(0 if len(read_study(folder / "a.db").history) == 1 else 1)
                 except BaseException as error:
                     os.write(2, repr(error).encode())
                     os._exit(2)
@@ -147,7 +147,7 @@ def test_a_copy_without_its_journal_that_holds_nothing_yet_says_why(path: Path) 
         open_store(copy, reading=True)
     shutil.copy(path, copy)
     shutil.copy(f"{path}-wal", f"{copy}-wal")
-    assert len(read_history(copy)[1]) == len(study.trials) == 1
+    assert len(read_study(copy).history) == len(study.trials) == 1
 
 
 @pytest.mark.parametrize("ends", [["-wal"], ["-shm"], ["-wal", "-shm"]])

@@ -1,0 +1,44 @@
+"""A log folded: its history, and what a policy makes of it, at one position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from haltune.errors import HaltuneError
+
+from .events import Event
+from .history import History
+from .policy import Policy
+from .problem import Problem
+from .validity import unfolded
+
+
+class Fold:
+    """A history and a policy's state, which take up one event after the other.
+
+    whose: the study, in words, for errors.
+    """
+
+    def __init__(self, problem: Problem, policy: Policy[Any], whose: str = "the study") -> None:
+        self.policy = policy
+        self.history = History(problem)
+        self.history.whose = whose
+        self.state: Any = policy.start(problem)
+
+    def take(self, event: Event) -> None:
+        """Take up the next event. Raises StoreError for one that cannot follow, and what the policy raises."""
+        state = self.policy.fold(self.state, event)  # first: if it raises, nothing has moved
+        self.history.apply(event)
+        self.state = state
+
+    def read(self, events: Iterable[Event]) -> None:
+        """Take up what a store has. Raises StoreError that names the event which cannot be taken up."""
+        for event in events:
+            try:
+                self.take(event)
+            except HaltuneError:
+                raise
+            except Exception as error:
+                self.history.check(event)  # a damaged log is told as that
+                raise unfolded(self.policy, self.history.position, self.history.whose, error) from error

@@ -1,0 +1,138 @@
+"""A study read from its log alone: for looking at it, by whoever has neither its program nor its policy."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from threading import RLock
+from typing import Any, cast
+
+from haltune.errors import HaltuneError, StoreError
+from haltune.log.decisions import Move, Resume
+from haltune.log.events import Created, Event
+from haltune.log.fold import Fold
+from haltune.log.history import History
+from haltune.log.policy import Policy
+from haltune.log.problem import Budget, Problem
+from haltune.log.spending import Outcome
+from haltune.log.validity import ADVICE
+from haltune.store.base import Store
+from haltune.store.checkpoints import Checkpoints
+from haltune.store.folders import own_folder
+from haltune.store.open import only_study, open_store
+from haltune.store.studies import recorded_problem
+
+from .results import Findings
+from .session.replica import Replica
+
+StrPath = str | os.PathLike[str]
+
+
+def read_study(
+    store: Store | StrPath, name: str | None = None, checkpoints: StrPath | None = None
+) -> Reading:
+    """A study as its log has it now, opened to look at; the only one in the store if `name` is None.
+
+    store: a URL or a path is opened to be read, which writes nothing and waits for nobody.
+    checkpoints: their folder, as it was given to the Study, where it is not the one beside the store.
+    Raises StoreError listing the studies there are.
+    """
+    store = open_store(store, reading=True)
+    name = only_study(store, name)
+    log = store.read(name)
+    first = next(log, None)
+    whose = f"the study {name!r} in {store.url}"
+    if not isinstance(first, Created):
+        raise StoreError(f"event 0 of {whose} does not make it. {ADVICE}")
+    history = History(recorded_problem(first))
+    history.whose = whose
+    for event in (first, *log):
+        history.apply(event)
+    return Reading(store, name, first, history, checkpoints)
+
+
+class Reading(Findings):
+    """All that a Study tells, told from its log: by the budget that a worker recorded, and its policy as recorded."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        created: Created,
+        history: History,
+        checkpoints: StrPath | None,
+    ) -> None:
+        self.store, self.name, self.problem = store, name, history.problem
+        self.checkpoints = Checkpoints(own_folder(store, name, created, checkpoints, mark=False))
+        self.policy, self._known = _rebuilt(created)
+        self.budget = history.recorded or Budget()
+        self._replica = cast("Replica", _Folded(store, name, self.policy, history))
+        history.locate = self._present
+
+    def sync(self) -> None:
+        """A reading is of one moment."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the search is over, and why; or what only its own program can say of that."""
+        found, history = super().outcome, self.history
+        if found.over or history.running or history.interrupted:
+            return found
+        if history.recorded is None and self.policy.endless:
+            return Outcome(False, "its log holds no budget: whether the search goes on its program knows")
+        if history.spent.starts_no_more(self.budget) is not None and not self._known:
+            return Outcome(False, "whether paused trials go on, its policy knows, which its log cannot hold")
+        return found
+
+    def _present(self, path: str | None) -> str | None:
+        """Where a checkpoint of the log is; None when it is not there any more."""
+        if path is None:
+            return None
+        found = Path(os.path.abspath(self.checkpoints.folder / path))
+        return str(found) if found.exists() else None
+
+
+class _Folded:
+    """What stands for a replica when it is asked whether the search is over: the policy's state is folded then."""
+
+    told: Budget | None = None  # it plans by what is recorded
+
+    def __init__(self, store: Store, name: str, policy: Policy[Any], history: History) -> None:
+        self.store, self.name, self.policy, self.history = store, name, policy, history
+        self.problem, self.lock = history.problem, RLock()
+
+    @cached_property
+    def state(self) -> Any:
+        fold = Fold(self.problem, self.policy, self.history.whose)
+        fold.read(self.store.read(self.name, 0, self.history.position))
+        return fold.state
+
+
+class _Unknown(Policy[None]):
+    """A policy of the user's own, or one with functions: what is paused may go on."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {}
+
+    def start(self, problem: Problem) -> None:
+        return None
+
+    def fold(self, state: None, event: Event) -> None:
+        return None
+
+    def propose(self, state: None, history: History, rng: Any) -> Move:
+        return Resume(0)
+
+
+def _rebuilt(created: Created) -> tuple[Policy[Any], bool]:
+    """The policy of a log, and whether it is known."""
+    from haltune.policies.from_spec import policy_from
+
+    try:
+        policy = policy_from(created.policy)
+        policy.start(recorded_problem(created))
+    except HaltuneError:
+        return _Unknown(), False
+    return policy, True
