@@ -24,8 +24,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .frameworks.broadcast import torch_ranks
 from .frameworks.portable import Reporting
+from .frameworks.ranks import torch_ranks
 from .reporting.advice import missing
 from .reporting.handle import Trial
 from .reporting.reporter import Reporter
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-PATIENCE = 2  # epochs without an evaluation of a Trainer that does not evaluate by itself
+EPOCHS_WITHOUT_VALUE = 2  # epochs without an evaluation of a Trainer that does not evaluate by itself
 GO_ON, END, SAVE = "go on", "end", "save"  # what the first rank tells the others
 
 
@@ -72,7 +72,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         control.should_training_stop |= over
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        self._need_a_value(late=args.eval_strategy == "no" and self._epochs >= PATIENCE)
+        self._need_a_value(late=args.eval_strategy == "no" and self._epochs >= EPOCHS_WITHOUT_VALUE)
         self._epochs += 1
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:

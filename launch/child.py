@@ -55,7 +55,7 @@ class Child(Protocol):
 
 @dataclass
 class Slot:
-    """A place for one run at a time."""
+    """Room for one run at a time."""
 
     number: int
     extra: dict[str, str]  # environment

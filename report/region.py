@@ -49,7 +49,7 @@ def region(found: LevelSet, across: str | None = None, along: str | None = None)
 
 def _axes(found: LevelSet, across: str | None, along: str | None) -> tuple[str, str | None]:
     """The parameters of the two axes; one that is not given is the first other there is."""
-    names = [name for name in found.space.parameters if name in found.space.places]
+    names = [name for name in found.space.parameters if name in found.space.columns]
     if not {across, along} <= {*names, None} or (across is not None and across == along):
         raise InvalidInput(f"region({across!r}, {along!r}): two of the parameters {', '.join(names)}")
     if not names:
@@ -71,7 +71,7 @@ def _profile(graph: Any, figure: go.Figure, found: LevelSet, across: str) -> go.
 
 
 def _likeliest(found: LevelSet, across: str, along: str) -> list[int]:
-    """Of the configurations at each place of the figure the one of highest probability."""
+    """Of the configurations at each point of the figure the one of highest probability."""
     best: dict[tuple[Any, Any], int] = {}
     for i in np.argsort(found.probability, kind="stable").tolist():
         config = found.configs[i]
@@ -101,7 +101,7 @@ def _points(
 
 def _layout(found: LevelSet, across: str, along: str | None) -> dict[str, Any]:
     side = "at least" if found.larger else "at most"
-    others = len(set(found.space.places) - {across, along})
+    others = len(set(found.space.columns) - {across, along})
     more = f", at the likeliest of {others} other parameter{'s' * (others > 1)}" if others else ""
     axes = {
         f"{axis}axis": {

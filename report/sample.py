@@ -27,13 +27,13 @@ def sample(history: History, most: int = MOST) -> list[int]:
 
 
 def evenly(count: int, most: int) -> NDArray[np.int64]:
-    """At most `most` of `count` places in the middles of parts of equal length."""
+    """At most `most` of `count` indices, in the middles of parts of equal length."""
     most = min(count, most)
     return (2 * np.arange(most) + 1) * count // (2 * most) if most else np.arange(0)
 
 
 def points(record: TrialRecord, curves: int) -> NDArray[np.int64]:
-    """The places of a record's reports that are drawn, where there are so many curves."""
+    """The indices of a record's reports that are drawn, where there are so many curves."""
     count, most = len(record.values), max(_LEAST, POINTS // max(1, curves))
     if count <= most:
         return np.arange(count)

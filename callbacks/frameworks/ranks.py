@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -41,6 +42,20 @@ class Agreement:
         if self.size == 1 or self.broadcast is None:
             return [value]
         return [self.broadcast(value, rank) for rank in range(self.size)]
+
+
+def torch_ranks() -> Agreement:
+    """The ranks of the default process group of torch.distributed, whoever made it; one alone without one."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return Agreement()
+
+    def broadcast(value: Any, rank: int) -> Any:
+        box = [value]
+        distributed.broadcast_object_list(box, src=rank)
+        return box[0]
+
+    return Agreement(distributed.get_rank(), distributed.get_world_size(), broadcast)
 
 
 def _asked(question: Callable[[], Any]) -> tuple[Any, BaseException | None]:

@@ -16,8 +16,7 @@ from ..frameworks.portable import Reporting
 from ..reporting.advice import missing, scalar
 from ..reporting.handle import Trial
 from ..reporting.reporter import Reporter
-from . import checkpoint as keras_files
-from . import loading as keras_loading
+from . import checkpoint, loading
 from .neighbours import calling_list, is_tracker, put_trackers_behind, tracked
 from .processes import refuse_many_processes
 from .schedules import schedule_advice, stopping_advice, swapping_advice
@@ -44,12 +43,12 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
     and what Keras raises.
     """
     if make_model is None:
-        return keras_loading.whole(trial, options)
+        return loading.whole(trial, options)
     if options:
         raise InvalidInput(
             f"trial.load_model(make_model) loads no file of a whole model: leave out {[*options]}"
         )
-    return keras_loading.built(trial, make_model)
+    return loading.built(trial, make_model)
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
@@ -127,8 +126,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._wait_for_validation()
         self._heed_others()
         if self._reporter.pausing and self.trial.epoch == self._epoch:
-            loading = keras_loading.of(self.trial)
-            self._save(keras_files.write if self._proven else partial(keras_loading.write, loading=loading))
+            how = loading.of(self.trial)
+            self._save(checkpoint.write if self._proven else partial(loading.write, loading=how))
         if trackers := [c for c in calling_list(self) if is_tracker(c)]:
             logs.update(tracked(self._reporter, self._epoch, trackers))
         if self._reporter.stopping:
@@ -139,7 +138,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and self._reporter.silent
         if not silent and self._reporter.keeps and not self._reporter.pausing:
-            self._save(keras_files.write)
+            self._save(checkpoint.write)
         self._forget()
         if silent:
             raise self._missing("in this fit")
@@ -168,7 +167,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._resumed is None or not _ours(self._resumed) or _fresh(self.model):
             return
         try:
-            keras_files.restore_randomness(self.model, self._resumed)
+            checkpoint.restore_randomness(self.model, self._resumed)
         except (OSError, BadZipFile) as error:  # deleted since the model was loaded
             why = f"the random state in {self._resumed} cannot be read ({error})"
             self._reporter.warn_once(
@@ -191,7 +190,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _save(self, write: Callable[[Any, Path], None]) -> None:
         model = self.model
-        self._reporter.save(lambda path: write(model, path), keras_loading.of(self.trial).suffix)
+        self._reporter.save(lambda path: write(model, path), loading.of(self.trial).suffix)
 
     def _wait_for_validation(self) -> None:
         """With validation_freq > 1 val_ names are absent in between; other absences are misspellings."""
@@ -218,7 +217,7 @@ def _scalars(logs: Mapping[str, Any]) -> dict[str, float]:
 
 def _ours(path: str | None) -> bool:
     """True for a file that this callback wrote."""
-    return path is not None and path.endswith(keras_files.OURS)
+    return path is not None and path.endswith(checkpoint.OURS)
 
 
 def _fresh(model: Any) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 from haltune.errors import InvalidInput
 
 from ..frameworks import randomness
-from . import randomness as keras_randomness
+from .randomness import capture, restore
 
 WHOLE, WEIGHTS = ".keras", ".weights.h5"
 OURS = (WHOLE, WEIGHTS)
@@ -31,7 +31,7 @@ _MARK = b"haltune1"
 
 def write(model: Any, path: Path) -> None:
     """Save `model`, or its weights, and the random state. Raises what Keras raises, OSError on a full disk."""
-    state = {"random": keras_randomness.capture(model)}
+    state = {"random": capture(model)}
     if path.name.endswith(WEIGHTS):
         model.save_weights(str(path))
         build = json.dumps(state | {"build": model.get_build_config()})
@@ -66,7 +66,7 @@ def read_randomness(path: str) -> dict[str, Any] | None:
 def restore_randomness(model: Any, path: str) -> None:
     """Set the random state as it was when `path` was written."""
     if (state := read_randomness(path)) is not None:
-        keras_randomness.restore(model, state)
+        restore(model, state)
 
 
 def load(path: str, **options: Any) -> Any:

@@ -19,8 +19,8 @@ from haltune._utils.failures import one_line
 from haltune.errors import InvalidInput, NotSupported
 
 from ..reporting.handle import Trial
-from . import checkpoint as keras_files
-from . import randomness as keras_randomness
+from . import checkpoint
+from .randomness import capture, forget_global_generator, restore
 
 _CHOSEN: WeakKeyDictionary[Trial, Loading] = WeakKeyDictionary()
 _ANSWERS: dict[Hashable, str | None] = {}  # structure -> why a file of it is not loaded; None: it is
@@ -38,7 +38,7 @@ class Loading:
     @property
     def suffix(self) -> str:
         """The ending of the file to save."""
-        return keras_files.WEIGHTS if self.by_function else keras_files.WHOLE
+        return checkpoint.WEIGHTS if self.by_function else checkpoint.WHOLE
 
 
 def of(trial: Trial) -> Loading:
@@ -49,7 +49,7 @@ def of(trial: Trial) -> Loading:
 def whole(trial: Trial, options: Mapping[str, Any]) -> Any:
     """The model in a trial's file; None for a trial that begins."""
     _CHOSEN[trial] = Loading(options=dict(options))
-    return None if trial.checkpoint is None else keras_files.load(trial.checkpoint, **options)
+    return None if trial.checkpoint is None else checkpoint.load(trial.checkpoint, **options)
 
 
 def built(trial: Trial, make_model: Callable[..., Any]) -> Any:
@@ -64,7 +64,7 @@ def built(trial: Trial, make_model: Callable[..., Any]) -> Any:
         raise InvalidInput(f"make_model(**trial.config) is to return a Keras model, not {model!r}")
     _CHOSEN[trial] = Loading(by_function=True, shapes=not model.built)
     if trial.checkpoint is not None:
-        keras_files.load_into(model, trial.checkpoint)
+        checkpoint.load_into(model, trial.checkpoint)
     return model
 
 
@@ -76,15 +76,15 @@ def write(model: Any, path: Path, loading: Loading) -> None:
                 "make_model gives a model that is not built, and Keras does not know its shapes: give it an "
                 "Input, or call its build(shape) in make_model"
             )
-        keras_files.write(model, path)
+        checkpoint.write(model, path)
         return
     kind = _structure(model, loading.options)
     if _ANSWERS.get(kind) is None:
-        keras_files.write(model, path)
+        checkpoint.write(model, path)
     if kind not in _ANSWERS:
         _ANSWERS[kind] = _failure(model, path, loading.options)
     if (why := _ANSWERS[kind]) is not None:
-        raise NotSupported(f"a file of this model could not be loaded again ({why}): {keras_files.ADVICE}")
+        raise NotSupported(f"a file of this model could not be loaded again ({why}): {checkpoint.ADVICE}")
 
 
 def _structure(model: Any, options: Mapping[str, Any]) -> Hashable:
@@ -115,7 +115,7 @@ def _failure(model: Any, path: Path, options: Mapping[str, Any]) -> str | None:
     """
     from keras import saving
 
-    state = keras_randomness.capture(model)
+    state = capture(model)
     try:
         try:
             with _on_cpu():
@@ -130,9 +130,9 @@ def _failure(model: Any, path: Path, options: Mapping[str, Any]) -> str | None:
     finally:
         twin = None
         gc.collect()  # models hold themselves
-        keras_randomness.restore(model, state)
+        restore(model, state)
         if "keras" not in state:
-            keras_randomness.forget_global_generator()
+            forget_global_generator()
 
 
 def _difference(model: Any, twin: Any) -> str | None:

@@ -47,11 +47,11 @@ def put_trackers_behind(listed: list[Any], callback: Any) -> None:
     A tracker only reads the logs of an epoch: behind the callback it also reads what that adds to them.
     Safe in the middle of a round of calls: nobody gets a second turn, and nobody misses one.
     """
-    place = next((i for i, c in enumerate(listed) if c is callback), 0)
-    others = [c for c in listed[:place] if not is_tracker(c)]
-    trackers = [c for c in listed[:place] if is_tracker(c)]
+    mine = next((i for i, c in enumerate(listed) if c is callback), 0)
+    others = [c for c in listed[:mine] if not is_tracker(c)]
+    trackers = [c for c in listed[:mine] if is_tracker(c)]
     if trackers:
-        listed[: place + 1] = [*others, callback, *trackers]
+        listed[: mine + 1] = [*others, callback, *trackers]
 
 
 def tracked(reporter: Reporter, epoch: int, trackers: list[Any]) -> dict[str, float]:

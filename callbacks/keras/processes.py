@@ -11,7 +11,7 @@ import sys
 
 from haltune.errors import NotSupported
 
-from ..frameworks.broadcast import torch_ranks
+from ..frameworks.ranks import torch_ranks
 
 
 def refuse_many_processes() -> None:

@@ -16,9 +16,7 @@ from ..frameworks.trackers import tell_loggers
 from ..reporting.advice import missing, scalar
 from ..reporting.handle import Trial
 from ..reporting.reporter import Reporter
-from . import checkpoint as states
-from . import hook_order as places
-from . import limits, randomness
+from . import checkpoint, hook_order, limits, randomness
 from .fresh_metrics import TRAINING, VALIDATION, Fresh
 from .progress import at_boundary, epochs_done, planned_epochs, ranks_of, silent
 from .schedules import advice
@@ -32,7 +30,7 @@ _NO_LENGTH = (
     "it came within an epoch whose number of batches is not known, as the training loader has no length. "
     "Give it a length or set Trainer(limit_train_batches=...)"
 )
-PATIENCE = 2  # epochs; a metric logged every other epoch may be absent in the first
+EPOCHS_WITHOUT_VALUE = 2  # at first; a metric logged every other epoch may be absent in the first
 
 
 @dataclass(frozen=True)
@@ -83,9 +81,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if stage == "fit":
             leave_group_at_exit()
             self._loaded = []  # what a `validate` loaded is not this fit's
-            places.take(trainer, self)
+            hook_order.take(trainer, self)
             if getattr(self.trial, "checkpoint", None):
-                states.prepare(trainer, pl_module)
+                checkpoint.prepare(trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -125,7 +123,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             ranks = ranks_of(trainer)
             logged = dict(trainer.callback_metrics)
             ranks.decide(lambda: self._check_end(trainer, logged))
-            states.save(trainer, self._reporter, ranks, lambda: self._remember(trainer, ranks))
+            checkpoint.save(trainer, self._reporter, ranks, lambda: self._remember(trainer, ranks))
             self._to_save = []
             if ranks.rank == 0:
                 tell_loggers(trainer, self._reporter)
@@ -144,7 +142,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     @property
     def state_key(self) -> str:
-        """Its place in a checkpoint, the same under both names of Lightning."""
+        """Its key in a checkpoint, the same under both names of Lightning."""
         return "haltune"
 
     def state_dict(self) -> dict[str, Any]:
@@ -169,7 +167,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._fresh.forget()
         self._found = None
         self._reporter.release()
-        places.leave(trainer, self)
+        hook_order.leave(trainer, self)
 
     def _restore(self, trainer: Any) -> None:
         """Go on with the random numbers of a checkpoint, once."""
@@ -219,7 +217,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if trainer.should_stop and not self._ends and reporter.pausing:
             reporter.ends_by_itself()
         if phase == TRAINING and (self._validations or not trainer.enable_validation):
-            self._need_a_value(logged, PATIENCE)
+            self._need_a_value(logged, EPOCHS_WITHOUT_VALUE)
         return reporter.stopping, reporter.pausing
 
     def _report_late(self) -> None:
@@ -259,4 +257,4 @@ def _need(trainer: Any) -> int:
     if limits.sharded(trainer):
         raise limits.cannot_save(trainer)
     # collecting the state may be a collective, and rank 0 is alone here
-    return states.rehearse(trainer) if ranks_of(trainer).size == 1 else states.size(trainer)
+    return checkpoint.rehearse(trainer) if ranks_of(trainer).size == 1 else checkpoint.size(trainer)

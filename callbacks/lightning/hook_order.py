@@ -7,7 +7,7 @@
   isinstance test: so it is a `Checkpoint`, but to the function that makes this test alone. To all others,
   trainer.checkpoint_callback and loggers among them, it is a plain callback.
 
-They hold these places from `setup` to `teardown`. The list of callbacks is replaced, never changed:
+They are there from `setup` to `teardown`. The list of callbacks is replaced, never changed:
 Lightning is iterating over it.
 """
 
@@ -27,7 +27,7 @@ else:
 _CALLER = "_call_callback_hooks"  # Lightning's function that calls the hooks of callbacks
 
 
-class _Place(Portable):
+class _Relay(Portable):
     """`owner`: the callback whose methods are called."""
 
     _base = "Callback"
@@ -41,7 +41,7 @@ class _Place(Portable):
         return f"haltune.{type(self).__name__}"
 
 
-class First(_Place, _Base):  # type: ignore[misc]
+class First(_Relay, _Base):  # type: ignore[misc]
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         self.owner.epoch_starts(trainer)
 
@@ -49,7 +49,7 @@ class First(_Place, _Base):  # type: ignore[misc]
         self.owner.training_ends(trainer)
 
 
-class Last(_Place, _Base):  # type: ignore[misc]
+class Last(_Relay, _Base):  # type: ignore[misc]
     @property  # type: ignore[misc]
     def __class__(self) -> type:  # what isinstance looks at when the type itself is no answer
         return _late(framework_bases(self._homes, "", "Checkpoint")) if _called_by_lightning() else type(self)
@@ -80,6 +80,6 @@ def take(trainer: Any, owner: Any) -> None:
 
 def leave(trainer: Any, owner: Any) -> None:
     """Go, if `owner` was there."""
-    mine = [c for c in trainer.callbacks if isinstance(c, _Place) and c.owner is owner]
+    mine = [c for c in trainer.callbacks if isinstance(c, _Relay) and c.owner is owner]
     if mine:
         trainer.callbacks = [c for c in trainer.callbacks if c not in mine]

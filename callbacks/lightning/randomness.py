@@ -2,7 +2,7 @@
 
 It is put back at the first on_train_epoch_start, before any other hook, and Lightning then draws the
 epoch's shuffling again as it would have. Generators that the user gave to loaders and samplers are
-saved by their place. Those inside persistent worker processes cannot be.
+saved by where they are. Those inside persistent worker processes cannot be.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _begin_a_new_epoch(loop: Any) -> None:
 
 
 def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
-    """(place, generator) of the loaders and samplers that have their own, each generator once."""
+    """(where, generator) of the loaders and samplers that have their own, each generator once."""
     seen: set[int] = set()
     for phase, loaders in (("train", trainer.train_dataloader), ("val", trainer.val_dataloaders)):
         for i, loader in enumerate(_leaves(loaders)):

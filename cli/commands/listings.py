@@ -20,14 +20,14 @@ from haltune.terminal import cell
 
 from ..find import STOPPED, errors, study_of
 from ..options import As, Format, Name, Rows, Where, as_json, say, say_json
-from . import listing_data as facts
+from . import listing_data
 
 
 def status(where: Where, name: Name = None, format: As = Format.table) -> None:
     """How a search stands, and which worker trains what."""
     with errors():
         study = study_of(where, name)
-        told = facts.status(study)
+        told = listing_data.status(study)
         if format is Format.json:
             say_json(told)
             return
@@ -44,7 +44,7 @@ def trials(where: Where, name: Name = None, format: As = Format.table) -> None:
     """All trials, a line each."""
     with errors():
         history = study_of(where, name).history
-        rows = [facts.trial(t, history.problem) for t in history.trials]
+        rows = [listing_data.trial(t, history.problem) for t in history.trials]
         if format is Format.json:
             say_json(rows)
             return
@@ -77,7 +77,7 @@ def best(where: Where, name: Name = None, format: As = Format.table) -> None:
             say("no trial has reported a finite value yet", err=True)
             raise typer.Exit(STOPPED)
         if format is Format.json:
-            say_json(facts.trial(history.trial(top.trial), history.problem) | facts.best(top))
+            say_json(listing_data.trial(history.trial(top.trial), history.problem) | listing_data.best(top))
             return
         say(
             f"{history.problem.goal.metric} = {short(top.value, 6)} at epoch {top.epoch:g} of trial {top.trial}"
@@ -110,7 +110,7 @@ def export(
 ) -> None:
     """Every report, a row each, with its trial's configuration and further metrics."""
     with errors():
-        rows = list(facts.reports(study_of(where, name).history))
+        rows = list(listing_data.reports(study_of(where, name).history))
         text = as_json(rows) + "\n" if to is Rows.json else _csv(rows)
         if out is not None:
             keep(text, out)

@@ -33,7 +33,7 @@ _NETWORK = (
     "beegfs",
 )  # where SQLite's locks fail
 _LEAST = 100e6  # bytes of room for checkpoints where none was written yet
-_PATIENCE = 60.0  # seconds spent on asking a policy its decisions again
+_REPLAYING = 60.0  # seconds spent on asking a policy its decisions again
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _replayed(problem: Any, first: Created, events: list[Event]) -> Finding:
         policy = policy_from(first.policy)
     except NotSupported as error:
         return Finding("log", None, f"decisions cannot be replayed here: {error}")
-    differ, count, end = [], 0, time.monotonic() + _PATIENCE
+    differ, count, end = [], 0, time.monotonic() + _REPLAYING
     for position, recorded, again in replay(problem, policy, events):
         count += 1
         if recorded != again:

@@ -16,7 +16,7 @@ _CALLBACKS = {  # distribution: its module, the callback's
     "lightning": ("lightning", "lightning"), "pytorch-lightning": ("pytorch_lightning", "lightning"),
     "keras": ("keras", "keras"), "xgboost": ("xgboost", "xgboost"), "transformers": ("transformers", "transformers"),
 }  # fmt: skip
-_PATIENCE = 180.0  # seconds for one import
+_IMPORTING = 180.0  # seconds for one import
 
 
 def frameworks() -> Iterator[Finding]:
@@ -42,12 +42,12 @@ def _import(modules: str) -> subprocess.Popen[str]:
 
 def _finding(name: str, process: subprocess.Popen[str]) -> Finding:
     try:
-        _, errors = process.communicate(timeout=_PATIENCE)
+        _, errors = process.communicate(timeout=_IMPORTING)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
         return Finding(
-            "frameworks", False, f"{name} takes over {_PATIENCE:g} s to import", "install it again"
+            "frameworks", False, f"{name} takes over {_IMPORTING:g} s to import", "install it again"
         )
     try:
         version = importlib.metadata.version(name)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 Keys = tuple[str, ...]  # from the outermost table inwards
 
 
-class Places:
+class Lines:
     """The keys of one file; `data` is what it holds. Errors made here name the file and the line."""
 
     def __init__(self, path: Path, text: str, data: Mapping[str, Any]) -> None:
@@ -41,13 +41,13 @@ class Places:
 
     def error(self, where: Keys, text: str) -> InvalidInput:
         """The error to raise for a key."""
-        return _Placed(f"{self._path}, line {self.line(where)}: {'.'.join(where)}: {text}")
+        return _Located(f"{self._path}, line {self.line(where)}: {'.'.join(where)}: {text}")
 
     def at(self, where: Keys, make: Callable[[], T]) -> T:
         """What `make` returns; what it raises, as an error at this key."""
         try:
             return make()
-        except _Placed:
+        except _Located:
             raise
         except (HaltuneError, TypeError, ValueError) as error:
             raise self.error(where, str(error)) from error
@@ -60,7 +60,7 @@ class Places:
                 raise self.error((*where, key), f"unknown{meant(key, known)}; known are {', '.join(known)}")
 
 
-class _Placed(InvalidInput):
+class _Located(InvalidInput):
     """Names its line already."""
 
 

@@ -42,7 +42,7 @@ from haltune.space.domains import Domain
 from haltune.store.checkpoints import bytes_of
 from haltune.study import Study
 
-from .lines import Keys, Places, meant
+from .lines import Keys, Lines, meant
 from .parameters import parameter
 
 _TABLES = ("study", "goal", "space", "policy", "budget")
@@ -84,8 +84,8 @@ def read(path: str | Path) -> StudyFile:
     try:
         text = path.read_text(encoding="utf-8-sig")  # editors of Windows begin files with a mark
         data = tomllib.loads(text)
-        places = Places(path, text, data)
-        _check_numbers(places, data)
+        lines = Lines(path, text, data)
+        _check_numbers(lines, data)
     except InvalidInput:
         raise
     except UnicodeDecodeError as error:
@@ -94,44 +94,44 @@ def read(path: str | Path) -> StudyFile:
         raise InvalidInput(f"{path}: lists or tables nested too deep for a study file") from error
     except (OSError, ValueError) as error:  # ValueError: of TOML, of a number or of a path
         raise InvalidInput(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    return _Reader(path, data, places).read()
+    return _Reader(path, data, lines).read()
 
 
-def _check_numbers(places: Places, value: Any, where: Keys = ()) -> None:
+def _check_numbers(lines: Lines, value: Any, where: Keys = ()) -> None:
     """Raises InvalidInput for a whole number beyond TOML's."""
     if isinstance(value, dict):
         for key, part in value.items():
-            _check_numbers(places, part, (*where, key))
+            _check_numbers(lines, part, (*where, key))
     elif isinstance(value, list):
         for part in value:
-            _check_numbers(places, part, where)
+            _check_numbers(lines, part, where)
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise places.error(where, f"a whole number of {value.bit_length()} bits: they have 64")
+        raise lines.error(where, f"a whole number of {value.bit_length()} bits: they have 64")
 
 
 class _Reader:
     """Turns tables into what they stand for."""
 
-    def __init__(self, path: Path, data: dict[str, Any], places: Places) -> None:
-        self._path, self._data, self._places = path, data, places
+    def __init__(self, path: Path, data: dict[str, Any], lines: Lines) -> None:
+        self._path, self._data, self._lines = path, data, lines
 
     def read(self) -> StudyFile:
-        self._places.known((), self._data, _TABLES)
+        self._lines.known((), self._data, _TABLES)
         for table in ("goal", "space"):
             if table not in self._data:
                 raise InvalidInput(f"{self._path}: there is no table [{table}]")
         study = self._table("study")
-        self._places.known(("study",), study, ("max_epochs", *_CHECKS))
+        self._lines.known(("study",), study, ("max_epochs", *_CHECKS))
         problem = self._problem(study.pop("max_epochs", None))
         policy = self._policy(("policy",), self._table("policy"))
         return StudyFile(self._path, problem, policy, self._budget(), self._options(study))
 
     def _problem(self, max_epochs: Any) -> Problem:
-        goal = self._places.at(("goal",), self._goal)
+        goal = self._lines.at(("goal",), self._goal)
         table = self._table("space")
-        domains = {n: self._places.at(("space", n), lambda v=v: parameter(v)) for n, v in table.items()}  # type: ignore[misc]
+        domains = {n: self._lines.at(("space", n), lambda v=v: parameter(v)) for n, v in table.items()}  # type: ignore[misc]
         space = self._space(domains)
-        return self._places.at(("study", "max_epochs"), lambda: Problem(space, goal, max_epochs))
+        return self._lines.at(("study", "max_epochs"), lambda: Problem(space, goal, max_epochs))
 
     def _space(self, domains: dict[str, Domain]) -> Space:
         try:
@@ -139,32 +139,32 @@ class _Reader:
         except InvalidSpace as error:
             text = str(error)
             about = sorted((n for n in domains if repr(n) in text), key=lambda n: text.index(repr(n)))
-            raise self._places.error(("space", *about[:1]), text) from error
+            raise self._lines.error(("space", *about[:1]), text) from error
 
     def _goal(self) -> Goal:
         table = self._table("goal")
-        self._places.known(("goal",), table, ("maximize", "minimize", "bounds", "of"))
+        self._lines.known(("goal",), table, ("maximize", "minimize", "bounds", "of"))
         if ("maximize" in table) == ("minimize" in table):
             raise InvalidInput('say maximize = "val_acc" or minimize = "val_loss", one of them')
         kind = Maximize if "maximize" in table else Minimize
         metric: Any = table.get("maximize", table.get("minimize"))
         kind(metric)
         of: Any = table.get("of", "last")
-        self._places.at(("goal", "of"), lambda: kind(metric, of=of))
-        return self._places.at(("goal", "bounds"), lambda: kind(metric, table.get("bounds"), of))
+        self._lines.at(("goal", "of"), lambda: kind(metric, of=of))
+        return self._lines.at(("goal", "bounds"), lambda: kind(metric, table.get("bounds"), of))
 
     def _budget(self) -> Budget:
         table = self._table("budget")
-        self._places.known(("budget",), table, [f.name for f in fields(Budget)])
+        self._lines.known(("budget",), table, [f.name for f in fields(Budget)])
         for name, limit in table.items():
             alone = {name: limit} if name != "money" else {"money": limit, "price": 1.0}
-            self._places.at(("budget", name), lambda alone=alone: Budget(**alone))  # type: ignore[misc]
-        return self._places.at(("budget",), lambda: Budget(**table))
+            self._lines.at(("budget", name), lambda alone=alone: Budget(**alone))  # type: ignore[misc]
+        return self._lines.at(("budget",), lambda: Budget(**table))
 
     def _options(self, study: dict[str, Any]) -> dict[str, Any]:
         """The other options of Study, each checked at its line."""
         for name, value in study.items():
-            self._places.at(("study", name), lambda n=name, v=value: _CHECKS[n](n, v))  # type: ignore[misc]
+            self._lines.at(("study", name), lambda n=name, v=value: _CHECKS[n](n, v))  # type: ignore[misc]
         options = study | {"store": self._beside(study.get("store", f"{self._path.stem}.db"))}
         if "checkpoints" in study:
             options["checkpoints"] = str(self._path.parent / study["checkpoints"])
@@ -173,12 +173,12 @@ class _Reader:
     def _policy(self, where: Keys, table: dict[str, Any]) -> Any:
         name = table.pop("name", "BOBOS")
         if name not in policies.__all__:
-            raise self._places.error(
+            raise self._lines.error(
                 (*where, "name"),
                 f"no policy {name!r}{meant(name, policies.__all__)}; there are {', '.join(policies.__all__)}",
             )
         kind = getattr(policies, name)
-        self._places.known(where, table, [f.name for f in fields(kind) if f.init])
+        self._lines.known(where, table, [f.name for f in fields(kind) if f.init])
         options = {key: self._option((*where, key), key, value) for key, value in table.items()}
         try:
             return kind(**options)
@@ -188,12 +188,12 @@ class _Reader:
             )
             ours = isinstance(error, (HaltuneError, TypeError, ValueError))
             told = str(error) if ours else f"{name} cannot be made of this: {one_line(error)}"
-            raise self._places.error((*where, *about[:1]), told) from error
+            raise self._lines.error((*where, *about[:1]), told) from error
 
     def _option(self, where: Keys, key: str, value: Any) -> Any:
         if key == "stopping" and isinstance(value, dict):
-            self._places.known(where, value, [f.name for f in fields(OptimalStopping)])
-            return self._places.at(where, lambda: OptimalStopping.from_json(value))
+            self._lines.known(where, value, [f.name for f in fields(OptimalStopping)])
+            return self._lines.at(where, lambda: OptimalStopping.from_json(value))
         return self._policy(where, dict(value)) if isinstance(value, dict) and "name" in value else value
 
     def _beside(self, store: str) -> str:
@@ -206,7 +206,7 @@ class _Reader:
     def _table(self, name: str) -> dict[str, Any]:
         table = self._data.get(name, {})
         if not isinstance(table, dict):
-            raise self._places.error((name,), f"a table [{name}], not {table!r}")
+            raise self._lines.error((name,), f"a table [{name}], not {table!r}")
         return dict(table)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from haltune.errors import StoreError
 
-PATIENCE = 5.0  # seconds that a fork waits for transactions of other threads
+LONGEST_WAIT = 5.0  # seconds that a fork waits for transactions of other threads
 
 
 class Heir(Protocol):
@@ -86,7 +86,7 @@ class Doors:
         """Close the doors, and every connection. The lock is held through the fork: none is taken half-way."""
         self._changed.acquire()
         self._closed = True
-        self._changed.wait_for(lambda: self._count == self._depth, PATIENCE)
+        self._changed.wait_for(lambda: self._count == self._depth, LONGEST_WAIT)
         if not self._count:
             for engine in list(self.connections):
                 engine.dispose()

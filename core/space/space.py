@@ -32,7 +32,7 @@ from .cube.tables import Config, read_configs, read_cube, write_configs, write_c
 from .designs import batches
 from .domains import Domain, as_domain, domain_from
 
-_PATIENCE = 100_000  # points that sampling tries for each one found, at least, before it gives up
+_TRIES = 100_000  # points that sampling tries for each one found, at least, before it gives up
 
 _KEYS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -61,9 +61,9 @@ class Space:
         return self._layout.dim
 
     @property
-    def places(self) -> dict[str, slice]:
-        """The coordinates of each parameter; none for constants."""
-        return {p.name: p.place for p in self._layout.coordinates}
+    def columns(self) -> dict[str, slice]:
+        """The coordinates of each parameter, as columns of points in the cube; none for constants."""
+        return {p.name: p.columns for p in self._layout.coordinates}
 
     @cached_property
     def continuous(self) -> NDArray[np.bool_]:
@@ -126,7 +126,7 @@ class Space:
 
         What fails a constraint, or has crossed bounds, is passed over. Raises InvalidSpace when too few pass.
         """
-        found, tried = self._drawn(n, rng, design, max(_PATIENCE, 100 * n))
+        found, tried = self._drawn(n, rng, design, max(_TRIES, 100 * n))
         if len(found) < n:
             raise InvalidSpace(self._scarce(n, len(found), tried))
         return found

@@ -159,7 +159,7 @@ class Checkpoints:
         alive: the paused trials that the policy may still resume; None: all of them.
         for_good: False where a policy that ended the search may take it up again, under a larger budget.
         """
-        spared = set(best(history, self.keep))
+        spared = set(keepers(history, self.keep))
 
         def goes_on(t: TrialRecord) -> bool:
             if t.status in OVER or (for_good and _is_over(history, t)):
@@ -229,7 +229,7 @@ def _belongs(path: Path, names: set[str]) -> bool:
     return any(path.name == name or path.name.startswith(name + ".") for name in names)
 
 
-def best(history: History, count: int, also: int | None = None, cut: bool = False) -> list[int]:
+def keepers(history: History, count: int, also: int | None = None, cut: bool = False) -> list[int]:
     """The `count` best trials among those that are over, and `also`, which is about to be, cut or by itself."""
     if count == 0:
         return []

@@ -19,7 +19,7 @@ from haltune.log.events import Status
 from haltune.log.problem import ENDLESS, Goal
 from haltune.log.records import TrialRecord
 from haltune.ranks.agreement import label
-from haltune.store.checkpoints import best
+from haltune.store.checkpoints import keepers
 
 if TYPE_CHECKING:
     from .study import Study
@@ -190,7 +190,7 @@ class Trial:
         def work() -> bool:
             keep = self._study.checkpoints.keep
             cut = self.verdict is not None and self.verdict.stops
-            return keep > 0 and self.id in best(self._study.history, keep, self.id, cut)
+            return keep > 0 and self.id in keepers(self._study.history, keep, self.id, cut)
 
         return self._study.agree(self, "keeps its checkpoint", work)
 

@@ -27,7 +27,7 @@ from ..child import Slot
 from ..crew import Crew, Options
 from ..worker import Train, check_called
 from .keeper import Keeper
-from .task import Job, Place, checked
+from .task import Job, Room, checked
 
 _LOG, _FILES = 8, 2  # calls that the keeper answers at a time
 __all__ = ["run"]
@@ -78,8 +78,8 @@ def run(
     with _connected(), _kept(ours, max_restarts) as keeper, _probe(ours) as probe:
         job = _job(ours, keeper, train, errors, probe, shared)
 
-        def start(slot: Slot, marker: Path) -> Place:
-            return Place(job, keeper, needs, marker)
+        def start(slot: Slot, marker: Path) -> Room:
+            return Room(job, keeper, needs, marker)
 
         try:
             with Crew(ours, options, start, early=True) as crew:
@@ -111,9 +111,9 @@ def _kept(study: Study, max_restarts: int) -> Iterator[Any]:
     """The actor that keeps the study, on this node."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor = ray.remote(num_cpus=0, max_task_retries=-1, concurrency_groups={"log": _LOG, "files": _FILES})
-    place = {"name": f"haltune {study.name} {secrets.token_hex(4)}", "scheduling_strategy": here}
+    options = {"name": f"haltune {study.name} {secrets.token_hex(4)}", "scheduling_strategy": here}
     where = _from_anywhere(study.arguments["store"].address())
-    keeper = actor(Keeper).options(max_restarts=max_restarts, **place).remote(where, study.checkpoints)
+    keeper = actor(Keeper).options(max_restarts=max_restarts, **options).remote(where, study.checkpoints)
     try:
         ray.get(keeper.log.remote("names"))
     except RayError as error:

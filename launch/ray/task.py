@@ -1,4 +1,4 @@
-"""The training of one trial as a Ray task, in a place that Ray keeps free for it."""
+"""The training of one trial as a Ray task, in room that Ray keeps free for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .checkpoints import Carried
 from .store import KeeperStore, Line
 
 _log = logging.getLogger("haltune")
-_PATIENCE = 20.0  # seconds without room before a word is said
+_SILENCE = 20.0  # seconds without room before a word is said
 _LOOK = 0.2  # seconds between questions whether there is room
 _DISPLACED = 5.0  # seconds without room before a trial that waits for it is given back
 _REPEAT = 1.0  # seconds between requests to leave: a keeper that restarts forgets them
@@ -83,7 +83,7 @@ def _opened(job: Job) -> tuple[Study, Line]:
 _TASK = ray.remote(train_trial)
 
 
-class Place:
+class Room:
     """A Child: room for one run at a time, on whatever node has it, and a task for each trial."""
 
     session = 0  # no process of this machine
@@ -105,7 +105,7 @@ class Place:
         self._next_look = now + _LOOK
         if self._has_room():
             return True
-        if now - self._since > _PATIENCE and not self._warned:
+        if now - self._since > _SILENCE and not self._warned:
             self._warned = True
             _log.warning("no node of the cluster has %s free: a worker waits for it", self._resources)
         return False

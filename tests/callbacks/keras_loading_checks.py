@@ -8,9 +8,7 @@ import pytest
 from keras_resume_checks import BACKEND, X, Y, once, seed_everything, state
 from paused_studies import pausing_study
 
-from haltune.callbacks.keras import HaltuneCallback
-from haltune.callbacks.keras import checkpoint as keras_files
-from haltune.callbacks.keras import loading as keras_loading
+from haltune.callbacks.keras import HaltuneCallback, checkpoint, loading
 from haltune.errors import HaltuneWarning, InvalidInput
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -18,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.Haltune
 
 @pytest.fixture(autouse=True)
 def forget_answers(monkeypatch):
-    monkeypatch.setattr(keras_loading, "_ANSWERS", {})
+    monkeypatch.setattr(loading, "_ANSWERS", {})
 
 
 def my_loss(y, p):
@@ -128,7 +126,7 @@ def test_one_rehearsal_answers_for_all_models_of_a_structure(monkeypatch):
         loads.clear()
         study = pausing_study(at=(1, 2), trials=3)
         train(study, lambda trial, make=make: make(trial.config["lr"]) if not trial.checkpoint else
-              keras_files.load(trial.checkpoint))  # fmt: skip
+              checkpoint.load(trial.checkpoint))  # fmt: skip
         assert len({p for p in loads if "part-" in p}) == 1
         assert all(t.attempt == (3 if paused else 1) for t in study.trials)
 
@@ -203,11 +201,11 @@ def test_what_is_no_function_of_the_configuration_is_named():
 @once
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"random": [], "build": null}', b"\xff", None])
 def test_what_lies_beside_weights_and_is_damaged_is_a_sentence(tmp_path, text):
-    path = tmp_path / f"a{keras_files.WEIGHTS}"
+    path = tmp_path / f"a{checkpoint.WEIGHTS}"
     model = own_loss()
     model.optimizer.build(model.trainable_variables)
-    keras_files.write(model, path)
+    checkpoint.write(model, path)
     beside = tmp_path / f"{path.name}.random"
     beside.unlink() if text is None else beside.write_bytes(text)
     with pytest.raises(InvalidInput, match=r"random state .* is damaged .* bring back a copy"):
-        keras_files.load_into(own_loss(), str(path))
+        checkpoint.load_into(own_loss(), str(path))

@@ -23,7 +23,7 @@ from haltune._utils import disk
 from haltune.errors import LeaseLost
 from haltune.log.events import OVER
 from haltune.log.history import History
-from haltune.store.checkpoints import best
+from haltune.store.checkpoints import keepers
 from haltune.store.memory import MemoryStore
 
 
@@ -171,7 +171,7 @@ class Storm:
         self.work(last)
         self.look()
         assert all(t.status in OVER for t in self.seen.trials)
-        self.kept = {f"trial-{n}" for n in best(self.seen, last.checkpoints.keep)}
+        self.kept = {f"trial-{n}" for n in keepers(self.seen, last.checkpoints.keep)}
         last._replica.tidy()  # what those left who were killed after a trial was over
 
 

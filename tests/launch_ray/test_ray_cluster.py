@@ -359,11 +359,11 @@ def test_parts_of_a_gpu_are_shared_and_workers_wait_for_nodes_that_join(nodes: A
 @pytest.mark.slow
 def test_a_trial_whose_node_died_before_it_began_is_given_back(nodes: Any, tmp_path: Path) -> None:
     from haltune.launch.child import Ending
-    from haltune.launch.ray.task import Place
+    from haltune.launch.ray.task import Room
 
     nodes.kill(nodes.others[0].node_id)
     nodes.fill(resources={"rare": 1.0})
-    place = Place(None, None, {"rare": 1.0}, tmp_path / "leave")
+    place = Room(None, None, {"rare": 1.0}, tmp_path / "leave")
     wait_for(place.ready)
     nodes.kill(nodes.others[1].node_id)
     place.begin(SimpleNamespace(id=0, attempt=1), tmp_path)  # type: ignore[arg-type]

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from worlds import POLICIES, SPACE, Clock, accuracy
 
 from haltune import Budget, Maximize, Minimize, Problem, Study, Trial
-from haltune.cli.commands import listing_data as facts
+from haltune.cli.commands import listing_data
 from haltune.errors import HaltuneWarning
 from haltune.log import events as ev
 from haltune.log.fate import FATES
 from haltune.report import summary
 from haltune.report.digest import digest
 from haltune.report.page import page
-from haltune.store.checkpoints import best as keepers
+from haltune.store.checkpoints import keepers
 from haltune.store.memory import MemoryStore
 from haltune.study.reading import read_study
 
@@ -186,7 +186,7 @@ def check_shown(study: Study, auditor: Auditor) -> None:
 
 def check_read(life: Life, auditor: Auditor) -> None:
     study, reading = life.studies[0], read_study(life.store)
-    told, best = facts.status(reading), auditor.best()
+    told, best = listing_data.status(reading), auditor.best()
     assert told["trials"] == {
         s: n for s in told["trials"] if (n := sum(t.status == s for t in auditor.trials))
     }
@@ -195,7 +195,7 @@ def check_read(life: Life, auditor: Auditor) -> None:
     assert told["complete"] == sum(map(auditor.complete, auditor.trials))
     found = told["best"] and (told["best"]["trial"], told["best"]["value"], told["best"]["epoch"])
     assert found == best
-    rows = [facts.trial(t, life.problem) for t in reading.trials]
+    rows = [listing_data.trial(t, life.problem) for t in reading.trials]
     assert [(r["epoch"], r["complete"]) for r in rows] == [
         (t.epoch, auditor.complete(t)) for t in auditor.trials
     ]

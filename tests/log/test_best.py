@@ -32,7 +32,7 @@ from haltune.policies import (
 )
 from haltune.policies.bayesopt.recommend import recommend
 from haltune.report import summary
-from haltune.store.checkpoints import best as keepers
+from haltune.store.checkpoints import keepers
 
 LINE = Space({"lr": Float(0, 1)})
 

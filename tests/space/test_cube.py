@@ -140,7 +140,7 @@ def test_coordinates_and_their_kinds_follow_the_order_given():
     )
     assert space.dim == 5
     assert space.continuous.tolist() == [False, False, True, False, False]
-    assert space.places == {"c": slice(0, 2), "x": slice(2, 3), "k": slice(3, 4), "o": slice(4, 5)}
+    assert space.columns == {"c": slice(0, 2), "x": slice(2, 3), "k": slice(3, 4), "o": slice(4, 5)}
 
 
 def test_a_space_of_constants_alone_has_one_configuration():

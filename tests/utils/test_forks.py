@@ -123,7 +123,7 @@ def test_a_fork_waits_for_a_transaction_of_another_thread(tmp_path: Path) -> Non
 def test_where_a_fork_could_not_wait_the_child_says_so_and_does_not_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forks, "PATIENCE", 0.01)
+    monkeypatch.setattr(forks, "LONGEST_WAIT", 0.01)
     store = open_sql(f"sqlite:///{tmp_path}/f.db")
 
     def refused(work: Callable[[], object]) -> str:

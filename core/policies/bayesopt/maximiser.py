@@ -198,8 +198,8 @@ def _ascent(pool: _Pool, start: int) -> Array:
 def _active(space: Space, config: Config) -> Mask:
     """The coordinates of active parameters (dim,); those of inactive ones are imputed and do not move."""
     active = np.zeros(space.dim, dtype=np.bool_)
-    for name, place in space.places.items():
-        active[place] = name in config
+    for name, columns in space.columns.items():
+        active[columns] = name in config
     return active
 
 
@@ -212,14 +212,14 @@ def _placed(point: Array, moving: Mask, part: Array) -> Array:
 def _moves(space: Space, config: Config, point: Array) -> Array:
     """Points (m, dim) that differ in one discrete parameter: numbers by steps, categories by any other."""
     moves = []
-    for name, place in space.places.items():
-        if name not in config or space.continuous[place].any():
+    for name, columns in space.columns.items():
+        if name not in config or space.continuous[columns].any():
             continue
-        width = place.stop - place.start
-        options = np.eye(width) if width > 1 else np.clip(point[place] + _STEPS, 0.0, 1.0)
+        width = columns.stop - columns.start
+        options = np.eye(width) if width > 1 else np.clip(point[columns] + _STEPS, 0.0, 1.0)
         for option in options:
             move = point.copy()
-            move[place] = option
+            move[columns] = option
             moves.append(move)
     return np.array(moves).reshape(len(moves), space.dim)
 

@@ -104,11 +104,11 @@ class Purse:
     def check(self, problem: Problem) -> None:
         """Raises InvalidInput when the cost model names a parameter that the space does not have."""
         if not isinstance(self.cost_model, str) and not callable(self.cost_model):
-            strange = [name for name in self.cost_model if name not in problem.space.places]
+            strange = [name for name in self.cost_model if name not in problem.space.columns]
             if strange or not self.cost_model:
                 raise InvalidInput(
                     f"{self.name}(cost_model={list(self.cost_model)!r}): parameters of the space, "
-                    f"of {list(problem.space.places)}"
+                    f"of {list(problem.space.columns)}"
                 )
 
     # -- beliefs -----------------------------------------------------------------------
@@ -141,7 +141,7 @@ class Purse:
         if shape is not None:
             return fit_scale(shape, x, c)
         if not isinstance(self.cost_model, str) and not callable(self.cost_model):
-            columns = [k for name in self.cost_model for k in range(space.dim)[space.places[name]]]
+            columns = [k for name in self.cost_model for k in range(space.dim)[space.columns[name]]]
             return fit_line(x, c, columns)
         n = len(costs)  # every one of the first fifty is a fit, as of the results: an old one misleads
         fitted = n if n <= EARLY else max(EARLY, n - n % self.refit_every)

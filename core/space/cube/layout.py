@@ -26,7 +26,7 @@ class Parameter:
     name: str
     domain: Domain
     axis: Axis
-    place: slice  # its coordinates in the unit cube
+    columns: slice  # its coordinates in the unit cube
     conditions: tuple[Condition, ...]
     hull: Hull
     low_of: str | None  # the parameter that is its lower bound
@@ -44,7 +44,7 @@ class Layout:
     @property
     def coordinates(self) -> tuple[Parameter, ...]:
         """The parameters that have coordinates, in order of these."""
-        return tuple(sorted((p for p in self.ordered if p.axis.width), key=lambda p: p.place.start))
+        return tuple(sorted((p for p in self.ordered if p.axis.width), key=lambda p: p.columns.start))
 
 
 def layout_of(domains: Mapping[str, Domain]) -> Layout:
@@ -57,9 +57,9 @@ def layout_of(domains: Mapping[str, Domain]) -> Layout:
         raise InvalidSpace("A space needs a parameter; a constant will do, such as Space({'seed': 0}).")
     for name, domain in domains.items():
         _check_references(name, domain, domains)
-    places, dim = _places(domains)
+    columns, dim = _columns(domains)
     hulls: dict[str, Hull] = {}
-    ordered = [_parameter(name, domains, hulls, places[name]) for name in _evaluation_order(domains)]
+    ordered = [_parameter(name, domains, hulls, columns[name]) for name in _evaluation_order(domains)]
     return Layout(tuple(ordered), tuple(domains), dim)
 
 
@@ -129,23 +129,23 @@ def _visit(name: str, domains: Mapping[str, Domain], order: dict[str, None], pat
     order[name] = None
 
 
-def _places(domains: Mapping[str, Domain]) -> tuple[dict[str, slice], int]:
-    places, start = {}, 0
+def _columns(domains: Mapping[str, Domain]) -> tuple[dict[str, slice], int]:
+    columns, start = {}, 0
     for name, domain in domains.items():
         one_hot = len(domain.options) if isinstance(domain, Choice) and not domain.ordered else 1
         width = 0 if isinstance(domain, Constant) else one_hot
-        places[name] = slice(start, start + width)
+        columns[name] = slice(start, start + width)
         start += width
-    return places, start
+    return columns, start
 
 
-def _parameter(name: str, domains: Mapping[str, Domain], hulls: dict[str, Hull], place: slice) -> Parameter:
+def _parameter(name: str, domains: Mapping[str, Domain], hulls: dict[str, Hull], columns: slice) -> Parameter:
     domain = domains[name]
     hulls[name] = _hull(name, domain, domains, hulls)
     when = domain.when or {}
     conditions = tuple(condition_on(name, p, values, domains[p], *hulls[p]) for p, values in when.items())
     named = [_free(end, domains) for end in _ends(domain)]
-    return Parameter(name, domain, axis_of(domain, *hulls[name]), place, conditions, hulls[name], *named)
+    return Parameter(name, domain, axis_of(domain, *hulls[name]), columns, conditions, hulls[name], *named)
 
 
 def _ends(domain: Domain) -> tuple[float | str, float | str]:

@@ -77,7 +77,7 @@ def read_cube(layout: Layout, u: NDArray[np.float64]) -> Table:
     table = Table(len(u))
     for p in layout.ordered:
         table.open(p)
-        table.columns[p.name] = p.axis.decode(u[:, p.place], table.lows[p.name], table.highs[p.name])
+        table.columns[p.name] = p.axis.decode(u[:, p.columns], table.lows[p.name], table.highs[p.name])
     return table
 
 
@@ -104,7 +104,7 @@ def write_cube(layout: Layout, table: Table) -> NDArray[np.float64]:
     for p in layout.coordinates:
         low, high, active = table.lows[p.name], table.highs[p.name], table.active[p.name]
         encoded = p.axis.encode(table.columns[p.name], low, high)
-        u[:, p.place] = np.where(active[:, None], encoded, p.axis.centre)
+        u[:, p.columns] = np.where(active[:, None], encoded, p.axis.centre)
     return u
 
 
