@@ -20,62 +20,13 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("accelerate", reason="accelerate is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
-from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402
+from transformers import TrainerCallback  # noqa: E402
+from transformers_nets import rows, same, trainer, weights  # noqa: E402
 
 from haltune.callbacks.transformers import HaltuneCallback  # noqa: E402
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-
-
-class Net(torch.nn.Module):
-    """A linear layer behind a dropout, with a batch norm's buffers."""
-
-    def __init__(self, dropout=0.3):
-        super().__init__()
-        self.layers = torch.nn.Sequential(
-            torch.nn.BatchNorm1d(3), torch.nn.Dropout(dropout), torch.nn.Linear(3, 1)
-        )
-
-    def forward(self, x, labels):
-        out = self.layers(x).squeeze(-1)
-        return {"loss": (out - labels).pow(2).mean(), "logits": out}
-
-
-def rows(n, seed=0):
-    rng = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 3, generator=rng)
-    return [{"x": row, "labels": row.sum()} for row in x]
-
-
-def measured(prediction):
-    return {"mae": float(np.abs(prediction.predictions - prediction.label_ids).mean())}
-
-
-def trainer(folder, *callbacks, epochs=3, optimizers=None, model=None, data=None, **options):
-    quiet = {
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "save_strategy": "no",
-        "eval_strategy": "epoch",
-        "logging_strategy": "epoch",
-        "per_device_train_batch_size": 4,
-        "learning_rate": 0.05,
-        "seed": 3,
-    }
-    arguments = TrainingArguments(output_dir=str(folder), num_train_epochs=epochs, **quiet | options)
-    torch.manual_seed(0)
-    model = model or Net()
-    return Trainer(
-        model,
-        arguments,
-        train_dataset=rows(16),
-        eval_dataset=data or rows(8, 1),
-        compute_metrics=measured,
-        callbacks=list(callbacks),
-        optimizers=optimizers(model) if optimizers else (None, None),
-    )
 
 
 def logged(t, name="eval_loss"):
@@ -194,14 +145,6 @@ def test_a_training_begun_again_is_ignored_with_a_warning_that_names_the_checkpo
     with pytest.warns(HaltuneWarning, match=r"resume_from_checkpoint=trial\.checkpoint"):
         trainer(tmp_path, HaltuneCallback(trial)).train()
     assert trial.epochs == [3]
-
-
-def weights(t):
-    return {name: value.clone() for name, value in t.model.state_dict().items()}
-
-
-def same(one, other):
-    return all(torch.equal(one[name], other[name]) for name in one) and one.keys() == other.keys()
 
 
 @pytest.mark.parametrize("stops", [False, True])
@@ -367,7 +310,9 @@ sys.path.insert(0, {folder!r})
 import torch
 from callback_fakes import STOP, FakeTrial
 from paused_studies import pausing_study
-from test_transformers import HaltuneCallback, InvalidInput, trainer, same, weights
+from haltune.callbacks.transformers import HaltuneCallback
+from haltune.errors import InvalidInput
+from transformers_nets import same, trainer, weights
 
 out, rank = sys.argv[1], int(os.environ["RANK"])
 ddp = dict(ddp_backend="gloo", ddp_find_unused_parameters=False, per_device_train_batch_size=2)
@@ -421,7 +366,7 @@ def test_two_processes_agree_on_stops_errors_and_pauses(tmp_path):
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": "1",
     }
-    source = RANKS.format(folder=str(Path(__file__).parent))
+    source = RANKS.format(folder=str(Path(__file__).parents[1] / "support"))
     ranks = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", source, str(tmp_path)],

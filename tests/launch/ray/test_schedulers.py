@@ -15,7 +15,7 @@ from haltune.log.events import OVER
 from haltune.store.open import open_store
 from haltune.study.reading import read_study
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 STUDY = """
 [study]
 store = "sqlite:///shared.db"

@@ -74,7 +74,8 @@ def test_a_trainer_of_hugging_face_whose_last_leg_evaluates_nothing_is_completed
     pytest.importorskip("torch", reason="PyTorch is not installed")
     for package in ("transformers", "accelerate"):
         pytest.importorskip(package, reason=f"{package} is not installed")
-    from test_transformers import TrainerCallback, trainer
+    from transformers import TrainerCallback
+    from transformers_nets import trainer
 
     from haltune.callbacks.transformers import HaltuneCallback
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-SUPPORT = str(Path(__file__).parents[1] / "support")
+SUPPORT = str(Path(__file__).parents[2] / "support")
 SMALL = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 

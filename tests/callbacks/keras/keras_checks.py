@@ -1,4 +1,4 @@
-"""HaltuneCallback in real Keras fits. Run by test_keras.py in a process for each backend."""
+"""HaltuneCallback in real Keras fits. Run by test_callback.py in a process for each backend."""
 
 import copy
 import gc

@@ -1,4 +1,4 @@
-"""Models whose file Keras cannot load: not paused, or built by the user's function. Run by test_keras.py."""
+"""Models whose file Keras cannot load: not paused, or built by the user's function. Run by test_callback.py."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""What is said when HaltuneCallback is used wrongly in Keras. Run by test_keras.py, on torch."""
+"""What is said when HaltuneCallback is used wrongly in Keras. Run by test_callback.py, on torch."""
 
 import keras
 import numpy as np

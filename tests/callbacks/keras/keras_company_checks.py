@@ -1,4 +1,4 @@
-"""Schedules, other callbacks and trackers beside HaltuneCallback. Run by test_keras.py in a process of its own."""
+"""Schedules, other callbacks and trackers beside HaltuneCallback. Run by test_callback.py in a process of its own."""
 
 import csv
 import math

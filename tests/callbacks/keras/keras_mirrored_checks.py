@@ -1,4 +1,4 @@
-"""One Keras training on two devices: MirroredStrategy on TensorFlow. Run by test_keras.py in a process of its own."""
+"""One Keras training on two devices: MirroredStrategy on TensorFlow. Run by test_callback.py in its own process."""
 
 import keras
 import numpy as np

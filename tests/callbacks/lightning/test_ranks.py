@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
-HERE = Path(__file__).parent
+SUPPORT = str(Path(__file__).parents[2] / "support")
 SCRIPT = """
 import json, sys, warnings
 from pathlib import Path
@@ -106,9 +106,7 @@ def ranks(tmp_path_factory):
         "LOCAL_WORLD_SIZE": "2",
         "TORCHELASTIC_RUN_ID": "haltune",
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(
-            [str(HERE), str(HERE.parent / "support"), os.environ.get("PYTHONPATH", "")]
-        ),
+        "PYTHONPATH": os.pathsep.join([SUPPORT, os.environ.get("PYTHONPATH", "")]),
     }
     logs = [(folder / f"{rank}.log").open("w+") for rank in range(2)]
     started = [

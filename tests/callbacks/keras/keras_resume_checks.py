@@ -1,4 +1,4 @@
-"""A Keras training that was paused equals one that was not. Run by test_keras.py in a process for each backend."""
+"""A Keras training that was paused equals one that was not. Run by test_callback.py in a process for each backend."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What a paused Keras training saves, how it goes on, and what is said when it cannot. Run by test_keras.py."""
+"""What a paused Keras training saves, how it goes on, and what is said when it cannot. Run by test_callback.py."""
 
 import zipfile
 from pathlib import Path

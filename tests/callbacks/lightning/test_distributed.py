@@ -20,8 +20,8 @@ from haltune.errors import NotSupported
 from haltune.log.events import Ended, Reported, Started
 from haltune.store.sql.open import open_sql
 
-HERE = Path(__file__).parent
-SCRIPT = str(HERE / "distributed_search.py")
+SCRIPT = str(Path(__file__).with_name("distributed_search.py"))
+SUPPORT = str(Path(__file__).parents[2] / "support")
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SCRIPT]
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
@@ -51,7 +51,7 @@ def run(folder, command, strategy, *scenes, timeout=400):
     """Run the script; whatever it started is gone afterwards."""
     temporary = folder / "temporary"
     temporary.mkdir()
-    paths = [str(HERE), str(HERE.parent / "support"), os.environ.get("PYTHONPATH", "")]
+    paths = [SUPPORT, os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary),
         "DISTRIBUTED_FOLDER": str(folder), "PYTHONWARNINGS": "ignore", "HALTUNE_RANK_TIMEOUT": "60", "USE_LIBUV": "0",
