@@ -1,1 +1,19 @@
 """Where the log, the leases and the checkpoints are kept."""
+
+from typing import TYPE_CHECKING
+
+from haltune._utils.lazy import shows
+
+if TYPE_CHECKING:
+    from .base import CLAIM, Conflict, Lease, Release, Store
+    from .memory import MemoryStore
+    from .open import open_store
+
+_ROOMS = {
+    "base": ("CLAIM", "Conflict", "Lease", "Release", "Store"),
+    "memory": ("MemoryStore",),
+    "open": ("open_store",),
+}
+__getattr__, __dir__ = shows(__name__, _ROOMS)
+
+__all__ = ["CLAIM", "Conflict", "Lease", "MemoryStore", "Release", "Store", "open_store"]

@@ -168,8 +168,10 @@ class SqlStore(ABC):
         if not self._reading:
             self._run(lambda c: tables.meta.create_all(c, checkfirst=True))
             return tables.EVENTS
-        there = ", ".join(self._run(lambda c: sa.inspect(c).get_table_names(), write=False)) or "nothing"
-        raise StoreError(f"{self.url} is no store of haltune's: it holds {there}{self._lacks()}")
+        there = ", ".join(self._run(lambda c: sa.inspect(c).get_table_names(), write=False))
+        raise StoreError(
+            f"{self.url} is no store of haltune's: it holds {there or 'nothing' + self._lacks()}"
+        )
 
     def _reading_by(self, c: sa.Connection) -> sa.Select[Any] | None:
         """The statement to read events by; None where there are no tables yet."""

@@ -48,12 +48,13 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _transaction(self, write: bool) -> Iterator[sa.Connection]:
-        with doors.within(), self.engine.connect() as c:  # no fork finds SQLite in the middle of one
-            if write:
-                c.execution_options(haltune_write=True)
-            with c.begin():
-                yield c
-        self.file.used()
+        with doors.within():  # no fork finds SQLite in the middle of one, nor closes what is looked at
+            with self.engine.connect() as c:
+                if write:
+                    c.execution_options(haltune_write=True)
+                with c.begin():
+                    yield c
+            self.file.used()
 
     def _keeper(self) -> str | None:
         return locks.keeper(self.file.path)
@@ -63,7 +64,8 @@ class SqliteDatabase(Database):
         super()._at_home()
         if forked:
             self.file.now_by(self.engine)
-        self.file.look()
+        with doors.within():
+            self.file.look()
 
     def _keep_journal(self) -> None:
         """After a transaction that wrote, which is recorded whatever becomes of this."""
