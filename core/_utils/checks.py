@@ -1,42 +1,13 @@
-"""What may be given to a Study and to policies; everything else gets a sentence."""
+"""What may be given where a number is asked for; everything else gets a sentence."""
 
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 from haltune.errors import InvalidInput
-from haltune.log.policy import Policy, policy_of
-from haltune.log.problem import Budget, Problem
-from haltune.log.scores import LARGEST
 
-_UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes
-
-
-def check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> Policy[Any]:
-    """The policy. Raises InvalidInput for what is not a problem, a policy, a name or a budget."""
-    if not isinstance(problem, Problem):
-        raise InvalidInput(f"the first argument is a Problem(space, goal, max_epochs), not {problem!r}")
-    decides = check_policy("the second argument is a policy such as BOBOS()", policy)
-    if not isinstance(name, str) or not name or _UNHELD.search(name):
-        raise InvalidInput(
-            f"name={name!r}: a study's name is a text that is not empty, which a file can be called: without the "
-            "character 0 and half surrogate pairs"
-        )
-    if budget is not None and not isinstance(budget, Budget):
-        raise InvalidInput(f"budget={budget!r}: write Budget(time='2h') or Budget(trials=50)")
-    return decides
-
-
-def check_policy(allowed: str, policy: Any) -> Policy[Any]:
-    """The policy. Raises InvalidInput for what is none, in the words of what is `allowed`."""
-    if (decides := policy_of(policy)) is not None:
-        return decides
-    hint = "; one of your own derives from haltune.policies.Policy"
-    if isinstance(policy, type):
-        hint = f"; write {policy.__name__}()"
-    raise InvalidInput(f"{allowed}, not {policy!r}{hint}")
+LARGEST = 1e60  # squares of variances of what is larger are no numbers
 
 
 def check_counts(**counts: Any) -> None:

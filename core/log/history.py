@@ -14,13 +14,14 @@ from itertools import groupby
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune._utils.checks import LARGEST
 from haltune.errors import InvalidInput, StoreError
 
 from . import events as ev
 from .events import OVER, Event, Status, trial_of
 from .problem import Budget, Problem
 from .records import Best, Growing, TrialRecord, restore
-from .scores import LARGEST, Scale, given, learn, measured
+from .scores import Scale, given, learn, measured
 from .spending import Accounted, Spending, summable
 from .validity import ADVICE, misplaced
 

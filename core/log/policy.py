@@ -20,6 +20,8 @@ from typing import Any, Generic, TypeVar
 
 from numpy.random import Generator
 
+from haltune.errors import InvalidInput
+
 from .decisions import Move, Verdict, go_on
 from .events import Event
 from .history import History, TrialRecord
@@ -153,6 +155,16 @@ def policy_of(found: Any) -> Policy[Any] | None:
     asked = by_methods()
     asked.policy = found
     return asked
+
+
+def check_policy(allowed: str, policy: Any) -> Policy[Any]:
+    """The policy. Raises InvalidInput for what is none, in the words of what is `allowed`."""
+    if (decides := policy_of(policy)) is not None:
+        return decides
+    hint = "; one of your own derives from haltune.policies.Policy"
+    if isinstance(policy, type):
+        hint = f"; write {policy.__name__}()"
+    raise InvalidInput(f"{allowed}, not {policy!r}{hint}")
 
 
 _NEEDED = ("spec", "start", "fold", "propose")

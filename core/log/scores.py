@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from haltune._utils.checks import LARGEST
+
 from .problem import Goal
 
-LARGEST = 1e60  # squares of variances of what is larger are no numbers
 FALL = 0.05  # of the scale: a curve that ends so far below its best is judged by its best
 _HEADROOM = 0.25  # of the span between low and the best: room for what has not been found yet
 

@@ -12,9 +12,10 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field, replace
 
+from haltune._utils.checks import LARGEST
+
 from .events import Reported
 from .problem import Budget
-from .scores import LARGEST
 
 _SET_BACK = 1.0  # seconds: less is how far the clocks of two processes are apart
 

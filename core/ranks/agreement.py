@@ -20,7 +20,7 @@ from haltune.log.events import Status
 from haltune.store.memory import MemoryStore
 
 from .handover import Line, Reader, Writer, error_from_json, error_to_json
-from .place import Self, this
+from .place import ThisProcess, this
 
 if TYPE_CHECKING:
     from haltune.study import Trial
@@ -162,11 +162,11 @@ def alone() -> Iterator[None]:
         _alone.reset(token)
 
 
-_ends: dict[Self, Writer | Reader] = {}
+_ends: dict[ThisProcess, Writer | Reader] = {}
 _studies: Counter[str] = Counter()
 
 
-def _end_of(me: Self) -> Writer | Reader:
+def _end_of(me: ThisProcess) -> Writer | Reader:
     if me not in _ends:
         _studies.clear()  # of the process that this one was forked from
         _ends.clear()

@@ -26,7 +26,7 @@ from haltune._utils.scratch import remove
 from haltune.errors import HaltuneError, InvalidInput, RankLost
 
 from .meeting import LEFT, LINES, Entrance, beat, begin, leave, nobody_reads
-from .place import FOLDER, Self
+from .place import FOLDER, ThisProcess
 
 Line = dict[str, Any]
 TIMEOUT = "HALTUNE_RANK_TIMEOUT"  # seconds without a line from rank 0
@@ -37,7 +37,7 @@ _LARGEST = 64 << 20  # bytes written while nobody is known to read
 class Writer:
     """Rank 0's end. Raises OSError only when other ranks are known to wait for what it writes."""
 
-    def __init__(self, me: Self) -> None:
+    def __init__(self, me: ThisProcess) -> None:
         self._me = me
         self._file: int | None = None
         self._size = 0  # bytes
@@ -103,7 +103,7 @@ class Writer:
 class Reader:
     """The end of another rank."""
 
-    def __init__(self, me: Self) -> None:
+    def __init__(self, me: ThisProcess) -> None:
         self._place, self._me, self._entrance = me.place, me, Entrance(me)
         self.events: dict[str, list[Line]] = {}  # of each study in rank 0's memory, as far as read
         self._topics: dict[str, deque[Line]] = {}

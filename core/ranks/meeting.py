@@ -22,7 +22,7 @@ from pathlib import Path
 from haltune._utils.process import checkable, surely_gone
 from haltune._utils.scratch import is_own, make_own, remove, sweep
 
-from .place import FOLDER, Self
+from .place import FOLDER, ThisProcess
 
 LINES = "lines"
 LEFT = "left"  # the topic of rank 0's last line
@@ -70,7 +70,7 @@ def beat(lines: Path) -> threading.Event:
 class Entrance:
     """Where another rank looks for its rank 0."""
 
-    def __init__(self, me: Self) -> None:
+    def __init__(self, me: ThisProcess) -> None:
         self._me, self._prefix = me, me.place.folder
         self._seen: dict[Path, tuple[int, int]] = {}  # size and time of lines from other machines, at first
         self._ahead: float | None = None  # seconds, of the clock of a shared folder
@@ -123,7 +123,7 @@ class Entrance:
             raise PermissionError(f"{folder} belongs to somebody else, or is a link")
 
 
-def leave(folder: Path, me: Self) -> None:
+def leave(folder: Path, me: ThisProcess) -> None:
     """At the end of another rank. The last to leave removes the folder."""
     if me.forked:
         return
@@ -133,14 +133,14 @@ def leave(folder: Path, me: Self) -> None:
             remove(folder)
 
 
-def nobody_reads(folder: Path, me: Self) -> bool:
+def nobody_reads(folder: Path, me: ThisProcess) -> bool:
     """True when no other rank reads any more, nor is still to come."""
     names = os.listdir(folder) if folder.exists() else []
     left = sum(name.startswith("left-") for name in names)
     return not any(name.startswith("here-") for name in names) and left >= (me.place.world or 1) - 1
 
 
-def mark(me: Self, state: str) -> str:
+def mark(me: ThisProcess, state: str) -> str:
     """The name of a file that says where a rank is: "here" or "left"."""
     return f"{state}-{me.place.rank}-{me.holder.rpartition('/')[2]}"
 

@@ -29,7 +29,6 @@ from haltune._utils.scratch import base
 from haltune.errors import NotSupported
 
 MARK, FOLDER = "HALTUNE_RUN", "HALTUNE_RUN_FOLDER"
-_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
 
 
 @dataclass(frozen=True)
@@ -78,15 +77,6 @@ class Place:
                 "folder that all of them can see, a fresh one for each job"
             )
         return base(shared) / f"run-{self.run}"
-
-
-def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment for a process that is no rank of this training but searches by itself."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name not in (MARK, *_RANKS) and not name.startswith("TORCHELASTIC_")
-    }
 
 
 def place(environment: Mapping[str, str], mark: Mark | None, own: str) -> Place:
@@ -164,7 +154,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-class Self:
+class ThisProcess:
     """This process: what it inherited, and its place, which is found out once."""
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
@@ -200,12 +190,12 @@ class Self:
         self._environment[MARK] = str(Mark(self._place.run, self._own, launches, job))
 
 
-_self = Self()
+_this = ThisProcess()
 
 
-def this() -> Self:
+def this() -> ThisProcess:
     """This process; a forked one is another."""
-    global _self
-    if _self.forked:
-        _self = Self()
-    return _self
+    global _this
+    if _this.forked:
+        _this = ThisProcess()
+    return _this

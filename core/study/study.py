@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-from haltune._utils.checks import check_arguments, check_counts, check_seconds
+from haltune._utils.checks import check_counts, check_seconds
 from haltune._utils.retry import patiently
 from haltune.errors import InvalidInput, warn
 from haltune.log import events as ev
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Status
-from haltune.log.policy import Policy
+from haltune.log.policy import Policy, check_policy
 from haltune.log.problem import Budget, Problem
 from haltune.ranks.agreement import Following, join, same, state
 from haltune.store.base import Store
@@ -260,3 +261,21 @@ class Study(Findings):
             "checkpoints": str(kept.folder), "keep_checkpoints": kept.keep, "disk_quota": kept.quota,
             "lease": self._replica.term, "patience": self.patience,
         }  # fmt: skip
+
+
+def check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> Policy[Any]:
+    """The policy. Raises InvalidInput for what is not a problem, a policy, a name or a budget."""
+    if not isinstance(problem, Problem):
+        raise InvalidInput(f"the first argument is a Problem(space, goal, max_epochs), not {problem!r}")
+    decides = check_policy("the second argument is a policy such as BOBOS()", policy)
+    if not isinstance(name, str) or not name or _UNHELD.search(name):
+        raise InvalidInput(
+            f"name={name!r}: a study's name is a text that is not empty, which a file can be called: without the "
+            "character 0 and half surrogate pairs"
+        )
+    if budget is not None and not isinstance(budget, Budget):
+        raise InvalidInput(f"budget={budget!r}: write Budget(time='2h') or Budget(trials=50)")
+    return decides
+
+
+_UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes

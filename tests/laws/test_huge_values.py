@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from worlds import EPOCHS, POLICIES, SPACE
 
 from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, Trial
+from haltune._utils.checks import LARGEST
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.events import Status
-from haltune.log.scores import LARGEST, measured, plausible
+from haltune.log.scores import measured, plausible
 from haltune.policies import EI, EIPerCost, LevelSetSearch, Rollout, TruVaR
 from haltune.policies.autobct.outlook import outlook
 from haltune.report import summary

@@ -18,7 +18,7 @@ from haltune._utils.scratch import base
 from haltune.ranks import meeting
 from haltune.ranks import place as ranks
 from haltune.ranks.meeting import Entrance
-from haltune.ranks.place import Self, place
+from haltune.ranks.place import ThisProcess, place
 
 RANK_1 = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29"}
 ELSEWHERE = "another-machine/boot/1/2/3/0a0b"
@@ -104,7 +104,7 @@ class Scene:
     """Folders as starts of one job left them, and rank 1 of another start."""
 
     def __init__(self, **environment: str) -> None:
-        self.me = Self(RANK_1 | environment)
+        self.me = ThisProcess(RANK_1 | environment)
         self.entrance = Entrance(self.me)
         self.count = 0
 

@@ -20,7 +20,7 @@ from haltune import Trial
 from haltune.errors import NotSupported
 from haltune.log.events import Created, Ended, Reported, Started
 from haltune.ranks.handover import error_from_json, error_to_json
-from haltune.ranks.place import Mark, Place, Self, place, scrubbed
+from haltune.ranks.place import Mark, Place, ThisProcess, place
 from haltune.store.sql.open import open_sql
 
 Ranks = Callable[..., list[list[Any]]]
@@ -32,7 +32,7 @@ Scenes = tuple[dict[str, list[Any]], dict[str, list[Any]], Path]
 
 def mark(environment: dict[str, str]) -> Mark:
     """What a process leaves in its environment on the import of haltune."""
-    Self(environment)
+    ThisProcess(environment)
     found = Mark.of(environment["HALTUNE_RUN"])
     assert found is not None
     return found
@@ -84,10 +84,10 @@ def test_the_ranks_that_a_fit_starts_follow_the_process_that_runs_it() -> None:
 
 def test_after_a_fit_ranks_are_known_though_the_world_is_not() -> None:
     main: dict[str, str] = {}
-    me = Self(main)
+    me = ThisProcess(main)
     main["LOCAL_RANK"] = "0"  # what the first fit leaves
     child = {**FIT, "HALTUNE_RUN": main["HALTUNE_RUN"]}
-    other = Self(child)
+    other = ThisProcess(child)
     del child["WORLD_SIZE"]
     assert (me.place.rank, other.place.rank) == (0, 1)
     assert me.place.run == other.place.run
@@ -103,13 +103,6 @@ def test_what_a_rank_starts_for_something_else_is_no_rank(environment: dict[str,
     child = inherits(parent)
     assert (child.rank, child.world) == (0, None)
     assert child.run != Mark.of(parent["HALTUNE_RUN"]).run  # type: ignore[union-attr]
-
-
-def test_a_workers_environment_can_be_scrubbed() -> None:
-    environment = {**SECOND, "PATH": "/bin", "MASTER_PORT": "29"}
-    mark(environment)
-    assert scrubbed(environment) == {"PATH": "/bin", "MASTER_PORT": "29", "MASTER_ADDR": "localhost"}
-    assert place(scrubbed(environment), None, "me").rank == 0
 
 
 def test_what_a_rank_of_a_fit_starts_is_no_rank() -> None:

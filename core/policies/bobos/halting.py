@@ -7,12 +7,11 @@ from typing import Any, Literal
 
 from numpy.random import Generator
 
-from haltune._utils.checks import check_policy
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Event
 from haltune.log.history import History, TrialRecord
-from haltune.log.policy import Policy, Wrapper
+from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import Problem
 from haltune.policies.bayesopt.surrogate import (
     Finished,

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.arrays import Array
-from haltune._utils.checks import check_policy, check_whole
+from haltune._utils.checks import check_whole
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior, fit
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
 from haltune.log.history import History
-from haltune.log.policy import Policy, Wrapper
+from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import Problem
 from haltune.log.scores import measured
 from haltune.policies.bayesopt.surrogate import epoch_coordinate, hallucinate
