@@ -24,6 +24,7 @@ from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
+from haltune.study.session.session import Failure
 
 from .child import Child, Ending, Slot
 from .devices import devices_of, environment
@@ -74,7 +75,7 @@ class Crew:
             raise InvalidInput(
                 f"study={study!r}: a Study whose store is a file, Study(..., store='search.db')"
             )
-        study.arguments["store"].address()
+        study.store.address()
         self._study, self._options, self._start, self._early = study, options, start, early
         self._folder = Scratch()
         self._marker = self._folder.make() / "leave"
@@ -86,7 +87,7 @@ class Crew:
         self._pause, self._next_ask, self._next_renewal = 0.0, 0.0, 0.0
 
     def __enter__(self) -> Self:
-        self._study.waits = False  # for a server that is away: it looks after its runs meanwhile
+        self._study.session.waits = False  # for a server that is away: it looks after its runs meanwhile
         return self
 
     def __exit__(
@@ -96,7 +97,7 @@ class Crew:
             self._give_back(slot)
             if slot.child is not None:
                 slot.child.close(kill=error is not None)
-        self._study.waits = True
+        self._study.session.waits = True
         self._folder.remove()
 
     def work(self) -> Outcome:
@@ -207,10 +208,11 @@ class Crew:
         if ending.died is not None or ending.exceeded is not None:
             self._dismiss(slot)
         if held and ending.exceeded is not None:
-            self._study.end(trial, Status.FAILED, ending.exceeded)
+            self._study.session.end(trial, Status.FAILED, Failure(ending.exceeded))
         elif held and ending.died is not None:
             log = self._logs / f"trial-{trial.id}.log"
-            self._study.lose(trial, f"its process {ending.died}" + (f"; see {log}" if log.exists() else ""))
+            seen = f"; see {log}" if log.exists() else ""
+            self._study.session.lose(trial, f"its process {ending.died}{seen}")
         elif held:
             trial.interrupt()
         if ending.raised is not None:
@@ -221,7 +223,7 @@ class Crew:
     def _free(self, slot: Slot) -> None:
         slot.trial = slot.ending = self._away = None
         self._next_ask, self._pause = 0.0, 0.0
-        failures, most = self._study.history.failures_in_a_row, self._study.arguments["max_failures"]
+        failures, most = self._study.history.failures_in_a_row, self._study.settings.max_failures
         if failures >= most and self._bug is None:
             errors = [t.error for t in self._study.history.with_status(Status.FAILED)]
             self._bug = f"{failures} trials failed in a row (max_failures); the last: {errors[-1]}"
@@ -238,10 +240,10 @@ class Crew:
         for slot in self._slots:
             if slot.trial is not None:
                 with suppress(HaltuneError):
-                    self._study.wake(slot.trial)
+                    self._study.session.wake(slot.trial)
         if time.monotonic() < self._next_renewal:
             return
-        self._next_renewal = time.monotonic() + self._study.lease_seconds / 4.0
+        self._next_renewal = time.monotonic() + self._study.session.lease_seconds / 4.0
         for slot in self._slots:
             if slot.trial is not None:
                 with suppress(HaltuneError):  # the store is away for a while: reports wait for it, too

@@ -60,7 +60,7 @@ def run(
     errors = check_train(train, retry_on)
 
     def start(slot: Slot, marker: Path) -> Worker:
-        return Worker(study, study.holder, train, errors, marker, slot.extra)
+        return Worker(study, study.session.holder, train, errors, marker, slot.extra)
 
     with Crew(study, options, start) as crew:
         return crew.work()

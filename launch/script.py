@@ -14,6 +14,7 @@ from haltune.log.events import Status
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
 from haltune.study.current import VARIABLE, told
+from haltune.study.session.session import Failure
 
 from . import limits
 from .child import Ending, Slot
@@ -106,8 +107,8 @@ class Script:
         error = ScriptFailed(
             f"{limits.how_it_died(code)}: {tail.splitlines()[-1] if tail else 'it printed nothing'}"
         )
-        self._study.end(trial, Status.FAILED, str(error), tail)
-        return Ending() if self._study.tolerates(trial, error) else Ending(raised=tail or str(error))
+        self._study.session.end(trial, Status.FAILED, Failure(str(error), tail))
+        return Ending() if self._study.session.tolerates(trial, error) else Ending(raised=tail or str(error))
 
     def close(self, kill: bool = False) -> None:
         """See Child."""

@@ -19,6 +19,7 @@ from haltune._utils.failures import one_line
 from haltune.errors import InvalidInput, LeaseLost
 from haltune.study import Study, Trial
 from haltune.study.current import leave_when
+from haltune.study.session.session import Settings
 
 from . import limits
 from .child import Ending
@@ -37,7 +38,7 @@ class Worker:
         self, study: Study, holder: str, train: Train, retry_on: Errors, marker: Path, extra: dict[str, str]
     ) -> None:
         self._pipe, theirs = _SPAWN.Pipe()
-        job = (study.arguments, holder, train, retry_on, marker, theirs)
+        job = (study.settings, holder, train, retry_on, marker, theirs)
         self._process = _SPAWN.Process(target=_work, args=job, name="haltune-worker")
         with set_while(extra):
             self._process.start()
@@ -118,13 +119,13 @@ def check_train(train: Any, retry_on: Any) -> Errors:
 
 
 def _work(
-    arguments: dict[str, Any], holder: str, train: Train, retry_on: Errors, marker: Path, pipe: Connection
+    settings: Settings, holder: str, train: Train, retry_on: Errors, marker: Path, pipe: Connection
 ) -> None:  # fmt: skip
     """The life of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     if os.name == "posix":
         os.setsid()
-    study = Study(**arguments)
+    study = Study(**vars(settings))
     leaving = leave_when(marker, holder)
     with suppress(OSError):
         pipe.send(_READY)
@@ -152,9 +153,9 @@ def train_one(study: Study, trial: Trial, train: Train, retry_on: Errors) -> str
             try:
                 train(trial)
             except retry_on as error:
-                study.lose(trial, one_line(error))
+                study.session.lose(trial, one_line(error))
             except SystemExit as error:
-                study.lose(trial, f"the training called sys.exit({error.code!r})")
+                study.session.lose(trial, f"the training called sys.exit({error.code!r})")
     except BaseException:
         return traceback.format_exc()
     return None

@@ -64,7 +64,7 @@ class _Watch:
     """A history of its own, folded from the study's log."""
 
     def __init__(self, study: Study) -> None:
-        self._read = partial(study.arguments["store"].read, study.name)  # what other workers appended, too
+        self._read = partial(study.store.read, study.name)  # what other workers appended, too
         self._history = History(study.problem)
         self._latest: dict[int, str] = {}  # trial -> the reason of its last verdict
         self.cost = 0.0  # seconds the last look took

@@ -16,7 +16,7 @@ from haltune.log.fate import FATES, fate_of
 from haltune.log.history import Best, History, TrialRecord
 from haltune.log.problem import Problem
 from haltune.study.receipt import saved_epochs, saved_seconds
-from haltune.study.results import Findings
+from haltune.study.results import Results
 
 from .sample import sample
 from .wording import counted, short
@@ -90,7 +90,7 @@ class Digest:
         return sum(self.counts.values())
 
 
-Source = Findings | History  # a study, opened to search or to look at, or what was folded of its log
+Source = Results | History  # a study, opened to search or to look at, or what was folded of its log
 
 
 def digest(source: Source, most: int | None = None) -> Digest:
@@ -98,7 +98,7 @@ def digest(source: Source, most: int | None = None) -> Digest:
 
     Raises InvalidInput for anything else.
     """
-    if isinstance(source, Findings):
+    if isinstance(source, Results):
         source.sync()
         outcome = source.outcome
         return _digest(source.history, source.name, outcome.reason, outcome.over, most)

@@ -36,7 +36,7 @@ def filled(trials: int) -> Replica:
             for epoch in trial.epochs():
                 trial.report(accuracy(u, epoch), seconds=1.0)
     policy = BOBOS()
-    replica = study._replica
+    replica = study.session.replica
     replica.policy, replica.state = policy, policy.start(problem)
     for event in study.events():
         replica.state = policy.fold(replica.state, event)

@@ -21,7 +21,7 @@ from typing import Any
 from haltune._utils.failures import interrupts, one_line
 from haltune.errors import LeaseLost, NotSupported
 from haltune.log.decisions import Action, Verdict
-from haltune.study.spawned import spawning
+from haltune.study.session.spawned import spawning
 from haltune.terminal import visible
 
 from .advice import need_record, need_trial, once, scalar
@@ -292,7 +292,7 @@ class Reporter:
 
     def advise(self, sentence: str) -> None:
         """A HaltuneWarning, once a study: what is true of every trial's training."""
-        once(getattr(self.trial, "_study", self.trial), sentence)
+        once(getattr(self.trial, "_session", self.trial), sentence)
 
     def warn_once(self, topic: str, sentence: str) -> None:
         """A HaltuneWarning, once for each topic."""

@@ -12,7 +12,7 @@ T = TypeVar("T")
 _PAUSES = (0.1, 5.0)  # seconds between tries: from, to
 
 
-def patiently(
+def retry(
     work: Callable[[], T],
     seconds: float,
     sleep: Callable[[float], None] = time.sleep,

@@ -1,9 +1,10 @@
-"""One study on all ranks of a training: rank 0 does the work, the others hear what came of it.
+"""One answer on all ranks of a training: rank 0 does the work, the others hear what came of it.
 
-    answer = accord.agree(topic, work, to_json, from_json)
+    answer = leader.decide(topic, work, to_json)       on rank 0
+    answer = follower.decide(topic, from_json)         on another
 
-runs `work` on rank 0 and writes down its answer, or what it raised; the other ranks wait for that line and
-return, or raise, the same. Nothing is shared but JSON.
+The leader writes down what `work` answered, or raised; a follower waits for that line and returns, or raises, the
+same. Nothing is shared but JSON. What else changes by the work, and how far the log is read, travels with the line.
 """
 
 from __future__ import annotations
@@ -13,21 +14,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from haltune.log import events as ev
-from haltune.log.events import Status
-from haltune.store.memory import MemoryStore
+from typing import Any, TypeVar
 
 from .handover import Line, Reader, Writer, error_from_json, error_to_json
 from .place import ThisProcess, this
 
-if TYPE_CHECKING:
-    from haltune.study import Trial
-    from haltune.study.session.replica import Replica
-
 T = TypeVar("T")
-_within = contextvars.ContextVar("within", default=False)  # an agreement: those within it are one with it
+E = TypeVar("E", Writer, Reader)
+_within = contextvars.ContextVar("within", default=False)  # a decision: those within it are one with it
 _alone = contextvars.ContextVar("alone", default=False)
 
 
@@ -36,34 +30,31 @@ def same(value: Any) -> Any:
     return value
 
 
-class Accord:
-    """Rank 0's, and that of a process by itself: does the work and writes what came of it."""
+class Leader:
+    """Rank 0's part, and that of a process by itself: does the work and writes what came of it.
 
-    def __init__(self, writer: Writer | None, study: str) -> None:
-        self._writer, self._study = writer, study
-        self._replica: Replica | None = None
-        self._told = 0  # events of a study in memory that the others know
+    news: what the others hear besides, with every answer.
+    """
+
+    def __init__(self, writer: Writer | None, subject: str) -> None:
+        self._writer, self._subject = writer, subject
+        self.news: Callable[[], Line] = dict
         self._lock = threading.Lock()
 
-    def attach(self, replica: Replica) -> None:
-        """The study is open: others hear how far its log is read, and a log in memory itself."""
-        self._replica = replica
-
-    def agree(
+    def decide(
         self,
         topic: str,
         work: Callable[[], T],
         to_json: Callable[[T], Any] = same,
-        from_json: Callable[[Any], T] = same,
-        trial: Trial | None = None,
+        changes: Callable[[], Line] | None = None,
     ) -> T:
-        """What `work` returns on rank 0, on every rank; what it raises is raised on every rank.
+        """What `work` returns, on every rank; what it raises is raised on every rank.
 
-        trial: one whose state changes by it, on every rank.
+        changes: what else is another by it, told afterwards.
         """
         if self._writer is None or not self._writer.writes or _within.get():
             return work()
-        line: Line = {"study": self._study, "topic": f"{self._study}: {topic}"}
+        line: Line = {"study": self._subject, "topic": f"{self._subject}: {topic}"}
         token = _within.set(True)
         try:
             answer = work()
@@ -74,82 +65,79 @@ class Accord:
             raise
         finally:
             _within.reset(token)
-            if trial is not None:
-                line["trial"] = changes(trial)
+            if changes is not None:
+                line["changes"] = changes()
             with self._lock:
-                self._writer.write(line | self._news())
-
-    def _news(self) -> Line:
-        if self._replica is None:
-            return {}
-        position = self._replica.history.position
-        news: Line = {"position": position}
-        if isinstance(self._replica.store, MemoryStore) and position > self._told:
-            log = self._replica.store.read(self._replica.name, self._told, position)
-            news["events"] = [ev.to_json(event) for event in log]
-            self._told = position
-        return news
+                self._writer.write(line | self.news())
 
 
-class Following(Accord):
-    """Another rank's: waits for what rank 0 writes."""
+class Follower:
+    """Another rank's part: waits for what rank 0 writes."""
 
-    def __init__(self, reader: Reader, study: str) -> None:
-        super().__init__(None, study)
-        self._reader = reader
+    def __init__(self, reader: Reader, subject: str) -> None:
+        self._reader, self._subject = reader, subject
         self.position = 0  # of the log, at the last answer heard
-        self._events: list[ev.Event] = []
 
-    def agree(
+    def decide(
         self,
         topic: str,
-        work: Callable[[], T],
-        to_json: Callable[[T], Any] = same,
         from_json: Callable[[Any], T] = same,
-        trial: Trial | None = None,
-        *,
+        change: Callable[[Line], None] | None = None,
         seconds: float | None = None,
     ) -> T:
-        """See Accord. Raises RankLost when rank 0 is gone, or silent for so many seconds."""
+        """What rank 0 came to; change: is told what else is another by it.
+
+        Raises what rank 0 raised, and RankLost when it is gone, or silent for so many seconds.
+        """
         line = self.heard(topic, seconds)
-        if trial is not None and "trial" in line:
-            change(trial, line["trial"])
+        if change is not None and "changes" in line:
+            change(line["changes"])
         if "error" in line:
             raise error_from_json(*line["error"])
         return from_json(line["answer"])
 
     def heard(self, topic: str, seconds: float | None = None) -> Line:
         """The next line on a topic."""
-        line = self._reader.wait(f"{self._study}: {topic}", seconds)
+        line = self._reader.wait(f"{self._subject}: {topic}", seconds)
         self.position = max(self.position, line.get("position", 0))
         return line
 
     @property
-    def events(self) -> list[ev.Event]:
-        """The log of a study in rank 0's memory, as far as it was read here; perhaps beyond `position`."""
-        told = self._reader.events.get(self._study, [])
-        self._events += map(ev.from_json, told[len(self._events) :])
-        return self._events
+    def events(self) -> list[Line]:
+        """What rank 0 told of a log in its memory, as far as it was read here; perhaps beyond `position`."""
+        return self._reader.events.get(self._subject, [])
 
     def skip(self, topic: str, unneeded: Callable[[Line], bool]) -> None:
         """Leave out the next lines on a topic that were written before this process was started, if `unneeded`."""
-        self._reader.skip(f"{self._study}: {topic}", unneeded)
+        self._reader.skip(f"{self._subject}: {topic}", unneeded)
 
     def was_before(self, topic: str) -> bool:
         """True when rank 0 wrote on a topic before this process was started."""
-        return self._reader.was_before(f"{self._study}: {topic}")
+        return self._reader.was_before(f"{self._subject}: {topic}")
 
 
-def join(name: str, store: Any) -> Accord:
-    """The part in the hand-over of the next study of this name in this store."""
+def follows() -> bool:
+    """True on the ranks above 0."""
+    return not _alone.get() and this().place.rank > 0
+
+
+def leader(name: str, store: Any) -> Leader:
+    """Rank 0's part for the next study of this name in this store."""
     if _alone.get():
-        return Accord(None, "")
-    end = _end_of(this())
+        return Leader(None, "")
+    return Leader(_end(Writer), _subject(name, store))
+
+
+def follower(name: str, store: Any) -> Follower:
+    """Another rank's part for the next study of this name in this store."""
+    return Follower(_end(Reader), _subject(name, store))
+
+
+def _subject(name: str, store: Any) -> str:
     where = "memory" if store is None else getattr(store, "url", store)
     study = f"{name} in {where}"
     _studies[study] += 1
-    study += f" ({_studies[study]})" * (_studies[study] > 1)
-    return Following(end, study) if isinstance(end, Reader) else Accord(end, study)
+    return study + f" ({_studies[study]})" * (_studies[study] > 1)
 
 
 @contextmanager
@@ -162,45 +150,15 @@ def alone() -> Iterator[None]:
         _alone.reset(token)
 
 
-_ends: dict[ThisProcess, Writer | Reader] = {}
+_ends: dict[ThisProcess, Any] = {}  # what this process writes, or reads
 _studies: Counter[str] = Counter()
 
 
-def _end_of(me: ThisProcess) -> Writer | Reader:
+def _end(kind: Callable[[ThisProcess], E]) -> E:
+    me = this()
     if me not in _ends:
         _studies.clear()  # of the process that this one was forked from
         _ends.clear()
-        _ends[me] = Reader(me) if me.place.rank else Writer(me)
-    return _ends[me]
-
-
-# what of a trial every rank knows
-
-
-def label(id: int, attempt: int, **_: Any) -> str:
-    """An attempt in words, as topics name it."""
-    return f"trial {id}, attempt {attempt}"
-
-
-def state(trial: Trial) -> dict[str, Any]:
-    """A trial as it is handed out."""
-    fixed = {name: getattr(trial, name) for name in ("id", "attempt", "resource", "tags")}
-    return fixed | {"config": ev.plain(trial.config)} | changes(trial)
-
-
-def changes(trial: Trial) -> dict[str, Any]:
-    """What of a trial changes while it trains."""
-    return {
-        "epoch": trial.epoch,
-        "until": trial.until,
-        "checkpoint": trial.checkpoint,
-        "verdict": None if trial.verdict is None else ev.verdict_to_json(trial.verdict),
-        "ended": trial.ended,
-    }
-
-
-def change(trial: Trial, changes: dict[str, Any]) -> None:
-    """The inverse of `changes`."""
-    trial.epoch, trial.until, trial.checkpoint = (changes[name] for name in ("epoch", "until", "checkpoint"))
-    trial.verdict = None if changes["verdict"] is None else ev.verdict_from_json(changes["verdict"])
-    trial.ended = None if changes["ended"] is None else Status(changes["ended"])
+        _ends[me] = kind(me)
+    end: E = _ends[me]
+    return end

@@ -17,7 +17,7 @@ from typing import Any
 
 from haltune._utils.checks import is_number
 from haltune._utils.process import surely_gone
-from haltune._utils.retry import patiently
+from haltune._utils.retry import retry
 from haltune.errors import InvalidInput, NotSupported, StoreError
 from haltune.log.events import Created, Event
 from haltune.log.policy import Policy
@@ -62,11 +62,11 @@ def current_trial(
 
 def told(study: Study, trial: Trial, marker: Path) -> str:
     """What the environment of a program says of its trial. marker: a file that appears when it should let go."""
-    arguments = study.arguments
+    settings = study.settings
     return json.dumps({
-        "store": arguments["store"].address(), "name": study.name, "trial": trial.id, "attempt": trial.attempt,
-        "holder": study.holder, "marker": str(marker), "budget": asdict(study.budget),
-        **{name: arguments[name] for name in _SAME},
+        "store": study.store.address(), "name": study.name, "trial": trial.id, "attempt": trial.attempt,
+        "holder": study.session.holder, "marker": str(marker), "budget": asdict(study.budget),
+        **{name: getattr(settings, name) for name in _SAME},
     })  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
         store = open_store(told["store"])
         return store, next(store.read(told["name"], stop=1), None)
 
-    store, created = patiently(opened, told["patience"])
+    store, created = retry(opened, told["patience"])
     if not isinstance(created, Created):
         raise StoreError(f"{store.url} holds no study {told['name']!r}")
     if recorded_problem(created).space.constraints:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
-from typing import Any, cast
+from typing import Any
 
 from haltune.errors import HaltuneError, StoreError
 from haltune.log.decisions import Move, Resume
@@ -23,8 +24,8 @@ from haltune.store.folders import own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import recorded_problem
 
-from .results import Findings
-from .session.replica import Replica
+from .results import Results
+from .session.session import Log
 
 StrPath = str | os.PathLike[str]
 
@@ -52,7 +53,7 @@ def read_study(
     return Reading(store, name, first, history, checkpoints)
 
 
-class Reading(Findings):
+class Reading(Results):
     """All that a Study tells, told from its log: by the budget that a worker recorded, and its policy as recorded."""
 
     def __init__(
@@ -67,8 +68,12 @@ class Reading(Findings):
         self.checkpoints = Checkpoints(own_folder(store, name, created, checkpoints, mark=False))
         self.policy, self._known = _rebuilt(created)
         self.budget = history.recorded or Budget()
-        self._replica = cast("Replica", _Folded(store, name, self.policy, history))
+        self._folded = _Folded(store, name, self.policy, history, self.checkpoints)
         history.locate = self._present
+
+    @property
+    def _log(self) -> Log:
+        return self._folded
 
     def sync(self) -> None:
         """A reading is of one moment."""
@@ -94,13 +99,19 @@ class Reading(Findings):
 
 
 class _Folded:
-    """What stands for a replica when it is asked whether the search is over: the policy's state is folded then."""
+    """See Log. The policy's state is folded when it is asked whether the search is over."""
 
     told: Budget | None = None  # it plans by what is recorded
 
-    def __init__(self, store: Store, name: str, policy: Policy[Any], history: History) -> None:
+    def __init__(
+        self, store: Store, name: str, policy: Policy[Any], history: History, checkpoints: Checkpoints
+    ) -> None:
         self.store, self.name, self.policy, self.history = store, name, policy, history
-        self.problem, self.lock = history.problem, RLock()
+        self.checkpoints, self.problem, self.lock = checkpoints, history.problem, RLock()
+
+    def events(self, start: int = 0) -> Iterator[Event]:
+        """See Log."""
+        return self.store.read(self.name, start, self.history.position)
 
     @cached_property
     def state(self) -> Any:

@@ -53,8 +53,7 @@ def _recorded(event: ev.Event, problem: Problem) -> Any:
 def _asked(prefix: Fold, event: ev.Event) -> Any:
     history = prefix.history
     if isinstance(event, ev.Reported):
-        report = {name: getattr(event, name) for name in ("value", "epoch", "seconds", "metrics")}
-        trial = with_report(history, history.trial(event.trial), report)
+        trial = with_report(history, history.trial(event.trial), event)
         return ev.verdict_to_json(judge(prefix.policy, prefix.state, history, trial))
     move = propose(prefix.policy, prefix.state, history)
     if isinstance(move, Start):

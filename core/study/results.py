@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,10 @@ from haltune.log.history import Best, History, TrialRecord
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget
 from haltune.log.spending import Outcome, Spent
-from haltune.store.checkpoints import Checkpoints
 
 from .session.asking import outcome
-from .session.replica import Replica
-from .trial import Trial
+from .session.attempt import Attempt
+from .session.session import Log
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,22 +23,26 @@ if TYPE_CHECKING:
     from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
 
 
-class Findings:
+class Results(ABC):
     """The half of a Study that only reads: the log as far as this process has read it, to one position."""
 
     name: str
     policy: Policy[Any]
     budget: Budget
-    checkpoints: Checkpoints
-    _replica: Replica
 
+    @property
+    @abstractmethod
+    def _log(self) -> Log:
+        """The log as far as this process has read it."""
+
+    @abstractmethod
     def sync(self) -> None:
         """Read what was appended since."""
 
     @property
     def history(self) -> History:
         """The log as far as this process has read it."""
-        return self._replica.history
+        return self._log.history
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
@@ -61,7 +65,7 @@ class Findings:
     @property
     def outcome(self) -> Outcome:
         """Whether the search is over, and why."""
-        return outcome(self._replica, self.budget)
+        return outcome(self._log, self.budget)
 
     def recommend(self) -> Best | None:
         """The tried configuration with the highest posterior mean: for noisy metrics."""
@@ -71,21 +75,21 @@ class Findings:
 
     def _kept(self, best: Best | None) -> Best | None:
         """Without a checkpoint that is not there any more."""
-        gone = best is not None and self.checkpoints.missing(best.checkpoint)
+        gone = best is not None and self._log.checkpoints.missing(best.checkpoint)
         return replace(best, checkpoint=None) if best is not None and gone else best
 
     def level_set(self, threshold: float | None = None) -> LevelSet:
         """Which configurations reach the policy's threshold, or another; see haltune.policies.truvar.answers."""
         from haltune.policies.truvar.answers.answers import level_set
 
-        with self._replica.lock:  # another thread must not read on in between
+        with self._log.lock:  # another thread must not read on in between
             return level_set(self.history, self.events(), self.policy, threshold)
 
     def maximisers(self) -> Maximisers:
         """Which configurations may be the best, and how close the first of them is to it."""
         from haltune.policies.truvar.answers.answers import maximisers
 
-        with self._replica.lock:
+        with self._log.lock:
             return maximisers(self.history, self.events(), self.policy)
 
     def frame(self) -> pd.DataFrame:
@@ -94,13 +98,13 @@ class Findings:
 
         return frame(self.history)
 
-    def explain(self, trial: int | Trial | TrialRecord) -> str:
+    def explain(self, trial: int | Attempt | TrialRecord) -> str:
         """The receipt of each decision on a trial: reason, numbers, what it saved."""
         from .receipt import receipt
 
-        with self._replica.lock:
+        with self._log.lock:
             return receipt(self.history, trial if isinstance(trial, int) else trial.id, self.events())
 
     def events(self, start: int = 0) -> Iterator[ev.Event]:
         """The log from position `start` on, in order, as far as this process has read it: to `history.position`."""
-        return self._replica.store.read(self.name, start, self.history.position)
+        return self._log.events(start)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from haltune._utils.checks import number, timed
 from haltune._utils.disk import discard
@@ -17,46 +17,26 @@ from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS, Goal
-from haltune.log.records import TrialRecord
-from haltune.ranks.agreement import label
 from haltune.store.checkpoints import keepers
 
-if TYPE_CHECKING:
-    from .study import Study
+from .session.attempt import Attempt
+from .session.session import Failure, Report, Session
 
 
-class Trial:
+class Trial(Attempt):
     """One attempt at one configuration, held by this worker under a lease.
 
     Use it as a context manager: an exception inside is recorded, Ctrl-C gives the
     trial back. `config` is a plain dict without inactive parameters.
     """
 
-    def __init__(self, study: Study, record: TrialRecord) -> None:
-        self.id = record.id
-        self.config: dict[str, Any] = dict(record.config)
-        self.attempt = record.attempt
-        self.until = record.until
-        self.resource = None if record.resource is None else counted(record.resource)
-        self.tags = dict(record.tags)
-        self.checkpoint = record.checkpoint  # the path to go on from
-        self.epoch = counted(record.epoch)  # the last one reported; where this attempt begins
-        self.verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
-        self.ended: Status | None = None
-        self.patient = True  # its reports wait for a server that is away; callbacks keep them instead
-        self.belongs_to(study)
-
-    def belongs_to(self, study: Study) -> None:
-        """What a trial has of its study."""
-        self._study = study
-        self.horizon = study.problem.max_epochs  # epochs of a full training; None: the policy alone says
-        self.goal: Goal = study.problem.goal
-        self._lap = study.monotonic()
-
-    @property
-    def label(self) -> str:
-        """This attempt in words."""
-        return label(self.id, self.attempt)
+    def __init__(self, session: Session, attempt: Attempt) -> None:
+        super().__init__(**vars(attempt))
+        problem = session.log.problem
+        self.horizon = problem.max_epochs  # epochs of a full training; None: the policy alone says
+        self.goal: Goal = problem.goal
+        self._session = session
+        self._lap = session.monotonic()
 
     @property
     def max_epochs(self) -> int | None:
@@ -105,20 +85,20 @@ class Trial:
             raise InvalidInput(f"epoch={epoch:g} is beyond the problem's max_epochs={self.horizon}")
         if not isinstance(metrics or {}, Mapping):
             raise InvalidInput(f"metrics={metrics!r}: a mapping of names to numbers, such as {{'loss': 0.3}}")
-        took, validated = timed(seconds, validation, self._study.monotonic() - self._lap)
-        report = {
-            "value": number("value", value),
-            "epoch": epoch,
-            "seconds": took,
-            "validation": validated,
-            "cost": None if cost is None else number("cost", cost, positive=None),
-            "metrics": {
+        took, validated = timed(seconds, validation, self._session.monotonic() - self._lap)
+        report = Report(
+            number("value", value),
+            epoch,
+            took,
+            validated,
+            None if cost is None else number("cost", cost, positive=None),
+            {
                 str(n): number(f"metric {n!r}", v)
                 for n, v in sorted((metrics or {}).items(), key=lambda pair: str(pair[0]))
             },
-        }
-        verdict = self._study.record(self, report, judge)
-        self._lap = self._study.monotonic()
+        )
+        verdict = self._session.record(self, report, judge)
+        self._lap = self._session.monotonic()
         return verdict
 
     def epochs(self) -> Iterator[int]:
@@ -130,7 +110,7 @@ class Trial:
 
     def checkpointed(self, path: str, seconds: float = 0.0) -> None:
         """Say that `path` holds the state after the last epoch reported: a later attempt begins there."""
-        self._study.record_checkpoint(self, str(path), seconds)
+        self._session.checkpointed(self, str(path), seconds)
 
     def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> str:
         """Save the state after the last epoch reported; a later attempt has its path as `checkpoint`.
@@ -142,62 +122,62 @@ class Trial:
         Raises what `write` raises, NoRoom or OSError when the disk or the quota is full, LeaseLost when
         the trial is another worker's by now. The checkpoint before it is there still, then.
         """
-        return self._study.agree(self, "is saved", partial(self._save, write, suffix))
+        return self._session.decide(self, "is saved", partial(self._save, write, suffix))
 
     def _save(self, write: Callable[[Path], object], suffix: str) -> str:
-        began = self._study.monotonic()
+        began = self._session.monotonic()
         temporary = self.begin_save(suffix)
         try:
             write(temporary)
         except BaseException:
             discard(temporary)
             raise
-        return self.commit_save(temporary, self._study.monotonic() - began)
+        return self.commit_save(temporary, self._session.monotonic() - began)
 
     def begin_save(self, suffix: str = ".ckpt") -> Path:
         """A temporary path for `commit_save`, the same on all ranks; for states that they write together."""
-        work = partial(self._study.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix)
-        return self._study.agree(self, "begins to be saved", work, str, Path)
+        work = partial(self._session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix)
+        return self._session.decide(self, "begins to be saved", work, str, Path)
 
     def commit_save(self, temporary: Path, seconds: float = 0.0) -> str:
         """Make what was written at a path of `begin_save` the trial's checkpoint; its path. Raises as `save`."""
-        return self._study.agree(self, "commits", partial(self._commit_save, temporary, seconds))
+        return self._session.decide(self, "commits", partial(self._commit_save, temporary, seconds))
 
     def _commit_save(self, temporary: Path, seconds: float) -> str:
-        checkpoints = self._study.checkpoints
+        checkpoints = self._session.checkpoints
         with checkpoints.undecided(temporary):
             final = checkpoints.publish(temporary)
             # what is raised here may come after the append: what the log does not name is left for the next to delete
-            if not self._study.record_checkpoint(self, checkpoints.recorded(final), seconds):
+            if not self._session.checkpointed(self, checkpoints.recorded(final), seconds):
                 discard(final)
                 raise LeaseLost(f"trial {self.id} was offered to another worker: its state is not saved")
             checkpoints.supersede(final)
-        self._lap = self._study.monotonic()
+        self._lap = self._session.monotonic()
         return str(final)
 
     def room_for(self, size: int) -> None:
         """Raises NoRoom or OSError when a checkpoint of `size` bytes could not be saved now."""
-        self._study.agree(self, "needs room", partial(self._study.checkpoints.room_for, self.id, size))
+        self._session.decide(self, "needs room", partial(self._session.checkpoints.room_for, self.id, size))
 
     def cannot_save(self, why: str) -> None:
         """Its state could not be saved when it was too late to train on: `room_for` says so from now on."""
-        self._study.checkpoints.refused[self.id] = why
+        self._session.checkpoints.refused[self.id] = why
 
     @property
     def keeps_checkpoint(self) -> bool:
         """True when the trial, as it stands, is one of the best whose final state is kept (keep_checkpoints)."""
 
         def work() -> bool:
-            keep = self._study.checkpoints.keep
+            keep = self._session.checkpoints.keep
             cut = self.verdict is not None and self.verdict.stops
-            return keep > 0 and self.id in keepers(self._study.history, keep, self.id, cut)
+            return keep > 0 and self.id in keepers(self._session.log.history, keep, self.id, cut)
 
-        return self._study.agree(self, "keeps its checkpoint", work)
+        return self._session.decide(self, "keeps its checkpoint", work)
 
     @property
     def metrics(self) -> Mapping[str, Any]:
         """Further scalars reported so far: name -> (n,), one entry a report, NaN where it was not reported."""
-        return self._study.history.trial(self.id).metrics
+        return self._session.log.history.trial(self.id).metrics
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
@@ -218,17 +198,17 @@ class Trial:
 
         Raises NotSupported when the study is in memory.
         """
-        self._study.adopt(self)
-        self._lap = self._study.monotonic()
+        self._session.adopt(self)
+        self._lap = self._session.monotonic()
 
     def heartbeat(self) -> None:
         """Renew the lease during an epoch that outlasts it."""
-        self._study.renew(self)
+        self._session.renew(self)
 
     @property
     def heartbeat_seconds(self) -> float:
         """How often `heartbeat` is due while an epoch lasts, seconds."""
-        return self._study.lease_seconds / 4.0
+        return self._session.lease_seconds / 4.0
 
     def finish(self, status: Status | str | None = None) -> None:
         """Give the trial back: stopped or paused after such a verdict, else completed. Idempotent.
@@ -239,15 +219,16 @@ class Trial:
             raise InvalidInput(
                 f"status={status!r}: {', '.join(_FINISHES)}, or None to let the last verdict say"
             )
-        self._study.end(self, None if status is None else Status(status))
+        self._session.end(self, None if status is None else Status(status))
 
     def interrupt(self) -> None:
         """Give the trial back unfinished; it is offered again. Idempotent."""
-        self._study.end(self, Status.INTERRUPTED)
+        self._session.end(self, Status.INTERRUPTED)
 
     def fail(self, error: BaseException) -> None:
         """Record that training failed, with the traceback. Idempotent."""
-        self._study.end(self, Status.FAILED, one_line(error), "".join(traceback.format_exception(error)))
+        failure = Failure(one_line(error), "".join(traceback.format_exception(error)))
+        self._session.end(self, Status.FAILED, failure)
 
     def __enter__(self) -> Self:
         return self
@@ -267,15 +248,10 @@ class Trial:
                 self.fail(error)
                 if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
                     return False  # it was over in a process that trained it
-                return self._study.tolerates(self, error)
+                return self._session.tolerates(self, error)
         except (StoreError, RankLost) as broken:  # the user's own exception matters more
             error.add_note(f"haltune could not record this: {broken}")
         return False
-
-
-def counted(epoch: float) -> float:
-    """An epoch as an int where it is whole: frameworks count with it."""
-    return int(epoch) if epoch == math.floor(epoch) else epoch
 
 
 _FINISHES = ("completed", "stopped", "interrupted", "failed")

@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,8 @@ def run(
     check_counts(max_restarts=max_restarts)
     if not isinstance(study, Study):
         raise InvalidInput(f"study={study!r}: a Study whose store is a file, Study(..., store='search.db')")
-    study.arguments["store"].address()
-    ours = study if max_retries is None else Study(**(study.arguments | {"max_retries": max_retries}))
+    study.store.address()
+    ours = study if max_retries is None else Study(**vars(replace(study.settings, max_retries=max_retries)))
     with _connected(), _kept(ours, max_restarts) as keeper, _probe(ours) as probe:
         job = _job(ours, keeper, train, errors, probe, shared)
 
@@ -112,7 +113,7 @@ def _kept(study: Study, max_restarts: int) -> Iterator[Any]:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor = ray.remote(num_cpus=0, max_task_retries=-1, concurrency_groups={"log": _LOG, "files": _FILES})
     options = {"name": f"haltune {study.name} {secrets.token_hex(4)}", "scheduling_strategy": here}
-    where = _from_anywhere(study.arguments["store"].address())
+    where = _from_anywhere(study.store.address())
     keeper = actor(Keeper).options(max_restarts=max_restarts, **options).remote(where, study.checkpoints)
     try:
         ray.get(keeper.log.remote("names"))
@@ -151,11 +152,11 @@ def _job(
     study: Study, keeper: Any, train: Train, errors: tuple[type[BaseException], ...], probe: Path, shared: bool | None
 ) -> Any:  # fmt: skip
     """What tasks have in common, where Ray hands it to them."""
-    arguments = dict(study.arguments)
-    url = arguments.pop("store").url
+    arguments = {name: value for name, value in vars(study.settings).items() if name != "store"}
+    url, holder = study.store.url, study.session.holder
     try:
         return ray.put(
-            Job(secrets.token_hex(8), keeper, url, arguments, study.holder, train, errors, probe, shared)
+            Job(secrets.token_hex(8), keeper, url, arguments, holder, train, errors, probe, shared)
         )
     except (TypeError, AttributeError) as error:
         raise InvalidInput(

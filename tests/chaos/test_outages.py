@@ -146,7 +146,7 @@ def test_without_patience_a_server_that_is_away_is_an_error_that_asks_whether_it
         for use in (
             study.ask,
             lambda: trial.report(0.2),
-            lambda: opened(study.arguments["store"].address(), patience=0.0),
+            lambda: opened(study.store.address(), patience=0.0),
         ):
             with pytest.raises(StoreAway, match="does the server run"):
                 use()  # type: ignore[operator]
@@ -191,13 +191,13 @@ def test_a_report_whose_connection_breaks_is_stored_once(
 ) -> None:
     study = opened(mortal.database())
     trial = asked(study)
-    fails_once(study.arguments["store"], monkeypatch, before)
+    fails_once(study.store, monkeypatch, before)
     trial.report(0.1)
-    fails_once(study.arguments["store"], monkeypatch, before)
+    fails_once(study.store, monkeypatch, before)
     assert trial.report(0.25).stops  # a whim of the policy, which must not get lost either
-    fails_once(study.arguments["store"], monkeypatch, before)
+    fails_once(study.store, monkeypatch, before)
     trial.finish()
-    fails_once(study.arguments["store"], monkeypatch, before)
+    fails_once(study.store, monkeypatch, before)
     assert asked(study).id == 1
     assert [e.value for e in reports(study)] == [0.1, 0.25]
     assert [e.trial for e in study.events() if isinstance(e, Started)] == [0, 1]
@@ -220,7 +220,7 @@ def test_a_report_is_acknowledged_when_it_comes_a_second_time_after_an_outage(mo
     """The worker that sent it never heard that it was stored."""
     study = opened(mortal.database())
     trial = asked(study)
-    twin = opened(study.arguments["store"].address()).take(0, 1, study.holder, lambda: None)
+    twin = opened(study.store.address()).take(0, 1, study.session.holder, lambda: None)
     assert twin.report(0.25, seconds=2.0).stops
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -234,8 +234,8 @@ def test_a_log_that_lost_its_last_events_in_a_crash_is_read_anew(mortal: Server)
     trial = asked(study)
     for value in (0.1, 0.2, 0.3):
         trial.report(value)
-    other = opened(study.arguments["store"].address())
-    store = study.arguments["store"]
+    other = opened(study.store.address())
+    store = study.store
     with store._database.engine.begin() as c:  # what an append without its flush would come to
         c.execute(sa.text("DELETE FROM haltune_events WHERE seq >= 4"))
     mortal.stop()

@@ -76,7 +76,7 @@ def test_what_a_run_prints_is_in_a_file_of_its_trial_whose_name_the_log_gives(su
 
 def test_nothing_is_leased_when_the_launcher_returns_and_its_log_replays(survived):
     study, _ = survived
-    assert study._replica.store.leases(study.name) == []
+    assert study.session.replica.store.leases(study.name) == []
     assert [d for d in replay(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
 
 

@@ -171,7 +171,7 @@ def test_a_program_finds_the_trial_of_its_launcher_and_reports_under_its_lease(t
     trial.report(0.5, seconds=1.0)
     study.sync()
     assert list(study.trials[0].epochs) == [1]
-    (lease,) = study._replica.store.leases("study")
+    (lease,) = study.session.replica.store.leases("study")
     assert lease.holder == study.holder
 
 

@@ -96,7 +96,7 @@ def test_no_number_that_is_reported_stops_a_search_or_an_answer(name: str, seed:
                 declined.add_note(what)
                 if not any(words in str(declined) for words in FAIR.split("|")):
                     raise
-        finished = Study(study.problem, POLICIES[name](), study.arguments["store"], budget=study.budget)
+        finished = Study(study.problem, POLICIES[name](), study.store, budget=study.budget)
         finished.ask()
     best, top = study.best, best_of(study)
     assert best is None or math.isfinite(best.value)

@@ -333,7 +333,7 @@ def test_the_folder_is_for_its_user_alone_small_and_gone_at_the_end(tmp_path: Pa
         """
 import stat
 from pathlib import Path
-from haltune import handover
+from haltune.ranks import handover
 study = Study(PROBLEM, Whims(), budget=Budget(trials=200))
 with study.ask() as first:
     first.report(0.5)

@@ -6,11 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from rank_scenes import a_study
 from two_ranks import SUPPORT, run_ranks
 from worlds import POLICIES
-
-from haltune.study.session.follower import Shadow
 
 Said = dict[str, dict[str, dict[str, str]]]
 SOME = ["random", "hyperband", "truvar-level-set"]
@@ -40,21 +37,6 @@ def test_a_budget_that_is_spent_while_a_trial_is_paused_is_told_on_rank_1(read: 
     assert "over=False" in paused["outcome"]  # Whims would go on with it
     assert "1 paused" in paused["summary"]
     assert not [a for answers in states.values() for a in answers.values() if a.startswith("AttributeError")]
-
-
-RANK_0_ALONE = {
-    "append", "append_if_held", "budget", "expire", "expired", "lease", "leaving", "now", "rescale", "synced", "tidy",
-    "trains", "wake",
-}  # fmt: skip
-
-
-def test_what_stands_for_a_replica_on_rank_1_has_all_that_one_has_but_what_rank_0_alone_does() -> None:
-    replica = a_study(1)._replica
-    public = {name for name in dir(replica) if not name.startswith("_")}
-    told = {"term": 1.0, "folder": "", "keep": 0, "quota": None, "url": "sqlite:///nowhere.db"}
-    shadow = Shadow(replica.problem, replica.policy, None, "study", None, told)  # type: ignore[arg-type]
-    missing = public - {*dir(Shadow), *vars(shadow)}
-    assert missing == RANK_0_ALONE & public
 
 
 @pytest.mark.slow

@@ -483,7 +483,7 @@ def test_a_save_whose_answer_was_lost_is_the_trials_even_when_the_trial_is_not(w
         world.store.append = append  # type: ignore[method-assign]
         append(name, events, **how)
         world.clock.now += 601
-        assert world.another()._replica.expire(2)
+        assert world.another().session.replica.expire(2)
         raise StoreAway("the connection was cut")
 
     world.store.append = cut_off  # type: ignore[method-assign]

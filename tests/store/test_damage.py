@@ -55,7 +55,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a sound study, whole in itself."""
     path = tmp_path_factory.mktemp("sound") / "sound.db"
     study = searched(path)
-    study.arguments["store"].close()
+    study.store.close()
     with sqlite3.connect(path) as c:
         c.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         c.execute("PRAGMA journal_mode=DELETE")

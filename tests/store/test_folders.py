@@ -131,9 +131,9 @@ def test_a_study_that_moves_finds_its_checkpoints_from_anywhere(
 
 def test_what_opens_a_study_in_another_process_names_the_same_folder(tmp_path: Path) -> None:
     study = opened(tmp_path / "s.db", checkpoints=tmp_path / "ck")
-    assert Study(**study.arguments).checkpoints.folder == study.checkpoints.folder
+    assert Study(**vars(study.settings)).checkpoints.folder == study.checkpoints.folder
     beside = opened(tmp_path / "s.db", name="beside")
-    assert Study(**beside.arguments).checkpoints.folder == beside.checkpoints.folder
+    assert Study(**vars(beside.settings)).checkpoints.folder == beside.checkpoints.folder
     assert beside.checkpoints.folder.parent == tmp_path / "s.checkpoints"
 
 
@@ -192,7 +192,7 @@ def test_an_old_study_goes_on_in_the_folder_it_had(
     trial.interrupt()
     again = opened(tmp_path / "s.db", **options)
     assert again.checkpoints.folder == folder
-    assert Study(**again.arguments).checkpoints.folder == folder
+    assert Study(**vars(again.settings)).checkpoints.folder == folder
     assert Path(str(asked(again).checkpoint)).read_text() == "new"
 
 

@@ -80,7 +80,7 @@ def test_what_only_reads_and_what_only_opens_needs_no_lock(
     with locked(tmp_path / "a.db"):
         again = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3))
         assert list(again.trials[0].values) == [0.5]
-        assert [lease.trial for lease in again.arguments["store"].leases("study")] == [0]
+        assert [lease.trial for lease in again.store.leases("study")] == [0]
 
 
 @linux

@@ -63,7 +63,7 @@ def test_what_is_not_there_is_not_made(path: Path) -> None:
 
 
 def test_a_search_that_is_over_is_read_and_its_folder_left_as_it_is(path: Path) -> None:
-    searched(path).arguments["store"].close()
+    searched(path).store.close()
     before = contents(path.parent)
     assert list(before) == ["a.db"]
     history = read_study(path).history
@@ -85,7 +85,7 @@ def test_a_search_that_runs_is_read_while_another_keeps_its_file_locked(
 
 
 def test_what_is_recorded_after_a_look_is_seen_at_the_next(path: Path) -> None:
-    searched(path).arguments["store"].close()
+    searched(path).store.close()
     store = open_store(path, reading=True)
     before = len(list(store.read("study")))
     with closing(open_sql(f"sqlite:///{path}")) as writing:
@@ -104,7 +104,7 @@ def test_who_may_only_read_can_read() -> None:
         assert len(read_study(folder / "a.db").history) == 1  # and all that this imports
         for closes in (False, True):
             if closes:
-                study.arguments["store"].close()
+                study.store.close()
             pid = os.fork()
             if pid == 0:
                 os.setgroups([])

@@ -142,9 +142,9 @@ def test_quick_decisions_are_made_without_asking_whose_turn_it_is(store: Store) 
 def test_the_claim_of_a_worker_that_died_is_taken_over(holder: str, seconds: float) -> None:
     clock = Clock()
     made = slow_study(MemoryStore(clock))
-    store = made.arguments["store"]
+    store = made.store
     if holder != GONE:
-        parts = made.holder.split("/")
+        parts = made.session.holder.split("/")
         parts[3], parts[4] = "4194303", "1"  # no process has such a number
         holder = "/".join(parts)
     store.claim("study", claim(holder, clock.now + TERM), None)
@@ -182,7 +182,7 @@ def test_a_claim_that_came_after_a_move_is_given_back(store: Store, monkeypatch:
 
     claim_of = claims._claim
     monkeypatch.setattr(claims, "_claim", late)
-    with pytest.raises(Conflict), claims.claimed(made._replica):
+    with pytest.raises(Conflict), claims.claimed(made.session.replica):
         raise AssertionError("decides what was decided")
     assert store.claimed("study") is None
 

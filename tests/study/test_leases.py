@@ -46,7 +46,7 @@ def test_a_lease_that_expired_unnoticed_is_simply_renewed(world: World) -> None:
     world.clock.now += 5000
     assert not trial.report(0.2).stops
     assert world.curve() == [0.1, 0.2]
-    assert not world.another()._replica.expire(2)
+    assert not world.another().session.replica.expire(2)
 
 
 def test_without_a_checkpoint_a_later_attempt_begins_at_the_beginning(world: World) -> None:
@@ -69,7 +69,7 @@ def test_the_late_reports_of_a_lost_worker_are_stored_never_in_the_curve_and_tol
     lost.report(0.1)
     world.clock.now += 601
     other = world.another()
-    assert other._replica.expire(2)  # expired, and not yet offered again
+    assert other.session.replica.expire(2)  # expired, and not yet offered again
     with pytest.warns(HaltuneWarning, match="lease on trial 0 expired; the trial was offered again") as w:
         first = lost.report(0.9)
         found = world.ask(other)
@@ -118,7 +118,7 @@ def test_reports_and_heartbeats_and_checkpoints_renew_the_lease(world: World) ->
         world.clock.now += 500
         renew()  # type: ignore[operator]
         world.clock.now += 500
-        assert not other._replica.expire(2)
+        assert not other.session.replica.expire(2)
 
 
 def test_a_heartbeat_of_a_lost_worker_does_not_renew_the_lease_of_the_next(world: World) -> None:
@@ -130,7 +130,7 @@ def test_a_heartbeat_of_a_lost_worker_does_not_renew_the_lease_of_the_next(world
     lost.heartbeat()
     world.clock.now += 101
     other.sync()
-    assert other._replica.expire(2)
+    assert other.session.replica.expire(2)
 
 
 def test_a_lease_lasts_five_times_the_longest_epoch_when_that_is_longer(world: World) -> None:
@@ -138,9 +138,9 @@ def test_a_lease_lasts_five_times_the_longest_epoch_when_that_is_longer(world: W
     trial.report(0.1, seconds=1000.0)
     world.clock.now += 4999
     other.sync()
-    assert not other._replica.expire(2)
+    assert not other.session.replica.expire(2)
     world.clock.now += 2
-    assert other._replica.expire(2)
+    assert other.session.replica.expire(2)
 
 
 def test_a_heartbeat_counts_as_time_spent_when_the_worker_is_lost(world: World) -> None:
@@ -149,7 +149,7 @@ def test_a_heartbeat_counts_as_time_spent_when_the_worker_is_lost(world: World) 
     trial.heartbeat()
     world.clock.now += 10_000
     other = world.another()
-    assert other._replica.expire(2)
+    assert other.session.replica.expire(2)
     assert other.spent.time == 300
 
 
@@ -246,7 +246,7 @@ def test_a_worker_that_slept_after_it_appended_may_take_its_lost_trial_up_again(
         world.clock.now += 400
         third.heartbeat()
         world.clock.now += 400
-        assert other._replica.expire(2)
+        assert other.session.replica.expire(2)
         return position
 
     world.store.append = asleep_after  # type: ignore[method-assign]

@@ -23,7 +23,6 @@ from haltune import (
 )
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.events import Reported, Status
-from haltune.log.records import TrialRecord
 from haltune.policies import BOBOS, GPUCB, Halting, RandomSearch
 
 
@@ -78,7 +77,7 @@ def test_a_fold_that_is_interrupted_is_taken_up_again() -> None:
 def test_a_trial_that_was_never_handed_out_is_offered_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     study = small_study(RandomSearch())
 
-    def interrupted(study: Study, record: TrialRecord) -> Trial:
+    def interrupted(*_: Any) -> Trial:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -17,7 +17,6 @@ from haltune import Budget, Trial
 from haltune._utils.process import new_holder, started
 from haltune.log.events import Expired, Slept, Status
 from haltune.study.session.watch import Watch
-from haltune.study.spawned import take
 
 HOUR = 3600.0
 
@@ -119,7 +118,7 @@ def neighbour() -> Iterator[str]:
 def test_who_opens_a_study_after_the_machine_slept_gives_living_processes_time_to_wake(
     world: World, neighbour: str
 ) -> None:
-    world.study._replica.adopt(neighbour)  # its trials are that process's
+    world.study.session.replica.adopt(neighbour)  # its trials are that process's
     world.ask()
     world.laps.sleep(HOUR)
     fresh = world.another()
@@ -164,7 +163,7 @@ def test_a_worker_that_sleeps_wakes_and_dies_is_charged_for_what_it_was_awake(wo
     trial.heartbeat()
     world.clock.now += 10_000
     other = world.another()
-    assert other._replica.expire(2)
+    assert other.session.replica.expire(2)
     assert other.spent.worker_time == 15.0
 
 
@@ -172,19 +171,19 @@ def test_one_sleep_that_a_launcher_and_its_worker_tell_of_is_one(world: World) -
     for first in ("launcher", "worker", "report"):
         mine = world.ask()
         study = world.another()
-        theirs = take(study, study._replica, (mine.id, 1), world.study.holder, lambda: None)
+        theirs = study.take(mine.id, 1, world.study.session.holder, lambda: None)
         before = world.study.spent.worker_time
         train(world, theirs)
-        world.study.wake(mine)
+        world.study.session.wake(mine)
         world.clock.now += 3
         world.laps.sleep(HOUR)
         world.clock.now += 4
         if first == "launcher":
-            world.study.wake(mine)
+            world.study.session.wake(mine)
         elif first == "report":
-            theirs._study._replica._watch.jumps.clear()  # type: ignore[attr-defined]
+            study.session.replica._watch.jumps.clear()  # type: ignore[attr-defined]
         theirs.report(0.1)
-        world.study.wake(mine)  # it looks every quarter of a second, and finds it too, if late
+        world.study.session.wake(mine)  # it looks every quarter of a second, and finds it too, if late
         world.clock.now += 1
         theirs.finish()
         world.study.sync()

@@ -18,8 +18,8 @@ from haltune.log.spending import Outcome
 from haltune.store.base import Conflict
 
 from .claims import claimed
-from .judging import Clock
 from .replica import Replica, plans_anew
+from .session import Clock, Log
 
 Taken = tuple[int, int]  # a trial and its attempt, as appended for this worker
 
@@ -108,13 +108,13 @@ def propose(policy: Policy[S], state: S, history: History) -> Move:
         return policy.propose(state, history, history.rng("propose", history.moves))
 
 
-def outcome(replica: Replica, budget: Budget) -> Outcome:
+def outcome(log: Log, budget: Budget) -> Outcome:
     """Whether the search is over: by its policy, or by a limit of its budget."""
-    history = replica.history
+    history = log.history
     unfinished = history.running + len(history.interrupted)
-    ended = None if plans_anew(replica.policy, history, budget, replica.told) else history.finished
+    ended = None if plans_anew(log.policy, history, budget, log.told) else history.finished
     limit = None if ended else history.spent.exhausts(budget)
-    if not (ended or limit or unfinished) and (full := _full(replica, budget)) and not _goes_on(replica):
+    if not (ended or limit or unfinished) and (full := _full(log, budget)) and not _goes_on(log):
         limit = full
     reason = ended or (limit and f"{limit}: {_harvest(history)}")
     if reason is not None or history.held is not None:
@@ -122,11 +122,11 @@ def outcome(replica: Replica, budget: Budget) -> Outcome:
     return Outcome(False, f"the search goes on, with {unfinished} unfinished trial{'s' * (unfinished != 1)}")
 
 
-def _full(replica: Replica, budget: Budget) -> str | None:
+def _full(log: Log, budget: Budget) -> str | None:
     """Why no trial is begun any more, or None: those that began may still go on."""
-    spent, said = replica.history.spent, replica.history.budget
+    spent, said = log.history.spent, log.history.budget
     full = spent.starts_no_more(budget)
-    if full is None and said is not None and replica.told == budget:  # another worker has said less since
+    if full is None and said is not None and log.told == budget:  # another worker has said less since
         full = spent.starts_no_more(said)
     return full
 
@@ -142,16 +142,16 @@ def _harvest(history: History) -> str:
     return f"{begun}, {full or 'none'} trained in full{others}"
 
 
-def _may_go_on(replica: Replica) -> bool:
+def _may_go_on(log: Log) -> bool:
     """True when the policy need be asked though nothing new may begin."""
-    return replica.history.paused > 0 or replica.policy.retrains
+    return log.history.paused > 0 or log.policy.retrains
 
 
-def _goes_on(replica: Replica) -> bool:
+def _goes_on(log: Log) -> bool:
     """True when the policy would go on with what began."""
-    if not _may_go_on(replica):
+    if not _may_go_on(log):
         return False
-    move = propose(replica.policy, replica.state, replica.history)
+    move = propose(log.policy, log.state, log.history)
     return isinstance(move, Resume) or (isinstance(move, Start) and move.goes_on)
 
 

@@ -1,57 +1,196 @@
-"""What a study does on the ranks above 0: it hears. It writes nothing, and reads the log only to look back."""
+"""The session of a rank above 0: it hears. It writes nothing, and reads the log only to look back."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
 from haltune._utils.forks import heirs, is_free
 from haltune._utils.process import new_holder
 from haltune.errors import RankLost
-from haltune.log.decisions import Finish, Wait
-from haltune.log.events import Status
+from haltune.log import events as ev
+from haltune.log.decisions import Finish, Verdict, Wait
+from haltune.log.events import Event, Status
 from haltune.log.history import History
-from haltune.log.policy import Policy
-from haltune.log.problem import Problem
-from haltune.ranks import agreement as together
-from haltune.ranks.agreement import Accord, Following
+from haltune.log.problem import Budget
+from haltune.ranks import agreement
+from haltune.ranks.agreement import Follower, same
 from haltune.ranks.handover import Line, error_from_json
 from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 
-if TYPE_CHECKING:
-    from ..study import Study
-    from ..trial import Trial
-    from .replica import Replica
+from .attempt import Attempt, Json, answer_from_json, label
+from .local import reopened
+from .session import A, Clock, Failure, Report, Settings
+from .spawned import carried
 
+T = TypeVar("T")
 GRACE = 10.0  # seconds that a rank which fails waits for word from rank 0, which may know nothing of it
 _BRIEFLY = 0.5  # likewise, one that is interrupted: Ctrl-C waits for nobody
 
 
-class Shadow:
-    """What stands for a replica: all that one is asked to tell, as far as rank 0 had read when it was last heard.
-
-    The policy's state is folded here like there, so that any question can be answered on one rank alone.
-    """
+class FollowerSession:
+    """See Session. What it is asked of the log it tells as far as rank 0 had read when it was last heard."""
 
     def __init__(
-        self, problem: Problem, policy: Policy[Any], store: Any, name: str, accord: Following, told: Any
+        self,
+        settings: Settings,
+        seed: int | None = None,
+        monotonic: Clock = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.problem, self.policy, self.name = problem, policy, name
-        self.term: float = told["term"]
+        self._given, self.budget = settings, settings.budget
+        self.monotonic, self.waits = monotonic, True
+        self._rank_0 = agreement.follower(settings.name, settings.store)
+        told: Json = self._rank_0.decide("opens")
+        self.lease_seconds: float = told["term"]
+        self.log = HeardLog(settings, self._rank_0, told)
+        self.checkpoints = self.log.checkpoints
+        self._holder = ""
+
+    @property
+    def settings(self) -> Settings:
+        """See Session."""
+        kept = self.checkpoints
+        return replace(
+            self._given, store=self.log.store, lease=self.lease_seconds, checkpoints=str(kept.folder),
+            keep_checkpoints=kept.keep, disk_quota=kept.quota,
+        )  # fmt: skip
+
+    @property
+    def holder(self) -> str:
+        """See Session. It holds nothing: the leases are rank 0's."""
+        self._holder = self._holder or new_holder()
+        return self._holder
+
+    def sync(self) -> None:
+        """Rank 0 alone reads on."""
+
+    def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
+        """See Session."""
+        found = self._rank_0.decide("ask", partial(answer_from_json, space=self._given.problem.space))
+        return found if isinstance(found, Wait | Finish) else make(found)
+
+    def take(
+        self,
+        id: int,
+        attempt: int,
+        holder: str,
+        leaving: Callable[[], str | None],
+        make: Callable[[Attempt], A],
+    ) -> A:
+        """See Session."""
+        space = self._given.problem.space
+        return make(self._rank_0.decide("takes a trial", partial(Attempt.from_json, space=space)))
+
+    def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
+        """See Session."""
+        about = f"{attempt.label} reports epoch {report.epoch:g}"
+        return self._rank_0.decide(about, ev.verdict_from_json, attempt.change)
+
+    def checkpointed(self, attempt: Attempt, path: str, seconds: float) -> bool:
+        """See Session."""
+        attempt.checkpoint = path
+        return True
+
+    def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
+        """See Session. Raises what rank 0 raises, unless this rank has an error of its own."""
+        if attempt.ended is not None:
+            return
+        topic = f"{attempt.label} ends"
+        if status is Status.INTERRUPTED:
+            attempt.ended = status
+            with suppress(RankLost):
+                self._rank_0.heard(topic, _BRIEFLY)
+            return
+        failing = status is Status.FAILED
+        line = self._rank_0.heard(topic, GRACE if failing else None)
+        attempt.change(line["changes"])
+        if not failing:
+            self._bear(attempt, line)
+
+    def _bear(self, attempt: Attempt, line: Line) -> None:
+        """Raise what ended the attempt on rank 0, unless the search goes on after it."""
+        if "error" in line:
+            raise error_from_json(*line["error"])
+        if line["answer"] is not None and not self._is_forgiven(attempt):
+            kind, _, words = line["answer"].partition(": ")
+            raise error_from_json(kind, words)
+
+    def lose(self, attempt: Attempt, reason: str) -> None:
+        """See Session."""
+        self._rank_0.decide(f"{attempt.label} is lost", change=attempt.change)
+
+    def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
+        """See Session."""
+        return self._is_forgiven(attempt)
+
+    def _is_forgiven(self, attempt: Attempt) -> bool:
+        """Whether the search goes on after the attempt failed; as rank 0 says where it failed there, too."""
+        if attempt.ended is not Status.FAILED:
+            return False
+        try:
+            return bool(self._rank_0.decide(f"{attempt.label} is forgiven", seconds=GRACE))
+        except RankLost:
+            return False
+
+    def wake(self, attempt: Attempt) -> None:
+        """Rank 0 notices a sleep for all."""
+
+    def renew(self, attempt: Attempt) -> None:
+        """Rank 0 renews the lease for all."""
+
+    def adopt(self, attempt: Attempt) -> None:
+        """In a fork of this rank: rank 0 holds the leases for all."""
+
+    def decide(
+        self,
+        attempt: Attempt,
+        about: str,
+        work: Callable[[], T],
+        to_json: Callable[[T], Any] = same,
+        from_json: Callable[[Any], T] = same,
+    ) -> T:
+        """See Session."""
+        return self._rank_0.decide(f"{attempt.label} {about}", from_json, attempt.change)
+
+    def wait(self, seconds: float, why: str | None) -> None:
+        """Rank 0 waits."""
+
+    def pass_over(self) -> None:
+        """See Session."""
+
+        def is_over(line: Line) -> bool:
+            told = line.get("answer", {})
+            if "trial" not in told:
+                return "finish" not in told
+            return self._rank_0.was_before(f"{label(**told['trial'])} ends")
+
+        self._rank_0.skip("ask", is_over)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return carried(reopened, self.settings, self.holder, set())
+
+
+class HeardLog:
+    """See Log. The policy's state is folded here like on rank 0, so that any question can be answered on one rank."""
+
+    def __init__(self, settings: Settings, rank_0: Follower, told: Json) -> None:
+        self.problem, self.policy, self.name = settings.problem, settings.policy, settings.name
         self.checkpoints = Checkpoints(told["folder"], told["keep"], told["quota"])
         self.lock = threading.RLock()
-        self.told = None
-        self._where = store
-        self._store: Store | None = _Told(accord) if told["url"] == "memory" else None
-        self._accord = accord
+        self.told: Budget | None = None  # it plans by what is recorded
+        self._where, self._rank_0 = settings.store, rank_0
+        self._store: Store | None = _ToldStore(rank_0) if told["url"] == "memory" else None
         self._begin()
         heirs.add(self)
-        self.handed_out: set[tuple[int, int]] = set()
-        self._holder = ""
 
     def _begin(self) -> None:
         """Nothing is read yet."""
@@ -76,7 +215,7 @@ class Shadow:
     def history(self) -> History:
         """The same on all ranks after the same calls."""
         with self.lock:
-            for event in self.store.read(self.name, self._history.position, self._accord.position):
+            for event in self.store.read(self.name, self._history.position, self._rank_0.position):
                 self._history.apply(event)
             return self._history
 
@@ -89,112 +228,19 @@ class Shadow:
                 self._folded += 1
             return self._state
 
-    def sync(self) -> None:
-        """Rank 0 alone reads on."""
-
-    def holder(self) -> str:
-        """This process's identity. It holds nothing: the leases are rank 0's."""
-        self._holder = self._holder or new_holder()
-        return self._holder
-
-    def warn_once(self, text: str, about: str | None = None) -> None:
-        """Rank 0 warns for all."""
-
-    def adopt(self) -> None:
-        """In a fork of this rank: rank 0 holds the leases for all."""
+    def events(self, start: int = 0) -> Iterator[Event]:
+        """See Log."""
+        return self.store.read(self.name, start, self.history.position)
 
 
-class _Told(MemoryStore):
+class _ToldStore(MemoryStore):
     """The log of a study in rank 0's memory, as far as it was told."""
 
-    def __init__(self, accord: Following) -> None:
+    def __init__(self, rank_0: Follower) -> None:
         super().__init__()
-        self._accord = accord
+        self._rank_0 = rank_0
+        self._events: list[Event] = []
 
-    def _log(self, name: str) -> list[Any]:
-        return self._accord.events[: self._accord.position]
-
-
-def shadow(
-    problem: Problem, policy: Policy[Any], store: Any, name: str, accord: Accord, told: Any
-) -> Replica:
-    """A Shadow, where a replica is expected."""
-    assert isinstance(accord, Following)
-    return cast("Replica", Shadow(problem, policy, store, name, accord, told))
-
-
-def opened_to_json(replica: Replica) -> dict[str, Any]:
-    """What a Shadow has to know."""
-    kept = replica.checkpoints
-    told = {"folder": str(kept.folder), "keep": kept.keep, "quota": kept.quota}
-    return {"url": replica.store.url, "term": replica.term, **told}
-
-
-def answer_to_json(answer: Trial | Wait | Finish) -> dict[str, Any]:
-    """What `Study.ask` answered."""
-    if isinstance(answer, Wait | Finish):
-        return {"finish" if isinstance(answer, Finish) else "wait": answer.reason}
-    return {"trial": together.state(answer)}
-
-
-def answer_from_json(study: Study, told: dict[str, Any]) -> Trial | Wait | Finish:
-    """The inverse of `answer_to_json`, on another rank."""
-    if "trial" in told:
-        return trial_from_json(study, told["trial"])
-    return Finish(told["finish"]) if "finish" in told else Wait(told["wait"])
-
-
-def trial_from_json(study: Study, told: dict[str, Any]) -> Trial:
-    """A trial as rank 0 holds it; its configuration regains the types that JSON lacks."""
-    from ..trial import Trial
-
-    trial = Trial.__new__(Trial)
-    together.change(trial, told)
-    trial.id, trial.attempt = told["id"], told["attempt"]
-    trial.resource, trial.tags = told["resource"], told["tags"]
-    trial.config = dict(study.problem.space.canonical(told["config"]))
-    trial.belongs_to(study)
-    return trial
-
-
-def hear_end(accord: Following, trial: Trial, status: Status | None) -> None:
-    """The end of an attempt, as rank 0 has it. Raises what rank 0 raises, unless this rank has an error of its own."""
-    if status is Status.INTERRUPTED:
-        trial.ended = status
-        with suppress(RankLost):
-            accord.heard(f"{trial.label} ends", _BRIEFLY)
-        return
-    failing = status is Status.FAILED
-    line = accord.heard(f"{trial.label} ends", GRACE if failing else None)
-    together.change(trial, line["trial"])
-    if failing:
-        return
-    if "error" in line:
-        raise error_from_json(*line["error"])
-    if line["answer"] is not None and not hear_tolerance(accord, trial):
-        kind, _, words = line["answer"].partition(": ")
-        raise error_from_json(kind, words)
-
-
-def hear_tolerance(accord: Following, trial: Trial) -> bool:
-    """Whether the search goes on after the trial failed; as rank 0 says where it failed there, too."""
-    if trial.ended is not Status.FAILED:
-        return False
-    try:
-        return bool(accord.agree(f"{trial.label} is forgiven", lambda: False, seconds=GRACE))
-    except RankLost:
-        return False
-
-
-def pass_over(accord: Accord) -> None:
-    """Leave out the trials that were over before this process was started: their training is not repeated."""
-    if not isinstance(accord, Following):
-        return
-
-    def is_over(line: Line) -> bool:
-        told = line.get("answer", {})
-        if "trial" not in told:
-            return "finish" not in told
-        return accord.was_before(f"{together.label(**told['trial'])} ends")
-
-    accord.skip("ask", is_over)
+    def _log(self, name: str) -> list[Event]:
+        self._events += map(ev.from_json, self._rank_0.events[len(self._events) :])
+        return self._events[: self._rank_0.position]

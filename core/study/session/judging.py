@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,41 +19,36 @@ from haltune.log.problem import Budget
 from haltune.log.spending import Spent
 from haltune.store.base import Conflict
 
-from ..trial import counted
+from .attempt import Attempt, counted
 from .replica import Replica
-
-if TYPE_CHECKING:
-    from ..trial import Trial
-
-Clock = Callable[[], float]  # monotonic, seconds
-Report = dict[str, Any]  # value, epoch, seconds, validation, cost, metrics: as in events.Reported
+from .session import Clock, Report
 
 
 def record(
-    replica: Replica, budget: Budget, trial: Trial, report: Report, judge: bool, clock: Clock
+    replica: Replica, budget: Budget, attempt: Attempt, report: Report, judge: bool, clock: Clock
 ) -> Verdict:
     """Append a report and its verdict as one event; see Trial.report."""
     with replica.lock:
-        replica.wake(trial.id, trial.attempt, report["seconds"])
+        replica.wake(attempt.id, attempt.attempt, report.seconds)
         while True:
-            r = replica.synced(trial.id)
-            if r.attempt != trial.attempt or r.status is not Status.RUNNING:
-                return _record_late(replica, trial, report)
-            if report["epoch"] <= r.epoch:
-                if _was_stored(r, trial, report):
-                    return _acknowledge(trial, r)
-                return _ignore_repeat(replica, trial, report["epoch"], r.epoch)
+            r = replica.synced(attempt.id)
+            if r.attempt != attempt.attempt or r.status is not Status.RUNNING:
+                return _record_late(replica, attempt, report)
+            if report.epoch <= r.epoch:
+                if _was_stored(r, attempt, report):
+                    return _acknowledge(attempt, r)
+                return _ignore_repeat(replica, attempt, report.epoch, r.epoch)
             try:
-                return _record_once(replica, budget, trial, r, report, judge, clock)
+                return _record_once(replica, budget, attempt, r, report, judge, clock)
             except Conflict:
                 continue  # this trial changed meanwhile: look again
 
 
 def _record_once(
-    replica: Replica, budget: Budget, trial: Trial, r: TrialRecord, report: Report, judge: bool, clock: Clock
+    replica: Replica, budget: Budget, attempt: Attempt, r: TrialRecord, report: Report, judge: bool, clock: Clock
 ) -> Verdict:  # fmt: skip
     began, now = clock(), replica.now()
-    verdict, broken = _unjudged(trial, report["epoch"], judge), None
+    verdict, broken = _unjudged(attempt, report.epoch, replica.problem.max_epochs, judge), None
     if verdict is None:
         try:
             verdict = _verdict(replica, budget, r, report, now)
@@ -63,24 +56,24 @@ def _record_once(
             verdict, broken = Verdict(Action.UNJUDGED, f"the policy raised {one_line(error)}"), error
     verdict = replace(verdict, evidence=ev.plain(verdict.evidence))
     event = ev.Reported(
-        at=now, trial=trial.id, attempt=trial.attempt, verdict=verdict,
-        seen=replica.history.position, deciding=clock() - began, **report,
+        at=now, trial=attempt.id, attempt=attempt.attempt, verdict=verdict,
+        seen=replica.history.position, deciding=clock() - began, **vars(report),
     )  # fmt: skip
-    replica.append(event, trial.id, replica.lease(trial.id, trial.attempt, report["seconds"]))
-    trial.epoch, trial.until = counted(report["epoch"]), replica.history.trial(trial.id).until
+    replica.append(event, attempt.id, replica.lease(attempt.id, attempt.attempt, report.seconds))
+    attempt.epoch, attempt.until = counted(report.epoch), replica.history.trial(attempt.id).until
     _look_at(replica, r, report, verdict)
     if broken is not None:
         raise broken
-    if not (trial.verdict and trial.verdict.stops):  # the first STOP or PAUSE stays
-        trial.verdict = verdict
-    return trial.verdict
+    if not (attempt.verdict and attempt.verdict.stops):  # the first STOP or PAUSE stays
+        attempt.verdict = verdict
+    return attempt.verdict
 
 
 def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict) -> None:
     """Warn of what is recorded as it is but is hardly meant, and of what the policy warns of."""
     if "warning" in verdict.evidence:
         replica.warn_once(str(verdict.evidence["warning"]))
-    goal, value, epoch = replica.problem.goal, report["value"], report["epoch"]
+    goal, value, epoch = replica.problem.goal, report.value, report.epoch
     if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
         replica.warn_once(
             f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}: it scores as the nearer "
@@ -95,26 +88,24 @@ def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict)
         )
 
 
-def _unjudged(trial: Trial, epoch: float, judge: bool) -> Verdict | None:
+def _unjudged(attempt: Attempt, epoch: float, horizon: int | None, judge: bool) -> Verdict | None:
     """The verdict of a report that is stored without asking anyone, or None."""
-    if trial.verdict is not None and trial.verdict.stops:
-        return Verdict(Action.UNJUDGED, f"reported after the verdict {trial.verdict.action}")
+    if attempt.verdict is not None and attempt.verdict.stops:
+        return Verdict(Action.UNJUDGED, f"reported after the verdict {attempt.verdict.action}")
     if not judge:
         return Verdict(Action.UNJUDGED, "delivered late")
-    if epoch != math.floor(epoch) and (trial.horizon is None or epoch < trial.horizon):
+    if epoch != math.floor(epoch) and (horizon is None or epoch < horizon):
         return Verdict(Action.UNJUDGED, f"epoch {epoch:g} is not whole")
     return None
 
 
 def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, now: float) -> Verdict:
-    history, horizon, epoch = replica.history, replica.problem.max_epochs, report["epoch"]
+    history, horizon, epoch = replica.history, replica.problem.max_epochs, report.epoch
     if horizon is not None and epoch >= horizon:
-        return go_on(f"epoch {epoch:g} of {horizon}: {_arrived(r, report['value'])}")
+        return go_on(f"epoch {epoch:g} of {horizon}: {_arrived(r, report.value)}")
     if (leaves := history.held or replica.leaving()) is not None:
         return stop(leaves, **{CUT: "not asked"})
-    spent = (
-        Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch, report["cost"] or 0.0)
-    )
+    spent = Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch, report.cost or 0.0)
     if (reason := spent.exhausts(budget)) is not None:
         return stop(reason, **{CUT: "not asked"})
     return judge(replica.policy, replica.state, history, with_report(history, r, report))
@@ -133,16 +124,16 @@ def judge(policy: Policy[S], state: S, history: History, trial: TrialRecord) -> 
         return policy.judge(state, history, trial, rng)
 
 
-def with_report(history: History, r: TrialRecord, report: Report) -> TrialRecord:
+def with_report(history: History, r: TrialRecord, report: Report | ev.Reported) -> TrialRecord:
     """The record with one report more."""
-    scale, value = history.scale_of(r.id), report["value"]
+    scale, value = history.scale_of(r.id), report.value
     score = float(scale.score(value)) if scale else math.nan
-    names = [*r.metrics, *(n for n in report["metrics"] if n not in r.metrics)]
+    names = [*r.metrics, *(n for n in report.metrics if n not in r.metrics)]
     blank = np.full(len(r.epochs), math.nan)
-    metrics = {n: _longer(r.metrics.get(n, blank), report["metrics"].get(n, math.nan)) for n in names}
+    metrics = {n: _longer(r.metrics.get(n, blank), report.metrics.get(n, math.nan)) for n in names}
     return replace(
-        r, epochs=_longer(r.epochs, report["epoch"]), values=_longer(r.values, value),
-        scores=_longer(r.scores, score), seconds=_longer(r.seconds, report["seconds"]), metrics=metrics,
+        r, epochs=_longer(r.epochs, report.epoch), values=_longer(r.values, value),
+        scores=_longer(r.scores, score), seconds=_longer(r.seconds, report.seconds), metrics=metrics,
     )  # fmt: skip
 
 
@@ -152,41 +143,41 @@ def _longer(column: Array, last: float) -> Array:
     return longer
 
 
-def _record_late(replica: Replica, trial: Trial, report: Report) -> Verdict:
+def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:
     """Store the report of a worker that no longer holds the trial; it never enters the curve."""
     unjudged = Verdict(Action.UNJUDGED, "this worker's lease on the trial had ended before the report")
     event = ev.Reported(
-        at=replica.now(), trial=trial.id, attempt=trial.attempt, verdict=unjudged,
-        seen=replica.history.position, **report,
+        at=replica.now(), trial=attempt.id, attempt=attempt.attempt, verdict=unjudged,
+        seen=replica.history.position, **vars(report),
     )  # fmt: skip
     replica.append(event, -1)
-    if trial.ended is None:
-        trial.ended = Status.INTERRUPTED
+    if attempt.ended is None:
+        attempt.ended = Status.INTERRUPTED
         replica.warn_once(
-            f"this worker's lease on trial {trial.id} expired; the trial was offered again: training stops"
+            f"this worker's lease on trial {attempt.id} expired; the trial was offered again: training stops"
         )
-    if not (trial.verdict and trial.verdict.stops):
-        trial.verdict = stop("the lease on this trial was lost: another worker may train it now")
-    return trial.verdict
+    if not (attempt.verdict and attempt.verdict.stops):
+        attempt.verdict = stop("the lease on this trial was lost: another worker may train it now")
+    return attempt.verdict
 
 
-def _was_stored(r: TrialRecord, trial: Trial, report: Report) -> bool:
+def _was_stored(r: TrialRecord, attempt: Attempt, report: Report) -> bool:
     """True for a report that is the curve's last, though its worker never heard so: the server was away."""
-    same = report["epoch"] == r.epoch > trial.epoch and report["seconds"] == r.seconds[-1]
-    return same and np.array_equal(report["value"], r.values[-1], equal_nan=True)
+    same = report.epoch == r.epoch > attempt.epoch and report.seconds == r.seconds[-1]
+    return same and np.array_equal(report.value, r.values[-1], equal_nan=True)
 
 
-def _acknowledge(trial: Trial, r: TrialRecord) -> Verdict:
-    trial.epoch = counted(r.epoch)
-    if not (trial.verdict and trial.verdict.stops):
-        trial.verdict = r.verdict or go_on("recorded before its worker lost the store")
-    return trial.verdict
+def _acknowledge(attempt: Attempt, r: TrialRecord) -> Verdict:
+    attempt.epoch = counted(r.epoch)
+    if not (attempt.verdict and attempt.verdict.stops):
+        attempt.verdict = r.verdict or go_on("recorded before its worker lost the store")
+    return attempt.verdict
 
 
-def _ignore_repeat(replica: Replica, trial: Trial, epoch: float, last: float) -> Verdict:
+def _ignore_repeat(replica: Replica, attempt: Attempt, epoch: float, last: float) -> Verdict:
     replica.warn_once(
-        f"trial {trial.id} reported epoch {epoch:g} after epoch {last:g}: ignored. A training that goes on from a "
+        f"trial {attempt.id} reported epoch {epoch:g} after epoch {last:g}: ignored. A training that goes on from a "
         "checkpoint must count on from there (Keras: initial_epoch, Lightning: ckpt_path)",
-        about=f"epochs of trial {trial.id}, attempt {trial.attempt}",
+        about=f"epochs of trial {attempt.id}, attempt {attempt.attempt}",
     )
-    return trial.verdict or go_on(f"epoch {epoch:g} was reported before")
+    return attempt.verdict or go_on(f"epoch {epoch:g} was reported before")

@@ -11,7 +11,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -79,6 +79,10 @@ class Replica:
                 if self._last is not None and not self._is_in_log(self._last):
                     self._begin()  # a crash of the server took back what it had shown
                 self._read()
+
+    def events(self, start: int = 0) -> Iterator[ev.Event]:
+        """See Log."""
+        return self.store.read(self.name, start, self.history.position)
 
     def synced(self, trial: int) -> TrialRecord:
         """A trial as the log has it now."""

@@ -66,7 +66,7 @@ def test_every_listing_is_strict_json_for_programs(log):
     assert status["trials"] == {"running": 1, "completed": 3, "failed": 1}
     assert status["best"] == {"trial": 0, "value": 0.125, "epoch": 3.0, "checkpoint": None}
     (worker,) = status["workers"]
-    assert (worker["trial"], worker["worker"]) == (4, study.holder)
+    assert (worker["trial"], worker["worker"]) == (4, study.session.holder)
     trials = strict(haltune("trials", path, "--format", "json"))
     assert [t["value"] for t in trials] == [0.125, "nan", 0.5, None, 0.75]
     assert [t["config"] for t in trials] == [dict(t.config) for t in study.trials]
@@ -174,7 +174,7 @@ def test_before_any_value_there_is_no_best_and_the_exit_code_says_so(tmp_path):
 
 def test_a_held_search_says_so(tmp_path):
     study = Study(PROBLEM, RandomSearch(trials=9), tmp_path / "s.db", budget=Budget(trials=9))
-    hold(study._replica.store, "study", "stopped by somebody")
+    hold(study.session.replica.store, "study", "stopped by somebody")
     assert "held (stopped by somebody)" in haltune("status", tmp_path / "s.db")
     assert strict(haltune("status", tmp_path / "s.db", "--format", "json"))["reason"] == "stopped by somebody"
 
@@ -273,7 +273,7 @@ def test_of_a_log_without_a_budget_only_its_program_knows_whether_it_is_over(tmp
     there = over(tmp_path / "there", RandomSearch(), trials=1)
     log = [e for e in there.events() if not isinstance(e, Budgeted)]
     for event in log[1:]:
-        study._replica.store.append("study", [event], seen=10**6, about=None)
+        study.session.replica.store.append("study", [event], seen=10**6, about=None)
     told = strict(haltune("status", tmp_path / "a.db", "--format", "json"))
     assert told["state"] == "goes on"
     assert "its program knows" in told["reason"]

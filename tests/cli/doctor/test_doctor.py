@@ -119,7 +119,7 @@ def test_a_study_file_before_its_first_run_is_well_and_nothing_is_made(doctor, t
 
 def test_a_damaged_file_is_found(doctor, tmp_path):
     study = trained(tmp_path)
-    study._replica.store.close()
+    study.session.replica.store.close()
     path = tmp_path / "search.db"
     with sqlite3.connect(path) as c:
         c.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -140,7 +140,7 @@ def test_a_damaged_file_is_found(doctor, tmp_path):
 
 def test_another_journal_is_found(doctor, tmp_path):
     study = trained(tmp_path)
-    study._replica.store.close()
+    study.session.replica.store.close()
     c = sqlite3.connect(tmp_path / "search.db")
     c.execute("PRAGMA journal_mode=DELETE")
     c.close()
@@ -153,7 +153,7 @@ def test_another_journal_is_found(doctor, tmp_path):
 
 def test_an_event_that_is_gone_is_found(doctor, tmp_path):
     study = trained(tmp_path)
-    study._replica.store.close()
+    study.session.replica.store.close()
     with sqlite3.connect(tmp_path / "search.db") as c:
         c.execute("DELETE FROM haltune_events WHERE seq = 2")  # the start of trial 0
     c.close()

@@ -81,7 +81,7 @@ def check(study: Study, diary: Diary) -> None:
     assert {p[:4] for p in diary.read()} <= {(*key, value) for key, value in stored.items()}
     assert [t.status for t in study.trials] == [Status.COMPLETED] * TRIALS
     assert all(list(t.epochs) == list(range(1, EPOCHS + 1)) for t in study.trials)
-    assert study.arguments["store"].leases(study.name) == []
+    assert study.store.leases(study.name) == []
     assert sum(isinstance(e, Ended) and e.status is Status.COMPLETED for e in log) == TRIALS
     saved: dict[int, float] = defaultdict(float)
     for e in log:

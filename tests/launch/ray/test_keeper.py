@@ -97,8 +97,8 @@ def test_a_claim_that_is_made_again_is_ones_own() -> None:
     log, store = new_log()
     log.append("s", [reported(0.5)], 1, 0, None)
     mine, theirs = (
-        Study(PROBLEM, Whims(), budget=Budget(trials=1))._replica.lease(-1, 1),
-        Study(PROBLEM, Whims(), budget=Budget(trials=1))._replica.lease(-1, 1),
+        Study(PROBLEM, Whims(), budget=Budget(trials=1)).session.replica.lease(-1, 1),
+        Study(PROBLEM, Whims(), budget=Budget(trials=1)).session.replica.lease(-1, 1),
     )
     assert log.claim("s", mine, None)
     assert log.claim("s", mine, None)
@@ -119,12 +119,12 @@ def test_a_long_log_is_read_in_pages(tmp_path: Path) -> None:
 def test_a_keeper_that_starts_again_goes_on_from_the_log(tmp_path: Path) -> None:
     """Every call comes twice, and between any two the keeper is another one."""
     study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
-    arguments = {n: v for n, v in study.arguments.items() if n not in ("store", "checkpoints")}
+    arguments = {n: v for n, v in vars(study.settings).items() if n not in ("store", "checkpoints")}
     while isinstance(trial := study.ask(), Trial):
-        line = Twice(Keeper(study.arguments["store"].address(), study.checkpoints))
+        line = Twice(Keeper(study.store.address(), study.checkpoints))
         carried = Carried(0, line.files)
         remote = Study(store=KeeperStore(line, "far"), checkpoints=carried, **arguments)  # type: ignore[arg-type]
-        taken = remote.take(trial.id, trial.attempt, study.holder, lambda: None)
+        taken = remote.take(trial.id, trial.attempt, study.session.holder, lambda: None)
         carried.fetch(taken.checkpoint)
         with taken:
             assert (Path(taken.checkpoint).read_text() if taken.checkpoint else "0") == str(taken.epoch)
@@ -138,7 +138,7 @@ def test_a_keeper_that_starts_again_goes_on_from_the_log(tmp_path: Path) -> None
     assert [t.status for t in study.trials] == [Status.COMPLETED] * 3
     assert [t.attempt for t in study.trials] == [2] * 3
     assert [list(t.epochs) for t in study.trials] == [list(range(1, 11))] * 3
-    assert study.arguments["store"].leases("study") == []
+    assert study.store.leases("study") == []
     assert list(study.checkpoints.folder.iterdir()) == []  # nobody needs them any more
 
 
@@ -146,12 +146,12 @@ def test_a_task_is_told_when_its_attempt_is_over(tmp_path: Path) -> None:
     study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
     trial = study.ask()
     assert isinstance(trial, Trial)
-    line = Twice(Keeper(study.arguments["store"].address(), study.checkpoints))
-    arguments = {n: v for n, v in study.arguments.items() if n != "store"}
+    line = Twice(Keeper(study.store.address(), study.checkpoints))
+    arguments = {n: v for n, v in vars(study.settings).items() if n != "store"}
     remote = Study(store=KeeperStore(line, "far"), **arguments)  # type: ignore[arg-type]
-    taken = remote.take(trial.id, trial.attempt, study.holder, lambda: None)
+    taken = remote.take(trial.id, trial.attempt, study.session.holder, lambda: None)
     taken.report(0.5, seconds=1.0)
-    study.lose(trial, "the node died")
+    study.session.lose(trial, "the node died")
     with pytest.warns(match="lease on trial 0 expired"):
         assert taken.report(0.6, seconds=1.0).stops
     study.sync()

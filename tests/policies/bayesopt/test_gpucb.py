@@ -20,7 +20,7 @@ GRID = Space({"lr": Float(0.01, 0.01), "layers": Int(1, 4), "width": Int(1, 15)}
 
 def asked(study: Study) -> tuple[Start, object]:
     """The policy's next move and the posterior behind it."""
-    replica = study._replica
+    replica = study.session.replica
     history = study.history
     move = study.policy.propose(replica.state, history, history.rng("propose", history.moves))
     return move, study.policy._surrogate.posterior(history, replica.state)
@@ -118,4 +118,4 @@ def test_a_trial_that_failed_teaches_nothing_and_is_not_proposed_again() -> None
         else:
             train(trial, lambda c, e: accuracy(c, e))
     assert len({GRID.key(t.config) for t in study.trials}) == 8
-    assert study._replica.state == (0, 1, 2, 4, 5, 6, 7)
+    assert study.session.replica.state == (0, 1, 2, 4, 5, 6, 7)

@@ -44,7 +44,7 @@ def test_lengthscales_are_learnt_from_every_trial_until_refit_every_and_then_kep
     study, kernels = small_study(GPUCB(initial=3, refit_every=7), trials=10), {}
     for trial in study:
         train(trial)
-        posterior = study.policy._surrogate.posterior(study.history, study._replica.state)
+        posterior = study.policy._surrogate.posterior(study.history, study.session.replica.state)
         kernels[len(study.trials)] = posterior and tuple(posterior.kernel.lengthscales)
     assert len({kernels[n] for n in range(3, 8)}) == 5
     assert len({kernels[n] for n in range(7, 11)}) == 1

@@ -1,0 +1,51 @@
+"""A session carried into a process that a training spawned: opened again there, under the same leases.
+
+Only what multiprocessing pickles to start a process crosses, and only with a store that both processes can
+reach. A study is never pickled otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.context import get_spawning_popen
+from typing import Any
+
+from haltune.errors import NotSupported
+
+from .session import Session
+
+Attempts = set[tuple[int, int]]  # trials with their attempts
+
+
+def spawning() -> bool:
+    """True while multiprocessing pickles what a new process begins with."""
+    return get_spawning_popen() is not None
+
+
+class SpawnedSession:
+    """Stands for a session; opens it when something is first asked of it, which only one rank does."""
+
+    def __init__(self, opens: Callable[[], Session]) -> None:
+        self._opens = opens
+        self._session: Session | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._session is None:
+            self._session = self._opens()
+        return getattr(self._session, name)
+
+
+def carried(opens: Callable[..., Session], *arguments: Any) -> tuple[Any, ...]:
+    """How a session is pickled. opens: makes one of `arguments` in another process.
+
+    Raises NotSupported for any purpose but to start a process.
+    """
+    if not spawning():
+        raise NotSupported(
+            "a study is not pickled: its log is its state. Open it again by the URL of its store, "
+            "Study(problem, policy, store='sqlite:///search.db')"
+        )
+    return SpawnedSession, (partial(opens, *arguments),)
