@@ -12,35 +12,13 @@ import warnings
 from pathlib import Path
 
 import pytest
+from filled import fill, report
 from workers import created
 
 from haltune.errors import HaltuneWarning
-from haltune.log.decisions import go_on
-from haltune.log.events import Reported
 from haltune.store.open import open_store
 from haltune.store.sql.sqlite import journal
 from haltune.store.sql.sqlite.store import SqliteStore
-
-
-def report(epoch: float, reason: str = "") -> Reported:
-    return Reported(
-        at=epoch,
-        trial=0,
-        attempt=1,
-        epoch=epoch,
-        value=0.5,
-        seconds=1.0,
-        verdict=go_on(reason),
-        seen=1,
-        metrics={},
-    )
-
-
-def fill(store: SqliteStore, reports: int, reason: str = "") -> None:
-    """A study and so many reports."""
-    store.create("s", created())
-    for epoch in range(1, reports + 1):
-        store.append("s", [report(float(epoch), reason)], seen=10**9, about=None)
 
 
 def read(path: Path, reading: bool) -> tuple[int, list[str]]:
@@ -99,14 +77,10 @@ def test_a_database_that_is_whole_says_nothing(tmp_path: Path, reading: bool) ->
 def test_it_holds_after_a_kill_and_after_another_program_has_closed_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     code = (
-        "import os, signal\nfrom test_journal import fill, SqliteStore\n"
+        "import os, signal\nfrom filled import fill\nfrom haltune.store.sql.sqlite.store import SqliteStore\n"
         f"fill(SqliteStore('sqlite:///{path}'), 30)\nos.kill(os.getpid(), signal.SIGKILL)"
     )
-    here = {
-        "PYTHONPATH": os.pathsep.join(
-            map(str, (Path(__file__).parent, Path(__file__).parents[1] / "support"))
-        )
-    }
+    here = {"PYTHONPATH": str(Path(__file__).parents[1] / "support")}
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | here, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     found, said = read(alone(path), True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
 
+from haltune.errors import warn
 from haltune.log.events import Event
 
 from ...base import Conflict, Lease, Release
@@ -15,6 +16,7 @@ from ..store import SqlStore
 from .database import SqliteDatabase
 from .file import without_journal
 from .journal import warn_if_apart
+from .wal import lost
 
 
 class SqliteStore(SqlStore):
@@ -29,6 +31,11 @@ class SqliteStore(SqlStore):
         database = SqliteDatabase(url, reading)
         path = database.file.path
         self._alone = without_journal(path)  # before it is opened
+        if missing := lost(f"{path}-wal"):
+            warn(
+                f"{url}-wal is damaged: {missing} of the last changes of {url} are lost, for SQLite reads it up to "
+                "there. Bring back a copy of both files before anything writes to them, or go on with what is left"
+            )
         super().__init__(database, url, clock or time.time, reading)
         if self._alone and without_journal(path):
             self._run(lambda c: warn_if_apart(c, self.url), write=False)
