@@ -36,9 +36,9 @@ from typing import Any
 
 from haltune.errors import InvalidInput
 from haltune.ranks.place import this
+from haltune.study import Trial
 
 from .frameworks.randomness import capture, read, restore
-from .reporting.handle import Trial
 from .reporting.reporter import Reporter
 
 

@@ -24,10 +24,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from haltune.study import Trial
+
 from .frameworks.portable import Reporting
 from .frameworks.ranks import torch_ranks
 from .reporting.advice import missing
-from .reporting.handle import Trial
 from .reporting.reporter import Reporter
 
 if TYPE_CHECKING:

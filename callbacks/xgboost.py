@@ -23,10 +23,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from haltune.errors import InvalidInput, NotSupported
+from haltune.study import Trial
 
 from .frameworks.portable import Reporting
 from .reporting.advice import missing
-from .reporting.handle import Trial
 from .reporting.reporter import Reporter
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ import importlib.util
 import sys
 from typing import Any, ClassVar, Self
 
-from ..reporting.handle import Trial
+from haltune.study import Trial
+
 from ..reporting.reporter import Reporter
 
 

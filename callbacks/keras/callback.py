@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 from haltune.errors import InvalidInput
+from haltune.study import Trial
 
 from ..frameworks.portable import Reporting
 from ..reporting.advice import missing, scalar
-from ..reporting.handle import Trial
 from ..reporting.reporter import Reporter
 from . import checkpoint, loading
 from .neighbours import calling_list, is_tracker, put_trackers_behind, tracked

@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 
 from haltune._utils.failures import one_line
 from haltune.errors import InvalidInput, NotSupported
+from haltune.study import Trial
 
-from ..reporting.handle import Trial
 from . import checkpoint
 from .randomness import capture, forget_global_generator, restore
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from haltune.errors import InvalidInput
+from haltune.study import Trial
 
 from ..frameworks.departure import leave_group_at_exit
 from ..frameworks.portable import Reporting
 from ..frameworks.ranks import Agreement
 from ..frameworks.trackers import tell_loggers
 from ..reporting.advice import missing, scalar
-from ..reporting.handle import Trial
 from ..reporting.reporter import Reporter
 from . import checkpoint, hook_order, limits, randomness
 from .fresh_metrics import TRAINING, VALIDATION, Fresh

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from haltune.errors import NotSupported
+from haltune.study import Trial
 
 from ..frameworks.ranks import Agreement
-from ..reporting.handle import Trial
 
 _SHARDED = ("FSDPStrategy", "XLAFSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 

@@ -6,30 +6,13 @@ stored without asking for a verdict. One warning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from haltune.errors import HaltuneError, LeaseLost, StoreError, warn
 from haltune.log.decisions import Verdict
-
-from .handle import Trial
-
-
-@dataclass(frozen=True)
-class Report:
-    """One validation, to be delivered."""
-
-    value: float  # the goal's metric, own units
-    epoch: float  # from 1; fractional within an epoch
-    seconds: float  # since the report before, validation included
-    validation: float  # seconds of these spent validating
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-    def line(self, trial: int, metric: str, verdict: Verdict) -> str:
-        """The report and what came of it, to print."""
-        what = f"trial {trial}, epoch {self.epoch:g}: {metric} = {self.value:.6g}"
-        return f"{what}, {verdict.action}: {verdict.reason}"
+from haltune.study import Trial
+from haltune.study.session.session import Report
+from haltune.terminal import visible
 
 
 class Warnings:
@@ -107,3 +90,9 @@ def _deliver(trial: Trial, report: Report, judge: bool) -> Verdict:
         metrics=report.metrics or None,
         judge=judge,
     )
+
+
+def line(trial: int, metric: str, report: Report, verdict: Verdict) -> str:
+    """A report and what came of it, to print."""
+    what = f"trial {trial}, epoch {report.epoch:g}: {metric} = {report.value:.6g}"
+    return visible(f"{what}, {verdict.action}: {verdict.reason}")

@@ -21,13 +21,14 @@ from typing import Any
 from haltune._utils.failures import interrupts, one_line
 from haltune.errors import LeaseLost, NotSupported
 from haltune.log.decisions import Action, Verdict
+from haltune.study import Trial
+from haltune.study.session.session import Report
 from haltune.study.session.spawned import spawning
-from haltune.terminal import visible
 
 from .advice import need_record, need_trial, once, scalar
 from .clock import Clock
-from .delivery import Delivery, Report, Warnings
-from .handle import Detached, Trial
+from .delivery import Delivery, Warnings, line
+from .detached import Detached
 from .heartbeat import Heartbeat
 
 FIRST_EPOCH = "haltune_first_epoch"  # metric, 1.0 at a fit's first report: its seconds hold compilation
@@ -139,7 +140,7 @@ class Reporter:
             scalars[FIRST_EPOCH] = 1.0
         self.reports += 1
         try:
-            report = Report(scalar(value, self.metric), float(epoch), seconds, validation, scalars)
+            report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)
             if self._is_new(report.epoch):
                 self._submit(report, need, judge)
         finally:
@@ -265,7 +266,7 @@ class Reporter:
         if verdict is not None:
             self._obey(verdict, need)
             if self.verbose:
-                print(visible(report.line(self.trial.id, self.metric, verdict)), flush=True)
+                print(line(self.trial.id, self.metric, report, verdict), flush=True)
 
     def _obey(self, verdict: Verdict, need: Callable[[], int] | None) -> None:
         if self.verdict is not None or not verdict.stops:

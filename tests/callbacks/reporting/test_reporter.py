@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from callback_fakes import OUTAGE, PAUSE, STOP, Clock, FakeTrial
 
-from haltune.callbacks.reporting.handle import Detached
+from haltune.callbacks.reporting.detached import Detached
 from haltune.callbacks.reporting.reporter import FIRST_EPOCH, Reporter
 from haltune.errors import HaltuneWarning, InvalidInput, LeaseLost, NotSupported
 from haltune.log.decisions import stop

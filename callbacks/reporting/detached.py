@@ -1,0 +1,46 @@
+"""What is left of a trial in a pickled callback."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from haltune.errors import NotSupported
+from haltune.log.decisions import Verdict
+from haltune.study import Trial
+
+
+@dataclass(frozen=True)
+class Detached:
+    """What is left of a trial in a pickled callback: enough to look at, nothing to report to."""
+
+    id: int
+    config: dict[str, Any]
+    max_epochs: int | None
+    horizon: int | None
+    goal: Any
+    epoch: float
+
+    @classmethod
+    def of(cls, trial: Trial) -> Detached:
+        """The description of `trial`."""
+        return cls(
+            trial.id, dict(trial.config), trial.max_epochs, trial.horizon, trial.goal, float(trial.epoch)
+        )
+
+    def refuse(self) -> NoReturn:
+        """Raises NotSupported."""
+        raise NotSupported(
+            f"this callback was unpickled and is not tied to trial {self.id} any more: "
+            "its reports would be lost. Make a new one where the training runs, HaltuneCallback(trial)"
+        )
+
+    def report(self, *args: Any, **kwargs: Any) -> Verdict:
+        """Raises NotSupported."""
+        self.refuse()
+
+    def finish(self, status: str | None = None) -> None:
+        """Does nothing: the trial is ended where it lives."""
+
+    def fail(self, error: BaseException) -> None:
+        """Does nothing: the trial is ended where it lives."""
