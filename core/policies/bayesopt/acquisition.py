@@ -44,13 +44,18 @@ def ucb(mean: Array, variance: Array, beta: float) -> Score:
     return Score(mean + root * deviation, np.ones_like(mean), 0.5 * root / deviation)
 
 
-def ei(mean: Array, variance: Array, best: float) -> Score:
-    """E[max(f - best, 0)] = sigma (phi(z) + z Phi(z)); 0 far below best, where log_ei still ranks."""
-    deviation = np.sqrt(np.maximum(variance, _SMALLEST))
+def expected_improvement(mean: Array, variance: Array, best: Array | float) -> Array:
+    """sigma (phi(z) + z Phi(z)), for arrays of any shapes that broadcast."""
+    deviation = np.sqrt(np.maximum(variance, 1e-30))
     z = (mean - best) / deviation
-    density = np.exp(-0.5 * z * z) / sqrt(2 * pi)
-    value = np.maximum(deviation * (density + z * ndtr(z)), 0.0)
-    return Score(value, ndtr(z), 0.5 * density / deviation)
+    value = z * ndtr(z)
+    z *= z
+    z *= -0.5
+    np.exp(z, out=z)
+    z *= 0.3989422804014327  # 1 / sqrt(2 pi)
+    value += z
+    value *= deviation
+    return np.asarray(np.maximum(value, 0.0, out=value))
 
 
 def log_ei(mean: Array, variance: Array, best: float) -> Score:
@@ -65,12 +70,6 @@ def log_ei(mean: Array, variance: Array, best: float) -> Score:
     z = (mean - best) / deviation
     log_h, by_z, by_deviation = _log_h(z)
     return Score(np.log(deviation) + log_h, by_z / deviation, 0.5 * by_deviation / variance)
-
-
-def ei_per_cost(mean: Array, variance: Array, best: float, log_cost: Array) -> Score:
-    """log(EI / cost) for log costs (m,) at the points; their own gradient is for `Surface` to subtract."""
-    score = log_ei(mean, variance, best)
-    return score._replace(value=score.value - log_cost)
 
 
 def _log_h(z: Array) -> tuple[Array, Array, Array]:

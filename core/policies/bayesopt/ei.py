@@ -18,16 +18,16 @@ from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
+from haltune.log.folds import Finished, fold_finished
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
-from haltune.policies.costs.remaining import UNITS, CostOption, LogCost, Purse
+from haltune.policies.costs.remaining import UNITS, CostOption, LogCost, RemainingBudget
 
 from .acquisition import Surface, log_ei
 from .gpucb import initial_design
 from .improvement import Believed, Believer, cheap_design
 from .maximiser import Proposal, maximise
-from .surrogate import Finished, fold_finished
 
 
 def improve(
@@ -54,7 +54,7 @@ class _Greedy:
     name: str
     initial: int
     refit_every: int
-    purse: Purse | None = None
+    remaining: RemainingBudget | None = None
     believer: Believer = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -65,26 +65,26 @@ class _Greedy:
         """The initial design, then the largest EI / cost^alpha."""
         believed = self.believer.belief(history, state)
         if len(history) < self.initial or believed is None:
-            if self.purse is None:
+            if self.remaining is None:
                 return initial_design(history, self.initial, rng)
-            return cheap_design(history, self.purse.log_cost(history, state), rng)
+            return cheap_design(history, self.remaining.log_cost(history, state), rng)
         choice = improve(history, believed, rng, self._log_cost(history, state, alpha))
         point = history.problem.space.encode(choice.config)[None]
         hopes = believed.hopes(point)
         told = believed.told(hopes, history.problem.goal.metric)
         evidence = {"ei": float(believed.improvement(point)[0]), **hopes, "alpha": alpha}
         reason = f"largest expected improvement: {told}"
-        if self.purse is not None and (cost := self._cost(history, state, point)) is not None:
+        if self.remaining is not None and (cost := self._cost(history, state, point)) is not None:
             evidence["cost"] = cost
             power = "" if alpha == 1.0 else f"^{alpha:.2f}"
-            unit = UNITS[self.purse.unit(history)]
+            unit = UNITS[self.remaining.unit(history)]
             reason = f"largest expected improvement per cost{power}: {told}, for {cost:.3g} {unit}"
         if choice.exhausted:
             reason += "; every configuration found has been tried, this one is trained again"
         return Start(choice.config, reason=reason, evidence=evidence)
 
     def _log_cost(self, history: History, state: Finished, alpha: float) -> LogCost | None:
-        log_cost = None if self.purse is None else self.purse.log_cost(history, state)
+        log_cost = None if self.remaining is None else self.remaining.log_cost(history, state)
         if log_cost is None:
             return None
 
@@ -95,10 +95,12 @@ class _Greedy:
         return cooled
 
     def _cost(self, history: History, state: Finished, point: Array) -> float | None:
-        if self.purse is None:
+        if self.remaining is None:
             return None
-        model = self.purse.model(history, state, self.purse.unit(history))
-        return None if model is None else float(model.predict(point, self.purse.standing(history)).mean[0])
+        model = self.remaining.model(history, state, self.remaining.unit(history))
+        return (
+            None if model is None else float(model.predict(point, self.remaining.standing(history)).mean[0])
+        )
 
 
 @dataclass(frozen=True)
@@ -142,24 +144,24 @@ class _PerCost(Policy[Finished]):
     refit_every: int = 10
     cost: Callable[..., float] | None = None
     cost_model: CostOption = "gp"
-    _purse: Purse = field(init=False, repr=False, compare=False)
+    _remaining: RemainingBudget = field(init=False, repr=False, compare=False)
     _greedy: _Greedy = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        purse = Purse(name, self.cost, self.cost_model, refit_every=self.refit_every)
-        object.__setattr__(self, "_purse", purse)
-        object.__setattr__(self, "_greedy", _Greedy(name, self.initial, self.refit_every, purse))
+        remaining = RemainingBudget(name, self.cost, self.cost_model, refit_every=self.refit_every)
+        object.__setattr__(self, "_remaining", remaining)
+        object.__setattr__(self, "_greedy", _Greedy(name, self.initial, self.refit_every, remaining))
 
     @property
     def spec(self) -> dict[str, Any]:
         """JSON that rebuilds the policy, functions apart: these are named."""
         options = {"policy": type(self).__name__, "initial": self.initial, "refit_every": self.refit_every}
-        return {**options, **self._purse.spec}
+        return {**options, **self._remaining.spec}
 
     def start(self, problem: Problem) -> Finished:
         """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
-        self._purse.check(problem)
+        self._remaining.check(problem)
         return ()
 
     def fold(self, state: Finished, event: Event) -> Finished:
@@ -196,4 +198,4 @@ class CostCooledEI(_PerCost):
     plans = True  # by the study's budget
 
     def _alpha(self, state: Finished, history: History) -> float:
-        return min((left.share for left in self._purse.lefts(history, state)), default=1.0)
+        return min((left.share for left in self._remaining.lefts(history, state)), default=1.0)

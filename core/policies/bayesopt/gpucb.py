@@ -20,6 +20,7 @@ from haltune.errors import InvalidInput
 from haltune.gp import Posterior
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
+from haltune.log.folds import Finished, fold_finished
 from haltune.log.history import History, TrialRecord
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
@@ -28,7 +29,7 @@ from haltune.space import Space
 
 from .acquisition import Surface, ucb
 from .maximiser import maximise
-from .surrogate import Finished, Rows, Surrogate, fold_finished, hallucinate, targets
+from .surrogate import Rows, Surrogate, hallucinate, targets
 
 Beta = Literal["scaled", "theorem"] | float
 

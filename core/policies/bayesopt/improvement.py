@@ -22,13 +22,14 @@ from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior, condition_on, fit
 from haltune.log.decisions import Start
+from haltune.log.folds import Finished
 from haltune.log.history import History
 from haltune.log.scores import plausible
 from haltune.policies.costs.remaining import EARLY, LogCost
 from haltune.policies.random import fresh
-from haltune.policies.rollout.lookahead import expected_improvement
 
-from .surrogate import Finished, hallucinate
+from .acquisition import expected_improvement
+from .surrogate import hallucinate
 
 _FLOOR = 0.3  # of s: results closer to the best than this are hardly told apart, noise neither
 _DRAWN = 512  # configurations that a design chooses from

@@ -10,17 +10,13 @@ from numpy.random import Generator
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Event
+from haltune.log.folds import Finished, fold_finished
 from haltune.log.history import History, TrialRecord
 from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import Problem
-from haltune.policies.bayesopt.surrogate import (
-    Finished,
-    Surrogate,
-    certain_enough,
-    fold_finished,
-    marked_rows,
-)
+from haltune.policies.bayesopt.surrogate import Surrogate
 
+from .certainty import certain_enough, marked_rows
 from .optimal_stopping import OptimalStopping
 from .stopper import Stopper
 

@@ -17,6 +17,7 @@ from numpy.random import Generator
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Move, Verdict
 from haltune.log.events import Event
+from haltune.log.folds import Finished, fold_finished
 from haltune.log.history import History, TrialRecord
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
@@ -28,15 +29,9 @@ from haltune.policies.bayesopt.gpucb import (
     initial_design,
     propose_ucb,
 )
-from haltune.policies.bayesopt.surrogate import (
-    Finished,
-    Surrogate,
-    certain_enough,
-    fold_finished,
-    late_rows,
-    marked_rows,
-)
+from haltune.policies.bayesopt.surrogate import Surrogate
 
+from .certainty import certain_enough, late_rows, marked_rows
 from .induction import losses_for
 from .optimal_stopping import OptimalStopping
 from .stopper import Stopper

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from haltune.log.events import Status
+from haltune.log.folds import Finished
 from haltune.log.history import History, TrialRecord
-from haltune.policies.bayesopt.surrogate import Finished
 
 
 def full_cost(history: History, id: int, unit: str) -> float:

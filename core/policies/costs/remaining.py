@@ -1,4 +1,4 @@
-"""The purse of a search: what is left of its budget, and what a trial would take of it.
+"""What is left of a search's budget, and what a trial would take of it.
 
 Up to four budgets are told apart, each with a cost of its own: `seconds` (the tightest of wall-clock time, worker time
 and money), `cost` (what trials report), `epochs` and `trials`. Costs in seconds cover everything a worker spends on a
@@ -19,12 +19,12 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput, NotSupported
+from haltune.log.folds import Finished
 from haltune.log.history import History
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Spent
-from haltune.policies.bayesopt.surrogate import Finished
-from haltune.policies.rollout.lookahead import Means
 
+from .budgets import Means
 from .gp_models import sample_gp
 from .models import CostModel, KnownCost, fit_line, fit_scale, name_of, takes_previous, within_reach
 from .observed import full_cost, taken, trained_share
@@ -51,7 +51,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Purse:
+class RemainingBudget:
     """Costs as a policy was told to see them.
 
     cost: a function (config) or (config, previous), known in advance, exact. cost_model: how costs are learnt:

@@ -12,9 +12,8 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array, Indices
 from haltune.log.history import History
 from haltune.policies.bayesopt.maximiser import maximise
+from haltune.policies.costs.budgets import Means
 from haltune.policies.costs.remaining import LogCost
-
-from .lookahead import Means
 
 Config = dict[str, Any]
 _LISTED = 2048  # a space with no more configurations is screened whole, of others so many are drawn

@@ -22,68 +22,27 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from haltune._utils.arrays import Array, Indices, Mask
 from haltune.errors import InvalidInput
+from haltune.policies.bayesopt.acquisition import expected_improvement
+from haltune.policies.costs.budgets import SLACK, Means
 from haltune.space.designs import batches
 
 Infeasible: TypeAlias = Literal["restrict", "terminate"]
 _CHUNK = 400_000  # numbers in the largest array of a step: more leaves the cache
 _TINY = 1e-12  # of the largest variance: what is as sure as this teaches nothing
-_SLACK = 1.0 + 1e-9  # rounding may not make a plan unaffordable that spends all
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
+class JointNormal:
     """A joint normal belief over m points, larger values better."""
 
     mean: Array  # (m,)
     covariance: Array  # (m, m)
     best: float  # y*
     noise: float = 0.0  # variance of an observation; rewards are of observations, as in the paper
-
-
-@dataclass(frozen=True, eq=False)
-class Means:
-    """What is left of b budgets, and what the m points take of each.
-
-    Raises InvalidInput when the shapes do not fit or a cost is negative.
-    """
-
-    left: Array  # (b,), infinite: no limit
-    first: Array  # (b, m), of a point from where the search stands
-    after: Array | None = None  # (b, m, m), of the column's point after the row's; None: `first` always
-
-    def __post_init__(self) -> None:
-        budgets, points = self.first.shape
-        good = self.left.shape == (budgets,) and (
-            self.after is None or self.after.shape == (budgets, points, points)
-        )
-        if not good or budgets < 1:
-            raise InvalidInput(
-                f"left (b,), first (b, m) and after (b, m, m), b at least 1; not {self.left.shape}, {self.first.shape} "
-                f"and {None if self.after is None else self.after.shape}"
-            )
-        if (self.first < 0).any() or (self.after is not None and (self.after < 0).any()):
-            raise InvalidInput("costs are not negative")
-
-    @property
-    def then(self) -> Array:
-        """(b, m or 1, m) costs after the first step, by the point before."""
-        return np.asarray(self.first[:, None, :] if self.after is None else self.after)
-
-    def affordable(self) -> Mask:
-        """(m,) what can be paid now, of every budget."""
-        return np.asarray((self.first <= self.left[:, None] * _SLACK).all(axis=0))
-
-    def price(self, costs: Array) -> Array:
-        """One cost (...,) of several (b, ...): the largest share of what is left. With one budget, its cost."""
-        finite = np.isfinite(self.left) & (self.left > 0)
-        if len(self.left) == 1 or not finite.any():
-            return np.asarray(costs[0])
-        shape = (-1,) + (1,) * (costs.ndim - 1)
-        return np.asarray((costs[finite] / self.left[finite].reshape(shape)).max(axis=0))
 
 
 def hermite(nodes: int) -> tuple[Array, Array]:
@@ -99,7 +58,7 @@ def sobol_normals(paths: int, steps: int, rng: np.random.Generator) -> tuple[Arr
 
 
 def rollout(
-    belief: Belief,
+    belief: JointNormal,
     means: Means,
     horizon: int,
     nodes: tuple[Array, Array] | None = None,
@@ -134,7 +93,7 @@ def rollout(
 
 
 def base_choice(
-    belief: Belief, means: Means, horizon: int, infeasible: Infeasible = "restrict"
+    belief: JointNormal, means: Means, horizon: int, infeasible: Infeasible = "restrict"
 ) -> int | None:
     """The base policy's point with `horizon` steps to go; None when it cannot pay. The first of equals."""
     able = means.affordable()
@@ -142,24 +101,10 @@ def base_choice(
     gain = expected_improvement(belief.mean, variance, belief.best)
     after = _pairs(means.first, means.then)
     restrict = infeasible == "restrict"
-    goes_on = not restrict or bool((after <= means.left[:, None] * _SLACK).all(axis=0).any())
+    goes_on = not restrict or bool((after <= means.left[:, None] * SLACK).all(axis=0).any())
     score = gain / np.maximum(means.price(means.first), 1e-300) if horizon > 1 and goes_on else gain
     choice = int(np.argmax(np.where(able, score, -np.inf) if restrict else score))
     return choice if able[choice] else None
-
-
-def expected_improvement(mean: Array, variance: Array, best: Array | float) -> Array:
-    """sigma (phi(z) + z Phi(z)), for arrays of any shapes that broadcast; `acquisition.ei` has its derivatives."""
-    deviation = np.sqrt(np.maximum(variance, 1e-30))
-    z = (mean - best) / deviation
-    value = z * ndtr(z)
-    z *= z
-    z *= -0.5
-    np.exp(z, out=z)
-    z *= 0.3989422804014327  # 1 / sqrt(2 pi)
-    value += z
-    value *= deviation
-    return np.asarray(np.maximum(value, 0.0, out=value))
 
 
 def _pairs(first: Array, then: Array) -> Array:
@@ -173,11 +118,17 @@ class _Planner:
     """The paths of some candidates at a time: k candidates, p paths each, m points."""
 
     def __init__(
-        self, belief: Belief, means: Means, horizon: int, z: Array, weights: Array, infeasible: Infeasible
+        self,
+        belief: JointNormal,
+        means: Means,
+        horizon: int,
+        z: Array,
+        weights: Array,
+        infeasible: Infeasible,
     ) -> None:
         self.belief, self.horizon, self.z, self.weights = belief, horizon, z, weights
         self.restrict = infeasible == "restrict"
-        self.left, self.first, self.then = means.left * _SLACK, means.first, means.then
+        self.left, self.first, self.then = means.left * SLACK, means.first, means.then
         self.moving = means.after is not None
         self.price = np.maximum(means.price(self.then), 1e-300)  # (m or 1, m)
         self.pairs = _pairs(self.then, self.then)  # (b, m or 1, m)

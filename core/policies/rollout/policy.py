@@ -25,16 +25,17 @@ from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Event
+from haltune.log.folds import Finished, fold_finished
 from haltune.log.history import History, TrialRecord
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.policies.bayesopt.ei import improve
 from haltune.policies.bayesopt.improvement import Believed, Believer, cheap_design
-from haltune.policies.bayesopt.surrogate import Finished, fold_finished
-from haltune.policies.costs.remaining import UNITS, CostOption, Left, Purse
+from haltune.policies.costs.budgets import Means
+from haltune.policies.costs.remaining import UNITS, CostOption, Left, RemainingBudget
 
 from .candidates import Pool, cheapest, screened
-from .lookahead import Belief, Infeasible, Means, base_choice, hermite, rollout, sobol_normals
+from .lookahead import Infeasible, JointNormal, base_choice, hermite, rollout, sobol_normals
 
 _NODES = 8  # of Gauss-Hermite quadrature, for horizon 2
 _CUT = 256  # paths for horizon 2 under "terminate": its value jumps, which quadrature does not see
@@ -72,7 +73,7 @@ class Rollout(Policy[Finished]):
     paths: int = 64
     points: int = 192
     plans = True  # by the study's budget
-    _purse: Purse = field(init=False, repr=False, compare=False)
+    _remaining: RemainingBudget = field(init=False, repr=False, compare=False)
     _believer: Believer = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -82,8 +83,8 @@ class Rollout(Policy[Finished]):
             raise InvalidInput(f"Rollout(cooled={self.cooled!r}): True or False")
         if self.infeasible not in ("restrict", "terminate"):
             raise InvalidInput(f"Rollout(infeasible={self.infeasible!r}): 'restrict' or 'terminate'")
-        purse = Purse("Rollout", self.cost, self.cost_model, self.affordable, self.refit_every)
-        object.__setattr__(self, "_purse", purse)
+        remaining = RemainingBudget("Rollout", self.cost, self.cost_model, self.affordable, self.refit_every)
+        object.__setattr__(self, "_remaining", remaining)
         object.__setattr__(self, "_believer", Believer(self.refit_every))
 
     @property
@@ -91,11 +92,11 @@ class Rollout(Policy[Finished]):
         """JSON that rebuilds the policy, functions apart: these are named."""
         names = ("horizon", "affordable", "infeasible", "cooled", "initial", "refit_every", "paths", "points")
         options = {name: getattr(self, name) for name in names}
-        return {"policy": "Rollout", **options, **self._purse.spec}
+        return {"policy": "Rollout", **options, **self._remaining.spec}
 
     def start(self, problem: Problem) -> Finished:
         """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
-        self._purse.check(problem)
+        self._remaining.check(problem)
         return ()
 
     def fold(self, state: Finished, event: Event) -> Finished:
@@ -104,7 +105,7 @@ class Rollout(Policy[Finished]):
 
     def propose(self, state: Finished, history: History, rng: Generator) -> Move:
         """The affordable configuration of largest Lambda_h; Finish when there is none."""
-        lefts = self._purse.lefts(history, state)
+        lefts = self._remaining.lefts(history, state)
         if (end := _spent(history, lefts)) is not None:
             return end
         believed = self._believer.belief(history, state)
@@ -126,9 +127,9 @@ class Rollout(Policy[Finished]):
 
     def _design(self, state: Finished, history: History, lefts: list[Left], rng: Generator) -> Move:
         """The next of the initial design, or the cheapest configuration where that is not affordable."""
-        move = cheap_design(history, self._purse.log_cost(history, state), rng)
+        move = cheap_design(history, self._remaining.log_cost(history, state), rng)
         point = history.problem.space.encode(move.config)[None]
-        means = self._purse.means(history, state, point, lefts, pairs=False)
+        means = self._remaining.means(history, state, point, lefts, pairs=False)
         if means.affordable()[0]:
             return move
         if not len(history) and len(others := [left for left in lefts if left.unit != "epochs"]) < len(lefts):
@@ -138,9 +139,9 @@ class Rollout(Policy[Finished]):
         return self._cheapest(state, history, lefts, rng)
 
     def _cheapest(self, state: Finished, history: History, lefts: list[Left], rng: Generator) -> Move:
-        config = cheapest(history, self._purse.log_cost(history, state), rng)
+        config = cheapest(history, self._remaining.log_cost(history, state), rng)
         point = history.problem.space.encode(config)[None]
-        means = self._purse.means(history, state, point, lefts, pairs=False)
+        means = self._remaining.means(history, state, point, lefts, pairs=False)
         if means.affordable()[0]:
             return Start(config, reason="the cheapest configuration: what is left pays for little else")
         return _unaffordable(history, lefts, means.first[:, 0])
@@ -149,10 +150,10 @@ class Rollout(Policy[Finished]):
         self, state: Finished, history: History, believed: Believed, lefts: list[Left], rng: Generator
     ) -> Move:
         """The best of a screened pool, then of neighbours of its best."""
-        costs = (self._purse.log_cost(history, state), None)
+        costs = (self._remaining.log_cost(history, state), None)
         tops = [improve(history, believed, rng, cost, candidates=512) for cost in costs]
         pool = Pool.of(history, [top.config for top in tops], rng)
-        means = self._purse.means(history, state, pool.points, lefts, pairs=False)
+        means = self._remaining.means(history, state, pool.points, lefts, pairs=False)
         if not means.affordable().any():
             return self._cheapest(state, history, lefts, rng)
         gain = believed.improvement(pool.points)
@@ -161,14 +162,14 @@ class Rollout(Policy[Finished]):
         posterior, nodes = believed.posterior, self._nodes(rng)
 
         def valued(pool: Pool, some: Indices) -> tuple[Means, Array, Array]:
-            means = self._purse.means(history, state, pool.points, lefts)
-            belief = Belief(posterior.mean(pool.points), posterior.covariance(pool.points), best)
+            means = self._remaining.means(history, state, pool.points, lefts)
+            belief = JointNormal(posterior.mean(pool.points), posterior.covariance(pool.points), best)
             value = rollout(belief, means, self.horizon, nodes, some, self.infeasible)
-            value *= self._purse.chance(history, state, pool.points[some], lefts)
+            value *= self._remaining.chance(history, state, pool.points[some], lefts)
             whole, added = np.zeros(len(pool.points)), np.full(len(pool.points), -np.inf)
             whole[some] = value
             more = value - self._without(belief, means, nodes)
-            price = np.maximum(self._purse.price(history, state, pool.points[some], lefts), 1e-300)
+            price = np.maximum(self._remaining.price(history, state, pool.points[some], lefts), 1e-300)
             added[some] = np.where(more > 0.0, more / price**alpha, more)  # of losses the smallest
             return means, whole, np.where(means.affordable(), added, -np.inf)
 
@@ -192,7 +193,7 @@ class Rollout(Policy[Finished]):
         told = believed.told(hopes, history.problem.goal.metric)
         return _worded(pool.configs[chosen], evidence, told, means.first[:, chosen], lefts, tops[0].exhausted)
 
-    def _without(self, belief: Belief, means: Means, nodes: tuple[Array, Array] | None) -> float:
+    def _without(self, belief: JointNormal, means: Means, nodes: tuple[Array, Array] | None) -> float:
         """What the base policy is worth with a step less: a plan that begins with a useless step adds nothing to it.
 
         Without it a useless training that costs next to nothing would have all the worth of what comes after it.

@@ -15,14 +15,14 @@ from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput, NotSupported
 from haltune.gp import Kernel
 from haltune.log.decisions import Finish, Move, Start
+from haltune.log.folds import Finished
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
-from haltune.policies.bayesopt.surrogate import Finished
 from haltune.policies.costs.gp_models import fit_gp
 from haltune.policies.costs.models import CostModel, KnownCost, name_of, within_reach
 from haltune.policies.costs.observed import full_cost
-from haltune.policies.costs.remaining import Purse
+from haltune.policies.costs.remaining import RemainingBudget
 from haltune.policies.random import fresh
 
 from .belief.belief import Belief, Matters, Outlook
@@ -57,7 +57,7 @@ class Surveying(Policy[Any]):
 class Prices:
     """What an observation costs: 1, a function (config) or (config, previous), or learnt; times its level's cost."""
 
-    purse: Purse
+    remaining: RemainingBudget
     learnt: bool
     levels: tuple[Level, ...]
     _fits: Memo[CostModel] = field(default_factory=lambda: Memo(1), repr=False, compare=False)
@@ -68,14 +68,14 @@ class Prices:
         model = self.model(history, finished)
         if model is None:
             return factors * np.ones(len(points))
-        own = model.predict(points, self.purse.standing(history)).median
+        own = model.predict(points, self.remaining.standing(history)).median
         return factors * np.maximum(own, 1e-12)  # what is free is divided by, too
 
     def model(self, history: History, finished: Finished) -> CostModel | None:
         """The cost of a configuration at a level of cost 1; None: 1."""
-        if self.purse.cost is not None:
-            return KnownCost(self.purse.cost, history.problem.space)
-        unit = self.purse.unit(history)
+        if self.remaining.cost is not None:
+            return KnownCost(self.remaining.cost, history.problem.space)
+        unit = self.remaining.unit(history)
         costs = [(id, c) for id in finished if (c := full_cost(history, id, unit)) > 0.0]
         if not self.learnt or not costs:
             return None
@@ -90,9 +90,9 @@ class Prices:
 
     def spent(self, history: History, ids: Finished, least: float) -> float:
         """What these trials cost, in units of the least cost an observation can have."""
-        if self.purse.cost is None:
+        if self.remaining.cost is None:
             return float(sum(self._factor(history, id) for id in ids)) / least
-        model = KnownCost(self.purse.cost, history.problem.space)
+        model = KnownCost(self.remaining.cost, history.problem.space)
         after = [None, *(history.trial(id).config for id in ids)]
         own = [
             model.of([history.trial(id).config], before)[0] for id, before in zip(ids, after, strict=False)
@@ -259,7 +259,7 @@ def prices_of(name: str, policy: Surveying, levels: tuple[Level, ...]) -> Prices
     """What observations cost. Raises InvalidInput for a cost that is neither a function nor learnt."""
     if policy.cost_model not in (None, "gp"):
         raise InvalidInput(f"{name}(cost_model={policy.cost_model!r}): 'gp' to learn costs, or None")
-    return Prices(Purse(name, policy.cost), policy.cost_model == "gp", levels)
+    return Prices(RemainingBudget(name, policy.cost), policy.cost_model == "gp", levels)
 
 
 def function_to_json(option: Any) -> Any:

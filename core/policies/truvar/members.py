@@ -18,8 +18,8 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior
 from haltune.log.events import Event, Started
+from haltune.log.folds import Finished, fold_finished
 from haltune.log.history import History
-from haltune.policies.bayesopt.surrogate import Finished, fold_finished
 
 from .belief.belief import Belief, Outlook
 from .belief.observations import data_keys

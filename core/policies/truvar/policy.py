@@ -213,7 +213,7 @@ class TruVaR(Surveying):
         if places.fixed:
             return choose_place(question, places.tried(history.tried))
         cost = self._prices.model(history, state.finished)
-        after = self._prices.purse.standing(history)
+        after = self._prices.remaining.standing(history)
         return choose_anywhere(question, history, self._outlook.levels, cost, after, rng)
 
     def _start(self, question: Question, choice: Choice, stage: Stage, spent: float) -> Start:

@@ -12,7 +12,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.policies import EI, CostCooledEI, EIPerCost
 from haltune.policies.bayesopt.acquisition import log_ei
 from haltune.policies.bayesopt.improvement import Believer, Units
-from haltune.policies.costs.remaining import Purse
+from haltune.policies.costs.remaining import RemainingBudget
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 from haltune.study.session.asking import propose
@@ -43,7 +43,7 @@ def test_on_a_small_grid_the_choice_is_the_largest_of_all(policy, alpha):
     tried = {GRID.key(t.config) for t in whole.trials[:6]}
     new = [c for c in GRID.enumerate() if GRID.key(c) not in tried]
     x = GRID.encode_many(new)
-    log_cost = Purse("EI").model(before.history, finished, "seconds").predict(x).log_median
+    log_cost = RemainingBudget("EI").model(before.history, finished, "seconds").predict(x).log_median
     score = log_ei(*believed.posterior.predict(x), believed.best).value - alpha * log_cost
     assert score[new.index(chosen)] == pytest.approx(score.max(), abs=1e-6)
 

@@ -10,7 +10,8 @@ from worlds import accuracy, problem, search, small_study, train
 
 from haltune import Budget, Choice, Float, Int, Maximize, OptimalStopping, Problem, Space, Study
 from haltune.policies import BOBOS, GPUCB, RandomSearch
-from haltune.policies.bayesopt.surrogate import epoch_coordinate, late_rows, marked_rows
+from haltune.policies.bayesopt.surrogate import epoch_coordinate
+from haltune.policies.bobos.certainty import late_rows, marked_rows
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 50, 1000])

@@ -4,21 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from normals import improvement
 from scipy.special import ndtri
 
 from examples import many
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, condition_on
-from haltune.policies.bayesopt.acquisition import ei
-from haltune.policies.rollout.lookahead import (
-    Belief,
-    Means,
-    base_choice,
-    expected_improvement,
-    hermite,
-    rollout,
-    sobol_normals,
-)
+from haltune.policies.bayesopt.acquisition import expected_improvement
+from haltune.policies.costs.budgets import Means
+from haltune.policies.rollout.lookahead import JointNormal, base_choice, hermite, rollout, sobol_normals
 
 KERNEL = Kernel("matern52", 1.0, np.array([0.3, 0.4]))
 
@@ -49,7 +43,7 @@ class World:
 
     def belief(self):
         model = self.model(np.zeros((0, 2)), [])
-        return Belief(
+        return JointNormal(
             model.mean(self.grid), model.covariance(self.grid), float(self.y.max()), noise=self.noise
         )
 
@@ -64,7 +58,7 @@ class World:
         def gains(taken, y):
             mean, variance = self.model(self.grid[taken], y).predict(self.grid)
             best = max(self.y.max(), *y) if len(y) else self.y.max()
-            return mean, variance, ei(mean, variance + self.noise, best).value
+            return mean, variance, improvement(mean, variance + self.noise, best)
 
         def cost(taken):
             return self.costs if after is None or not taken else after[taken[-1]]
@@ -147,7 +141,7 @@ def enumerated(mean, covariance, costs, left, horizon, infeasible, nodes):
 
     def value(taken, seen, point, left, steps):
         at, variance, best = after(taken, seen)
-        total = float(ei(at, np.maximum(variance, 1e-30), best).value[point])
+        total = float(improvement(at, np.maximum(variance, 1e-30), best)[point])
         if steps == 1:
             return total
         left = left - costs[point]
@@ -160,7 +154,7 @@ def enumerated(mean, covariance, costs, left, horizon, infeasible, nodes):
 
     def chosen(taken, seen, left, steps):
         at, variance, best = after(taken, seen)
-        gains = ei(at, np.maximum(variance, 1e-30), best).value
+        gains = improvement(at, np.maximum(variance, 1e-30), best)
         able = costs <= left + 1e-9
         if infeasible == "terminate":
             choice = int(np.argmax(gains if steps == 1 else gains / costs))
@@ -185,7 +179,7 @@ def test_two_to_four_steps_are_the_paper_s_base_policy_rolled_out(horizon, nodes
         ([1.0, 1.0, 3.0], 4.0),
         ([0.5, 1.0, 2.5], 3.0),
     ):
-        belief = Belief(mean, covariance, 0.0)
+        belief = JointNormal(mean, covariance, 0.0)
         found = rollout(belief, Means(np.array([left]), np.array([costs])), horizon, z, infeasible=infeasible)
         brute = enumerated(mean, covariance, np.array(costs), left, horizon, infeasible, nodes)
         np.testing.assert_allclose(found, brute, atol=3e-2)
@@ -193,7 +187,7 @@ def test_two_to_four_steps_are_the_paper_s_base_policy_rolled_out(horizon, nodes
 
 def test_what_cannot_be_followed_is_chosen_by_the_base_policy_of_the_mode():
     """The dear point has the larger gain, the cheap one the larger gain per cost; nothing can be paid after either."""
-    belief = Belief(np.zeros(2), np.diag([1.0, 4.0]), 0.0)
+    belief = JointNormal(np.zeros(2), np.diag([1.0, 4.0]), 0.0)
     means = Means(np.array([1.8]), np.array([[1.0, 1.8]]))
     assert base_choice(belief, means, 2, "restrict") == 1
     assert base_choice(belief, means, 2, "terminate") == 1  # 0.798 / 1.8 is above 0.399 / 1
@@ -265,11 +259,11 @@ def test_restricting_is_never_worse_than_terminating_for_two_steps(world, left):
 
 def test_one_step_is_the_expected_improvement():
     belief = World(0).belief()
-    expected = ei(belief.mean, belief.covariance.diagonal() + belief.noise, belief.best).value
+    expected = improvement(belief.mean, belief.covariance.diagonal() + belief.noise, belief.best)
     np.testing.assert_allclose(rollout(belief, World(0).means(9.0), 1), expected, rtol=1e-12)
     np.testing.assert_allclose(
         expected_improvement(belief.mean, belief.covariance.diagonal(), 0.1),
-        ei(belief.mean, belief.covariance.diagonal(), 0.1).value,
+        improvement(belief.mean, belief.covariance.diagonal(), 0.1),
         rtol=1e-9,
     )
 
@@ -328,7 +322,7 @@ def simulate(rng, plan, horizon, budget):
     seen, left = [0], budget
     for steps in range(horizon, 0, -1):
         model = condition_on(KERNEL, grid[seen], truth[seen], noise=0.0)
-        belief = Belief(model.mean(grid), model.covariance(grid), float(truth[seen].max()))
+        belief = JointNormal(model.mean(grid), model.covariance(grid), float(truth[seen].max()))
         means = Means(np.array([left]), costs[None])
         point = plan(belief, means, steps)
         if point is None:

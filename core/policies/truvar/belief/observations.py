@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune.log.folds import Finished
 from haltune.log.history import History
-from haltune.policies.bayesopt.surrogate import Finished
 
 from .levels import Level
 

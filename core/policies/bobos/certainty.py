@@ -1,0 +1,55 @@
+"""How sure the surrogate is of the end of a curve: what it learns of each, and condition C2 of BO-BOS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from haltune.gp import Posterior
+from haltune.log.decisions import Verdict, go_on
+from haltune.log.history import History, TrialRecord
+from haltune.policies.bayesopt.surrogate import Rows, epoch_coordinate, targets
+
+_MARKS = (0.02, 0.2, 0.4, 0.6, 0.8)  # epochs 1, 10, 20, 30, 40 of 50: BO-BOS, appendix D
+
+
+def marked_rows(history: History, trial: TrialRecord) -> Rows:
+    """Rows [x, epoch_coordinate(n)] with scores, at the marked epochs before the last and at the last."""
+    return _rows_at(history, trial, _MARKS)
+
+
+def late_rows(history: History, trial: TrialRecord) -> Rows:
+    """The same without the first epoch: so unlike the others that it shortens the lengthscale for all."""
+    return _rows_at(history, trial, _MARKS[1:])
+
+
+def _rows_at(history: History, trial: TrialRecord, shares: Sequence[float]) -> Rows:
+    horizon = float(history.problem.max_epochs or 1)
+    marks = {max(1.0, float(round(share * horizon))) for share in shares}
+    chosen = [i for i, n in enumerate(trial.epochs) if n in marks or i == len(trial.epochs) - 1]
+    y = targets(history, trial.counting(history.problem.goal)[chosen])
+    known = np.isfinite(y)
+    x = np.tile(history.point(trial.id), (len(chosen), 1))
+    return np.column_stack([x, epoch_coordinate(trial.epochs[chosen], horizon)])[known], y[known]
+
+
+def certain_enough(
+    before: Posterior | None, history: History, trial: TrialRecord, kappa: float, verdict: Verdict
+) -> Verdict:
+    """C2 of BO-BOS: a stop at epoch n stands only if sigma([x, N]) <= kappa sigma([x, n]).
+
+    before: the belief over [x, epoch_coordinate(n)] of the trials that ended before this one; without it a stop stands.
+    """
+    if before is None:
+        return verdict
+    x = history.point(trial.id)
+    place = epoch_coordinate(trial.epoch, float(history.problem.max_epochs or 1))
+    end, now = np.sqrt(before.variance(np.vstack([np.append(x, 1.0), np.append(x, place)])))
+    evidence = {**verdict.evidence, "sd_end": float(end), "sd_now": float(now), "kappa": kappa}
+    if end <= kappa * now:
+        return Verdict(verdict.action, verdict.reason, evidence)
+    reason = (
+        f"would stop, but the surrogate knows too little: sd {end:.3g} at the end > {kappa:g} x {now:.3g} now"
+    )
+    return go_on(reason, **evidence)
