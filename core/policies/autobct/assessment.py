@@ -30,7 +30,7 @@ _LOWEST, _HIGHEST, _DEAREST = -1.0, 4.0, 10.0  # h and t beyond count as these
 
 
 @dataclass(frozen=True, eq=False)
-class Weighed:
+class Assessment:
     """A search as its prospect sees it."""
 
     done: Sequence[Training]
@@ -67,7 +67,7 @@ class Weighed:
 
 
 @dataclass(frozen=True, eq=False)
-class Scales:
+class Assessor:
     """How trainings are measured. Ends and prices that are None are estimated."""
 
     prior: Callable[[int], Prior]  # of so many coordinates
@@ -92,7 +92,7 @@ class Scales:
         # constraints are functions: the JSON of two spaces may be equal
         return laid() if problem.space.constraints else self._desks(repr(problem.space.to_json()), laid)
 
-    def weigh(self, history: History, ended: Sequence[int]) -> Weighed | None:
+    def assess(self, history: History, ended: Sequence[int]) -> Assessment | None:
         """The search after these trials; None while first trainings are needed to know the maps."""
         done = _plausible(trainings(history, ended), history.problem.goal.sign)
         if self.score_per_hour is not None and in_own_units(done):
@@ -107,7 +107,9 @@ class Scales:
         beliefs, heights = _learnt(history, done, prior, ruler)
         gamma = self._weight(ruler)
         priced = self.score_per_hour is not None
-        return Weighed(done, heights, controls, ruler, beliefs, gamma, prospect(beliefs, phi, gamma), priced)
+        return Assessment(
+            done, heights, controls, ruler, beliefs, gamma, prospect(beliefs, phi, gamma), priced
+        )
 
     def _weight(self, ruler: Ruler) -> float:
         if self.score_per_hour is None:

@@ -11,16 +11,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from haltune.log.events import Status
 from haltune.log.history import History, TrialRecord
+from haltune.log.policy import Policy
 from haltune.log.scores import Scale
 from haltune.policies.bobos.decay_curves import decay_posterior, fit_decay
 
 TAG = "training"  # of a trial: the number of its training, from 0
 ENDED = (Status.COMPLETED, Status.STOPPED, Status.FAILED)
+
+
+class Searched(Protocol):
+    """A study, as far as a policy looks at one from outside."""
+
+    @property
+    def history(self) -> History: ...
+    @property
+    def policy(self) -> Policy[Any]: ...
 
 
 @dataclass(frozen=True)

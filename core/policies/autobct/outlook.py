@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
+from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper
 from haltune.log.problem import seconds_of
 
-from .assessment import Weighed
-from .observations import ENDED
+from .assessment import Assessment
+from .observations import ENDED, Searched
 from .policy import AutoBCT
 from .value.simulation import Futures, simulate
 from .value.valuation import effort_for, expected_cost, prospect
-
-if TYPE_CHECKING:
-    from haltune.study import Study
 
 _TIMES = 13  # from now to the end
 _MOST = 8  # trainings simulated
@@ -56,69 +54,82 @@ class Outlook:
 
 
 def outlook(
-    study: Study, time: float | str = "1h", policy: AutoBCT | None = None, worlds: int = 200, seed: int = 0
+    search: History | Searched,
+    time: float | str = "1h",
+    policy: Policy[Any] | None = None,
+    worlds: int = 200,
+    seed: int = 0,
 ) -> Outlook:
     """What another `time` would gain, its price not taken off.
 
-    policy: the AutoBCT that would go on; the study's own, or `AutoBCT()`. time: seconds or a text such as "1h"; where
-    trials report costs, a number in the same units. At most eight more
-    trainings are simulated: of far more time than these take, the gain is a lower bound, and the sentence says so.
-    Raises InvalidInput while too few trials have ended, and for a space that AutoBCT does not search.
+    Args:
+        search: a study, or the history of one.
+        time: seconds or a text such as "1h"; where trials report costs, a number in the same units. At most eight
+            more trainings are simulated: of far more time than these take, the gain is a lower bound, and the sentence
+            says so.
+        policy: whose AutoBCT would go on. Default: the study's own, or `AutoBCT()`.
+        worlds: how many searches are simulated.
+        seed: of their randomness.
+
+    Raises:
+        InvalidInput: while too few trials have ended, and for a space that AutoBCT does not search.
     """
-    last, history = seconds_of(time), study.history
-    policy = policy or _own(study.policy)
-    policy.start(history.problem)
+    history, whose = (search, None) if isinstance(search, History) else (search.history, search.policy)
+    last, own = seconds_of(time), _own(policy or whose)
+    own.start(history.problem)
     ended = [t.id for t in history.trials if t.status in ENDED]
     with one_thread():
-        weighed = policy.foresee(history, ended) if ended else None
-        if weighed is None or not weighed.done:
+        assessment = own.foresee(history, ended) if ended else None
+        if assessment is None or not assessment.done:
             raise InvalidInput(
-                f"{len(ended)} trials have ended, too few to expect anything of more: train {policy.initial} or more"
+                f"{len(ended)} trials have ended, too few to expect anything of more: train {own.initial} or more"
             )
-        if isinstance(time, str) and weighed.own:
+        if isinstance(time, str) and assessment.own:
             raise InvalidInput(
                 f"outlook(time={time!r}): trials report costs: give a number, in the same units"
             )
-        return _simulated(study, weighed, last, worlds, np.random.default_rng(seed))
+        return _simulated(history, assessment, last, worlds, np.random.default_rng(seed))
 
 
-def _own(policy: Policy[Any]) -> AutoBCT:
+def _own(policy: Policy[Any] | None) -> AutoBCT:
     while isinstance(policy, Wrapper):
         policy = policy.policy
     return policy if isinstance(policy, AutoBCT) else AutoBCT()
 
 
-def _simulated(study: Study, weighed: Weighed, last: float, worlds: int, rng: np.random.Generator) -> Outlook:
-    goal, ruler, history = study.problem.goal, weighed.ruler, study.history
-    least = min(t.seconds for t in weighed.done)  # beliefs that are linear know no floor
-    trained = np.array([history.point(t.trials[0]) for t in weighed.done])
-    points = np.vstack([weighed.controls.points, trained])
-    beliefs = weighed.beliefs
-    x = prospect(beliefs, beliefs.on(points), weighed.gamma)
-    here = tuple(range(len(weighed.controls.points), len(points)))
+def _simulated(
+    history: History, assessment: Assessment, last: float, worlds: int, rng: np.random.Generator
+) -> Outlook:
+    goal, ruler = history.problem.goal, assessment.ruler
+    least = min(t.seconds for t in assessment.done)  # beliefs that are linear know no floor
+    trained = np.array([history.point(t.trials[0]) for t in assessment.done])
+    points = np.vstack([assessment.controls.points, trained])
+    beliefs = assessment.beliefs
+    x = prospect(beliefs, beliefs.on(points), assessment.gamma)
+    here = tuple(range(len(assessment.controls.points), len(points)))
     now = float(x.m[list(here)].max())
     first = expected_cost(x)[:, 0]
-    fit = max(1, math.ceil(last / max(ruler.seconds(float(first.min()) / weighed.gamma), least, 1e-9)))
+    fit = max(1, math.ceil(last / max(ruler.seconds(float(first.min()) / assessment.gamma), least, 1e-9)))
     many = min(_MOST, fit)
     effort = replace(effort_for(points.shape[1]), cost_nodes=3)
     futures = simulate(x, worlds, many, rng, ends=False, effort=effort, trained=here)
     seconds = np.linspace(0.0, last, _TIMES)
-    tops = _tops(futures, now, seconds, weighed, least)
+    tops = _tops(futures, now, seconds, assessment, least)
     bounds = goal.bounds or (-math.inf, math.inf)
     raw, so_far = (np.clip(np.vectorize(ruler.raw)(h), *bounds) for h in (tops, now))
     gains = np.maximum(goal.sign * (raw - so_far), 0.0)
     low, high = np.quantile(gains, [0.1, 0.9], axis=1)
-    training = ruler.seconds(float(first[int(np.argmax(x.m[:, 0] - first))]) / weighed.gamma)
+    training = ruler.seconds(float(first[int(np.argmax(x.m[:, 0] - first))]) / assessment.gamma)
     return Outlook(
         goal.metric, float(so_far), seconds, gains.mean(axis=1), low, high, max(training, least),
-        most=many if fit > many else None, own=weighed.own,
+        most=many if fit > many else None, own=assessment.own,
     )  # fmt: skip
 
 
-def _tops(futures: Futures, now: float, seconds: Array, weighed: Weighed, least: float) -> Array:
+def _tops(futures: Futures, now: float, seconds: Array, assessment: Assessment, least: float) -> Array:
     """(n, w) the highest score expected of a control trained by each time: what has not ended does not count."""
     steps = np.arange(1, len(futures.spent) + 1)[:, None]
-    spent = weighed.ruler.unit * futures.spent / weighed.gamma + weighed.ruler.zero * steps
+    spent = assessment.ruler.unit * futures.spent / assessment.gamma + assessment.ruler.zero * steps
     spent = np.maximum(spent, least * steps)
     reached = (spent[None] <= seconds[:, None, None]).sum(axis=1)  # (n, w) trainings that ended
     tops = np.vstack([np.full((1, futures.top.shape[1]), now), futures.top])

@@ -25,7 +25,7 @@ from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 
-from .assessment import Scales, Weighed, check_direction
+from .assessment import Assessment, Assessor, check_direction
 from .controls import check_prior, check_space
 from .observations import ENDED, TAG
 from .prior.beliefs import Prior, prior_from_json
@@ -79,7 +79,7 @@ class AutoBCT(Policy[Trials]):
     epsilon: float | None = None
     value_map: str | None = None
     endless = False  # it ends by itself
-    _scales: Scales = field(init=False, repr=False, compare=False)
+    _assessor: Assessor = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_map("AutoBCT", self.worst, self.best, self.score_scale)
@@ -89,10 +89,10 @@ class AutoBCT(Policy[Trials]):
             object.__setattr__(self, "prior", prior_from_json(prior))
         seconds = None if self.seconds is None else (float(self.seconds[0]), float(self.seconds[1]))
         object.__setattr__(self, "seconds", seconds)
-        scales = Scales(
+        assessor = Assessor(
             self._prior, self.gamma, self.score_per_hour, self._ends, self.score_scale, seconds, self.initial
         )
-        object.__setattr__(self, "_scales", scales)
+        object.__setattr__(self, "_assessor", assessor)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -105,12 +105,12 @@ class AutoBCT(Policy[Trials]):
     def start(self, problem: Problem) -> Trials:
         """No trial has ended. Raises InvalidInput for a space of too many coordinates, or another than the prior's."""
         check_space(problem.space)
-        prior = self._scales.prior(problem.space.dim)
+        prior = self._assessor.prior(problem.space.dim)
         check_prior(prior, problem.space)
         check_direction(self._ends or prior.score_map, problem)
         if self.value_map is not None:
             check_dim(shipped(self.value_map), problem.space.dim)
-        self._scales.desk(problem)
+        self._assessor.desk(problem)
         return ()
 
     def fold(self, state: Trials, event: Event) -> Trials:
@@ -126,49 +126,51 @@ class AutoBCT(Policy[Trials]):
         if history.pending:
             return Wait("a training runs: AutoBCT decides when its score and cost are known")
         count = len({history.trial(i).tags.get(TAG, i) for i in state})
-        weighed = self.weigh(history, state)
+        assessment = self.assess(history, state)
         if self.max_trainings is not None and count >= self.max_trainings:
-            return Finish(used_up(history, weighed, self.max_trainings))
-        return self._first(history, count) if weighed is None else self._weigh(history, weighed)
+            return Finish(used_up(history, assessment, self.max_trainings))
+        return self._first(history, count) if assessment is None else self._decided(history, assessment)
 
-    def weigh(self, history: History, ended: Sequence[int]) -> Weighed | None:
+    def assess(self, history: History, ended: Sequence[int]) -> Assessment | None:
         """What is believed after these trials; None while they are too few to know the maps."""
-        return self._scales.weigh(history, ended)
+        return self._assessor.assess(history, ended)
 
-    def foresee(self, history: History, ended: Sequence[int]) -> Weighed | None:
+    def foresee(self, history: History, ended: Sequence[int]) -> Assessment | None:
         """The same of any policy's search, to look ahead: what is expected of a bounded metric stays off its bounds."""
-        return replace(self._scales, odds=True).weigh(history, ended)
+        return replace(self._assessor, odds=True).assess(history, ended)
 
-    def _weigh(self, history: History, weighed: Weighed) -> Move:
+    def _decided(self, history: History, assessment: Assessment) -> Move:
         """The control of largest value, or the end when the last one is expected to score that."""
-        count = len(weighed.done)
-        q = self._values(history.problem, weighed, count)
+        count = len(assessment.done)
+        q = self._values(history.problem, assessment, count)
         going, best = float(q.max()), int(np.argmax(q))
-        last = weighed.heights[-1] if count else -math.inf
+        last = assessment.heights[-1] if count else -math.inf
         if count >= self.min_trainings and last >= going:
-            return Finish(ending(history, weighed, going, best))
-        mean, cost = float(weighed.x.m[best, 0]), float(expected_cost(weighed.x)[best, 0])
-        seconds = weighed.ruler.seconds(cost / weighed.gamma)
-        ruler, metric = weighed.ruler, history.problem.goal.metric
-        reason = f"going on is worth {going:.3f} (of 1, from worst to best): about {weighed.span(seconds)} "
+            return Finish(ending(history, assessment, going, best))
+        mean, cost = float(assessment.x.m[best, 0]), float(expected_cost(assessment.x)[best, 0])
+        seconds = assessment.ruler.seconds(cost / assessment.gamma)
+        ruler, metric = assessment.ruler, history.problem.goal.metric
+        reason = (
+            f"going on is worth {going:.3f} (of 1, from worst to best): about {assessment.span(seconds)} "
+        )
         reason += f"for an expected {metric} of {ruler.raw(mean):.4g}"
         if count:
             reason += f"; the last configuration's is {ruler.raw(last):.4g}"
-        evidence: dict[str, Any] = {"value": going, "score": mean, "cost": cost, "gamma": weighed.gamma}
+        evidence: dict[str, Any] = {"value": going, "score": mean, "cost": cost, "gamma": assessment.gamma}
         if count:
             evidence["last"] = last
-        if weighed.warning is not None:
-            evidence["warning"] = weighed.warning
-        return self._start(weighed.controls.configs[best], count, reason, evidence)
+        if assessment.warning is not None:
+            evidence["warning"] = assessment.warning
+        return self._start(assessment.controls.configs[best], count, reason, evidence)
 
-    def _values(self, problem: Problem, weighed: Weighed, count: int) -> Array:
+    def _values(self, problem: Problem, assessment: Assessment, count: int) -> Array:
         """(g,) what training each control next is worth, less what of it is not trusted."""
         dim = problem.space.dim
         if self.value_map is None or self._left(count) is not None:
-            q = values(weighed.x, self._ahead(problem, count), effort_for(dim))
+            q = values(assessment.x, self._ahead(problem, count), effort_for(dim))
             return cautious(q, self.epsilon or 0.0)
         epsilon = 0.02 if self.epsilon is None else self.epsilon
-        return mapped(weighed.x, weighed.controls.points, shipped(self.value_map), epsilon)
+        return mapped(assessment.x, assessment.controls.points, shipped(self.value_map), epsilon)
 
     def _left(self, count: int) -> int | None:
         return None if self.max_trainings is None else self.max_trainings - count

@@ -4,36 +4,40 @@ from __future__ import annotations
 
 from haltune.log.history import History
 
-from .assessment import Weighed
+from .assessment import Assessment
 from .value.valuation import expected_cost
 
 _NOTHING = 5e-4  # of score
 
 
-def ending(history: History, weighed: Weighed, going: float, best: int) -> str:
+def ending(history: History, assessment: Assessment, going: float, best: int) -> str:
     """That going on, worth `going` with control `best` next, does not pay."""
-    ruler, cost = weighed.ruler, float(expected_cost(weighed.x)[best, 0])
-    gain = going + cost - weighed.heights[-1]  # of which the costs of trainings after the next are taken off
+    ruler, cost = assessment.ruler, float(expected_cost(assessment.x)[best, 0])
+    gain = (
+        going + cost - assessment.heights[-1]
+    )  # of which the costs of trainings after the next are taken off
     more = f"to gain {ruler.amount(gain)}" if gain > _NOTHING else "to gain nothing"
-    seconds = weighed.span(ruler.seconds(cost / weighed.gamma))
-    but = "" if weighed.warning is None else f". But {weighed.warning}"
+    seconds = assessment.span(ruler.seconds(cost / assessment.gamma))
+    but = "" if assessment.warning is None else f". But {assessment.warning}"
     return (
-        f"{_gained(history, weighed)}. Going on does not pay: it is expected {more} and another training to take "
-        f"{seconds}, worth {ruler.amount(cost)}{_rate(weighed)}. {_kept(history, weighed)}{but}"
+        f"{_gained(history, assessment)}. Going on does not pay: it is expected {more} and another training to take "
+        f"{seconds}, worth {ruler.amount(cost)}{_rate(assessment)}. {_kept(history, assessment)}{but}"
     )
 
 
-def _rate(weighed: Weighed) -> str:
+def _rate(assessment: Assessment) -> str:
     """By whose rate: a default that nobody chose is said to be one."""
-    yours = "gamma= with seconds= sets your own" if weighed.own else "score_per_hour= sets your own"
-    return "" if weighed.priced else f" (by gamma={weighed.gamma:g}: {yours})"
+    yours = "gamma= with seconds= sets your own" if assessment.own else "score_per_hour= sets your own"
+    return "" if assessment.priced else f" (by gamma={assessment.gamma:g}: {yours})"
 
 
-def used_up(history: History, weighed: Weighed | None, most: int) -> str:
+def used_up(history: History, assessment: Assessment | None, most: int) -> str:
     """That all of max_trainings are done."""
-    if weighed is None:
+    if assessment is None:
         return f"max_trainings={most} allows no more"
-    return f"{_gained(history, weighed)}. max_trainings={most} allows no more. {_kept(history, weighed)}"
+    return (
+        f"{_gained(history, assessment)}. max_trainings={most} allows no more. {_kept(history, assessment)}"
+    )
 
 
 def counted(count: int) -> str:
@@ -41,19 +45,19 @@ def counted(count: int) -> str:
     return f"{count} training{'s' * (count != 1)}"
 
 
-def _gained(history: History, weighed: Weighed) -> str:
+def _gained(history: History, assessment: Assessment) -> str:
     """What was seen and, in brackets, what is believed: the two part where the basis bends less than the truth does."""
-    ruler, metric, count = weighed.ruler, history.problem.goal.metric, len(weighed.done)
-    first, last = (f"{weighed.done[i].value:.4g}" for i in (0, -1))
-    was, now = (f"{ruler.raw(weighed.heights[i]):.4g}" for i in (0, -1))
-    spent, worth = weighed.span(weighed.paid), ruler.amount(weighed.score_of(weighed.paid))
+    ruler, metric, count = assessment.ruler, history.problem.goal.metric, len(assessment.done)
+    first, last = (f"{assessment.done[i].value:.4g}" for i in (0, -1))
+    was, now = (f"{ruler.raw(assessment.heights[i]):.4g}" for i in (0, -1))
+    spent, worth = assessment.span(assessment.paid), ruler.amount(assessment.score_of(assessment.paid))
     said = f"{counted(count)} for {spent}, worth {worth} of {metric}, "
     if count == 1:
         return f"{said}gave {last} (expected of it again: {now})"
     return f"{said}led from {first} with the first configuration to {last} with the last (expected again: {was}, {now})"
 
 
-def _kept(history: History, weighed: Weighed) -> str:
+def _kept(history: History, assessment: Assessment) -> str:
     top = history.best()
     seen = "" if top is None else f"; the best seen is {top.value:.4g}, of trial {top.trial}"
-    return f"The configuration to keep is the last one, of trial {weighed.done[-1].trials[-1]}{seen}"
+    return f"The configuration to keep is the last one, of trial {assessment.done[-1].trials[-1]}{seen}"

@@ -119,7 +119,7 @@ def costly(policy):
 
 def test_costs_may_be_reported_in_any_unit():
     study = costly(AutoBCT(seconds=(0.0, 8.0), **KNOWN))
-    assert study.policy.weigh(study.history, [0]).done[0].seconds == 2.0
+    assert study.policy.assess(study.history, [0]).done[0].seconds == 2.0
     assert " of cost, worth " in reason(study)
 
 
@@ -146,9 +146,9 @@ def test_a_failed_or_diverged_training_counts_as_the_worst_seen_and_costs():
     trial = study.ask()
     with trial:
         trial.report(math.nan, seconds=4.0)
-    weighed = study.policy.weigh(study.history, [0])
-    assert weighed.heights[0] == pytest.approx(0.0, abs=0.02)  # the prior expects 0.4 there
-    assert weighed.paid == 4.0
+    assessment = study.policy.assess(study.history, [0])
+    assert assessment.heights[0] == pytest.approx(0.0, abs=0.02)  # the prior expects 0.4 there
+    assert assessment.paid == 4.0
     assert isinstance(study.ask(), Trial)
 
 
@@ -162,8 +162,8 @@ def test_a_training_that_fails_at_once_does_not_teach_what_trainings_cost():
     scores = iter([math.nan, math.nan, *[0.7] * 40])
     seconds = iter([1e-3, 1e-3, *[600.0] * 40])
     study = trained(AutoBCT(), lambda config: next(scores), lambda config: next(seconds))
-    assert study.policy.weigh(study.history, [0, 1]) is None
-    assert study.policy.weigh(study.history, [0, 1, 2]).ruler.unit > 100.0
+    assert study.policy.assess(study.history, [0, 1]) is None
+    assert study.policy.assess(study.history, [0, 1, 2]).ruler.unit > 100.0
 
 
 def test_losses_may_count_by_their_logarithms():

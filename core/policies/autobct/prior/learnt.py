@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,12 +19,10 @@ from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.history import History
 
+from ..observations import Searched
 from .beliefs import Belief, Prior, belief, variances
 from .sampled import sampled
 from .units import Kind, Ruler
-
-if TYPE_CHECKING:
-    from haltune.study import Study
 
 Data = tuple[Array, Array, Array]  # basis functions (n, J), scores (n,), costs (n,)
 _ROUNDS = 60  # of EM
@@ -55,7 +52,7 @@ class Check:
 
 
 def from_studies(
-    studies: Sequence[Study | History],
+    studies: Sequence[History | Searched],
     worst: float | None = None,
     best: float | None = None,
     score_scale: Kind = "linear",
@@ -64,7 +61,7 @@ def from_studies(
     """A prior of studies whose spaces are equal, by their trials that were trained in full.
 
     worst, best: raw scores that count 0 and 1; the goal's bounds, or what the studies span, if not given. usual: what
-    is believed without them; None: `shapes.sampled`. Raises InvalidInput for other spaces or goals, and for too few.
+    is believed without them; None: `sampled`. Raises InvalidInput for other spaces or goals, and for too few.
     """
     histories, ruler, usual = _prepared(studies, worst, best, score_scale, usual)
     with one_thread():
@@ -75,7 +72,7 @@ def from_studies(
 
 
 def check(
-    studies: Sequence[Study | History],
+    studies: Sequence[History | Searched],
     worst: float | None = None,
     best: float | None = None,
     score_scale: Kind = "linear",
@@ -102,7 +99,7 @@ def check(
 
 
 def _prepared(
-    studies: Sequence[Study | History],
+    studies: Sequence[History | Searched],
     worst: float | None,
     best: float | None,
     kind: Kind,
