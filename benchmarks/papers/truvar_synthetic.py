@@ -64,7 +64,7 @@ def truvar(monotone: bool) -> Method:
             noise = math.sqrt(NOISE) * rng.standard_normal()
             trial.report(values[PLACES[SPACE.key(trial.config)]] + noise, seconds=1.0)
             trial.finish()
-            belief = policy.narrowing.outlook.belief(study.history, tuple(range(len(study.history))))
+            belief = policy.member_set.surrogate.belief(study.history, tuple(range(len(study.history))))
             regrets.append(values.max() - values[np.argmax(belief.field.mean)])
         left = {PLACES[SPACE.key(config)] for config in study.maximisers().configs}
         return np.array(regrets), int(np.argmax(values)) not in left

@@ -82,8 +82,8 @@ class Policy(ABC, Generic[S]):
         return False
 
     @property
-    def narrowing(self) -> Any:
-        """What it knows of level sets and maximisers, a `policies.narrowing.Narrowing`; None when it keeps none."""
+    def member_set(self) -> Any:
+        """What it knows of level sets and maximisers, a `MemberSet` of policies.truvar; None when it keeps none."""
         return None
 
 
@@ -137,9 +137,9 @@ class Wrapper(Policy[Any]):
         return self.policy.retrains
 
     @property
-    def narrowing(self) -> Any:
+    def member_set(self) -> Any:
         """As the inner policy."""
-        return self.policy.narrowing
+        return self.policy.member_set
 
 
 def policy_of(found: Any) -> Policy[Any] | None:

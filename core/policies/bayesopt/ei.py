@@ -26,20 +26,22 @@ from haltune.policies.costs.remaining import UNITS, CostOption, LogCost, Remaini
 
 from .acquisition import Surface, log_ei
 from .gpucb import initial_design
-from .improvement import Believed, Believer, cheap_design
+from .improvement import Improvement, ImprovementSurrogate, cheap_design
 from .maximiser import Proposal, maximise
 
 
 def improve(
     history: History,
-    believed: Believed,
+    improvement: Improvement,
     rng: Generator,
     log_cost: LogCost | None = None,
     candidates: int = 1024,
 ) -> Proposal:
     """The configuration not tried yet of largest log EI - log cost."""
     surface = Surface(
-        believed.posterior, lambda mean, variance: log_ei(mean, variance, believed.best), log_cost=log_cost
+        improvement.posterior,
+        lambda mean, variance: log_ei(mean, variance, improvement.best),
+        log_cost=log_cost,
     )
     top = history.best()
     around = [top.config] if top else []
@@ -55,24 +57,24 @@ class _Greedy:
     initial: int
     refit_every: int
     remaining: RemainingBudget | None = None
-    believer: Believer = field(init=False, repr=False, compare=False)
+    surrogate: ImprovementSurrogate = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_whole(self.name, 1, initial=self.initial, refit_every=self.refit_every)
-        object.__setattr__(self, "believer", Believer(self.refit_every))
+        object.__setattr__(self, "surrogate", ImprovementSurrogate(self.refit_every))
 
     def propose(self, state: Finished, history: History, rng: Generator, alpha: float) -> Start:
         """The initial design, then the largest EI / cost^alpha."""
-        believed = self.believer.belief(history, state)
-        if len(history) < self.initial or believed is None:
+        improvement = self.surrogate.improvement(history, state)
+        if len(history) < self.initial or improvement is None:
             if self.remaining is None:
                 return initial_design(history, self.initial, rng)
             return cheap_design(history, self.remaining.log_cost(history, state), rng)
-        choice = improve(history, believed, rng, self._log_cost(history, state, alpha))
+        choice = improve(history, improvement, rng, self._log_cost(history, state, alpha))
         point = history.problem.space.encode(choice.config)[None]
-        hopes = believed.hopes(point)
-        told = believed.told(hopes, history.problem.goal.metric)
-        evidence = {"ei": float(believed.improvement(point)[0]), **hopes, "alpha": alpha}
+        hopes = improvement.hopes(point)
+        told = improvement.told(hopes, history.problem.goal.metric)
+        evidence = {"ei": float(improvement.expected(point)[0]), **hopes, "alpha": alpha}
         reason = f"largest expected improvement: {told}"
         if self.remaining is not None and (cost := self._cost(history, state, point)) is not None:
             evidence["cost"] = cost

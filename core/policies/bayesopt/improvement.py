@@ -66,14 +66,14 @@ class Units:
 
 
 @dataclass(frozen=True, eq=False)
-class Believed:
+class Improvement:
     """A posterior over y, pending trials counted as observed at their mean, and the units of y."""
 
     posterior: Posterior
     best: float  # the best y of a trained configuration
     units: Units
 
-    def improvement(self, points: Array) -> Array:
+    def expected(self, points: Array) -> Array:
         """(m,) expected improvement of y at points (m, dim)."""
         return expected_improvement(*self.posterior.predict(points), self.best)
 
@@ -102,13 +102,13 @@ class Believed:
 
 
 @dataclass(eq=False)
-class Believer:
+class ImprovementSurrogate:
     """Beliefs by their data."""
 
     refit_every: int  # results, beyond the first fifty
     _fits: Memo[Posterior] = field(default_factory=lambda: Memo(8))
 
-    def belief(self, history: History, finished: Finished) -> Believed | None:
+    def improvement(self, history: History, finished: Finished) -> Improvement | None:
         """After `finished`; None while none of them gave a finite value."""
         goal, sign = history.problem.goal, history.problem.goal.sign
         results = plausible([history.trial(i).target(goal) for i in finished])
@@ -121,7 +121,7 @@ class Believer:
         posterior = self._fits(key, partial(self._fitted, history, x, y))
         points = [history.point(t.id) for t in history.pending]
         pending = np.array(points).reshape(len(points), history.problem.space.dim)
-        return Believed(hallucinate(posterior, pending), float(y.max()), units)
+        return Improvement(hallucinate(posterior, pending), float(y.max()), units)
 
     def _fitted(self, history: History, x: Array, y: Array) -> Posterior:
         learnt = len(y) if len(y) <= EARLY else max(EARLY, len(y) - len(y) % self.refit_every)

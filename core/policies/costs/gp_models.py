@@ -12,7 +12,7 @@ from haltune._utils.arrays import Array
 from haltune.gp import Posterior, fit, sample
 from haltune.gp.kernels import as_points
 
-from .models import Prediction, log_costs
+from .models import PredictedCost, log_costs
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,10 +21,10 @@ class GPCost:
 
     posterior: Posterior
 
-    def predict(self, points: Array, after: Array | None = None) -> Prediction:
+    def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
         """Its posterior, with the noise of a single training."""
         mean, variance = self.posterior.predict(points)
-        return Prediction(mean, np.sqrt(variance + self.posterior.noise))
+        return PredictedCost(mean, np.sqrt(variance + self.posterior.noise))
 
     def gradient(self, points: Array) -> tuple[Array, Array]:
         """The posterior mean."""
@@ -50,12 +50,12 @@ class MixedCost:
 
     parts: tuple[GPCost, ...]
 
-    def predict(self, points: Array, after: Array | None = None) -> Prediction:
+    def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
         """The deviation counts what each is unsure of, and what they disagree in."""
         found = [part.predict(points, after) for part in self.parts]
         centres = np.array([one.log_median for one in found])
         within = np.mean([one.deviation**2 for one in found], axis=0)
-        return Prediction(centres.mean(axis=0), np.sqrt(within + centres.var(axis=0)))
+        return PredictedCost(centres.mean(axis=0), np.sqrt(within + centres.var(axis=0)))
 
     def gradient(self, points: Array) -> tuple[Array, Array]:
         """The mean of theirs."""

@@ -33,7 +33,7 @@ _STEP = 1e-4  # of the cube: a function's derivatives are differences
 
 
 @dataclass(frozen=True, eq=False)
-class Prediction:
+class PredictedCost:
     """Log-normal costs of m points."""
 
     log_median: Array  # (m,)
@@ -62,15 +62,15 @@ class Prediction:
         sure = np.where(off >= -1e-9, np.inf, -np.inf)
         return np.asarray(ndtr(np.divide(off, self.deviation, out=sure, where=self.deviation > 0.0)))
 
-    def times(self, factor: float) -> "Prediction":
+    def times(self, factor: float) -> "PredictedCost":
         """Every cost multiplied by a positive number."""
-        return Prediction(self.log_median + log(factor), self.deviation)
+        return PredictedCost(self.log_median + log(factor), self.deviation)
 
 
 class CostModel(Protocol):
     """The belief about costs."""
 
-    def predict(self, points: Array, after: Array | None = None) -> Prediction:
+    def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
         """Costs at points (m, d), for a search that stands at `after` (d,); None: that has not begun."""
         ...
 
@@ -92,11 +92,11 @@ class LineCost:
     covariance: Array  # of the weights
     noise: float  # variance
 
-    def predict(self, points: Array, after: Array | None = None) -> Prediction:
+    def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
         """The line, and how sure it is."""
         design = _design(as_points(points), self.columns)
         spread = np.einsum("ij,jk,ik->i", design, self.covariance, design) + self.noise
-        return Prediction(design @ self.weights, np.sqrt(spread))
+        return PredictedCost(design @ self.weights, np.sqrt(spread))
 
     def gradient(self, points: Array) -> tuple[Array, Array]:
         """The line and its constant slopes."""
@@ -129,11 +129,11 @@ class KnownCost:
         """True when the cost depends on the previous configuration."""
         return takes_previous(self.function)
 
-    def predict(self, points: Array, after: Array | None = None) -> Prediction:
+    def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
         """Exact: the deviation is 0."""
         previous = None if after is None else self.space.decode(after)
         costs = self.of(self.space.decode_many(points), previous)
-        return Prediction(np.log(np.maximum(costs, _LEAST)), np.zeros(len(costs)))
+        return PredictedCost(np.log(np.maximum(costs, _LEAST)), np.zeros(len(costs)))
 
     def of(self, configs: Sequence[Mapping[str, Any]], previous: Mapping[str, Any] | None = None) -> Array:
         """(m,) costs of configurations."""
@@ -184,10 +184,10 @@ class ScaledCost:
     offset: float
     deviation: float  # of a single training's log cost, the offset's own included
 
-    def predict(self, points: Array, after: Array | None = None) -> Prediction:
+    def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
         """The function, rescaled."""
         log_shape = self.shape.predict(points, after).log_median
-        return Prediction(log_shape + self.offset, np.full(len(log_shape), self.deviation))
+        return PredictedCost(log_shape + self.offset, np.full(len(log_shape), self.deviation))
 
     def gradient(self, points: Array) -> tuple[Array, Array]:
         """That of the function."""

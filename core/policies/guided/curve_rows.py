@@ -1,4 +1,4 @@
-"""Views: what a model of all epochs learns from, folded from the log.
+"""What a model of all epochs learns from, folded from the log.
 
 A row is what a trial counts for by an epoch, NaN where it diverged. Of each trial these are the epochs 1, 3, 9, 27,
 ... and the last before it paused or ended: a curve says little more in between. Rows keep the order of the log. A trial
@@ -34,7 +34,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Views:
+class CurveRows:
     """All rows so far; a value that is never changed."""
 
     goal: Goal
@@ -50,7 +50,7 @@ class Views:
         """The rows in the order of the log."""
         return [row for i in self.rows if (row := self.rows.get(i)) is not None]
 
-    def fold(self, event: Event) -> Views:
+    def fold(self, event: Event) -> CurveRows:
         """What is known after `event`."""
         if isinstance(event, Started):
             return replace(self, trials=self.trials.put(event.trial, Watched()))
@@ -70,7 +70,7 @@ class Views:
             return self._let_go(trial, replace(watched, held=False), event.status)
         return self
 
-    def _resumed(self, watched: Watched, e: Resumed) -> Views:
+    def _resumed(self, watched: Watched, e: Resumed) -> CurveRows:
         """What came after the checkpoint is trained again."""
         saved, kept_top = (0.0, math.nan) if e.anew else (watched.saved, watched.kept)
         rows, kept = self.rows, []
@@ -82,7 +82,7 @@ class Views:
         again = Watched(e.attempt, True, saved, None, saved, kept_top, kept_top, tuple(kept))
         return replace(self, rows=rows)._put(e.trial, again)
 
-    def _reported(self, watched: Watched, e: Reported) -> Views:
+    def _reported(self, watched: Watched, e: Reported) -> CurveRows:
         if e.epoch <= watched.at:
             return self  # seen before
         top = e.value if self.goal.better(e.value, watched.top) else watched.top
@@ -90,7 +90,7 @@ class Views:
         watched = replace(watched, at=e.epoch, value=value, top=top)
         return self._add(e.trial, watched, value) if _marked(e.epoch) else self._put(e.trial, watched)
 
-    def _let_go(self, trial: int, watched: Watched, status: Status) -> Views:
+    def _let_go(self, trial: int, watched: Watched, status: Status) -> CurveRows:
         """Its last value counts, unless that epoch is trained again. One that failed without any diverged."""
         if status is Status.FAILED and not watched.rows:
             return self._add(trial, replace(watched, at=max(1.0, watched.at)), math.nan)
@@ -99,13 +99,13 @@ class Views:
             return self._put(trial, watched)
         return self._add(trial, watched, watched.value)
 
-    def _add(self, trial: int, watched: Watched, value: float) -> Views:
+    def _add(self, trial: int, watched: Watched, value: float) -> CurveRows:
         """One row more, at the trial's last epoch."""
         watched = replace(watched, rows=(*watched.rows, (watched.at, self.count)))
         rows = self.rows.put(self.count, (trial, watched.at, value))
         return replace(self, rows=rows, count=self.count + 1)._put(trial, watched)
 
-    def _put(self, trial: int, watched: Watched) -> Views:
+    def _put(self, trial: int, watched: Watched) -> CurveRows:
         return replace(self, trials=self.trials.put(trial, watched))
 
 

@@ -29,9 +29,9 @@ from haltune.policies.hyperband.ladder import Ladder
 from haltune.space import Space
 from haltune.space.domains import Float
 
-from .curve_rows import Row, Views
+from .curve_rows import CurveRows, Row
 
-State = tuple[Any, Views]  # the inner policy's, and what the model learns from
+State = tuple[Any, CurveRows]  # the inner policy's, and what the model learns from
 _LEARN_FROM = 120  # rows that hyperparameters are learnt from
 _KEEP = 500  # rows that a fit keeps: a decision costs as much in a long search
 _STEP = (8, 100)  # rows between fits: a fifth of those there are, within these
@@ -119,7 +119,7 @@ class Guided(Wrapper):
         """Nothing seen. Raises InvalidInput without a horizon."""
         if problem.max_epochs is None:
             raise InvalidInput("Guided needs a horizon: give the Problem max_epochs")
-        return self.policy.start(problem), Views(problem.goal)
+        return self.policy.start(problem), CurveRows(problem.goal)
 
     def fold(self, state: State, event: Event) -> State:
         """The policy's fold, and what the model learns from."""

@@ -30,7 +30,7 @@ from haltune.log.history import History, TrialRecord
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.policies.bayesopt.ei import improve
-from haltune.policies.bayesopt.improvement import Believed, Believer, cheap_design
+from haltune.policies.bayesopt.improvement import Improvement, ImprovementSurrogate, cheap_design
 from haltune.policies.costs.budgets import Means
 from haltune.policies.costs.remaining import UNITS, CostOption, Left, RemainingBudget
 
@@ -74,7 +74,7 @@ class Rollout(Policy[Finished]):
     points: int = 192
     plans = True  # by the study's budget
     _remaining: RemainingBudget = field(init=False, repr=False, compare=False)
-    _believer: Believer = field(init=False, repr=False, compare=False)
+    _surrogate: ImprovementSurrogate = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         counts = ("horizon", "initial", "refit_every", "paths", "points")
@@ -85,7 +85,7 @@ class Rollout(Policy[Finished]):
             raise InvalidInput(f"Rollout(infeasible={self.infeasible!r}): 'restrict' or 'terminate'")
         remaining = RemainingBudget("Rollout", self.cost, self.cost_model, self.affordable, self.refit_every)
         object.__setattr__(self, "_remaining", remaining)
-        object.__setattr__(self, "_believer", Believer(self.refit_every))
+        object.__setattr__(self, "_surrogate", ImprovementSurrogate(self.refit_every))
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -108,10 +108,10 @@ class Rollout(Policy[Finished]):
         lefts = self._remaining.lefts(history, state)
         if (end := _spent(history, lefts)) is not None:
             return end
-        believed = self._believer.belief(history, state)
-        if len(history) < self.initial or believed is None:
+        improvement = self._surrogate.improvement(history, state)
+        if len(history) < self.initial or improvement is None:
             return self._design(state, history, lefts, rng)
-        return self._planned(state, history, believed, lefts, rng)
+        return self._planned(state, history, improvement, lefts, rng)
 
     def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """Every trial goes on, unless time would run out within its next epoch."""
@@ -147,19 +147,19 @@ class Rollout(Policy[Finished]):
         return _unaffordable(history, lefts, means.first[:, 0])
 
     def _planned(
-        self, state: Finished, history: History, believed: Believed, lefts: list[Left], rng: Generator
+        self, state: Finished, history: History, improvement: Improvement, lefts: list[Left], rng: Generator
     ) -> Move:
         """The best of a screened pool, then of neighbours of its best."""
         costs = (self._remaining.log_cost(history, state), None)
-        tops = [improve(history, believed, rng, cost, candidates=512) for cost in costs]
+        tops = [improve(history, improvement, rng, cost, candidates=512) for cost in costs]
         pool = Pool.of(history, [top.config for top in tops], rng)
         means = self._remaining.means(history, state, pool.points, lefts, pairs=False)
         if not means.affordable().any():
             return self._cheapest(state, history, lefts, rng)
-        gain = believed.improvement(pool.points)
-        alpha, best = self._alpha(means, gain), believed.best
+        gain = improvement.expected(pool.points)
+        alpha, best = self._alpha(means, gain), improvement.best
         pool = pool.only(screened(gain, means, self.points))
-        posterior, nodes = believed.posterior, self._nodes(rng)
+        posterior, nodes = improvement.posterior, self._nodes(rng)
 
         def valued(pool: Pool, some: Indices) -> tuple[Means, Array, Array]:
             means = self._remaining.means(history, state, pool.points, lefts)
@@ -181,8 +181,8 @@ class Rollout(Policy[Finished]):
             means, value, added = valued(pool, some)
         chosen = int(np.argmax(added))
         point = pool.points[chosen : chosen + 1]
-        hopes = believed.hopes(point)
-        own = float(believed.improvement(point)[0])
+        hopes = improvement.hopes(point)
+        own = float(improvement.expected(point)[0])
         evidence = {
             "value": float(value[chosen]),
             "ei": own,
@@ -190,7 +190,7 @@ class Rollout(Policy[Finished]):
             "horizon": self.horizon,
             "alpha": alpha,
         }
-        told = believed.told(hopes, history.problem.goal.metric)
+        told = improvement.told(hopes, history.problem.goal.metric)
         return _worded(pool.configs[chosen], evidence, told, means.first[:, chosen], lefts, tops[0].exhausted)
 
     def _without(self, belief: JointNormal, means: Means, nodes: tuple[Array, Array] | None) -> float:

@@ -21,7 +21,7 @@ from haltune.log.history import History
 from haltune.policies.bayesopt.maximiser import maximise
 from haltune.policies.costs.models import CostModel
 
-from .belief.belief import Belief
+from .belief.belief import PlaceBelief
 from .belief.levels import Level
 from .stages import Aim
 from .variance import Rows, anticipated_reduction, best_ratio, blocks, excess, truncated_reduction
@@ -33,7 +33,7 @@ _NOTHING = 1e-12  # of the prior variance: a reduction this small is rounding
 class Question:
     """All that the choice depends on."""
 
-    belief: Belief  # pending trials counted as seen
+    belief: PlaceBelief  # pending trials counted as seen
     members: Mask  # (n,)
     eta: float  # units of the target
     root: float  # sqrt(beta)
@@ -65,7 +65,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Observation:
     """What to observe."""
 
     level: int
@@ -75,7 +75,7 @@ class Choice:
     nothing: bool = False  # True: no observation takes anything off; this one is of highest upper bound
 
 
-def choose_place(question: Question, tried: Mask) -> Choice:
+def choose_place(question: Question, tried: Mask) -> Observation:
     """The best of the places. tried: (n,) which were started already, for when nothing takes anything off."""
     field, places = question.belief.field, question.belief.places
     allowed = np.flatnonzero(_allowed(question))
@@ -98,7 +98,7 @@ def choose_place(question: Question, tried: Mask) -> Choice:
         return _otherwise(question, tried)
     level, place = best_ratio(reduction, cost)
     config = places.configs[allowed[place]]
-    return Choice(level, config, float(reduction[level, place]), float(cost[level, place]))
+    return Observation(level, config, float(reduction[level, place]), float(cost[level, place]))
 
 
 def _allowed(question: Question) -> Mask:
@@ -112,12 +112,14 @@ def _allowed(question: Question) -> Mask:
     return np.ones(len(question.members), dtype=np.bool_)
 
 
-def _otherwise(question: Question, tried: Mask) -> Choice:
+def _otherwise(question: Question, tried: Mask) -> Observation:
     """Nothing that matters is uncertain: the place of highest upper bound that was not tried, or of all."""
     among = ~tried if not tried.all() else np.ones_like(tried)
     place = int(np.argmax(np.where(among, question.upper, -np.inf)))
     level = int(np.argmin(question.cost[:, place]))
-    return Choice(level, question.belief.places.configs[place], 0.0, float(question.cost[level, place]), True)
+    return Observation(
+        level, question.belief.places.configs[place], 0.0, float(question.cost[level, place]), True
+    )
 
 
 def _anticipated(question: Question, rows: Rows, variance: Array, noise: Array) -> Array:
@@ -215,7 +217,7 @@ def choose_anywhere(
     cost: CostModel | None,
     after: Array | None,
     rng: Generator,
-) -> Choice:
+) -> Observation:
     """The best configuration of the space, at the best level: first over the representers, then uphill from there.
 
     Of the representers alone where candidates are limited to some of them, or noise differs from point to point.
@@ -238,4 +240,4 @@ def choose_anywhere(
             np.exp(cost.predict(history.problem.space.encode(found.config)[None], after).log_median[0])
         )
     )
-    return Choice(level, found.config, found.value * price, price * levels[level].cost)
+    return Observation(level, found.config, found.value * price, price * levels[level].cost)

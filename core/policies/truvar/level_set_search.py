@@ -24,22 +24,20 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.problem import Problem
 
-from .belief.belief import Belief, Noise, Outlook
-from .belief.places import Grid, grid_to_json
-from .decision import (
-    Standing,
-    Surveying,
-    check_survey,
+from .belief.belief import Noise, PlaceBelief, PlaceSurrogate
+from .belief.options import (
+    PlacePolicy,
+    check_options,
     check_threshold,
     function_to_json,
     kernel_from,
     kernel_to_json,
-    outlook_of,
-    prices_of,
-    standing,
-    with_pending,
+    surrogate_of,
 )
-from .members import Aims, Look, Narrowing, Progress, fold_progress
+from .belief.places import Grid, grid_to_json
+from .belief.prices import prices_of
+from .decision import Situation, situation, with_pending
+from .members import Aims, Look, MemberSet, Progress, fold_progress
 from .stages import Confidence
 
 Rule = Literal["gchk", "straddle", "variance"]
@@ -47,7 +45,7 @@ _PER_DEVIATION = 1.96  # of the straddle
 
 
 @dataclass(frozen=True)
-class LevelSetSearch(Surveying):
+class LevelSetSearch(PlacePolicy):
     """Which configurations reach a threshold, by a rule of one's choice; each trains in full.
 
     threshold: a value of the metric. root_beta: GCHK's sqrt(beta); it settles members for all rules.
@@ -65,11 +63,11 @@ class LevelSetSearch(Surveying):
     initial: int | None = None
     grid: Grid = None
     representers: int = 400
-    _narrowing: Narrowing = field(init=False, repr=False, compare=False)
+    _member_set: MemberSet = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", kernel_from("LevelSetSearch", self.kernel))
-        check_survey("LevelSetSearch", self)
+        check_options("LevelSetSearch", self)
         if not is_number(self.threshold) or self.rule not in ("gchk", "straddle", "variance"):
             raise InvalidInput(
                 f"LevelSetSearch(threshold={self.threshold!r}, rule={self.rule!r}): a finite value, and 'gchk', "
@@ -77,12 +75,12 @@ class LevelSetSearch(Surveying):
             )
         if not within(self.root_beta, 0.0):
             raise InvalidInput(f"LevelSetSearch(root_beta={self.root_beta!r}): a positive number")
-        outlook = outlook_of(self)
-        prices = prices_of("LevelSetSearch", self, outlook.levels)
+        surrogate = surrogate_of(self)
+        prices = prices_of("LevelSetSearch", self, surrogate.levels)
         confidence = Confidence(self.root_beta**2, "constant", eta=0.0)
         monotone = isinstance(self.kernel, Kernel)
-        narrowing = Narrowing(confidence, Aims(self.threshold), outlook, prices, monotone)
-        object.__setattr__(self, "_narrowing", narrowing)
+        member_set = MemberSet(confidence, Aims(self.threshold), surrogate, prices, monotone)
+        object.__setattr__(self, "_member_set", member_set)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -104,7 +102,7 @@ class LevelSetSearch(Surveying):
     def start(self, problem: Problem) -> Progress:
         """Nothing seen. Raises InvalidInput for a grid or a threshold that does not fit."""
         check_threshold("LevelSetSearch", self.threshold, problem)
-        self._outlook.places_of(problem)
+        self._surrogate.places_of(problem)
         return Progress()
 
     def fold(self, state: Progress, event: Event) -> Progress:
@@ -113,24 +111,24 @@ class LevelSetSearch(Surveying):
 
     def propose(self, state: Progress, history: History, rng: Generator) -> Move:
         """The initial design, then the configuration of highest score; the end when none is open."""
-        known = standing(self, self._narrowing, state, history, rng)
-        if not isinstance(known, Standing):
+        known = situation(self, self._member_set, state, history, rng)
+        if not isinstance(known, Situation):
             return known
         belief, members = known.belief, known.members
         look = Look(belief.seen, known.spent, state.stage)
-        self._narrowing.remember(history, state, look, members)
-        return self._start(history, with_pending(history, belief, self._outlook), members, look)
+        self._member_set.remember(history, state, look, members)
+        return self._start(history, with_pending(history, belief, self._surrogate), members, look)
 
     @property
-    def narrowing(self) -> Narrowing:
+    def member_set(self) -> MemberSet:
         """What is known of the level set: see `haltune.policies.truvar.answers.answers`."""
-        return self._narrowing
+        return self._member_set
 
     @property
-    def _outlook(self) -> Outlook:
-        return self._narrowing.outlook
+    def _surrogate(self) -> PlaceSurrogate:
+        return self._member_set.surrogate
 
-    def _start(self, history: History, belief: Belief, members: Mask, look: Look) -> Start:
+    def _start(self, history: History, belief: PlaceBelief, members: Mask, look: Look) -> Start:
         scores = self._scores(history, belief, members)
         place = int(np.argmax(scores))
         mean, sd = float(belief.field.mean[place]), float(np.sqrt(belief.field.variance[place]))
@@ -144,7 +142,7 @@ class LevelSetSearch(Surveying):
             "members": int(members.sum()), "score": float(scores[place]), "mean": sign * mean, "sd": sd,
         })  # fmt: skip
 
-    def _scores(self, history: History, belief: Belief, members: Mask) -> Array:
+    def _scores(self, history: History, belief: PlaceBelief, members: Mask) -> Array:
         mean, sd = belief.field.mean, np.sqrt(belief.field.variance)
         if self.rule == "variance":
             return sd

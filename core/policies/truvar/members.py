@@ -21,9 +21,9 @@ from haltune.log.events import Event, Started
 from haltune.log.folds import Finished, fold_finished
 from haltune.log.history import History
 
-from .belief.belief import Belief, Outlook
+from .belief.belief import PlaceBelief, PlaceSurrogate
 from .belief.observations import data_keys
-from .decision import Prices
+from .belief.prices import Prices
 from .stages import Aim, Confidence, Stage
 
 
@@ -79,12 +79,12 @@ class Aims:
 
 
 @dataclass(eq=False)
-class Narrowing:
-    """Algorithm 2 over the beliefs of an outlook."""
+class MemberSet:
+    """Algorithm 2 over the beliefs of an surrogate."""
 
     confidence: Confidence
     aims: Aims
-    outlook: Outlook
+    surrogate: PlaceSurrogate
     prices: Prices
     monotone: bool
     _sets: Memo[Mask] = field(default_factory=lambda: Memo(5))
@@ -93,20 +93,20 @@ class Narrowing:
         """What is looked for, in units of the target."""
         return self.aims.of(history.problem.goal.sign)
 
-    def members(self, history: History, state: Progress, belief: Belief, spent: float) -> Mask:
+    def members(self, history: History, state: Progress, belief: PlaceBelief, spent: float) -> Mask:
         """M_t (n,), with the beta of the stage that the last decision found."""
         among = np.ones(len(belief.places), dtype=np.bool_)
         if self.monotone and belief.places.fixed:
             among = self._standing(history, state)
         return self._found(history, belief, state.stage, spent, among)
 
-    def open(self, history: History, state: Progress, belief: Belief, spent: float) -> Mask:
+    def open(self, history: History, state: Progress, belief: PlaceBelief, spent: float) -> Mask:
         """The members that are not settled; under an implicit threshold others may set it."""
         every = self.members(history, state, belief, spent)
         width = self.root(state.stage, belief, spent) * np.sqrt(belief.field.variance)
         return self.aim_of(history).open(belief.field.mean, width, every)
 
-    def vain(self, history: History, belief: Belief) -> str | None:
+    def vain(self, history: History, belief: PlaceBelief) -> str | None:
         """Why no share of the best divides good from bad, if none does."""
         best, aim = float(belief.field.mean.max()), self.aim_of(history)
         if aim.share is None or aim.share * best <= best:
@@ -116,24 +116,24 @@ class Narrowing:
             f"{history.problem.goal.sign * best:.3g}: a share needs values above 0; give a threshold instead"
         )
 
-    def towards(self, aims: Aims) -> Narrowing:
+    def towards(self, aims: Aims) -> MemberSet:
         """The same beliefs for another question."""
         confidence = Confidence(1.0 if aims.sets else 0.5)
-        outlook = self.outlook.towards(
-            aims.threshold, aims.sets, partial(matters, confidence, aims, self.outlook.count)
+        surrogate = self.surrogate.towards(
+            aims.threshold, aims.sets, partial(matters, confidence, aims, self.surrogate.count)
         )
-        return Narrowing(confidence, aims, outlook, self.prices, monotone=False)
+        return MemberSet(confidence, aims, surrogate, self.prices, monotone=False)
 
-    def root(self, stage: Stage, belief: Belief, spent: float) -> float:
+    def root(self, stage: Stage, belief: PlaceBelief, spent: float) -> float:
         """sqrt(beta)."""
         return math.sqrt(self.confidence.beta_of(stage, self._size(belief), spent))
 
-    def advance(self, stage: Stage, belief: Belief, members: Mask, spent: float) -> Stage:
+    def advance(self, stage: Stage, belief: PlaceBelief, members: Mask, spent: float) -> Stage:
         """The stage that these members begin, or the same."""
         widest = float(np.sqrt(belief.field.variance[members].max())) / belief.scale
         return self.confidence.after(stage, widest, belief.seen, self._size(belief), spent)
 
-    def spent(self, history: History, state: Progress, belief: Belief) -> float:
+    def spent(self, history: History, state: Progress, belief: PlaceBelief) -> float:
         """What the observations cost, in units of the least cost; their number where beta does not ask."""
         if self.confidence.beta_form != "theorem":
             return float(belief.seen)
@@ -145,13 +145,13 @@ class Narrowing:
         if self.monotone:
             self._sets.put(_key(history, state.finished, (*state.looks, look)), members)
 
-    def _size(self, belief: Belief) -> int:
+    def _size(self, belief: PlaceBelief) -> int:
         """|D|, of which corollary 3.2 counts every level."""
         return len(belief.places) * (
-            len(self.outlook.levels) if self.confidence.beta_form == "theorem" else 1
+            len(self.surrogate.levels) if self.confidence.beta_form == "theorem" else 1
         )
 
-    def _found(self, history: History, belief: Belief, stage: Stage, spent: float, among: Mask) -> Mask:
+    def _found(self, history: History, belief: PlaceBelief, stage: Stage, spent: float, among: Mask) -> Mask:
         width = self.root(stage, belief, spent) * np.sqrt(belief.field.variance)
         return self.aim_of(history).members(belief.field.mean, width, among)
 
@@ -160,11 +160,11 @@ class Narrowing:
         known, found = len(state.looks), None
         while known and (found := self._sets.get(_key(history, state.finished, state.looks[:known]))) is None:
             known -= 1
-        every = np.ones(len(self.outlook.places_of(history.problem) or ()), dtype=np.bool_)
+        every = np.ones(len(self.surrogate.places_of(history.problem) or ()), dtype=np.bool_)
         among = every if found is None else found
         for number in range(known, len(state.looks)):
             look = state.looks[number]
-            belief = self.outlook.belief(history, state.finished[: look.seen])
+            belief = self.surrogate.belief(history, state.finished[: look.seen])
             before = state.looks[number - 1].stage if number else Stage()
             if belief is not None:
                 among = self._found(history, belief, before, look.spent, among)

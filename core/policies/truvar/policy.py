@@ -26,32 +26,28 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.problem import Problem
 
-from .belief.belief import Belief, Noise, Outlook
+from .belief.belief import Noise, PlaceBelief, PlaceSurrogate
 from .belief.levels import Level, levels_from, levels_to_json
-from .belief.places import Grid, grid_to_json
-from .choice import Choice, Question, choose_anywhere, choose_place
-from .decision import (
-    Prices,
-    Standing,
-    Surveying,
-    check_survey,
+from .belief.options import (
+    PlacePolicy,
+    check_options,
     check_threshold,
-    enough,
     function_to_json,
     kernel_from,
     kernel_to_json,
-    outlook_of,
-    prices_of,
-    standing,
+    surrogate_of,
     tags_of,
-    with_pending,
 )
-from .members import Aims, Look, Narrowing, Progress, fold_progress, matters
+from .belief.places import Grid, grid_to_json
+from .belief.prices import Prices, prices_of
+from .choice import Observation, Question, choose_anywhere, choose_place
+from .decision import Situation, enough, situation, with_pending
+from .members import Aims, Look, MemberSet, Progress, fold_progress, matters
 from .stages import Confidence, Stage
 
 
 @dataclass(frozen=True)
-class TruVaR(Surveying):
+class TruVaR(PlacePolicy):
     """Truncated variance reduction. Without a threshold it looks for the best configuration.
 
     threshold: the metric's value that divides good from bad; implicit: the same as a share of the best there is,
@@ -97,24 +93,24 @@ class TruVaR(Surveying):
     r: float = 0.1
     slack: float = 0.0
     floor: float = 1e-6
-    _outlook: Outlook = field(init=False, repr=False, compare=False)
+    _surrogate: PlaceSurrogate = field(init=False, repr=False, compare=False)
     _prices: Prices = field(init=False, repr=False, compare=False)
-    _narrowing: Narrowing = field(init=False, repr=False, compare=False)
+    _member_set: MemberSet = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", kernel_from("TruVaR", self.kernel))
         object.__setattr__(self, "levels", levels_from(self.levels))
-        check_survey("TruVaR", self)
+        check_options("TruVaR", self)
         _check(self)
         a = self.a if self.a is not None else 1.0 if self._sets_wanted else 0.5
         confidence = Confidence(a, self.beta, self.delta, self.eta, self.r, self.slack, self.floor)
         aims = Aims(self.threshold, self.implicit)
-        outlook = outlook_of(self, partial(matters, confidence, aims, self.representers))
-        prices = prices_of("TruVaR", self, outlook.levels)
-        object.__setattr__(self, "_outlook", outlook)
+        surrogate = surrogate_of(self, partial(matters, confidence, aims, self.representers))
+        prices = prices_of("TruVaR", self, surrogate.levels)
+        object.__setattr__(self, "_surrogate", surrogate)
         object.__setattr__(self, "_prices", prices)
-        narrowing = Narrowing(confidence, aims, outlook, prices, self._monotone)
-        object.__setattr__(self, "_narrowing", narrowing)
+        member_set = MemberSet(confidence, aims, surrogate, prices, self._monotone)
+        object.__setattr__(self, "_member_set", member_set)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -141,7 +137,7 @@ class TruVaR(Surveying):
     def start(self, problem: Problem) -> Progress:
         """Nothing seen. Raises InvalidInput for a grid, a threshold or members that do not fit."""
         check_threshold("TruVaR", self.threshold, problem)
-        if self._outlook.places_of(problem) is None and self.monotone:
+        if self._surrogate.places_of(problem) is None and self.monotone:
             raise InvalidInput(
                 "TruVaR(monotone=True) keeps a set of configurations, and this space is represented by points that "
                 "change: give grid=, or leave monotone out"
@@ -154,11 +150,11 @@ class TruVaR(Surveying):
 
     def propose(self, state: Progress, history: History, rng: Generator) -> Move:
         """The initial design, then the observation of largest reduction per cost; the end when nothing is open."""
-        known = standing(self, self._narrowing, state, history, rng)
-        if not isinstance(known, Standing):
+        known = situation(self, self._member_set, state, history, rng)
+        if not isinstance(known, Situation):
             return known
         belief, spent, members = known.belief, known.spent, known.members
-        stage = self._narrowing.advance(state.stage, belief, members, spent)
+        stage = self._member_set.advance(state.stage, belief, members, spent)
         if (reached := self._reached(stage, belief)) is not None:
             return Finish(reached)
         question = self._question(history, state, belief, members, stage, spent)
@@ -168,20 +164,20 @@ class TruVaR(Surveying):
             return Finish(
                 f"{int(members.sum())} configurations lie within {question.eta:.2g} of the threshold"
             )
-        self._narrowing.remember(history, state, Look(belief.seen, spent, stage), members)
+        self._member_set.remember(history, state, Look(belief.seen, spent, stage), members)
         return self._start(question, self._choose(question, history, state, rng), stage, spent)
 
     @property
-    def narrowing(self) -> Narrowing:
+    def member_set(self) -> MemberSet:
         """What is known so far: see `haltune.policies.truvar.answers.answers`."""
-        return self._narrowing
+        return self._member_set
 
     # -- the decision ------------------------------------------------------------------------
 
-    def _reached(self, stage: Stage, belief: Belief) -> str | None:
+    def _reached(self, stage: Stage, belief: PlaceBelief) -> str | None:
         if self.accuracy is None or self._sets_wanted:
             return None
-        epsilon = self._narrowing.confidence.accuracy(stage) * belief.scale
+        epsilon = self._member_set.confidence.accuracy(stage) * belief.scale
         return (
             f"every configuration left is within {epsilon:.3g} of the best"
             if epsilon <= self.accuracy
@@ -189,36 +185,42 @@ class TruVaR(Surveying):
         )
 
     def _question(
-        self, history: History, state: Progress, belief: Belief, members: Mask, stage: Stage, spent: float
+        self,
+        history: History,
+        state: Progress,
+        belief: PlaceBelief,
+        members: Mask,
+        stage: Stage,
+        spent: float,
     ) -> Question:
-        root = self._narrowing.root(stage, belief, spent)
-        pending = with_pending(history, belief, self._outlook)
+        root = self._member_set.root(stage, belief, spent)
+        pending = with_pending(history, belief, self._surrogate)
         return Question(
-            pending, members, self._eta(stage, pending, members, root), root, self._narrowing.aim_of(history),
+            pending, members, self._eta(stage, pending, members, root), root, self._member_set.aim_of(history),
             self._prices.of(history, state.finished, belief.places.points), self.candidates, self.anticipate,
             not isinstance(self.kernel, Kernel),
         )  # fmt: skip
 
-    def _eta(self, stage: Stage, belief: Belief, members: Mask, root: float) -> float:
+    def _eta(self, stage: Stage, belief: PlaceBelief, members: Mask, root: float) -> float:
         """eta, units of the target: that of a later stage where pending trials will end this one; exact values stay."""
-        confidence = self._narrowing.confidence
+        confidence = self._member_set.confidence
         eta, least = confidence.eta_of(stage) * belief.scale, root * math.sqrt(belief.exact)
         widest = root * math.sqrt(float(belief.field.variance[members].max()))
         while widest <= eta > max(least, confidence.floor * belief.scale):
             eta *= confidence.r
         return max(eta, least)
 
-    def _choose(self, question: Question, history: History, state: Progress, rng: Generator) -> Choice:
+    def _choose(self, question: Question, history: History, state: Progress, rng: Generator) -> Observation:
         places = question.belief.places
         if places.fixed:
             return choose_place(question, places.tried(history.tried))
         cost = self._prices.model(history, state.finished)
         after = self._prices.remaining.standing(history)
-        return choose_anywhere(question, history, self._outlook.levels, cost, after, rng)
+        return choose_anywhere(question, history, self._surrogate.levels, cost, after, rng)
 
-    def _start(self, question: Question, choice: Choice, stage: Stage, spent: float) -> Start:
+    def _start(self, question: Question, choice: Observation, stage: Stage, spent: float) -> Start:
         belief, count = question.belief, int(question.members.sum())
-        level = self._outlook.levels[choice.level]
+        level = self._surrogate.levels[choice.level]
         kind = "may lie on either side" if self._sets_wanted else "may be the best"
         excess = float(question.over.sum())
         at = f" at {level.name!r}" if tags_of(level) else ""

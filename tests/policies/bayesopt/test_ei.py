@@ -11,7 +11,7 @@ from haltune import Budget, Choice, Float, Maximize, Minimize, Space
 from haltune.errors import InvalidInput, NotSupported
 from haltune.policies import EI, CostCooledEI, EIPerCost
 from haltune.policies.bayesopt.acquisition import log_ei
-from haltune.policies.bayesopt.improvement import Believer, Units
+from haltune.policies.bayesopt.improvement import ImprovementSurrogate, Units
 from haltune.policies.costs.remaining import RemainingBudget
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
@@ -39,12 +39,12 @@ def test_on_a_small_grid_the_choice_is_the_largest_of_all(policy, alpha):
     sixth = grid_study(policy, 6) if alpha != 0.25 else None
     chosen = whole.trials[6].config
     before = sixth or whole
-    believed = Believer(10).belief(before.history, finished)
+    improvement = ImprovementSurrogate(10).improvement(before.history, finished)
     tried = {GRID.key(t.config) for t in whole.trials[:6]}
     new = [c for c in GRID.enumerate() if GRID.key(c) not in tried]
     x = GRID.encode_many(new)
     log_cost = RemainingBudget("EI").model(before.history, finished, "seconds").predict(x).log_median
-    score = log_ei(*believed.posterior.predict(x), believed.best).value - alpha * log_cost
+    score = log_ei(*improvement.posterior.predict(x), improvement.best).value - alpha * log_cost
     assert score[new.index(chosen)] == pytest.approx(score.max(), abs=1e-6)
 
 
@@ -60,10 +60,10 @@ def test_dividing_by_cost_chooses_what_is_cheaper(seed):
 def test_what_trials_report_is_the_cost():
     found = search(study(EIPerCost(initial=3), Budget(trials=8)), cost=lambda c: 5.0 - 4.0 * c["a"])
     started = [e for e in found.events() if e.kind == "started"]
-    believed, true = (
+    improvement, true = (
         [f(e) for e in started[5:]] for f in (lambda e: e.evidence["cost"], lambda e: 5 - 4 * e.config["a"])
     )
-    np.testing.assert_allclose(believed, true, rtol=0.3)
+    np.testing.assert_allclose(improvement, true, rtol=0.3)
 
 
 def test_cooling_ends_as_expected_improvement():
@@ -185,16 +185,16 @@ def test_a_search_goes_on_in_another_process_where_it_was():
 def test_what_is_hoped_of_a_configuration_is_what_draws_of_the_belief_show(goal):
     sign = goal.sign
     found = search(study(EI(initial=3), Budget(trials=6), goal=goal), value=lambda c: sign * hill(c))
-    believed = Believer(10).belief(found.history, tuple(range(6)))
+    improvement = ImprovementSurrogate(10).improvement(found.history, tuple(range(6)))
     best = max(sign * t.values[-1] for t in found.trials)
     rng = np.random.default_rng(0)
     for config in SQUARE.sample(5, rng):
         point = SQUARE.encode(config)[None]
-        mean, variance = believed.posterior.predict(point)
+        mean, variance = improvement.posterior.predict(point)
         draws = mean + np.sqrt(variance) * rng.standard_normal(200_000)
-        values = np.array([sign * believed.units.value(y) for y in draws])
+        values = np.array([sign * improvement.units.value(y) for y in draws])
         gains = np.maximum(values - best, 0.0)
-        hopes = believed.hopes(point)
+        hopes = improvement.hopes(point)
         assert hopes["beats"] == pytest.approx(np.mean(values > best), abs=0.006)
         assert hopes["gain"] == pytest.approx(gains.mean(), abs=5 * gains.std() / len(gains) ** 0.5 + 1e-12)
         assert hopes["predicted"] == pytest.approx(sign * np.median(values), abs=0.01)

@@ -7,7 +7,7 @@ from haltune import Choice, Float, Int, Space
 from haltune.errors import InvalidInput
 from haltune.gp import fit
 from haltune.policies.costs.gp_models import GPCost, MixedCost, fit_gp, sample_gp
-from haltune.policies.costs.models import KnownCost, Prediction, ScaledCost, fit_line, fit_scale, name_of
+from haltune.policies.costs.models import KnownCost, PredictedCost, ScaledCost, fit_line, fit_scale, name_of
 
 SPACE = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 512, log=True), "kind": Choice(["a", "b"])})
 
@@ -33,7 +33,7 @@ def differences(model, at, step=1e-5):
 
 
 def test_median_mean_and_quantiles_are_those_of_a_log_normal_sample():
-    found = Prediction(np.array([1.0]), np.array([0.5]))
+    found = PredictedCost(np.array([1.0]), np.array([0.5]))
     draws = np.exp(1.0 + 0.5 * np.random.default_rng(0).standard_normal(400_000))
     assert found.median[0] == pytest.approx(np.median(draws), rel=0.01)
     assert found.mean[0] == pytest.approx(draws.mean(), rel=0.01)
@@ -45,18 +45,18 @@ def test_median_mean_and_quantiles_are_those_of_a_log_normal_sample():
 @pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -0.1])
 def test_a_quantile_needs_a_probability(share):
     with pytest.raises(InvalidInput, match="between 0 and 1"):
-        Prediction(np.zeros(1), np.ones(1)).quantile(share)
+        PredictedCost(np.zeros(1), np.ones(1)).quantile(share)
 
 
 def test_below_is_the_distribution_whose_quantiles_are_asked():
-    prediction = Prediction(np.array([0.3, -1.0, 2.0]), np.array([0.2, 1.5, 0.7]))
+    prediction = PredictedCost(np.array([0.3, -1.0, 2.0]), np.array([0.2, 1.5, 0.7]))
     for share in (0.1, 0.5, 0.93):
         found = [prediction.below(float(q))[i] for i, q in enumerate(prediction.quantile(share))]
         np.testing.assert_allclose(found, share)
 
 
 def test_a_known_cost_is_below_a_limit_or_not():
-    prediction = Prediction(np.log([2.0, 3.0, 4.0]), np.zeros(3))
+    prediction = PredictedCost(np.log([2.0, 3.0, 4.0]), np.zeros(3))
     np.testing.assert_array_equal(prediction.below(3.0), [1.0, 1.0, 0.0])
 
 

@@ -25,7 +25,7 @@ from haltune.log.history import History
 from haltune.policies import BOBOS, Guided, Halting, Hyperband, Ladder, RandomSearch, SuccessiveHalving
 from haltune.policies.bayesopt.surrogate import epoch_coordinate
 from haltune.policies.from_spec import policy_from
-from haltune.policies.guided.curve_rows import Row, Views
+from haltune.policies.guided.curve_rows import CurveRows, Row
 from haltune.policies.guided.policy import Levels, _fitted
 from haltune.study.replay import replay
 from haltune.study.session.asking import propose
@@ -54,8 +54,8 @@ def searched(policy: Any, curve: Curve = peak, problem: Problem = PLANE, **optio
     return study
 
 
-def folded(problem: Problem, log: list[Event], to: int | None = None) -> tuple[History, Views]:
-    history, views = History(problem), Views(problem.goal)
+def folded(problem: Problem, log: list[Event], to: int | None = None) -> tuple[History, CurveRows]:
+    history, views = History(problem), CurveRows(problem.goal)
     for event in log[:to]:
         history.apply(event)
         views = views.fold(event)
@@ -137,7 +137,7 @@ def test_a_trial_that_begins_anew_loses_its_rows_and_one_from_a_checkpoint_those
         "deciding": 0.0,
     }
     on = {"seconds": 1.0, "verdict": go_on(""), "seen": 0}
-    views = Views(Maximize("v")).fold(event(Started, config={}, worker="w", **move))
+    views = CurveRows(Maximize("v")).fold(event(Started, config={}, worker="w", **move))
     for epoch in (1.0, 2.0, 3.0):
         views = views.fold(event(Reported, attempt=1, epoch=epoch, value=epoch, **on))
         if epoch == 2.0:

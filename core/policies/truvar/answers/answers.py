@@ -5,7 +5,7 @@ Probabilities are of the posterior under the kernel learnt: the practical beta o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,9 +24,10 @@ from haltune.log.policy import Policy
 from haltune.space import Space
 from haltune.terminal import visible
 
-from ..belief.belief import Belief
-from ..decision import check_threshold
-from ..members import Aims, Look, Narrowing, Progress, fold_progress
+from ..belief.belief import PlaceBelief
+from ..belief.options import check_threshold
+from ..members import Aims, Look, MemberSet, Progress, fold_progress
+from ..policy import TruVaR
 from ..stages import Stage
 from .rules import Rule, describe
 
@@ -134,44 +135,44 @@ def level_set(
     A policy without beliefs is seen through TruVaR's. Raises InvalidInput without a threshold, where the best
     leaves none of its shares to reach, and before anything can be said.
     """
-    own = policy.narrowing
+    own = policy.member_set
     if threshold is None and (own is None or not own.aims.sets):
         raise InvalidInput(f"{type(policy).__name__} has no threshold: study.level_set(threshold=0.92)")
     if threshold is not None and not is_number(threshold):
         raise InvalidInput(f"level_set(threshold={threshold!r}): a finite value of the metric")
     check_threshold("level_set", threshold, history.problem)
     aims = Aims(threshold) if own is None or threshold is not None else own.aims
-    narrowing, state, belief = _known(history, log, own, aims)
-    if (why := narrowing.vain(history, belief)) is not None:
+    member_set, state, belief = _known(history, log, own, aims)
+    if (why := member_set.vain(history, belief)) is not None:
         raise InvalidInput(why)
-    spent = narrowing.spent(history, state, belief)
+    spent = member_set.spent(history, state, belief)
     sign, field = history.problem.goal.sign, belief.field
     sd = np.sqrt(field.variance)
-    aim, _ = narrowing.aim_of(history).between(field.mean, 0.0 * sd)
+    aim, _ = member_set.aim_of(history).between(field.mean, 0.0 * sd)
     probability = ndtr((field.mean - aim) / np.maximum(sd, 1e-12 * belief.scale))
     return LevelSet(
         history.problem.space, history.problem.goal.metric, sign * aim, sign > 0, belief.places.configs,
-        np.asarray(probability), sign * field.mean, sd, narrowing.open(history, state, belief, spent),
+        np.asarray(probability), sign * field.mean, sd, member_set.open(history, state, belief, spent),
     )  # fmt: skip
 
 
 def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> Maximisers:
     """What may be the best: by its policy's beliefs, or those of TruVaR. Raises InvalidInput before any can be had."""
-    narrowing, state, belief = _known(history, log, policy.narrowing, Aims())
-    spent = narrowing.spent(history, state, belief)
-    members = np.flatnonzero(narrowing.members(history, state, belief, spent))
-    stage = narrowing.advance(state.stage, belief, np.isin(np.arange(len(belief.places)), members), spent)
+    member_set, state, belief = _known(history, log, policy.member_set, Aims())
+    spent = member_set.spent(history, state, belief)
+    members = np.flatnonzero(member_set.members(history, state, belief, spent))
+    stage = member_set.advance(state.stage, belief, np.isin(np.arange(len(belief.places)), members), spent)
     members = members[np.argsort(-belief.field.mean[members], kind="stable")]
     best, shortfall = _sampled(belief, members, history.rng("design", 2))
     mean = belief.field.mean[members]
     return Maximisers(
         [belief.places.configs[int(i)] for i in members], history.problem.goal.sign * mean,
         np.sqrt(belief.field.variance[members]), best,
-        narrowing.confidence.accuracy(stage) * belief.scale, shortfall,
+        member_set.confidence.accuracy(stage) * belief.scale, shortfall,
     )  # fmt: skip
 
 
-def _sampled(belief: Belief, members: Any, rng: np.random.Generator) -> tuple[Array, Array]:
+def _sampled(belief: PlaceBelief, members: Any, rng: np.random.Generator) -> tuple[Array, Array]:
     """How often each member is the best, and how far the first one is from the best, in joint samples.
 
     Of members and others the `_JOINT` of highest upper bound are drawn; the rest count as never the best.
@@ -187,23 +188,18 @@ def _sampled(belief: Belief, members: Any, rng: np.random.Generator) -> tuple[Ar
 
 
 def _known(
-    history: History, log: Iterable[Event], own: Narrowing | None, aims: Aims
-) -> tuple[Narrowing, Progress, Belief]:
-    """What a policy's narrowing says of a log, and for another question than its own, as if a stage began now."""
-    from ..policy import TruVaR
-
-    narrowing = TruVaR(initial=1).narrowing if own is None else own
+    history: History, log: Iterable[Event], own: MemberSet | None, aims: Aims
+) -> tuple[MemberSet, Progress, PlaceBelief]:
+    """What a policy's member_set says of a log, and for another question than its own, as if a stage began now."""
+    member_set = TruVaR(initial=1).member_set if own is None else own
     with one_thread():
         state = Progress()
         for event in log:
             state = fold_progress(state, event)
-        if narrowing.aims != aims:
-            narrowing, seen = narrowing.towards(aims), len(state.finished)
+        if member_set.aims != aims:
+            member_set, seen = member_set.towards(aims), len(state.finished)
             state = Progress(state.finished, (Look(seen, float(seen), Stage(1, seen + 1)),))
-        belief = narrowing.outlook.belief(history, state.finished)
+        belief = member_set.surrogate.belief(history, state.finished)
     if belief is None:
         raise InvalidInput("nothing can be said yet: too few trials have finished")
-    return narrowing, state, belief
-
-
-Answer = Callable[..., LevelSet | Maximisers]
+    return member_set, state, belief

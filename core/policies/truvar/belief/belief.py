@@ -41,7 +41,7 @@ _FAR = 5.0  # for level sets: a value so many times as far below the best as the
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
+class PlaceBelief:
     """What is believed after `seen` observations."""
 
     seen: int
@@ -68,7 +68,7 @@ class _Base:
 
 
 @dataclass(eq=False)
-class Outlook:
+class PlaceSurrogate:
     """How a policy believes. `matters`: which points may still be what is looked for, for representers."""
 
     kernel: Kernel | Kind
@@ -88,7 +88,7 @@ class Outlook:
     _bases: Memo[_Base] = field(default_factory=lambda: Memo(8))
     _field: tuple[Any, Keys, Field] | None = None  # base, data beyond it that was observed, and the result
 
-    def belief(self, history: History, finished: Finished) -> Belief | None:
+    def belief(self, history: History, finished: Finished) -> PlaceBelief | None:
         """After these trials; None while there are too few to learn a kernel from."""
         if not self._given and len(finished) < self.minimum:
             return None
@@ -101,10 +101,12 @@ class Outlook:
         places = self._where(history, base, key)
         if places.fixed:
             found = self._grown(history, finished, data, count, key, base, places)
-            return Belief(len(finished), places, found, base.posterior, self._noise(places, base), base.exact)
+            return PlaceBelief(
+                len(finished), places, found, base.posterior, self._noise(places, base), base.exact
+            )
         posterior = self._conditioned(history, finished[count:], base)
         found = field_of(posterior, places.points)
-        return Belief(len(finished), places, found, posterior, self._noise(places, base), base.exact)
+        return PlaceBelief(len(finished), places, found, posterior, self._noise(places, base), base.exact)
 
     def places_of(self, problem: Problem) -> Places | None:
         """The places, where they do not depend on what was seen."""
@@ -113,9 +115,9 @@ class Outlook:
             self._fixed = (fixed_places(problem.space, self.grid),)
         return self._fixed[0]
 
-    def towards(self, threshold: float | None, sets: bool, matters: Matters) -> Outlook:
+    def towards(self, threshold: float | None, sets: bool, matters: Matters) -> PlaceSurrogate:
         """The same for another question."""
-        return Outlook(
+        return PlaceSurrogate(
             self.kernel, self.mean, self.noise, self.levels, self.refit_every, self.minimum, self.grid, self.count,
             sets, threshold, matters,
         )  # fmt: skip
