@@ -58,12 +58,6 @@ class Kernel:
         covariance, slope = self._blocks(left, right, 2)
         return covariance, slope
 
-    def log_derivatives(self, points: Array) -> Array:
-        """dK / d log(lengthscales..., variance) at points (n, d), as (d + 1, n, n)."""
-        covariance, slope = self._blocks(points, None, 2)
-        apart = (points[:, None, :] - points[None, :, :]) / self.lengthscales
-        return np.concatenate([slope * np.moveaxis(apart**2, 2, 0), covariance[None]])
-
     def _blocks(self, left: Array, right: Array | None, count: int) -> list[Array]:
         """Variance times the first `count` of rho and h, by blocks of rows that stay in the cache."""
         other = left if right is None else right

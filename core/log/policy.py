@@ -16,6 +16,8 @@ The laws, which `tests/laws` runs over every policy:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
 from numpy.random import Generator
@@ -38,9 +40,13 @@ class Policy(ABC, Generic[S]):
     """
 
     @property
-    @abstractmethod
     def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy: {"policy": class name, option: value, ...}."""
+        """JSON that rebuilds the policy: {"policy": class name, option: value, ...}, of a dataclass its fields.
+
+        A policy inside stands as its own spec, a function as its name: it must be supplied again.
+        """
+        options: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
+        return {"policy": type(self).__name__, **{name: _told(getattr(self, name)) for name in options}}
 
     @abstractmethod
     def start(self, problem: Problem) -> S:
@@ -165,6 +171,18 @@ def check_policy(allowed: str, policy: Any) -> Policy[Any]:
     if isinstance(policy, type):
         hint = f"; write {policy.__name__}()"
     raise InvalidInput(f"{allowed}, not {policy!r}{hint}")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What stands for a function in JSON: it must be supplied again under this name."""
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def _told(value: Any) -> Any:
+    """An option in a spec."""
+    if isinstance(value, Policy):
+        return value.spec
+    return {"function": name_of(value)} if callable(value) else value
 
 
 _NEEDED = ("spec", "start", "fold", "propose")

@@ -31,11 +31,6 @@ class RandomSearch(Policy[frozenset[str]]):
             )
 
     @property
-    def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy."""
-        return {"policy": "RandomSearch", "trials": self.trials}
-
-    @property
     def endless(self) -> bool:
         """True without a number of trials."""
         return self.trials is None

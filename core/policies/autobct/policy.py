@@ -97,10 +97,8 @@ class AutoBCT(Policy[Trials]):
     @property
     def spec(self) -> dict[str, Any]:
         """JSON that rebuilds the policy, a basis that is a function apart: that is named."""
-        options = {name: getattr(self, name) for name in _OPTIONS}
-        if isinstance(self.prior, Prior):
-            options["prior"] = self.prior.to_json()
-        return {"policy": "AutoBCT", **options}
+        prior = self.prior.to_json() if isinstance(self.prior, Prior) else self.prior
+        return {**super().spec, "prior": prior}
 
     def start(self, problem: Problem) -> Trials:
         """No trial has ended. Raises InvalidInput for a space of too many coordinates, or another than the prior's."""
@@ -222,12 +220,6 @@ class AutoBCT(Policy[Trials]):
             return preset(self.prior)
         assert isinstance(self.prior, Prior)  # a mapping became one
         return self.prior
-
-
-_OPTIONS = (
-    "gamma", "depth", "score_per_hour", "prior", "worst", "best", "score_scale", "seconds", "initial", "repeats",
-    "max_trainings", "min_trainings", "method", "epsilon", "value_map",
-)  # fmt: skip
 
 
 def _check(policy: AutoBCT) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from numpy.random import Generator
 
@@ -120,11 +119,6 @@ class EI(Policy[Finished]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "_greedy", _Greedy("EI", self.initial, self.refit_every))
 
-    @property
-    def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy."""
-        return {"policy": "EI", "initial": self.initial, "refit_every": self.refit_every}
-
     def start(self, problem: Problem) -> Finished:
         """No trial has finished."""
         return ()
@@ -154,12 +148,6 @@ class _PerCost(Policy[Finished]):
         remaining = RemainingBudget(name, self.cost, self.cost_model, refit_every=self.refit_every)
         object.__setattr__(self, "_remaining", remaining)
         object.__setattr__(self, "_greedy", _Greedy(name, self.initial, self.refit_every, remaining))
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy, functions apart: these are named."""
-        options = {"policy": type(self).__name__, "initial": self.initial, "refit_every": self.refit_every}
-        return {**options, **self._remaining.spec}
 
     def start(self, problem: Problem) -> Finished:
         """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -113,12 +113,6 @@ class GPUCB(Policy[Finished]):
     def __post_init__(self) -> None:
         check_options("GPUCB", self.initial, self.beta, self.delta, self.refit_every)
         object.__setattr__(self, "_surrogate", Surrogate(_final, self.refit_every, self.initial))
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy."""
-        options = ("initial", "beta", "delta", "refit_every")
-        return {"policy": "GPUCB", **{name: getattr(self, name) for name in options}}
 
     def start(self, problem: Problem) -> Finished:
         """No trial has finished. Raises InvalidInput for theorem 1's beta on an infinite space."""

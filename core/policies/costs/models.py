@@ -22,6 +22,7 @@ from scipy.special import ndtr, ndtri
 from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 from haltune.gp.kernels import as_points
+from haltune.log.policy import name_of
 from haltune.space import Space
 
 CostFunction = Callable[..., float]  # (config) or (config, previous); previous is None before the first trial
@@ -237,11 +238,6 @@ def fit_scale(shape: KnownCost, points: ArrayLike, costs: ArrayLike) -> ScaledCo
     noise = (0.1**2 + around) / (1.0 + max(len(rest) - 1, 0))
     variance = 1.0 / (1.0 + len(rest) / noise)  # of the offset
     return ScaledCost(shape, variance * float(rest.sum()) / noise, float(np.sqrt(variance + noise)))
-
-
-def name_of(function: CostFunction) -> str:
-    """What stands for a function in JSON: it must be supplied again under this name."""
-    return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def takes_previous(function: CostFunction) -> bool:

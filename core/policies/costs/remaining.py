@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from haltune.log.spending import Spent
 
 from .budgets import Means
 from .gp_models import sample_gp
-from .models import CostModel, KnownCost, fit_line, fit_scale, name_of, takes_previous, within_reach
+from .models import CostModel, KnownCost, fit_line, fit_scale, takes_previous, within_reach
 from .observed import full_cost, taken, trained_share
 
 CostOption = str | Sequence[str] | Callable[..., float]
@@ -90,16 +89,6 @@ class RemainingBudget:
         if not 0.0 < self.affordable < 1.0:
             raise InvalidInput(f"{self.name}(affordable={self.affordable!r}): a probability between 0 and 1")
         object.__setattr__(self, "_fits", Memo(2 * self.refit_every + 1))
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """JSON of both options; functions by their names."""
-        model = self.cost_model
-        known: Any = {"function": name_of(model)} if callable(model) else model
-        return {
-            "cost": {"function": name_of(self.cost)} if self.cost else None,
-            "cost_model": known if isinstance(known, (str, dict)) else list(known),
-        }
 
     def check(self, problem: Problem) -> None:
         """Raises InvalidInput when the cost model names a parameter that the space does not have."""

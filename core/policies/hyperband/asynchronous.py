@@ -15,9 +15,9 @@ from haltune.log.events import OVER, Checkpointed, Ended, Event, Expired, Report
 from haltune.log.history import History, TrialRecord
 
 from .brackets import Bracket
-from .climb import Climb, Place, Step, key_of
+from .climb import Climb, OnRung, Step, key_of
 from .plan import Plan
-from .rungs import OUT, Member, counted, score_of, until
+from .rungs import OUT, Member, counted, judged, refused, score_of, until
 from .sampler import Sampler
 
 
@@ -50,21 +50,21 @@ class Climber:
         if isinstance(event, Started):
             return self._started(state, event)
         trial = getattr(event, "trial", -1)
-        place = state.places.get(trial)
-        if place is None:
+        on = state.trials.get(trial)
+        if on is None:
             return state
         if isinstance(event, Resumed):
-            return self._resumed(state, place, event)
-        if getattr(event, "attempt", place.member.attempt) != place.member.attempt:
+            return self._resumed(state, on, event)
+        if getattr(event, "attempt", on.member.attempt) != on.member.attempt:
             return state  # superseded
-        if isinstance(event, Reported) and place.member.held:
-            return self._reported(state, place, event)
+        if isinstance(event, Reported) and on.member.held:
+            return self._reported(state, on, event)
         if isinstance(event, Checkpointed):
-            return state.at(trial, replace(place, member=place.member.checkpointed()))
+            return state.at(trial, replace(on, member=on.member.checkpointed()))
         if isinstance(event, Ended | Expired):
-            place = replace(place, member=replace(place.member, held=False))
-            state = state.at(trial, place)
-            return self._over(state, place, trial, event.status) if event.status in OVER else state
+            on = replace(on, member=replace(on.member, held=False))
+            state = state.at(trial, on)
+            return self._over(state, on, trial, event.status) if event.status in OVER else state
         return state
 
     def _started(self, state: Climb, e: Started) -> Climb:
@@ -74,50 +74,48 @@ class Climber:
             ladders = MappingProxyType({**ladders, bracket: tuple(Step() for _ in bracket.rungs)})
         started = state.started + 1 if number == state.number else 1
         state = replace(state, number=number, started=started, ladders=ladders)
-        return state.at(e.trial, Place(bracket, 0, Member(1)))
+        return state.at(e.trial, OnRung(bracket, 0, Member(1)))
 
-    def _resumed(self, state: Climb, place: Place, e: Resumed) -> Climb:
-        place = replace(place, member=place.member.again(e.attempt, e.anew))
-        return self._climb(state, e.trial, place) if e.by_policy else state.at(e.trial, place)
+    def _resumed(self, state: Climb, on: OnRung, e: Resumed) -> Climb:
+        on = replace(on, member=on.member.again(e.attempt, e.anew))
+        return self._climb(state, e.trial, on) if e.by_policy else state.at(e.trial, on)
 
-    def _climb(self, state: Climb, trial: int, place: Place) -> Climb:
+    def _climb(self, state: Climb, trial: int, on: OnRung) -> Climb:
         """On to the next rung."""
-        step = state.step(place)
-        waiting = step.waiting.drop(key_of(place.member, trial))
-        above = replace(place, rung=place.rung + 1, member=replace(place.member, result=None))
-        return state.put(place, replace(step, waiting=waiting)).at(trial, above)
+        step = state.step(on)
+        waiting = step.waiting.drop(key_of(on.member, trial))
+        above = replace(on, rung=on.rung + 1, member=replace(on.member, result=None))
+        return state.put(on, replace(step, waiting=waiting)).at(trial, above)
 
-    def _reported(self, state: Climb, place: Place, e: Reported) -> Climb:
-        last, had = score_of(state.sign, e.value), place.member.after(self.unit, e.epoch, e.seconds)
+    def _reported(self, state: Climb, on: OnRung, e: Reported) -> Climb:
+        last, had = score_of(state.sign, e.value), on.member.after(self.unit, e.epoch, e.seconds)
         stopped = e.verdict.action is Action.STOP
-        member = replace(place.member, last=counted(place.member.last, last, state.peaks), had=had)
-        arrives = member.result is None and had >= place.needed and not (stopped and e.verdict.resumable)
+        member = replace(on.member, last=counted(on.member.last, last, state.peaks), had=had)
+        arrives = member.result is None and had >= on.needed and not (stopped and e.verdict.resumable)
         if arrives:
             member = replace(member, result=member.last if last > OUT else OUT)
-            state = state.put(
-                place, state.step(place).arrive(key_of(member, e.trial) if last > OUT else None)
-            )
-        place = replace(place, member=member)
-        state = state.at(e.trial, place)
-        if member.result is None or had < place.needed or place.last:
+            state = state.put(on, state.step(on).arrive(key_of(member, e.trial) if last > OUT else None))
+        on = replace(on, member=member)
+        state = state.at(e.trial, on)
+        if member.result is None or had < on.needed or on.last:
             return state  # on its way, for the first time or again after a crash
         # at the horizon nobody is asked: a CONTINUE that says nothing of the next rung
         if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.until is not None):
-            return self._climb(state, e.trial, place)
+            return self._climb(state, e.trial, on)
         if arrives and e.verdict.action is Action.PAUSE:
-            step = state.step(place)
-            return state.put(place, replace(step, waiting=step.waiting.add(key_of(member, e.trial))))
+            step = state.step(on)
+            return state.put(on, replace(step, waiting=step.waiting.add(key_of(member, e.trial))))
         return state
 
-    def _over(self, state: Climb, place: Place, trial: int, status: Status) -> Climb:
+    def _over(self, state: Climb, on: OnRung, trial: int, status: Status) -> Climb:
         """It arrives where it did not: with its value if it ended by itself, else only counted."""
-        step, member = state.step(place), place.member
+        step, member = state.step(on), on.member
         if member.result is not None:
-            return state.put(place, replace(step, waiting=step.waiting.drop(key_of(member, trial))))
+            return state.put(on, replace(step, waiting=step.waiting.drop(key_of(member, trial))))
         counts = status is Status.COMPLETED and member.last > OUT
         member = replace(member, result=member.last if counts else OUT)
-        state = state.put(place, step.arrive(key_of(member, trial) if counts else None))
-        return state.at(trial, replace(place, member=member))
+        state = state.put(on, step.arrive(key_of(member, trial) if counts else None))
+        return state.at(trial, replace(on, member=member))
 
     # -- the questions -------------------------------------------------------------------
 
@@ -200,30 +198,30 @@ class Climber:
 
     def judge(self, state: Climb, history: History, trial: TrialRecord) -> Verdict:
         """On to the rung; there on, PAUSE or STOP by its rank among those that arrived."""
-        place = state.places.get(trial.id)
-        if place is None:
+        on = state.trials.get(trial.id)
+        if on is None:
             return go_on("no schedule started this trial")
-        had = place.member.after(self.unit, trial.epoch, float(trial.seconds[-1]))
-        if had < place.needed:
-            return go_on(f"on to {place.needed:g} {self.unit}")
-        score = score_of(state.sign, float(trial.values[-1]))
-        if OUT in (score, place.member.result):  # now, or when it arrived, an attempt ago
-            return stop("its value at the rung is not finite: it never goes on")
-        if place.last:
+        had = on.member.after(self.unit, trial.epoch, float(trial.seconds[-1]))
+        if had < on.needed:
+            return go_on(f"on to {on.needed:g} {self.unit}")
+        score = judged(state.sign, trial, history.problem.goal)
+        if (verdict := refused(score, on.member)) is not None:
+            return verdict
+        if on.last:
             full = {FULL: True} if self.ends else {}
-            return stop(f"trained its {place.needed:g} {self.unit}", **full)
-        return self._ranked(state, history, place, trial.id, state.sign * trial.result(history.problem.goal))
+            return stop(f"trained its {on.needed:g} {self.unit}", **full)
+        return self._ranked(state, history, on, trial.id, score)
 
-    def _ranked(self, state: Climb, history: History, place: Place, trial: int, score: float) -> Verdict:
-        step, member = state.step(place), place.member
+    def _ranked(self, state: Climb, history: History, on: OnRung, trial: int, score: float) -> Verdict:
+        step, member = state.step(on), on.member
         if member.result is None:
             member = replace(member, result=score)
             step = step.arrive(key_of(member, trial))
-        rank, top = step.arrived.rank(key_of(member, trial)), self._top(step, place.rung)
-        evidence = {"rank": rank + 1, "arrived": step.count, "go_on": top, "rung": place.rung}
-        text = f"rank {rank + 1} of {step.count} at {place.needed:g} {self.unit}; the best {top} go on"
+        rank, top = step.arrived.rank(key_of(member, trial)), self._top(step, on.rung)
+        evidence = {"rank": rank + 1, "arrived": step.count, "go_on": top, "rung": on.rung}
+        text = f"rank {rank + 1} of {step.count} at {on.needed:g} {self.unit}; the best {top} go on"
         if rank < top:
-            following = place.bracket.rungs[place.rung + 1].resource
+            following = on.bracket.rungs[on.rung + 1].resource
             return Verdict(Action.CONTINUE, text, evidence, until(following, self.unit, history))
         return Verdict(Action.STOP if self.stops else Action.PAUSE, text, evidence)
 

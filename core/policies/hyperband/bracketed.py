@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, Protocol
 
 from numpy.random import Generator
 
+from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Move, Verdict
 from haltune.log.events import Event
@@ -24,6 +26,15 @@ from .synchronous import Halver, Halves
 Async = bool | Literal["promote", "stop"]
 
 
+class Scheduler(Protocol):
+    """Who folds and answers, by a plan: its state is Halves or a Climb."""
+
+    def fold(self, state: Any, event: Event) -> Any: ...
+    def propose(self, state: Any, history: History) -> Move: ...
+    def judge(self, state: Any, history: History, trial: TrialRecord) -> Verdict: ...
+    def alive(self, state: Any) -> frozenset[int] | None: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bracketed(Policy[Any]):
     """A policy of brackets; each says in `_brackets` which there are."""
@@ -33,6 +44,9 @@ class Bracketed(Policy[Any]):
     sampler: Design | Policy[Any] = "random"
     asynchronous: Async = False
     plans = True  # by the budget: rounds, and what may begin
+    _schedulers: Memo[Scheduler] = field(
+        default_factory=lambda: Memo(4), init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -51,44 +65,41 @@ class Bracketed(Policy[Any]):
             )
         if not isinstance(self.resume, bool):
             raise InvalidInput(f"{name}(resume={self.resume!r}): True, or False to train winners anew")
-        Sampler(self.sampler)
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy."""
-        options = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
-        return {"policy": type(self).__name__, **options, "sampler": Sampler(self.sampler).spec}
+        object.__setattr__(self, "sampler", Sampler(self.sampler).source)
 
     def start(self, problem: Problem) -> Any:
         """No bracket yet. Raises InvalidInput when the problem's epochs do not suit the schedule."""
-        return self._scheduler(problem)
+        self._scheduler(problem.max_epochs)
+        Sampler(self.sampler).check(problem)
+        begin = Climb if self.asynchronous else Halves
+        return begin(problem.goal.sign, problem.goal.of == "best", problem.max_epochs)
 
     def fold(self, state: Any, event: Event) -> Any:
         """The brackets after `event`."""
-        scheduler, brackets = state
-        return scheduler, scheduler.fold(brackets, event)
+        return self._scheduler(state.horizon).fold(state, event)
 
     def propose(self, state: Any, history: History, rng: Generator) -> Move:
         """A winner, a new configuration, the next bracket, or a wait; Finish after the last bracket."""
-        return state[0].propose(state[1], history)  # type: ignore[no-any-return]
+        return self._scheduler(state.horizon).propose(state, history)
 
     def judge(self, state: Any, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
-        return state[0].judge(state[1], history, trial)  # type: ignore[no-any-return]
+        return self._scheduler(state.horizon).judge(state, history, trial)
 
     def alive(self, state: Any) -> frozenset[int] | None:
         """The paused trials that may still go on; None: all of them."""
-        return state[0].alive(state[1])  # type: ignore[no-any-return]
+        return self._scheduler(state.horizon).alive(state)
 
     @property
     def retrains(self) -> bool:
         """True when winners train again from the beginning, as trials of their own."""
         return not self.asynchronous and not (self.resume and self.resource in ("epochs", "seconds"))
 
-    def _plan(self, problem: Problem) -> Plan:
+    def _plan(self, horizon: int | None) -> Plan:
+        """The brackets of a problem with so many epochs."""
         raise NotImplementedError
 
-    def _horizon(self, problem: Problem, given: float | None) -> float:
+    def _largest(self, horizon: int | None, given: float | None) -> float:
         """The largest resource of a trial: as given, else the problem's epochs."""
         if self.resource != "epochs":
             if given is None:
@@ -96,7 +107,6 @@ class Bracketed(Policy[Any]):
                     f"{type(self).__name__}(resource={self.resource!r}) needs max_resource, in {self.resource}"
                 )
             return given
-        horizon = problem.max_epochs
         if given is None and horizon is None:
             raise InvalidInput(f"{type(self).__name__} needs max_resource, or a problem with max_epochs")
         if given is not None and horizon is not None and given > horizon:
@@ -115,15 +125,16 @@ class Bracketed(Policy[Any]):
         """True when resources are counted in whole units."""
         return self.resource != "seconds"
 
-    def _scheduler(self, problem: Problem) -> tuple[Any, Any]:
-        plan, sampler = self._plan(problem), Sampler(self.sampler)
-        sampler.check(problem)
-        peaks = problem.goal.of == "best"
-        if self.asynchronous:
-            stops, eta = self.asynchronous == "stop", exact(getattr(self, "eta", 3))
-            climber = Climber(plan, sampler, self.resource, eta, stops, ends=self._ends)
-            return climber, Climb(problem.goal.sign, peaks)
-        return Halver(plan, sampler, self.resource, self.resume, self._ends), Halves(problem.goal.sign, peaks)
+    def _scheduler(self, horizon: int | None) -> Scheduler:
+        """Who folds and answers for problems with so many epochs."""
+        return self._schedulers(horizon, partial(self._scheduled, horizon))
+
+    def _scheduled(self, horizon: int | None) -> Scheduler:
+        plan, sampler = self._plan(horizon), Sampler(self.sampler)
+        if not self.asynchronous:
+            return Halver(plan, sampler, self.resource, self.resume, self._ends)
+        stops = self.asynchronous == "stop"
+        return Climber(plan, sampler, self.resource, exact(getattr(self, "eta", 3)), stops, ends=self._ends)
 
 
 def check_rounds(name: str, rounds: int | None) -> None:

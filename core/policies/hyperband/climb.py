@@ -31,8 +31,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a trial is."""
+class OnRung:
+    """A trial on a rung, or on the way to it."""
 
     bracket: Bracket
     rung: int
@@ -58,30 +58,31 @@ class Climb:
 
     sign: float  # of the goal
     peaks: bool = False  # runs count for their best epochs
+    horizon: int | None = None  # epochs of a full training, as the problem says
     number: int = 0  # the bracket that new trials belong to
     started: int = 0  # of its configurations
     ladders: Mapping[Bracket, Steps] = field(default_factory=lambda: MappingProxyType({}))
-    places: Sparse[Place] = field(default_factory=Sparse)
+    trials: Sparse[OnRung] = field(default_factory=Sparse)
     begun: Begun = field(default_factory=Begun)
 
-    def step(self, place: Place) -> Step:
+    def step(self, on: OnRung) -> Step:
         """The rung at which a trial is."""
-        return self.ladders[place.bracket][place.rung]
+        return self.ladders[on.bracket][on.rung]
 
-    def put(self, place: Place, step: Step) -> Climb:
+    def put(self, on: OnRung, step: Step) -> Climb:
         """Another state of a rung."""
-        steps = self.ladders[place.bracket]
-        steps = (*steps[: place.rung], step, *steps[place.rung + 1 :])
-        return replace(self, ladders=MappingProxyType({**self.ladders, place.bracket: steps}))
+        steps = self.ladders[on.bracket]
+        steps = (*steps[: on.rung], step, *steps[on.rung + 1 :])
+        return replace(self, ladders=MappingProxyType({**self.ladders, on.bracket: steps}))
 
     def coming(self) -> set[tuple[Bracket, int]]:
         """The rungs that somebody is on the way to."""
-        places = (self.places.get(trial) for trial in self.places)
-        return {(p.bracket, p.rung) for p in places if p is not None and p.member.result is None}
+        found = (self.trials.get(trial) for trial in self.trials)
+        return {(p.bracket, p.rung) for p in found if p is not None and p.member.result is None}
 
-    def at(self, trial: int, place: Place) -> Climb:
-        """A trial at another place."""
-        return replace(self, places=self.places.put(trial, place))
+    def at(self, trial: int, on: OnRung) -> Climb:
+        """A trial on another rung, or another state of it."""
+        return replace(self, trials=self.trials.put(trial, on))
 
 
 def key_of(member: Member, trial: int) -> Key:

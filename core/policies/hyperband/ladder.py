@@ -9,13 +9,15 @@ the first promotions are as well founded as in a bracket of that size; after tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat
 from typing import Any
 
 from numpy.random import Generator
 
 from haltune._utils.checks import check_whole
+from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Move, Verdict
 from haltune.log.events import Event
@@ -29,12 +31,11 @@ from .climb import Climb
 from .plan import Plan
 from .sampler import Design, Sampler
 
-State = tuple[Climber, Climb]
-_PATIENCE = (8, 40)  # trials: the least and the most that are taken for `patience=None`
+_FEWEST, _MOST = 8, 40  # trials that are compared before any goes on, for `patience=None`
 
 
 @dataclass(frozen=True)
-class Ladder(Policy[Any]):
+class Ladder(Policy[Climb]):
     """Endless: configurations start on one ladder, and the best of each rung go on from where they paused.
 
     eta: one in so many of a rung goes on. first_cut: of the first rung, where values say least about the end but
@@ -55,6 +56,7 @@ class Ladder(Policy[Any]):
     sampler: Design | Policy[Any] = field(default="random", kw_only=True)
 
     plans = True  # by the budget: what may begin
+    _climbers: Memo[Climber] = field(default_factory=lambda: Memo(4), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("eta", "first_cut"):
@@ -64,47 +66,46 @@ class Ladder(Policy[Any]):
         if self.patience is not None:
             check_whole("Ladder", 1, patience=self.patience)
         check_whole("Ladder", 1, min_epochs=self.min_epochs)
-        Sampler(self.sampler)
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy."""
-        options = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {"policy": "Ladder", **options, "sampler": Sampler(self.sampler).spec}
+        object.__setattr__(self, "sampler", Sampler(self.sampler).source)
 
     def rungs(self, horizon: int) -> list[int]:
         """The epochs at which trials are compared, the last being the horizon: 1, 3, 9, 27, 50."""
         return [*self._below(horizon), horizon]
 
-    def start(self, problem: Problem) -> State:
+    def start(self, problem: Problem) -> Climb:
         """Nobody on the ladder. Raises InvalidInput without a horizon, or when the first rung is beyond it."""
         horizon = problem.max_epochs
         if horizon is None:
             raise InvalidInput("Ladder needs a horizon: give the Problem max_epochs")
         if self.min_epochs > horizon:
             raise InvalidInput(f"Ladder(min_epochs={self.min_epochs}): at most max_epochs={horizon}")
-        sampler, patience = Sampler(self.sampler), self._patience(horizon)
-        sampler.check(problem)
+        Sampler(self.sampler).check(problem)
+        return Climb(problem.goal.sign, problem.goal.of == "best", horizon)
+
+    def fold(self, state: Climb, event: Event) -> Climb:
+        """The ladder after `event`."""
+        return self._climber(state).fold(state, event)
+
+    def propose(self, state: Climb, history: History, rng: Generator) -> Move:
+        """Who goes on at the highest rung, or a new configuration."""
+        return self._climber(state).propose(state, history)
+
+    def judge(self, state: Climb, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """On to the rung; there PAUSE, or on at once."""
+        return self._climber(state).judge(state, history, trial)
+
+    def _climber(self, state: Climb) -> Climber:
+        assert state.horizon is not None  # `start` saw to it
+        return self._climbers(state.horizon, partial(self._climbing, state.horizon))
+
+    def _climbing(self, horizon: int) -> Climber:
+        patience = self._patience(horizon)
         # Designs are drawn for so many configurations at a time; equal brackets share their rungs.
         bracket = Bracket(tuple(Rung(patience, float(n)) for n in self.rungs(horizon)), 0)
-        climber = Climber(
-            Plan(repeat(bracket)), sampler, "epochs", exact(self.eta), first=exact(self.first_cut),
+        return Climber(
+            Plan(repeat(bracket)), Sampler(self.sampler), "epochs", exact(self.eta), first=exact(self.first_cut),
             patience=patience,
         )  # fmt: skip
-        return climber, Climb(problem.goal.sign, problem.goal.of == "best")
-
-    def fold(self, state: State, event: Event) -> State:
-        """The ladder after `event`."""
-        climber, climb = state
-        return climber, climber.fold(climb, event)
-
-    def propose(self, state: State, history: History, rng: Generator) -> Move:
-        """Who goes on at the highest rung, or a new configuration."""
-        return state[0].propose(state[1], history)
-
-    def judge(self, state: State, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """On to the rung; there PAUSE, or on at once."""
-        return state[0].judge(state[1], history, trial)
 
     def _below(self, horizon: int) -> Iterator[int]:
         epochs = self.min_epochs
@@ -115,5 +116,4 @@ class Ladder(Policy[Any]):
     def _patience(self, horizon: int) -> int:
         if self.patience is not None:
             return self.patience
-        low, high = _PATIENCE
-        return min(high, max(low, 4 * horizon // (5 * self.min_epochs)))
+        return min(_MOST, max(_FEWEST, 4 * horizon // (5 * self.min_epochs)))

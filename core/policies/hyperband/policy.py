@@ -12,7 +12,6 @@ from itertools import cycle
 from typing import Any, Literal
 
 from haltune.errors import InvalidInput
-from haltune.log.problem import Problem
 
 from .bracketed import Bracketed, check_rounds
 from .brackets import Bracket, Number, Schedule, exact, growing, halving, hyperband, infinite
@@ -119,8 +118,8 @@ class Hyperband(Bracketed):
             raise InvalidInput(f"Hyperband(brackets={self.brackets}): there are the brackets s = {there}")
         return chosen
 
-    def _plan(self, problem: Problem) -> Plan:
-        R = self._horizon(problem, self.max_resource)
+    def _plan(self, horizon: int | None) -> Plan:
+        R = self._largest(horizon, self.max_resource)
         if self.schedule == "growing":
             return Plan(growing(R, self.eta, min_resource=self.min_resource, whole=self._whole))
         return repeated(self._chosen(R), self.rounds)
@@ -155,8 +154,8 @@ class SuccessiveHalving(Bracketed):
             raise InvalidInput("give max_resource here: this SuccessiveHalving takes it from the problem")
         return Schedule((halving(self.n, self.min_resource, R, self.eta, whole=self._whole),))
 
-    def _plan(self, problem: Problem) -> Plan:
-        return repeated(self.table(self._horizon(problem, self.max_resource)).brackets, self.rounds)
+    def _plan(self, horizon: int | None) -> Plan:
+        return repeated(self.table(self._largest(horizon, self.max_resource)).brackets, self.rounds)
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ class InfiniteHyperband(Bracketed):
     def _ends(self) -> bool:
         return False
 
-    def _plan(self, problem: Problem) -> Plan:
+    def _plan(self, horizon: int | None) -> Plan:
         return Plan(b.scaled(self.min_resource, self._whole) for b in infinite(self.eta, self.start_budget))
 
 

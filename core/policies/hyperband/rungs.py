@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from haltune.log.history import History
+from haltune.log.decisions import Verdict, stop
+from haltune.log.history import History, TrialRecord
+from haltune.log.problem import Goal
 
 from .brackets import Bracket, Rung
 from .persistent import Key, Ranked, Sparse
@@ -192,6 +194,18 @@ def until(resource: float, unit: str, history: History) -> float | None:
 def score_of(sign: float, value: float) -> float:
     """Higher is better; OUT for what is not finite."""
     return sign * value if math.isfinite(value) else OUT
+
+
+def judged(sign: float, trial: TrialRecord, goal: Goal) -> float:
+    """sign * the value that a run counts for at its last report; OUT where that report is not finite."""
+    return sign * trial.result(goal) if math.isfinite(trial.values[-1]) else OUT
+
+
+def refused(score: float, member: Member) -> Verdict | None:
+    """STOP for what is OUT at its rung now, or was when it arrived there, an attempt ago; else None."""
+    if OUT not in (score, member.result):
+        return None
+    return stop("its value at the rung is not finite: it never goes on")
 
 
 def counted(before: float, score: float, peaks: bool) -> float:

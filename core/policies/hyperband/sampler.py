@@ -48,11 +48,6 @@ class Sampler:
             )
         object.__setattr__(self, "source", proposes)
 
-    @property
-    def spec(self) -> Any:
-        """JSON that rebuilds it."""
-        return self.source if isinstance(self.source, str) else self.source.spec
-
     def check(self, problem: Problem) -> None:
         """Raises InvalidInput when the problem does not suit the policy that proposes."""
         if not isinstance(self.source, str):

@@ -17,7 +17,7 @@ from haltune.log.history import History, TrialRecord
 from .brackets import Bracket
 from .persistent import Sparse
 from .plan import Begun, Plan
-from .rungs import OUT, Member, Open, counted, score_of, until
+from .rungs import OUT, Member, Open, counted, judged, refused, score_of, until
 from .sampler import Sampler
 
 
@@ -27,6 +27,7 @@ class Halves:
 
     sign: float  # of the goal
     peaks: bool = False  # runs count for their best epochs
+    horizon: int | None = None  # epochs of a full training, as the problem says
     opened: int = 0  # brackets so far
     open: tuple[Open, ...] = ()  # oldest first
     aims: Sparse[float] = field(
@@ -238,9 +239,7 @@ class Halver:
         member = bracket.member(trial.id)
         assert member is not None
         had = self.had(member, trial.epoch, float(trial.seconds[-1]))
-        score = score_of(state.sign, float(trial.values[-1]))
-        if score != OUT:
-            score = state.sign * trial.result(history.problem.goal)
+        score = judged(state.sign, trial, history.problem.goal)
         if trial.id in bracket.queue:
             if not self.goes_on:  # another trial goes on in its place
                 return self._alone(state, trial)
@@ -267,8 +266,8 @@ class Halver:
     def _arrival(self, bracket: Open, trial: int, score: float, had: float, history: History) -> Verdict:
         member, resource = bracket.members.get(trial), bracket.at.resource
         assert member is not None
-        if OUT in (score, member.result):  # now, or when it arrived, an attempt ago
-            return stop("its value at the rung is not finite: it never goes on")
+        if (verdict := refused(score, member)) is not None:
+            return verdict
         if member.result is None:
             member = replace(member, last=score, had=had, result=score)
         here = bracket.update(trial, member)

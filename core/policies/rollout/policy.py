@@ -87,13 +87,6 @@ class Rollout(Policy[Finished]):
         object.__setattr__(self, "_remaining", remaining)
         object.__setattr__(self, "_surrogate", ImprovementSurrogate(self.refit_every))
 
-    @property
-    def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy, functions apart: these are named."""
-        names = ("horizon", "affordable", "infeasible", "cooled", "initial", "refit_every", "paths", "points")
-        options = {name: getattr(self, name) for name in names}
-        return {"policy": "Rollout", **options, **self._remaining.spec}
-
     def start(self, problem: Problem) -> Finished:
         """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
         self._remaining.check(problem)

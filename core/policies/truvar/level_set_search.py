@@ -29,7 +29,6 @@ from .belief.options import (
     PlacePolicy,
     check_options,
     check_threshold,
-    function_to_json,
     kernel_from,
     kernel_to_json,
     surrogate_of,
@@ -85,14 +84,7 @@ class LevelSetSearch(PlacePolicy):
     @property
     def spec(self) -> dict[str, Any]:
         """JSON that rebuilds the policy, functions apart."""
-        plain = ("threshold", "rule", "root_beta", "mean", "refit_every", "initial", "representers")
-        return {
-            "policy": "LevelSetSearch",
-            **{name: getattr(self, name) for name in plain},
-            "kernel": kernel_to_json(self.kernel),
-            "grid": grid_to_json(self.grid),
-            "noise": function_to_json(self.noise),
-        }
+        return {**super().spec, "kernel": kernel_to_json(self.kernel), "grid": grid_to_json(self.grid)}
 
     @property
     def endless(self) -> bool:

@@ -32,7 +32,6 @@ from .belief.options import (
     PlacePolicy,
     check_options,
     check_threshold,
-    function_to_json,
     kernel_from,
     kernel_to_json,
     surrogate_of,
@@ -115,19 +114,10 @@ class TruVaR(PlacePolicy):
     @property
     def spec(self) -> dict[str, Any]:
         """JSON that rebuilds the policy, functions apart."""
-        plain = (
-            "threshold", "implicit", "cost_model", "mean", "refit_every", "initial", "representers", "candidates",
-            "monotone", "anticipate", "accuracy", "a", "beta", "delta", "eta", "r", "slack", "floor",
-        )  # fmt: skip
+        levels = levels_to_json(levels_from(self.levels))
         return {
-            "policy": "TruVaR",
-            **{name: getattr(self, name) for name in plain},
-            "levels": levels_to_json(levels_from(self.levels)),
-            "kernel": kernel_to_json(self.kernel),
-            "grid": grid_to_json(self.grid),
-            "cost": function_to_json(self.cost),
-            "noise": function_to_json(self.noise),
-        }
+            **super().spec, "levels": levels, "kernel": kernel_to_json(self.kernel), "grid": grid_to_json(self.grid)
+        }  # fmt: skip
 
     @property
     def endless(self) -> bool:

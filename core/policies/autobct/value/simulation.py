@@ -25,11 +25,6 @@ class Futures:
     spent: Array  # (n, w) cost so far, times gamma; negative costs count as 0
     count: Indices  # (w,) trainings until the end
 
-    @property
-    def earned(self) -> Array:
-        """(w,) what the value function promises: the score expected at the end, less what was spent."""
-        return np.asarray(self.height[-1] - self.spent[-1])
-
 
 @dataclass(frozen=True, eq=False)
 class _Group:

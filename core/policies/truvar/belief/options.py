@@ -13,7 +13,6 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.gp import Kernel
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
-from haltune.policies.costs.models import name_of
 
 from .belief import Matters, PlaceSurrogate
 from .levels import ONLY, Level, levels_from
@@ -104,11 +103,6 @@ def check_threshold(name: str, threshold: float | None, problem: Problem) -> Non
 
 def _levels(policy: PlacePolicy) -> tuple[Level, ...]:
     return levels_from(policy.levels)
-
-
-def function_to_json(option: Any) -> Any:
-    """A function by its name; what else it is as it is."""
-    return {"function": name_of(option)} if callable(option) else option
 
 
 def tags_of(level: Level) -> dict[str, Any]:
