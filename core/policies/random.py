@@ -17,9 +17,27 @@ from haltune.log.problem import Problem
 
 @dataclass(frozen=True)
 class RandomSearch(Policy[frozenset[str]]):
-    """Configurations drawn from the space, none twice as long as others are left.
+    """Configurations drawn from the space, each trained in full: the yardstick of every other policy.
 
-    trials: how many to start before the search finishes; None leaves the end to the budget.
+    None is drawn twice as long as others are left.
+
+    Args:
+        trials: how many to start before the search finishes. Default: None, which leaves the end to the budget.
+
+    Raises:
+        InvalidInput: for a number of trials below 1.
+
+    Example:
+        >>> from haltune import Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, RandomSearch(trials=2), seed=0)
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> study.outcome.reason
+        'all 2 random configurations were started'
     """
 
     trials: int | None = None

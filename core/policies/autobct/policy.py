@@ -45,22 +45,49 @@ _DEEPEST = 3  # trainings looked ahead
 class AutoBCT(Policy[Trials]):
     """Weighs the score that more trainings may gain against what they cost, and ends the search when it pays no more.
 
-    score_per_hour: what an hour is worth to you, in units of the metric: 0.02 for two points of accuracy; without it
-    gamma: what a unit of cost, about two of the first trainings, is worth in score. depth: trainings looked ahead, 1
-    to 3; None is 2, but 3 in two coordinates. prior: a name of the paper ("D.1" to "D.8"), a Prior by hand, from
-    `haltune.policies.autobct.sampled` or `haltune.policies.autobct.from_studies`; None: unimodal scores, any costs.
-    worst, best: raw scores that count 0 and 1, score_scale "log" for their logarithms; seconds: (at cost 0, at cost 1).
-    What of these is not given is the prior's, the goal's bounds, or estimated from `initial` first trainings.
-    Costs are what trials report as `cost`, in any unit (`seconds` is in it then), or else their seconds.
-    repeats: runs of each configuration, whose median score counts. max_trainings: never more. method "exact" is
-    optimal for max_trainings that at most `depth` remain of; "relaxed" looks `depth` ahead always.
-    min_trainings: never fewer. epsilon: this share of the value of going on is not trusted; None: 0.02 with a map,
-    else 0. value_map: "1d", "2d" or the path of a file: looks one training further than the map instead of `depth`.
+    It chooses among 33 values of one coordinate, 7 by 7 of two, 96 scattered configurations of more, or all of a
+    small space, and trains one again where that tells more. The configuration to keep is the last one trained: the
+    value is that of a search that returns it. `study.best` is the best value seen. One training at a time: free
+    workers wait, or run its repeats. Costs are what trials report as `cost`, in any unit (`seconds` is in it then),
+    or else their seconds.
 
-    It chooses among 33 values of one coordinate, 7 by 7 of two, 96 scattered configurations of more, or all of a small
-    space, and trains one again where that tells more. The configuration to keep is the last one trained: the value is
-    that of a search that returns it. `study.best` is the best value seen. One training at a time: free workers wait, or
-    run its repeats. Raises InvalidInput.
+    Args:
+        gamma: what a unit of cost, about two of the first trainings, is worth in score. Default: 0.16.
+        depth: trainings looked ahead, 1 to 3. Default: None, 2, but 3 in two coordinates.
+        score_per_hour: what an hour is worth to you, in units of the metric, instead of gamma: 0.02 for two points
+            of accuracy. Default: None.
+        prior: a name of the paper ("D.1" to "D.8"), or a Prior: by hand, from `haltune.policies.autobct.sampled` or
+            from `haltune.policies.autobct.from_studies`. Default: None, unimodal scores, any costs.
+        worst: raw score that counts 0. Default: None, the prior's, the goal's bound, or estimated from the first
+            trainings.
+        best: raw score that counts 1; given together with worst. Default: None, likewise.
+        score_scale: "linear", or "log" for the logarithms of scores. Default: "linear".
+        seconds: (seconds at cost 0, seconds at cost 1). Default: None, the prior's, or estimated.
+        initial: first trainings that estimates rest on. Default: 2.
+        repeats: runs of each configuration, whose median score counts. Default: 1.
+        max_trainings: never more. Default: None, no limit.
+        min_trainings: never fewer. Default: 1.
+        method: "exact" is optimal for max_trainings of at most 3; "relaxed" looks `depth` ahead always. Default:
+            "relaxed".
+        epsilon: this share of the value of going on is not trusted. Default: None, 0.02 with a map, else 0.
+        value_map: "1d", "2d" or the path of a file: looks one training further than the map instead of `depth`.
+            Default: None.
+
+    Raises:
+        InvalidInput: for options outside these, for a space of more than 8 coordinates, or another than the
+            prior's.
+
+    Example:
+        >>> from haltune import Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import AutoBCT
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, AutoBCT(gamma=1e-3, max_trainings=3), seed=0)
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
     """
 
     gamma: float = 0.16

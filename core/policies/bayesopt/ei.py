@@ -106,10 +106,28 @@ class _Greedy:
 
 @dataclass(frozen=True)
 class EI(Policy[Finished]):
-    """Every trial trains in full; the next is the one of largest expected improvement, whatever it costs.
+    """Expected improvement, whatever it costs; every trial trains in full.
 
-    initial: Sobol configurations before the first fit. refit_every: finished trials, beyond 50, between fits of
-    the kernel. Pending trials count as observed at their mean. Raises InvalidInput for options outside these.
+    Trials that run count as observed at their mean.
+
+    Args:
+        initial: Sobol configurations before the first fit. Default: 4.
+        refit_every: finished trials, beyond 50, between fits of the kernel. Default: 10.
+
+    Raises:
+        InvalidInput: for options outside these.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import EI
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, EI(initial=2), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
     """
 
     initial: int = 4
@@ -168,13 +186,32 @@ class _PerCost(Policy[Finished]):
 
 @dataclass(frozen=True)
 class EIPerCost(_PerCost):
-    """Every trial trains in full; the next is the one of largest expected improvement per expected cost.
+    """Expected improvement per expected cost; every trial trains in full.
 
-    initial: trials of a design in the middle of the space, cheap and far from each other. refit_every: see EI.
-    cost: a function (config) or (config, previous configuration) that is known in
-    advance. cost_model: how costs are learnt else: "gp", names of parameters in which log cost is linear, or a
-    function of the configuration whose scale is learnt. Costs are what trials report as `cost`, or their seconds.
-    Raises InvalidInput for options outside these.
+    Args:
+        initial: trials of a design in the middle of the space, cheap and far from each other. Default: 3.
+        refit_every: finished trials, beyond 50, between fits of the kernel. Default: 10.
+        cost: what a configuration costs, where it is known in advance: a function (config) or (config, previous
+            config, None before the first trial) to a number that is not negative, in the unit of the budget
+            (seconds, or what trials report as cost). Default: None, costs are learnt.
+        cost_model: how costs are learnt else: "gp", a Gaussian process of their logarithms; a list of parameters in
+            which log cost is linear; or a function (config) whose scale is learnt. Learnt from what trials report
+            as `cost`, or from their seconds. Default: "gp".
+
+    Raises:
+        InvalidInput: for options outside these, and when the cost model does not suit the space.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import EIPerCost
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, EIPerCost(initial=2, cost_model=["lr"]), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
     """
 
 
@@ -182,7 +219,33 @@ class EIPerCost(_PerCost):
 class CostCooledEI(_PerCost):
     """EI per cost that cools: EI / cost^alpha, where alpha is the share of the budget that is left.
 
-    Options: see EIPerCost. Of several budgets the one with the smallest share left counts. Raises InvalidInput.
+    So a search begins cheap and ends with what is best. Of several budgets the one with the smallest share left
+    counts.
+
+    Args:
+        initial: trials of a design in the middle of the space, cheap and far from each other. Default: 3.
+        refit_every: finished trials, beyond 50, between fits of the kernel. Default: 10.
+        cost: what a configuration costs, where it is known in advance: a function (config) or (config, previous
+            config, None before the first trial) to a number that is not negative, in the unit of the budget
+            (seconds, or what trials report as cost). Default: None, costs are learnt.
+        cost_model: how costs are learnt else: "gp", a Gaussian process of their logarithms; a list of parameters in
+            which log cost is linear; or a function (config) whose scale is learnt. Learnt from what trials report
+            as `cost`, or from their seconds. Default: "gp".
+
+    Raises:
+        InvalidInput: for options outside these, and when the cost model does not suit the space.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import CostCooledEI
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, CostCooledEI(initial=2), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
     """
 
     plans = True  # by the study's budget

@@ -96,12 +96,33 @@ def propose_ucb(
 
 @dataclass(frozen=True)
 class GPUCB(Policy[Finished]):
-    """Every trial trains in full; a Gaussian process over final scores chooses the next.
+    """GP-UCB: a Gaussian process over final scores chooses the next configuration, which trains in full.
 
-    initial: Sobol configurations before the first fit. beta: "scaled", "theorem" (finite spaces)
-    or a number. delta: probability with which theorem 1 may fail. refit_every: finished trials
-    between fits of the kernel. Pending trials are hallucinated (GP-BUCB).
-    Raises InvalidInput for options outside these.
+    It takes the one where mean plus scaled deviation is highest; trials that run count as seen at their mean (GP-
+    BUCB).
+
+    Args:
+        initial: Sobol configurations before the first fit. Default: 6.
+        beta: weight of the variance in the upper confidence bound: "scaled", a fifth of theorem 1's of Srinivas et
+            al. (2010), on a continuous space 0.2 d log(2 t); "theorem", for finite spaces; or a number. Default:
+            "scaled".
+        delta: probability with which theorem 1 may fail. Default: 0.1.
+        refit_every: finished trials between fits of the kernel; while there are fewer, each is a fit. Default: 10.
+
+    Raises:
+        InvalidInput: for options outside these, and for theorem 1's beta on an infinite space.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import GPUCB
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, GPUCB(initial=2), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
     """
 
     initial: int = 6

@@ -25,14 +25,37 @@ State = tuple[Any, Finished]  # the inner policy's, and the trials that ended in
 
 @dataclass(frozen=True)
 class Halting(Wrapper):
-    """Any policy, with optimal stopping inside its runs. Proposals are the inner policy's.
+    """Any policy, with optimal stopping inside its runs; proposals are the inner policy's.
 
-    A STOP of either wins over a PAUSE; a stopped trial is never promoted by the inner policy, which
-    sees it as stopped. growth, certain_from, epoch_cost, noise: see BOBOS; here K1 is constant unless
-    `growth` says otherwise. kappa: BO-BOS's condition C2, on a Gaussian process over the finished
-    trials; None leaves it out.
+    A STOP of either wins over a PAUSE; a stopped trial is never promoted by the inner policy, which sees it as
+    stopped.
 
-    Raises InvalidInput for options outside these, and when K1 < K2 + c.
+    Args:
+        policy: what chooses configurations, such as GPUCB() or Hyperband().
+        stopping: how the stopping problem is set and solved. Default: OptimalStopping().
+        growth: factor by which K1 grows from trial to trial. Default: 1, K1 is constant.
+        certain_from: from this trial on, counted from 1, K1 is infinite and nothing is stopped, as theorem 2's
+            guarantee asks. Default: None, never.
+        epoch_cost: "epochs": each costs c; "seconds": c is weighed by the measured time of the trial's epochs
+            against the others'. Default: "epochs".
+        noise: deviation of the noise of a value, in units of the score; 0 leaves it out, as the paper's experiments
+            do. Default: 0.
+        kappa: of BO-BOS's condition C2, on a Gaussian process over the finished trials. Default: None, without it.
+
+    Raises:
+        InvalidInput: for options outside these, when K1 < K2 + c, and for a problem without a horizon.
+
+    Example:
+        >>> from haltune import Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import Halting, RandomSearch
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, Halting(RandomSearch(trials=3)), seed=0)
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
     """
 
     policy: Policy[Any]

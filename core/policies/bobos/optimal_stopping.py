@@ -44,7 +44,32 @@ class Plan:
 
 @dataclass(frozen=True)
 class OptimalStopping:
-    """Settings of optimal stopping; frozen, JSON both ways, and asked with `judge` or with plan and table."""
+    """When to stop a run: settings of Bayesian optimal stopping, frozen and JSON both ways.
+
+    Give it to Halting or BOBOS, or ask it yourself with `judge`.
+
+    Args:
+        mode: "robust" solves again along the run, over power-law curves; "faithful" once, as BO-BOS does, over
+            curves of an exponential-decay process. Default: "robust".
+        first: N0 in BO-BOS: epochs, of 51, before anything is decided; scaled to the horizon. Default: 8.
+        resolve_at: further epochs, of 51, to solve at. Default: None, (12, 16, 24, 32, 40), or none (faithful).
+        K1: loss of a wrong stop, may be infinite. Default: None, 500 or (faithful) 100.
+        K2: loss of going on wrongly to the end. Default: 99.
+        c: loss of each further epoch. Default: 1.
+        paths: curves simulated a solution. Default: None, 20,000 or (faithful) 100,000.
+        cells: of the grid over the running mean, at each epoch. Default: 100.
+        min_visits: a cell with so many paths or fewer goes on. Default: None, 30, or (robust) paths / 200 where
+            that is more.
+
+    Raises:
+        InvalidInput: for settings outside these.
+
+    Example:
+        >>> from haltune import OptimalStopping
+        >>> losing = [0.9, 0.9, 0.89, 0.89, 0.89, 0.88, 0.88, 0.88]  # errors of epochs 1 to 8 of 51
+        >>> OptimalStopping(paths=5000).judge(losing, horizon=51, incumbent_error=0.1).d
+        'stop'
+    """
 
     mode: Literal["robust", "faithful"] = "robust"
     first: int = 8  # N0 in BO-BOS: epochs, of 51, before anything is decided

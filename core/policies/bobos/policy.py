@@ -39,22 +39,54 @@ from .stopper import Stopper
 
 @dataclass(frozen=True)
 class BOBOS(Policy[Finished]):
-    """Bayesian optimisation with Bayesian optimal stopping.
+    """BO-BOS: Bayesian optimisation that stops runs which will not win (Dai et al. 2019).
 
-    mode: "robust", to be recommended, re-solves the stopping problem along the run over power-law
-    curves; "faithful" solves it once, as the paper does, and its surrogate keeps every first epoch,
-    too. Its curves decay towards error 0 of the score scale: give the goal bounds that the best runs
-    come close to, or none. Within (0, 1), curves that settle at an error of 0.1 are hardly ever
-    stopped. K1, K2, c: losses of a wrong stop, a wrong win, an epoch more;
-    K1 is 500 (robust) or 100 (faithful) at the first trial and grows by `growth` a trial, 1/0.95
-    (the paper's (b); 1/0.99 for feature selection). certain_from: from this trial on K1 is infinite,
-    which theorem 2's guarantee asks for. wrong_stop: sets K1 = (K2 + c) / wrong_stop instead: no run
-    is stopped whose simulated chance to win is above it (lemma 8). kappa: of C2; infinite turns it
-    off. epoch_cost: "seconds" charges c by measured time. noise: sigma in xi_t, score units; 0 leaves
-    it out. stopping: further settings of the solver, instead of mode, K1, K2 and c.
-    initial, beta, delta, refit_every: see GPUCB.
+    GP-UCB over configurations and epochs chooses, Bayesian optimal stopping halts. "robust", to be recommended,
+    solves the stopping problem again along the run, over power-law curves; "faithful" solves it once, as the paper
+    does, and its surrogate keeps every first epoch, too. Its curves decay towards error 0 of the score scale: give
+    the goal bounds that the best runs come close to, or none. Within (0, 1), curves that settle at an error of 0.1
+    are hardly ever stopped.
 
-    Raises InvalidInput for options outside these, and when K1 < K2 + c.
+    Args:
+        mode: "robust" or "faithful". Default: "robust".
+        K1: loss of a wrong stop at the first trial. Default: None, 500 (robust) or 100 (faithful).
+        K2: loss of going on wrongly to the end. Default: 99.
+        c: loss of each further epoch. Default: 1.
+        growth: factor by which K1 grows from trial to trial. Default: 1/0.95, the paper's (b); 1/0.99 for feature
+            selection.
+        certain_from: from this trial on, counted from 1, K1 is infinite and nothing is stopped, as theorem 2's
+            guarantee asks. Default: None, never.
+        wrong_stop: sets K1 = (K2 + c) / wrong_stop instead: no run is stopped whose simulated chance to win is
+            above it (lemma 8). Default: None.
+        kappa: of condition C2: a run is stopped only where the surrogate's deviation at the end is at most so many
+            times that of now; infinite turns it off. Default: 2.
+        epoch_cost: "epochs": each costs c; "seconds": c is weighed by the measured time of the trial's epochs
+            against the others'. Default: "epochs".
+        noise: deviation of the noise of a value, in units of the score; 0 leaves it out, as the paper's experiments
+            do. Default: 0.
+        initial: Sobol configurations before the first fit. Default: 6.
+        beta: weight of the variance in the upper confidence bound: "scaled", a fifth of theorem 1's of Srinivas et
+            al. (2010), on a continuous space 0.2 d log(2 t); "theorem", for finite spaces; or a number. Default:
+            "scaled".
+        delta: probability with which theorem 1 may fail. Default: 0.1.
+        refit_every: finished trials between fits of the kernel; while there are fewer, each is a fit. Default: 10.
+        stopping: an OptimalStopping with further settings of the solver, instead of mode, K1, K2 and c. Default:
+            None.
+
+    Raises:
+        InvalidInput: for options outside these, when K1 < K2 + c, and for a problem without a horizon.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import BOBOS
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, BOBOS(initial=2), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
     """
 
     mode: Literal["robust", "faithful"] = "robust"

@@ -80,11 +80,30 @@ _ABOVE = 10.0  # a first median and best that are nearly equal must not make the
 class Guided(Wrapper):
     """Any policy that stops or pauses trials, with a model that chooses its new configurations.
 
-    policy: `Ladder()` if none is given. initial: trials that the policy inside draws before the first fit. deviations:
-    of the model that are added to its mean. share: of new configurations that the policy inside still draws itself.
-    candidates: points that are compared; a third of them lie near the five best trials.
+    A Gaussian process over all that was seen, at whatever epoch, takes the place of the policy's own draws; what
+    goes on, and until when, is the policy's.
 
-    Raises InvalidInput for options outside these.
+    Args:
+        policy: the one inside. Default: Ladder().
+        initial: trials that the policy inside draws before the first fit. Default: 20.
+        deviations: of the model that are added to its mean. Default: 1.
+        share: of new configurations that the policy inside still draws itself, from 0 to 1. Default: 0.
+        candidates: points that are compared; a third of them lie near the five best trials. Default: 300.
+
+    Raises:
+        InvalidInput: for options outside these, and for a problem without a horizon.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import Guided, Ladder
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, Guided(Ladder(), initial=2, candidates=20), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
     """
 
     policy: Policy[Any] = field(default_factory=Ladder)

@@ -36,16 +36,36 @@ _FEWEST, _MOST = 8, 40  # trials that are compared before any goes on, for `pati
 
 @dataclass(frozen=True)
 class Ladder(Policy[Climb]):
-    """Endless: configurations start on one ladder, and the best of each rung go on from where they paused.
+    """Asynchronous successive halving on one ladder of rungs: the best of each go on from where they paused.
 
-    eta: one in so many of a rung goes on. first_cut: of the first rung, where values say least about the end but
-        comparisons are cheapest. step: ratio of the epochs of rungs: min_epochs, min_epochs step, min_epochs step^2,
-        ... and the horizon. patience: trials at the first rung before any goes on; None: as many as cost four
-        fifths of a full training, from 8 to 40. sampler: "random", "sobol", "lhs", or a policy such as
-        GPUCB(), as Hyperband's; `Guided(Ladder())` chooses configurations by all that was seen.
+    Endless. Whoever paused may still go on, so their checkpoints stay; `Study(disk_quota=)` bounds them.
 
-    Whoever paused may still go on, so their checkpoints stay; `Study(disk_quota=)` bounds them. Raises InvalidInput
-    for options outside these.
+    Args:
+        eta: one in so many of a rung goes on. Default: 3.
+        first_cut: the same of the first rung, where values say least about the end but comparisons are cheapest.
+            Default: 6.
+        step: ratio of the epochs of rungs: min_epochs, min_epochs step, min_epochs step^2, ... and the horizon.
+            Default: 3.
+        patience: trials at the first rung before any goes on. Default: None, as many as cost four fifths of a full
+            training, from 8 to 40.
+        min_epochs: epochs of the first rung. Default: 1.
+        sampler: "random", "sobol", "lhs", or a policy such as GPUCB(), as Hyperband's; `Guided(Ladder())` chooses
+            configurations by all that was seen. Default: "random".
+
+    Raises:
+        InvalidInput: for options outside these, and for a problem without a horizon.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import Ladder
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, Ladder(patience=2), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
     """
 
     eta: float = 3

@@ -20,26 +20,49 @@ from .plan import Plan
 
 @dataclass(frozen=True)
 class Hyperband(Bracketed):
-    """Brackets of successive halving, from the boldest to full training (algorithm 1).
+    """Brackets of successive halving, from the boldest to full training (Li et al. 2018, algorithm 1).
 
-    max_resource: R, what one configuration trains at most; the problem's max_epochs if None.
-    eta: a rung keeps the best 1 / eta. min_resource: the unit in which R is counted (section 2.5).
-    n_max: at most so many configurations in a bracket: s_max = floor(log_eta n_max) (section 2.5).
-    n_min: no brackets below s = floor(log_eta n_min) (section 2.6); the last may begin with fewer than n_min.
-    schedule: "line2", algorithm 1 as printed; "table1", the sizes of the paper's table 1; "growing",
-        figure 10: budgets 2, 4, 8, ... units for each bracket, until the study's budget ends.
-    brackets: "all"; "most_exploratory", s_max alone (section 3.1 finds it best for networks); or a number s.
-    rounds: how often all brackets run; None: until the study's budget ends, and once without a budget.
-    resource: "epochs", "seconds" of training, or a name of yours ("samples", "features") for what your
-        training reads from trial.resource; then each rung trains anew, as a trial of its own.
-    resume: False trains winners again from the beginning, for trainings that cannot be paused.
-    sampler: "random", "sobol", "lhs", or a policy such as GPUCB(), fitted at the highest rung with enough
-        trials (section 6.3).
-    asynchronous: True promotes a paused trial as soon as it is in the top 1 / eta of its rung (ASHA, Li et
-        al. 2020); "stop" decides at the rung for good, without pausing.
+    A trial that reaches its rung pauses until the rung is complete; the best 1 / eta go on from their checkpoints.
+    Line 11 returns the best value seen at any epoch; `study.best` is the best of those that were trained in full,
+    of their best epochs where the goal says so: Maximize("val_acc", of="best").
 
-    Line 11 returns the best value seen at any epoch; `study.best` is the best of those that were trained in full, of
-    their best epochs where the goal says so: Maximize("val_acc", of="best"). Raises InvalidInput for other options.
+    Args:
+        max_resource: R, what one configuration trains at most, in units of `resource`. Default: None, the problem's
+            max_epochs.
+        eta: a rung keeps the best 1 / eta. Default: 3.
+        min_resource: the unit in which R is counted (section 2.5). Default: 1.
+        n_max: at most so many configurations in a bracket: s_max = floor(log_eta n_max) (section 2.5). Default:
+            None, no limit.
+        n_min: no brackets below s = floor(log_eta n_min) (section 2.6); the last may begin with fewer than n_min.
+            Default: None.
+        schedule: "line2", algorithm 1 as printed; "table1", the sizes of the paper's table 1; "growing", figure 10:
+            budgets of 2, 4, 8, ... units for each bracket, until the study's budget ends. Default: "line2".
+        brackets: "all"; "most_exploratory", s_max alone (section 3.1 finds it best for networks); or a number s.
+            Default: "all".
+        rounds: how often all brackets run. Default: None, until the study's budget ends, and once without a budget.
+        resource: "epochs", "seconds" of training, or a name of yours ("samples", "features") for what your training
+            reads from `trial.resource`; then each rung trains anew, as a trial of its own. Default: "epochs".
+        resume: False trains winners again from the beginning, for trainings that cannot be paused. Default: True.
+        sampler: where configurations come from: "random", "sobol", "lhs", or a policy such as GPUCB(), fitted at
+            the highest rung with enough trials (section 6.3). Default: "random".
+        asynchronous: True promotes a paused trial as soon as it is in the top 1 / eta of its rung (ASHA, Li et al.
+            2020), "promote" is the same; "stop" decides at the rung for good, without pausing. Default: False, a
+            rung is compared when it is complete.
+
+    Raises:
+        InvalidInput: for other options, and when the problem's epochs do not suit the schedule.
+
+    Example:
+        >>> from haltune import Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import Hyperband
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, Hyperband(), seed=0)
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        17
     """
 
     max_resource: float | None = None
@@ -127,10 +150,37 @@ class Hyperband(Bracketed):
 
 @dataclass(frozen=True)
 class SuccessiveHalving(Bracketed):
-    """One bracket: n configurations at min_resource; the best 1 / eta of each rung go on, the last to the end.
+    """One bracket: n configurations train a little, the best 1 / eta of each rung go on, the last to the end.
 
-    rounds: how often it runs; None: until the study's budget ends, and once without a budget. The other options: see
-    Hyperband.
+    Args:
+        n: configurations in the first rung. Default: 27.
+        min_resource: what each of them trains at first, in units of `resource`. Default: 1.
+        max_resource: what the last trains in all. Default: None, the problem's max_epochs.
+        eta: a rung keeps the best 1 / eta. Default: 3.
+        rounds: how often the bracket runs. Default: None, until the study's budget ends, and once without a budget.
+        resource: "epochs", "seconds" of training, or a name of yours ("samples", "features") for what your training
+            reads from `trial.resource`; then each rung trains anew, as a trial of its own. Default: "epochs".
+        resume: False trains winners again from the beginning, for trainings that cannot be paused. Default: True.
+        sampler: where configurations come from: "random", "sobol", "lhs", or a policy such as GPUCB(), fitted at
+            the highest rung with enough trials (section 6.3). Default: "random".
+        asynchronous: True promotes a paused trial as soon as it is in the top 1 / eta of its rung (ASHA, Li et al.
+            2020), "promote" is the same; "stop" decides at the rung for good, without pausing. Default: False, a
+            rung is compared when it is complete.
+
+    Raises:
+        InvalidInput: for other options, and when the problem's epochs do not suit the schedule.
+
+    Example:
+        >>> from haltune import Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import SuccessiveHalving
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, SuccessiveHalving(n=9), seed=0)
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        9
     """
 
     n: int = 27
@@ -162,9 +212,37 @@ class SuccessiveHalving(Bracketed):
 class InfiniteHyperband(Bracketed):
     """Hyperband without a largest resource: budgets that double, for each all numbers of configurations (figure 9).
 
-    start: the first budget, 2 as printed (section 3.1: eta = 4 from 2 R); min_resource: the unit in which
-    resources are counted. A problem with max_epochs ends trainings there: they count as trained in full.
-    Runs until the study's budget ends. The other options: see Hyperband.
+    A problem with max_epochs ends trainings there: they count as trained in full. Runs until the study's budget
+    ends.
+
+    Args:
+        eta: a rung keeps the best 1 / eta, a whole number. Default: 2.
+        start_budget: of the first bracket, in units of min_resource. Default: 2, as printed (section 3.1: with eta
+            = 4, from 2 R).
+        min_resource: the unit in which resources are counted. Default: 1.
+        resource: "epochs", "seconds" of training, or a name of yours ("samples", "features") for what your training
+            reads from `trial.resource`; then each rung trains anew, as a trial of its own. Default: "epochs".
+        resume: False trains winners again from the beginning, for trainings that cannot be paused. Default: True.
+        sampler: where configurations come from: "random", "sobol", "lhs", or a policy such as GPUCB(), fitted at
+            the highest rung with enough trials (section 6.3). Default: "random".
+        asynchronous: True promotes a paused trial as soon as it is in the top 1 / eta of its rung (ASHA, Li et al.
+            2020), "promote" is the same; "stop" decides at the rung for good, without pausing. Default: False, a
+            rung is compared when it is complete.
+
+    Raises:
+        InvalidInput: for other options.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import InfiniteHyperband
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, InfiniteHyperband(), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
     """
 
     eta: int = 2

@@ -43,23 +43,49 @@ _CUT = 256  # paths for horizon 2 under "terminate": its value jumps, which quad
 
 @dataclass(frozen=True)
 class Rollout(Policy[Finished]):
-    """Every trial trains in full; the next is worth most with the steps that what is left can pay after it.
+    """Plans under the budget that is left: a trial is worth what it gains with those paid after it (Lee et al. 2021).
 
-    horizon: steps planned, itself included; 1 is expected improvement of what is affordable. affordable: the
-    probability that a trial keeps to what is left, in planning and launching: 0.5 is the median of the learnt cost,
-    0.9 is cautious. infeasible: "restrict" plans with what is affordable alone, "terminate" is the paper's text.
-    cooled: what is left after the plan is worth something too. While that pays for `horizon` trainings of what expected
-    improvement alone would choose, the step is taken that adds most per expected cost to what the base policy is worth
-    without it, (Lambda_h(x) - Lambda_{h-1}(base)) / E[cost]; once the plan reaches the end of the budget, the one of
-    largest Lambda_h. False is the paper's rule, Lambda_h throughout, which spends freely as long as much is left.
-    Either way a plan counts with the probability that its first trial ends in time: one that does not is lost.
-    initial: trials of a design in the middle of the space, cheap and far from each other. cost, cost_model: see
-    EIPerCost.
-    refit_every: finished trials, beyond 50, between fits. paths: simulated futures beyond horizon 2. points:
-    configurations that are planned with.
+    Every trial trains in full. Costs are planned in the units of the study's budget: time, worker time, money,
+    cost, epochs and trials are all kept. A plan counts with the probability that its first trial ends in time: one
+    that does not is lost.
 
-    Costs are planned in the units of the study's budget: time, worker time, money, cost, epochs and trials are all
-    kept. Raises InvalidInput for options outside these.
+    Args:
+        horizon: steps planned, the next itself included; 1 is expected improvement of what is affordable. Default:
+            2.
+        affordable: probability with which a trial must keep to what is left, in planning and launching: 0.5 is the
+            median of the learnt cost, 0.9 is cautious. Default: 0.5.
+        infeasible: "restrict" plans with what is affordable alone, "terminate" is the paper's text. Default:
+            "restrict".
+        cooled: what is left after the plan is worth something too. While that pays for `horizon` trainings of what
+            expected improvement alone would choose, the step is taken that adds most per expected cost to what the
+            base policy is worth without it, (Lambda_h(x) - Lambda_{h-1}(base)) / E[cost]; once the plan reaches the
+            end of the budget, the one of largest Lambda_h. False is the paper's rule, Lambda_h throughout, which
+            spends freely as long as much is left. Default: True.
+        initial: trials of a design in the middle of the space, cheap and far from each other. Default: 3.
+        cost: what a configuration costs, where it is known in advance: a function (config) or (config, previous
+            config, None before the first trial) to a number that is not negative, in the unit of the budget
+            (seconds, or what trials report as cost). Default: None, costs are learnt.
+        cost_model: how costs are learnt else: "gp", a Gaussian process of their logarithms; a list of parameters in
+            which log cost is linear; or a function (config) whose scale is learnt. Learnt from what trials report
+            as `cost`, or from their seconds. Default: "gp".
+        refit_every: finished trials, beyond 50, between fits. Default: 10.
+        paths: simulated futures, beyond horizon 2. Default: 64.
+        points: configurations that are planned with. Default: 192.
+
+    Raises:
+        InvalidInput: for options outside these, and when the cost model does not suit the space.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import Rollout
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, Rollout(initial=2, points=16), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
     """
 
     horizon: int = 2

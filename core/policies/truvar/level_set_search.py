@@ -47,9 +47,36 @@ _PER_DEVIATION = 1.96  # of the straddle
 class LevelSetSearch(PlacePolicy):
     """Which configurations reach a threshold, by a rule of one's choice; each trains in full.
 
-    threshold: a value of the metric. root_beta: GCHK's sqrt(beta); it settles members for all rules.
-    noise, kernel, mean, refit_every, initial, grid, representers: see TruVaR.
-    Raises InvalidInput for options outside these.
+    Args:
+        threshold: a value of the metric.
+        rule: "gchk" observes the most ambiguous, "straddle" maximises 1.96 sd - |mean - threshold|, "variance" the
+            sd. Default: "gchk".
+        root_beta: GCHK's sqrt(beta); it settles members for all rules. Default: 3.
+        noise: variance of an observation, squared units of the metric: a number, or a function (config); 0 for
+            exact values. Default: None, learnt.
+        kernel: "matern52", "matern32" or "se", learnt anew every `refit_every` finished trials; or a
+            haltune.gp.Kernel over the unit cube: then noises must be given, too. Default: "matern52".
+        mean: prior mean that goes with a given kernel, units of the metric. Default: 0.
+        refit_every: finished trials between fits of the kernel. Default: 3.
+        initial: Sobol configurations before the first decision. Default: None, 1 with a given kernel, else 3.
+        grid: a list of configurations, or how many values a continuous parameter takes. Default: None, all
+            configurations of a finite space of up to 20,000, else representers.
+        representers: points that stand for a space without a grid. Default: 400.
+
+    Raises:
+        InvalidInput: for options outside these, and for a threshold outside the goal's bounds.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import LevelSetSearch
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, LevelSetSearch(0.8, representers=32), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> study.level_set().threshold
+        0.8
     """
 
     threshold: float

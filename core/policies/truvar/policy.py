@@ -17,7 +17,6 @@ from typing import Any, Literal
 from numpy.random import Generator
 
 from haltune._utils.arrays import Mask
-from haltune._utils.checks import is_number, within
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel
 from haltune.gp.kernels import Kind
@@ -30,6 +29,7 @@ from .belief.belief import Noise, PlaceBelief, PlaceSurrogate
 from .belief.levels import Level, levels_from, levels_to_json
 from .belief.options import (
     PlacePolicy,
+    check_narrowing,
     check_options,
     check_threshold,
     kernel_from,
@@ -47,26 +47,61 @@ from .stages import Confidence, Stage
 
 @dataclass(frozen=True)
 class TruVaR(PlacePolicy):
-    """Truncated variance reduction. Without a threshold it looks for the best configuration.
+    """Truncated variance reduction: the best configuration or, with a threshold, all that are good enough.
 
-    threshold: the metric's value that divides good from bad; implicit: the same as a share of the best there is,
-    such as 0.98, which is not known beforehand (the metric must be positive; of a loss, best / 0.98).
-    levels: ways of measuring, with noises and costs; `trial.level` tells the training which was chosen.
-    cost: a function (config) or (config, previous); cost_model="gp" learns costs; else every observation costs 1.
-    noise: variance of an observation, a number or a function (config); None: learnt. 0 for exact values.
-    kernel: "matern52", "matern32" or "se", learnt anew every `refit_every` finished trials; or a haltune.gp.Kernel
-    over the unit cube, with the prior mean `mean`: then noises must be given, too.
-    initial: Sobol configurations before the first decision; 1 with a given kernel, else 3.
-    grid: a list of configurations, or how many values a continuous parameter takes; None: all configurations of a
-    finite space of up to 20,000, else `representers` points stand for the space.
-    candidates: what may be observed: "all", "members", or a number: so many of the highest upper bounds.
-    monotone: members never come back (algorithm 2); by default for level sets with a given kernel. Without it the
-    maximiser cannot be lost for good. anticipate: count the members that an observation would settle: better
-    where moving from one place to the next is dear, slower.
-    accuracy: the search for the best ends when epsilon is at most this, units of the metric; None: never.
-    a, beta, delta, eta, r, slack, floor: see haltune.policies.truvar.stages; a is 0.5, for level sets 1.
+    Each observation is the one that takes most off the uncertainty of those that may still be it, per unit of cost
+    (Bogunovic et al. 2016).
 
-    Raises InvalidInput for options outside these.
+    Args:
+        threshold: the metric's value that divides good from bad. Default: None, it looks for the best
+            configuration.
+        implicit: the same as a share of the best there is, such as 0.98, which is not known beforehand (the metric
+            must be positive; of a loss, best / 0.98). Default: None.
+        levels: ways of measuring, a list of haltune.Level with noises and costs; `trial.level` tells the training
+            which was chosen. Default: none, one way.
+        cost: a function (config) or (config, previous config, None before the first trial) to a positive number.
+            Default: None.
+        cost_model: "gp" learns costs. Default: None, every observation costs 1 where no `cost` is given.
+        noise: variance of an observation, squared units of the metric: a number, or a function (config); 0 for
+            exact values. Default: None, learnt.
+        kernel: "matern52", "matern32" or "se", learnt anew every `refit_every` finished trials; or a
+            haltune.gp.Kernel over the unit cube: then noises must be given, too. Default: "matern52".
+        mean: prior mean that goes with a given kernel, units of the metric. Default: 0.
+        refit_every: finished trials between fits of the kernel. Default: 3.
+        initial: Sobol configurations before the first decision. Default: None, 1 with a given kernel, else 3.
+        grid: a list of configurations, or how many values a continuous parameter takes. Default: None, all
+            configurations of a finite space of up to 20,000, else representers.
+        representers: points that stand for a space without a grid. Default: 400.
+        candidates: what may be observed: "all", "members", those that may still be it, or a number, so many of the
+            highest upper bounds. Default: "all".
+        monotone: members never come back (algorithm 2). Without it the maximiser cannot be lost for good. Default:
+            None, True for level sets with a given kernel.
+        anticipate: count the members that an observation would settle: better where moving from one place to the
+            next is dear, slower. Default: False.
+        accuracy: the search for the best ends when epsilon is at most this, units of the metric. Default: None,
+            never.
+        a: factor of beta. Default: None, 0.5, for level sets 1.
+        beta: "practical", a log(|D| t^2), or "theorem", (14) of the paper. Default: "practical".
+        delta: probability that "theorem" may fail. Default: 0.1.
+        eta: of the first stage, prior deviations; 0: all variance counts, always. Default: 1.
+        r: factor of eta from stage to stage. Default: 0.1.
+        slack: a stage ends at (1 + slack) eta, the paper's delta-bar. Default: 0.
+        floor: prior deviations: eta goes no lower. Default: 1e-6.
+
+    Raises:
+        InvalidInput: for options outside these, and for a grid, a threshold or members that do not fit the problem.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import TruVaR
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, TruVaR(threshold=0.8, representers=32), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> study.level_set().threshold
+        0.8
     """
 
     threshold: float | None = None
@@ -100,7 +135,9 @@ class TruVaR(PlacePolicy):
         object.__setattr__(self, "kernel", kernel_from("TruVaR", self.kernel))
         object.__setattr__(self, "levels", levels_from(self.levels))
         check_options("TruVaR", self)
-        _check(self)
+        if self.threshold is not None and self.implicit is not None:
+            raise InvalidInput("TruVaR: a threshold, or an implicit one, not both")
+        check_narrowing("TruVaR", self)
         a = self.a if self.a is not None else 1.0 if self._sets_wanted else 0.5
         confidence = Confidence(a, self.beta, self.delta, self.eta, self.r, self.slack, self.floor)
         aims = Aims(self.threshold, self.implicit)
@@ -243,42 +280,3 @@ class TruVaR(PlacePolicy):
     def _monotone(self) -> bool:
         given = isinstance(self.kernel, Kernel) and self._sets_wanted
         return given if self.monotone is None else self.monotone
-
-
-def _check(policy: TruVaR) -> None:
-    """Raise InvalidInput for options outside what is allowed."""
-    p = policy
-    if p.threshold is not None and p.implicit is not None:
-        raise InvalidInput("TruVaR: a threshold, or an implicit one, not both")
-    rules = {
-        "threshold": p.threshold is None or is_number(p.threshold),
-        "implicit": p.implicit is None or within(p.implicit, 0.0, 1.0),
-        "candidates": p.candidates in ("all", "members")
-        or (isinstance(p.candidates, int) and p.candidates >= 1),
-        "a": p.a is None or within(p.a, 0.0),
-        "beta": p.beta in ("practical", "theorem"),
-        "delta": within(p.delta, 0.0, 1.0),
-        "eta": p.eta == 0.0 or within(p.eta, 0.0),
-        "r": within(p.r, 0.0, 1.0),
-        "slack": p.slack == 0.0 or within(p.slack, 0.0),
-        "floor": within(p.floor, 0.0),
-        "accuracy": p.accuracy is None or within(p.accuracy, 0.0),
-    }
-    wrong = [name for name, fits in rules.items() if not fits]
-    if wrong:
-        raise InvalidInput(f"TruVaR({wrong[0]}={getattr(p, wrong[0])!r}): {_ALLOWED[wrong[0]]}")
-
-
-_ALLOWED = {
-    "threshold": "a finite value of the metric",
-    "implicit": "a share of the best, between 0 and 1",
-    "candidates": "'all', 'members', or how many of the highest upper bounds",
-    "a": "a positive number",
-    "beta": "'practical' or 'theorem'",
-    "delta": "a probability between 0 and 1",
-    "eta": "prior deviations, 0 or more; 0 is pure variance reduction",
-    "r": "between 0 and 1",
-    "slack": "0 or more",
-    "floor": "prior deviations, more than 0",
-    "accuracy": "a positive number, or None",
-}

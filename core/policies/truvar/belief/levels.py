@@ -21,10 +21,23 @@ _PRIOR = 2.0  # degrees of freedom that the guess from costs counts for, against
 
 @dataclass(frozen=True)
 class Level:
-    """One way of measuring. Raises InvalidInput for a noise or a cost that cannot be.
+    """One way of measuring: how precisely, and at what cost.
 
-    noise: variance of one value around the truth, squared units of the metric; None: estimated from repeats.
-    cost: relative to the other levels; it multiplies the configuration's own cost.
+    Args:
+        name: what `trial.level` tells the training, such as "3 seeds".
+        noise: variance of one value around the truth, squared units of the metric. Default: None, estimated from
+            repeats.
+        cost: relative to the other levels; it multiplies the configuration's own cost. Default: 1.
+
+    Raises:
+        InvalidInput: for a name that is no text, and for a noise or a cost that cannot be.
+
+    Example:
+        >>> from haltune import Level
+        >>> from haltune.policies import TruVaR
+        >>> policy = TruVaR(threshold=0.9, levels=[Level("1 seed", cost=1), Level("5 seeds", cost=5)])
+        >>> [level["name"] for level in policy.spec["levels"]]
+        ['1 seed', '5 seeds']
     """
 
     name: str

@@ -66,6 +66,35 @@ def check_options(name: str, policy: PlacePolicy) -> None:
             )
 
 
+_NARROWING: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "threshold": (lambda v: v is None or is_number(v), "a finite value of the metric"),
+    "implicit": (lambda v: v is None or within(v, 0.0, 1.0), "a share of the best, between 0 and 1"),
+    "candidates": (
+        lambda v: v in ("all", "members") or (isinstance(v, int) and v >= 1),
+        "'all', 'members', or how many of the highest upper bounds",
+    ),
+    "a": (lambda v: v is None or within(v, 0.0), "a positive number"),
+    "beta": (lambda v: v in ("practical", "theorem"), "'practical' or 'theorem'"),
+    "delta": (lambda v: within(v, 0.0, 1.0), "a probability between 0 and 1"),
+    "eta": (
+        lambda v: v == 0.0 or within(v, 0.0),
+        "prior deviations, 0 or more; 0 is pure variance reduction",
+    ),
+    "r": (lambda v: within(v, 0.0, 1.0), "between 0 and 1"),
+    "slack": (lambda v: v == 0.0 or within(v, 0.0), "0 or more"),
+    "floor": (lambda v: within(v, 0.0), "prior deviations, more than 0"),
+    "accuracy": (lambda v: v is None or within(v, 0.0), "a positive number, or None"),
+}
+
+
+def check_narrowing(name: str, policy: PlacePolicy) -> None:
+    """Raise InvalidInput for options of TruVaR alone that are outside what is allowed."""
+    for option, (fits, allowed) in _NARROWING.items():
+        value = getattr(policy, option)
+        if not fits(value):
+            raise InvalidInput(f"{name}({option}={value!r}): {allowed}")
+
+
 def surrogate_of(policy: PlacePolicy, matters: Matters | None = None) -> PlaceSurrogate:
     """The belief that a policy's options describe."""
     only = ONLY if policy.noise is None else replace(ONLY, noise=0.0)
