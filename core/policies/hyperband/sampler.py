@@ -16,10 +16,14 @@ from haltune.log.history import History, TrialRecord
 from haltune.log.policy import Policy, policy_of
 from haltune.log.problem import Problem
 from haltune.policies.random import fresh
+from haltune.space import Space
 
 from .brackets import Bracket
 
 Design = Literal["random", "sobol", "lhs"]
+Drawn = tuple[
+    Space, list[dict[str, Any]]
+]  # a design, and the space it is of: while it is here, its id is its own
 _DESIGNS = ("random", "sobol", "lhs")
 
 
@@ -35,9 +39,7 @@ class Sampler:
 
     source: Design | Policy[Any] = "random"
     enough: int | None = None  # trials; None: one more than the space has coordinates, at least 6
-    _designs: Memo[list[dict[str, Any]]] = field(
-        default_factory=lambda: Memo(8), init=False, repr=False, compare=False
-    )
+    _designs: Memo[Drawn] = field(default_factory=lambda: Memo(8), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.source in _DESIGNS:
@@ -67,13 +69,14 @@ class Sampler:
         return self._proposed(self.source, history, bracket, unit, rng)
 
     def _designed(self, history: History, number: int, n: int, index: int, rng: Generator) -> Start:
-        def drawn() -> list[dict[str, Any]]:
-            space, kind = history.problem.space, str(self.source)
-            configs = space.sample_up_to(n, history.rng("design", number), design=kind)
-            return [dict(c) for c in configs]
+        space, kind = history.problem.space, str(self.source)
 
-        design = self._designs((history.seed, number), drawn)
-        if index < len(design) and history.problem.space.key(design[index]) not in history.tried:
+        def drawn() -> Drawn:
+            configs = space.sample_up_to(n, history.rng("design", number), design=kind)
+            return space, [dict(c) for c in configs]
+
+        _, design = self._designs((history.seed, number, id(space)), drawn)
+        if index < len(design) and space.key(design[index]) not in history.tried:
             return Start(design[index], reason=f"point {index + 1} of a {self.source} design of {n}")
         return Start(
             fresh(history, rng), reason=f"drawn at random: the {self.source} design has no new point"
