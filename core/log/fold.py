@@ -1,4 +1,4 @@
-"""A log folded: its history, and what a policy makes of it, at one position."""
+"""A log folded: its history, and what a policy makes of it, at one position; and a fold that several policies keep."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ from typing import Any
 
 from haltune.errors import HaltuneError
 
-from .events import Event
+from .events import Ended, Event, Status
 from .history import History
 from .policy import Policy
 from .problem import Problem
 from .validity import unfolded
+
+Finished = tuple[int, ...]  # ids of the trials that ended with something learnt, in log order
+
+
+def fold_finished(finished: Finished, event: Event) -> Finished:
+    """Append the trial of an `Ended` event that completed or was stopped."""
+    if isinstance(event, Ended) and event.status in (Status.COMPLETED, Status.STOPPED):
+        return (*finished, event.trial)
+    return finished
 
 
 class Fold:

@@ -17,7 +17,7 @@ from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
-from haltune.log.folds import Finished, fold_finished
+from haltune.log.fold import Finished, fold_finished
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem

@@ -20,7 +20,7 @@ from haltune.errors import InvalidInput
 from haltune.gp import Posterior
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
-from haltune.log.folds import Finished, fold_finished
+from haltune.log.fold import Finished, fold_finished
 from haltune.log.history import History, TrialRecord
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem

@@ -22,7 +22,7 @@ from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior, condition_on, fit
 from haltune.log.decisions import Start
-from haltune.log.folds import Finished
+from haltune.log.fold import Finished
 from haltune.log.history import History
 from haltune.log.scores import plausible
 from haltune.policies.costs.remaining import EARLY, LogCost

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior, fit
-from haltune.log.folds import Finished
+from haltune.log.fold import Finished
 from haltune.log.history import History, TrialRecord
 from haltune.log.scores import measured
 

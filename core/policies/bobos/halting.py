@@ -10,7 +10,7 @@ from numpy.random import Generator
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Event
-from haltune.log.folds import Finished, fold_finished
+from haltune.log.fold import Finished, fold_finished
 from haltune.log.history import History, TrialRecord
 from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import Problem

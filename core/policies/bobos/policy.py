@@ -17,7 +17,7 @@ from numpy.random import Generator
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Move, Verdict
 from haltune.log.events import Event
-from haltune.log.folds import Finished, fold_finished
+from haltune.log.fold import Finished, fold_finished
 from haltune.log.history import History, TrialRecord
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from haltune.log.events import Status
-from haltune.log.folds import Finished
+from haltune.log.fold import Finished
 from haltune.log.history import History, TrialRecord
 
 

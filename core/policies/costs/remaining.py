@@ -18,7 +18,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput, NotSupported
-from haltune.log.folds import Finished
+from haltune.log.fold import Finished
 from haltune.log.history import History
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Spent

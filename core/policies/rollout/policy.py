@@ -25,7 +25,7 @@ from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Event
-from haltune.log.folds import Finished, fold_finished
+from haltune.log.fold import Finished, fold_finished
 from haltune.log.history import History, TrialRecord
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem

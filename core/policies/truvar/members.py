@@ -18,7 +18,7 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior
 from haltune.log.events import Event, Started
-from haltune.log.folds import Finished, fold_finished
+from haltune.log.fold import Finished, fold_finished
 from haltune.log.history import History
 
 from .belief.belief import PlaceBelief, PlaceSurrogate

@@ -24,7 +24,7 @@ from haltune import (
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 from haltune.log.events import Reported, Status
-from haltune.log.folds import fold_finished
+from haltune.log.fold import fold_finished
 from haltune.policies import BOBOS, Halting, RandomSearch
 from haltune.policies.bayesopt.surrogate import Surrogate
 from haltune.policies.bobos.certainty import marked_rows

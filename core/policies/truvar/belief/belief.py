@@ -19,7 +19,7 @@ from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, Posterior, Priors, condition_on, fit
 from haltune.gp.kernels import Kind
-from haltune.log.folds import Finished
+from haltune.log.fold import Finished
 from haltune.log.history import History
 from haltune.log.problem import Problem
 

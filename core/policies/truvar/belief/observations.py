@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune.log.folds import Finished
+from haltune.log.fold import Finished
 from haltune.log.history import History
 
 from .levels import Level

@@ -9,7 +9,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
-from haltune.log.folds import Finished
+from haltune.log.fold import Finished
 from haltune.log.history import History
 from haltune.policies.costs.gp_models import fit_gp
 from haltune.policies.costs.models import CostModel, KnownCost, within_reach
