@@ -13,8 +13,9 @@ import numpy as np
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.fate import FATES, fate_of
-from haltune.log.history import Best, History, TrialRecord
+from haltune.log.history import History
 from haltune.log.problem import Problem
+from haltune.log.records import Best, TrialRecord
 from haltune.study.receipt import saved_epochs, saved_seconds
 from haltune.study.results import Results
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
 
 MOST = 2000  # trials: more are slow to draw, and nobody looks at them all
 POINTS = 100_000  # of all curves

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from haltune.log.history import TrialRecord
+from haltune.log.records import TrialRecord
 from haltune.terminal import visible
 
 from .digest import Digest, Source, digest

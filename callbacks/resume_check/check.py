@@ -25,9 +25,10 @@ from numpy.random import Generator
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.decisions import Action, Finish, Move, Resume, Start, Verdict, go_on
 from haltune.log.events import Event, Status
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Goal, Minimize, Problem
+from haltune.log.records import TrialRecord
 from haltune.space import Space
 from haltune.study import Study, Trial
 from haltune.terminal import visible

@@ -9,8 +9,9 @@ from typing import Any
 from haltune.log import events as ev
 from haltune.log.events import Status
 from haltune.log.fate import fate_of
-from haltune.log.history import Best, History, TrialRecord
+from haltune.log.history import History
 from haltune.log.problem import Problem
+from haltune.log.records import Best, TrialRecord
 from haltune.study.reading import Reading
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from haltune.errors import HaltuneError
 from haltune.launch import run_script
 from haltune.log.events import Reported
-from haltune.log.history import TrialRecord
 from haltune.log.problem import Budget, Problem
+from haltune.log.records import TrialRecord
 from haltune.policies import RandomSearch
 from haltune.study import Study
 

@@ -25,7 +25,6 @@ from .scores import Scale, given, learn, measured
 from .spending import Accounted, Spending, summable
 from .validity import ADVICE, misplaced
 
-__all__ = ["PURPOSES", "Best", "History", "TrialRecord"]
 _RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
 # streams of randomness; numbers are for ever
 PURPOSES = {"propose": 1, "judge": 2, "stopping": 3, "design": 4, "fit": 5}

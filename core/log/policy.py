@@ -26,8 +26,9 @@ from haltune.errors import InvalidInput
 
 from .decisions import Move, Verdict, go_on
 from .events import Event
-from .history import History, TrialRecord
+from .history import History
 from .problem import Problem
+from .records import TrialRecord
 
 S = TypeVar("S")
 

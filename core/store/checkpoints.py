@@ -26,7 +26,8 @@ from pathlib import Path
 from haltune._utils import disk
 from haltune.errors import InvalidInput, NoRoom
 from haltune.log.events import OVER, Status
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
 
 _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _PART = "part-"  # what is being written

@@ -11,7 +11,8 @@ import numpy as np
 from haltune.log import events as ev
 from haltune.log.events import Status, trial_of
 from haltune.log.fate import fate_of
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
 from haltune.terminal import visible
 
 

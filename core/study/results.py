@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from haltune.log import events as ev
-from haltune.log.history import Best, History, TrialRecord
+from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget
+from haltune.log.records import Best, TrialRecord
 from haltune.log.spending import Outcome, Spent
 
 from .session.asking import outcome

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,8 +16,9 @@ from haltune import Budget, Float, Maximize, Minimize, OptimalStopping, Problem,
 from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Status
 from haltune.log.fate import fate_of
-from haltune.log.history import Best, History
+from haltune.log.history import History
 from haltune.log.problem import Goal, goal_from_json
+from haltune.log.records import Best
 from haltune.policies import (
     BOBOS,
     EI,

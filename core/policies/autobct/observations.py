@@ -16,8 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from haltune.log.events import Status
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
 from haltune.log.policy import Policy
+from haltune.log.records import TrialRecord
 from haltune.log.scores import Scale
 from haltune.policies.bobos.decay_curves import decay_posterior, fit_decay
 

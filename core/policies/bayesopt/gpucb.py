@@ -21,9 +21,10 @@ from haltune.gp import Posterior
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
 from haltune.log.fold import Finished, fold_finished
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
+from haltune.log.records import TrialRecord
 from haltune.policies.random import fresh
 from haltune.space import Space
 

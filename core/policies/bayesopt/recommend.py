@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from haltune.gp import fit
-from haltune.log.history import Best, History
+from haltune.log.history import History
+from haltune.log.records import Best
 from haltune.log.scores import plausible
 
 

@@ -20,7 +20,8 @@ from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior, fit
 from haltune.log.fold import Finished
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
 from haltune.log.scores import measured
 
 Rows = tuple[Array, Array]  # inputs (k, d), targets (k,)

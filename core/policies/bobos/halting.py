@@ -11,9 +11,10 @@ from haltune.errors import InvalidInput
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Event
 from haltune.log.fold import Finished, fold_finished
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import Problem
+from haltune.log.records import TrialRecord
 from haltune.policies.bayesopt.surrogate import Surrogate
 
 from .certainty import certain_enough, marked_rows

@@ -18,9 +18,10 @@ from haltune.errors import InvalidInput
 from haltune.log.decisions import Move, Verdict
 from haltune.log.events import Event
 from haltune.log.fold import Finished, fold_finished
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
+from haltune.log.records import TrialRecord
 from haltune.policies.bayesopt.gpucb import (
     Beta,
     beta_t,

@@ -17,7 +17,8 @@ from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Verdict, go_on, stop
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
 from haltune.log.scores import FALL, measured
 
 from .induction import DecisionTable, Losses, StopDecision

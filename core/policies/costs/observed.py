@@ -6,7 +6,8 @@ import math
 
 from haltune.log.events import Status
 from haltune.log.fold import Finished
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
 
 
 def full_cost(history: History, id: int, unit: str) -> float:

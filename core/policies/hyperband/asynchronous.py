@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import OVER, Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
 
 from .brackets import Bracket
 from .climb import Climb, OnRung, Step, key_of

@@ -21,9 +21,10 @@ from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Move, Verdict
 from haltune.log.events import Event
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
+from haltune.log.records import TrialRecord
 
 from .asynchronous import Climber
 from .brackets import Bracket, Rung, exact

@@ -12,8 +12,9 @@ import math
 from dataclasses import dataclass, field, replace
 
 from haltune.log.decisions import Verdict, stop
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
 from haltune.log.problem import Goal
+from haltune.log.records import TrialRecord
 
 from .brackets import Bracket, Rung
 from .persistent import Key, Ranked, Sparse

@@ -12,9 +12,10 @@ from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Start
 from haltune.log.events import Ended, Status
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
 from haltune.log.policy import Policy, policy_of
 from haltune.log.problem import Problem
+from haltune.log.records import TrialRecord
 from haltune.policies.random import fresh
 from haltune.space import Space
 

@@ -12,7 +12,8 @@ from functools import cached_property
 
 from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
 
 from .brackets import Bracket
 from .persistent import Sparse

@@ -26,9 +26,10 @@ from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Event
 from haltune.log.fold import Finished, fold_finished
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
+from haltune.log.records import TrialRecord
 from haltune.policies.bayesopt.ei import improve
 from haltune.policies.bayesopt.improvement import Improvement, ImprovementSurrogate, cheap_design
 from haltune.policies.costs.budgets import Means

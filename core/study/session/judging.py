@@ -13,9 +13,10 @@ from haltune._utils.threads import one_thread
 from haltune.log import events as ev
 from haltune.log.decisions import CUT, Action, Verdict, go_on, stop
 from haltune.log.events import Status
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
 from haltune.log.policy import Policy, S
 from haltune.log.problem import Budget
+from haltune.log.records import TrialRecord
 from haltune.log.spending import Spent
 from haltune.store.base import Conflict
 

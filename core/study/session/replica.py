@@ -21,9 +21,10 @@ from haltune._utils.process import lives_beside, new_holder, surely_gone
 from haltune.errors import HaltuneError, StoreError, StudyMismatch, warn
 from haltune.log import events as ev
 from haltune.log.events import Status
-from haltune.log.history import History, TrialRecord
+from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
+from haltune.log.records import TrialRecord
 from haltune.log.scores import outgrown
 from haltune.log.validity import ADVICE, unfolded
 from haltune.store.base import Conflict, Lease, Release, Store

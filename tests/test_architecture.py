@@ -1,0 +1,192 @@
+"""The house: which room may ask which, no circle, and nothing too long to be read at once.
+
+An arrow A -> B is an import of B in A, wherever it stands: at the top of a file, within a function, or for types
+alone. docs/architecture.md shows the rooms and says what each is for.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TOPS = {
+    "core": "haltune", "callbacks": "haltune.callbacks", "launch": "haltune.launch", "report": "haltune.report",
+    "cli": "haltune.cli",
+}  # fmt: skip
+GROUND = {"errors", "terminal"}  # files beside the rooms, on which everything stands
+LOG = {"log", "space", "_utils"}
+MODELS = LOG | {"gp"}
+BAYES = MODELS | {"policies.bayesopt", "policies.costs", "policies.random"}
+STUDY = MODELS | {"store", "ranks", "study.session"}
+ARROWS: dict[str, set[str]] = {
+    "terminal": set(),
+    "errors": set(),
+    "_utils": set(),
+    "space": {"_utils"},
+    "gp": {"_utils"},
+    "ranks": {"_utils"},
+    "log": {"_utils", "space"},
+    "store": LOG,
+    "policies.random": MODELS,
+    "policies.costs": MODELS,
+    "policies.bayesopt": MODELS | {"policies.costs", "policies.random"},
+    "policies.hyperband": MODELS | {"policies.random"},
+    "policies.guided": BAYES | {"policies.hyperband"},
+    "policies.bobos": BAYES,
+    "policies.rollout": BAYES,
+    "policies.truvar": BAYES,
+    "policies.autobct": MODELS | {"policies.bobos"},
+    "study.session": LOG | {"store", "ranks"},
+}
+ABOVE = {  # which may ask all that stands below, policies included
+    "policies": set(),  # the face, and from_spec
+    "study": {"store", "ranks", "study.session"},
+    "callbacks": {"store", "ranks", "study.session", "study"},
+    "launch": {"store", "ranks", "study.session", "study"},
+    "report": {"store", "ranks", "study.session", "study"},
+    "cli": {"store", "ranks", "study.session", "study", "callbacks", "launch", "report"},
+    "haltune": {"store", "study"},  # its face
+}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package, and its file."""
+    found = {}
+    for top, name in TOPS.items():
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT / top).with_suffix("").parts
+            found[".".join([name, *parts]).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+if not MODULES:
+    pytest.skip("not a checkout", allow_module_level=True)
+
+
+def imported(name: str) -> Iterator[str]:
+    """The modules of the package that a module imports."""
+    path = MODULES[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                yield from (m for m in (whole if whole in MODULES else base,) if m in MODULES and m != name)
+
+
+IMPORTS = {name: set(imported(name)) for name in MODULES}
+
+
+def room(module: str) -> str:
+    """The room in which a module stands."""
+    parts = module.split(".")[1:]
+    if not parts:
+        return "haltune"
+    if parts[0] == "policies":
+        return ".".join(parts[:2]) if len(parts) > 1 and parts[1] != "from_spec" else "policies"
+    if parts[:2] == ["study", "session"]:
+        return "study.session"
+    return parts[0]
+
+
+def allowed(asks: str) -> set[str]:
+    """The rooms that a room may ask."""
+    if asks in ARROWS:
+        return ARROWS[asks] | (GROUND if asks not in GROUND else {"terminal"})
+    return ABOVE[asks] | GROUND | set(ARROWS) - {"store", "ranks", "study.session"} | {"policies"}
+
+
+def test_every_room_asks_only_what_stands_below_it() -> None:
+    wrong = [
+        f"{name} -> {other}"
+        for name in MODULES
+        for other in sorted(IMPORTS[name])
+        if room(other) != room(name) and room(other) not in allowed(room(name))
+    ]
+    assert wrong == []
+
+
+def test_the_table_of_arrows_has_no_circle() -> None:
+    order: list[str] = []
+    left = ARROWS.copy()
+    while ready := [r for r, below in left.items() if below <= {*order, r}]:
+        order += ready
+        left = {r: below for r, below in left.items() if r not in ready}
+    assert left == {}
+
+
+def test_no_module_leads_back_to_itself() -> None:
+    below: dict[str, set[str]] = {}
+    left = IMPORTS.copy()
+    while ready := [m for m, needs in left.items() if needs <= below.keys()]:
+        below |= {m: left.pop(m) for m in ready}
+    while unneeded := [m for m in left if not any(m in needs for needs in left.values())]:
+        for m in unneeded:
+            del left[m]
+    assert {m: sorted(needs & left.keys()) for m, needs in left.items()} == {}
+
+
+def test_nothing_is_imported_by_the_name_of_its_folder() -> None:
+    wrong = []
+    for name, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            base = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
+            wrong += [name] if (base or "").partition(".")[0] in TOPS else []
+    assert wrong == []
+
+
+def test_a_file_is_read_in_one_sitting_and_a_function_at_one_glance() -> None:
+    wrong = []
+    for path in MODULES.values():
+        text = path.read_text(encoding="utf-8")
+        wrong += [f"{path.relative_to(ROOT)}: {n} lines"] if (n := len(text.splitlines())) > 300 else []
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                described = ast.get_docstring(node) is not None
+                body = node.body[described:]
+                lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+                wrong += (
+                    [f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {lines} lines"]
+                    if lines > 50
+                    else []
+                )
+    assert wrong == []
+
+
+def test_a_folder_holds_what_the_eye_takes_in() -> None:
+    folders = {path.parent for path in MODULES.values()} | {ROOT}
+    wrong = {}
+    for folder in folders:
+        entries = [
+            p
+            for p in folder.iterdir()
+            if p.name[0] not in "._" and p.suffix in ("", ".py") and p.name != "build"
+        ]
+        if len(entries) > 13:
+            wrong[str(folder.relative_to(ROOT))] = len(entries)
+    assert wrong == {}
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert [
+        n for n, p in MODULES.items() if not ast.get_docstring(ast.parse(p.read_text(encoding="utf-8")))
+    ] == []
+
+
+def test_importing_haltune_imports_no_policy_and_no_framework() -> None:
+    others = ("torch", "lightning", "keras", "tensorflow", "jax", "ray", "plotly", "rich", "typer", "pandas")
+    wrong = f"[m for m in sys.modules if m.startswith('haltune.policies') or m in {others}]"
+    code = f"import sys, haltune; print({wrong})"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
