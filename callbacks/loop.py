@@ -43,12 +43,31 @@ from .reporting.reporter import Reporter
 
 
 class TrainingLoop:
-    """The epochs of one training, reported to `trial`.
+    """The epochs of one training, reported to a trial.
 
-    `save`: writes the state after an epoch to a path (a file or a folder); called when the trial is paused, at
-    the end of the epoch. Without it, a paused trial begins anew. `suffix`: the ending of that path.
-    `verbose`: print a line for every report. `now`: a monotonic clock, seconds.
-    Raises InvalidInput when `trial` is not a trial, or when an epoch is reported outside the loop.
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        verbose: Print a line for every report. Default: False.
+        save: Writes the state after an epoch to a path (a file or a folder); called when the trial is paused, at
+            the end of the epoch. Default: None, and a paused trial begins anew.
+        suffix: The ending of that path. Default: ".ckpt".
+        now: A monotonic clock, seconds. Default: time.monotonic.
+
+    Raises:
+        InvalidInput: When `trial` is not a trial, or when an epoch is reported outside the loop.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=2)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         loop = TrainingLoop(trial)
+        ...         for epoch in loop:
+        ...             _ = loop.report(trial.config["lr"] / epoch)
+        >>> [len(t.values) for t in study.trials]
+        [2, 2, 2]
     """
 
     def __init__(

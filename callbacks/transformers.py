@@ -41,14 +41,49 @@ GO_ON, END, SAVE = "go on", "end", "save"  # what the first rank tells the other
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
-    """Reports the goal's metric to `trial` after every evaluation and ends the training when the policy says so.
+    """Reports the goal's metric to a trial after every evaluation, and ends the training when the policy says so.
 
-    `monitor`: the metric as the Trainer logs it, with or without "eval_"; the goal's metric if None.
-    `verbose`: print a line for every report. `record`: "all" scalars logged since the last report, or the
-    "monitor" only.
-
-    Raises InvalidInput when `trial` is not a trial and when the metric is a vector or was never logged.
     A pause is declined, with one warning, for save_only_model, save_strategy="best", FSDP and DeepSpeed.
+
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        monitor: The metric as the Trainer logs it, with or without "eval_". Default: None, the goal's metric.
+        verbose: Print a line for every report. Default: False.
+        record: "all" scalars logged since the last report are stored with one, or the "monitor" only. Default: "all".
+
+    Raises:
+        InvalidInput: When `trial` is not a trial, and when the metric is a vector or was never logged.
+
+    Example:
+        ::
+
+            import torch
+            from transformers import Trainer, TrainingArguments
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.callbacks.transformers import HaltuneCallback
+            from haltune.policies import RandomSearch
+
+            class Net(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.layer = torch.nn.Linear(3, 1)
+
+                def forward(self, x, labels):
+                    out = self.layer(x).squeeze(-1)
+                    return {"loss": (out - labels).pow(2).mean(), "logits": out}
+
+            rows = [{"x": x, "labels": x.sum()} for x in torch.randn(16, 3)]
+            problem = Problem(Space({"lr": Float(0.01, 0.1)}), Minimize("eval_loss"), max_epochs=2)
+            for trial in Study(problem, RandomSearch(), budget=Budget(trials=2)):
+                with trial:
+                    arguments = TrainingArguments(
+                        f"run-{trial.id}", num_train_epochs=trial.max_epochs, eval_strategy="epoch",
+                        learning_rate=trial.config["lr"], report_to="none",
+                    )
+                    trainer = Trainer(Net(), arguments, train_dataset=rows, eval_dataset=rows,
+                                      callbacks=[HaltuneCallback(trial)])
+                    trainer.train(resume_from_checkpoint=trial.checkpoint)
     """
 
     _homes = ("transformers.trainer_callback",)

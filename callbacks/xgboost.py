@@ -38,14 +38,36 @@ _CV = "xgb.cv takes no boosters to go on from, so it cannot be paused: use xgb.t
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
-    """Reports the goal's metric to `trial` after every boosting round and stops when the policy says so.
+    """Reports the goal's metric to a trial after every boosting round, and stops when the policy says so.
 
-    `monitor`: "<name in evals>-<metric>", such as "validation-logloss", or the metric alone where one
-    data set has it; the goal's metric if None. In `xgb.cv` "test-logloss" is the mean over the folds.
-    `verbose`: print a line for every report. `record`: "all" metrics of the round, or the "monitor" only.
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        monitor: "<name in evals>-<metric>", such as "validation-logloss", or the metric alone where one data set has
+            it. In `xgb.cv` "test-logloss" is the mean over the folds. Default: None, the goal's metric.
+        verbose: Print a line for every report. Default: False.
+        record: "all" metrics of the round are stored with the report, or the "monitor" only. Default: "all".
 
-    Raises InvalidInput when `trial` is not a trial and when no data set has the metric, or several have;
-    NotSupported for distributed training.
+    Raises:
+        InvalidInput: When `trial` is not a trial, and when no data set has the metric, or several have.
+        NotSupported: For distributed training.
+
+    Example:
+        ::
+
+            import numpy as np
+            import xgboost as xgb
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.callbacks.xgboost import HaltuneCallback
+            from haltune.policies import RandomSearch
+
+            x = np.random.rand(64, 3)
+            data, held_out = xgb.DMatrix(x[:48], x[:48, 0]), xgb.DMatrix(x[48:], x[48:, 0])
+            problem = Problem(Space({"eta": Float(0.1, 1.0)}), Minimize("validation-rmse"), max_epochs=5)
+            for trial in Study(problem, RandomSearch(), budget=Budget(trials=2)):
+                with trial:
+                    xgb.train(trial.config, data, trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint,
+                              evals=[(held_out, "validation")], callbacks=[HaltuneCallback(trial)])
     """
 
     _homes = ("xgboost.callback",)

@@ -28,24 +28,52 @@ def run(
     progress: bool | None = None,
     logs: str | Path | None = None,
 ) -> Outcome:
-    """Train the trials of a study in `workers` processes until the search is over; how it ended.
+    """Train the trials of a study in processes of this machine until the search is over.
 
-    train: called as train(trial) in a worker; a function at the top of a module. Whatever happens to a worker,
-    a crash, a kill, a fault in compiled code, the search goes on: its trial is offered again from its last
-    checkpoint, up to the study's max_retries times, and has failed then.
-    gpus: devices to share out, one for each worker while there are enough (CUDA_VISIBLE_DEVICES); "auto" finds them,
-    None leaves the environment alone.
-    trial_timeout: seconds, or a text such as "30min", that one attempt may take. memory_limit: bytes, or a text
-    such as "8GB", that its processes may take together (Linux). A run that exceeds either has failed.
-    retry_on: exceptions of `train` after which its trial is offered again, as if its worker had been lost.
-    progress: show what trains (None: on a terminal with Rich). logs: the folder for what runs print, a file a trial;
-    beside the store if None.
+    Whatever happens to a worker, a crash, a kill, a fault in compiled code, the search goes on: its trial is offered
+    again from its last checkpoint, up to the study's max_retries times, and has failed then. Ctrl-C, or SIGTERM,
+    once: the epochs under way are finished and saved; twice: leave at once. Either way the same program goes on
+    where it was.
 
-    Ctrl-C, or SIGTERM, once: the epochs under way are finished and saved; twice: leave at once. Either way the same
-    program goes on where it was.
+    Args:
+        study: A study whose store is a file or a server.
+        train: Called as train(trial) in a worker: a function at the top of a module.
+        workers: Processes that train at a time. Default: 1.
+        gpus: Devices to share out, one for each worker while there are enough (CUDA_VISIBLE_DEVICES): a list of
+            numbers or names, "auto" to find them (the default), None to leave the environment alone.
+        trial_timeout: Seconds, or a text such as "30min", that one attempt may take before it has failed.
+            Default: None, no limit.
+        memory_limit: Bytes, or a text such as "8GB", that an attempt's processes may take together before it has
+            failed; on Linux. Default: None, no limit.
+        retry_on: Exceptions of `train` after which its trial is offered again, as if its worker had been lost.
+            Default: none.
+        progress: Show what trains. Default: None, on a terminal with Rich.
+        logs: The folder for what runs print, a file a trial. Default: None, beside the store.
 
-    Raises InvalidInput for what does not fit, NotSupported for a study in memory, TrainingFailed when the training
-    raises before any trial succeeded or max_failures times in a row, KeyboardInterrupt after a second Ctrl-C.
+    Returns:
+        Whether the search is over, and why.
+
+    Raises:
+        InvalidInput: For what does not fit.
+        NotSupported: For a study in memory.
+        TrainingFailed: When the training raises before any trial succeeded, or max_failures times in a row.
+        KeyboardInterrupt: After a second Ctrl-C.
+
+    Example:
+        ::
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.launch import run
+            from haltune.policies import RandomSearch
+
+            def train(trial):
+                for epoch in trial.epochs():
+                    trial.report(trial.config["lr"] / epoch)
+
+            if __name__ == "__main__":
+                problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=3)
+                study = Study(problem, RandomSearch(), "search.db", budget=Budget(trials=4))
+                print(run(study, train, workers=2).reason)
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # as CPython itself finds out
         raise InvalidInput(

@@ -34,12 +34,47 @@ def run_script(
     progress: bool | None = None,
     logs: str | Path | None = None,
 ) -> Outcome:
-    """Train the trials of a study by starting `command` once for each; options as those of `run`.
+    """Train the trials of a study by starting a program once for each, until the search is over.
 
     The program calls `haltune.current_trial()` and reports to what it returns. One that ends with another exit
     status than 0 has failed, with the last lines it printed. Its output goes to a file for each trial.
 
-    Raises InvalidInput for a command that cannot be started, and what `run` raises.
+    Args:
+        study: A study whose store is a file or a server.
+        command: The program and its arguments, a list of words.
+        workers: Programs that train at a time. Default: 1.
+        gpus: As of `run`. Default: "auto".
+        trial_timeout: Seconds, or a text such as "30min", that one attempt may take. Default: None, no limit.
+        memory_limit: Bytes, or a text such as "8GB", that an attempt's processes may take together; on Linux.
+            Default: None, no limit.
+        progress: Show what trains. Default: None, on a terminal with Rich.
+        logs: The folder for what programs print, a file a trial. Default: None, beside the store.
+
+    Returns:
+        Whether the search is over, and why.
+
+    Raises:
+        InvalidInput: For a command that cannot be started, and for what does not fit.
+        NotSupported, TrainingFailed, KeyboardInterrupt: As `run`.
+
+    Example:
+        ::
+
+            import sys
+            from pathlib import Path
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.launch import run_script
+            from haltune.policies import RandomSearch
+
+            Path("train.py").write_text(
+                "from haltune import current_trial\\n"
+                "with current_trial() as trial:\\n"
+                "    for epoch in trial.epochs():\\n"
+                "        trial.report(trial.config['lr'] / epoch)\\n"
+            )
+            problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=3)
+            study = Study(problem, RandomSearch(), "search.db", budget=Budget(trials=2))
+            print(run_script(study, [sys.executable, "train.py"], workers=2).reason)
     """
     if isinstance(command, str) or not command:
         raise InvalidInput(f"command={command!r}: a list of words, such as ['python', 'train.py']")

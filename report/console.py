@@ -40,11 +40,26 @@ _AROUND = 7  # lines of the screen that are not trials
 def live(study: Study, console: Console | None = None) -> Iterator[None]:
     """Show the trials as they train, and all of them at the end; in a file or a pipe, a line a trial that is over.
 
-        with live(study):
-            for trial in study:
-                ...
+    Args:
+        study: What is searched, here or by other workers.
+        console: Rich's, to draw on. Default: None, the terminal.
 
-    Raises ImportError saying how to get Rich when it is missing.
+    Raises:
+        ImportError: When Rich is missing, saying how to get it.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=2)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=3))
+        >>> with live(study):
+        ...     for trial in study:
+        ...         with trial:
+        ...             for epoch in trial.epochs():
+        ...                 _ = trial.report(trial.config["lr"] / epoch)
+        trial   0  loss 0.4454  epoch 2  trained in full
+        trial   1  loss 0.4251  epoch 2  trained in full
+        trial   2  loss 0.4414  epoch 2  trained in full
     """
     console = console or _console()
     screen = _screen(console)

@@ -25,7 +25,23 @@ _DIVERGED = (
 def learning_curves(study: Source) -> go.Figure:
     """The curves of the trials, marked where they ended; hovering tells the reason. Of many, a sample: see `sample`.
 
-    Raises ImportError saying how to get Plotly when it is missing.
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+
+    Returns:
+        A figure of Plotly's.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=2)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=3))
+        >>> type(learning_curves(study)).__name__
+        'Figure'
     """
     return figure_of(digest(study, MOST))
 

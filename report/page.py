@@ -31,9 +31,26 @@ _CONFIG = {
 
 
 def write(study: Source, path: str | os.PathLike[str]) -> Path:
-    """Write the page to `path`, all at once: a reader sees the old page or the new one. Returns its full path.
+    """Write the page about a search, one file that needs no network, all at once: a reader sees the old or the new one.
 
-    Raises ImportError saying how to get Plotly when it is missing, InvalidInput when it cannot be written there.
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+        path: The file to write, in a folder that is there.
+
+    Returns:
+        Its full path.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: When nothing can be written there, and for what is no study.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=2)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=3))
+        >>> write(study, "search.html").name
+        'search.html'
     """
     target = Path(path).absolute()
     _need_folder(target)

@@ -26,7 +26,23 @@ def region(found: LevelSet, across: str | None = None, along: str | None = None)
 
     Of those that differ in other parameters alone the likeliest; undecided ones are rings. On a mesh the boundary,
     probability 1/2, is a line. By the only parameter there is: what is expected of each, give or take a deviation.
-    Raises InvalidInput for names that are not two of the parameters, ImportError when Plotly is missing.
+
+    Args:
+        found: What `study.level_set()` or `study.level_set(threshold)` told.
+        across: The parameter from left to right. Default: None, the first.
+        along: The one upwards. Default: None, the second, where there are two.
+
+    Returns:
+        A figure of Plotly's.
+
+    Raises:
+        InvalidInput: For names that are not two of the parameters.
+        ImportError: When Plotly is missing.
+
+    Example:
+        See examples/08_levelset_lightning.py::
+
+            region(study.level_set(), "width", "dropout").write_html("region.html")
     """
     graph = _plotly()
     across, along = _axes(found, across, along)

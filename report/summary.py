@@ -14,7 +14,29 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def summary(study: Source) -> str:
-    """Best configuration, trials, epochs and seconds saved against full training, and how the search stands."""
+    """A search in a few lines: the best configuration, the trials, what stopping early saved, and how it stands.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+
+    Returns:
+        The lines, harmless to a terminal.
+
+    Raises:
+        InvalidInput: For anything else.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=2)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             _ = trial.report(trial.config["lr"] / epoch)
+        >>> print(summary(study).splitlines()[2])
+        3 trials: 3 trained in full
+    """
     facts = digest(study, most=0)
     lines = [
         _best(facts),

@@ -33,14 +33,17 @@ _OURS = 2  # a bit of model.stop_training: as true as the True of other callback
 def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
     """The model of a resumed trial, compiled and as it was when it was paused; None for a trial that begins.
 
-    `make_model`: a function that gives a compiled model. Then make_model(**trial.config) is returned, for a
-    resumed trial with the weights and the optimizer that it had: for models whose file Keras cannot load.
-    `options`: those of keras.saving.load_model, such as custom_objects. The random state is set as it
-    was, too. Users call it as trial.load_model(). Call it when the trial begins, too: before a pause haltune
-    tries whether what is saved could be loaded this way.
+    The random state is set as it was, too. Users call it as trial.load_model(). Call it when the trial begins, too:
+    before a pause haltune tries whether what is saved could be loaded this way.
 
-    Raises InvalidInput when the trial's checkpoint is no .keras file or not of the model that make_model gives,
-    and what Keras raises.
+    Args:
+        trial: The trial to train.
+        make_model: Gives a compiled model, for models whose file Keras cannot load. Then make_model(**trial.config) is
+            returned, for a resumed trial with the weights and the optimizer that it had. Default: None.
+        options: Those of keras.saving.load_model, such as custom_objects.
+
+    Raises:
+        InvalidInput: When the trial's checkpoint is no .keras file, or not of the model that make_model gives.
     """
     if make_model is None:
         return loading.whole(trial, options)
@@ -52,19 +55,45 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
-    """Reports the goal's metric to `trial`, and stops or pauses the fit when the policy says so.
-
-    `monitor`: the name of the metric in Keras' logs, if it is not the goal's.
-    `verbose`: print a line for every report.
-    `record`: "all" scalars of the epoch's logs are stored with the report, or the "monitor" alone.
+    """Reports the goal's metric to a trial, and stops or pauses the fit when the policy says so.
 
     Put it behind callbacks that add to the logs, and before SwapEMAWeights. Keras' TensorBoard and
     CSVLogger and the callbacks of tracking services are called after it and log, with the other metrics,
     haltune_verdict (0 going on, 1 paused, 2 stopped), haltune_p_win and haltune_epochs_saved.
 
-    Raises InvalidInput when `trial` is not a trial, when the metric is a vector or was never logged, and
-    when a resumed trial trains another model than trial.load_model() gives; NotSupported for a fit of
-    several processes.
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        monitor: The name of the metric in Keras' logs. Default: None, the goal's.
+        verbose: Print a line for every report. Default: False.
+        record: "all" scalars of the epoch's logs are stored with the report, or the "monitor" only. Default: "all".
+
+    Raises:
+        InvalidInput: When `trial` is not a trial, when the metric is a vector or was never logged, and when a resumed
+            trial trains another model than trial.load_model() gives.
+        NotSupported: For a fit of several processes.
+
+    Example:
+        ::
+
+            import keras
+            import numpy as np
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.callbacks.keras import HaltuneCallback
+            from haltune.policies import RandomSearch
+
+            def make_model(lr):
+                model = keras.Sequential([keras.layers.Dense(1)])
+                model.compile(keras.optimizers.SGD(lr), "mse")
+                return model
+
+            x, y = np.random.rand(32, 3), np.random.rand(32, 1)
+            problem = Problem(Space({"lr": Float(0.01, 0.1)}), Minimize("val_loss"), max_epochs=2)
+            for trial in Study(problem, RandomSearch(), budget=Budget(trials=2)):
+                with trial:
+                    model = trial.load_model() or make_model(**trial.config)
+                    model.fit(x, y, epochs=trial.max_epochs, initial_epoch=trial.epoch, validation_split=0.25,
+                              callbacks=[HaltuneCallback(trial)])
     """
 
     _homes = ("keras.callbacks",)

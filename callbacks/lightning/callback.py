@@ -43,15 +43,38 @@ class _Found:
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
-    """Reports the goal's metric to `trial`, stops the fit when the policy says so, and saves it for a pause.
+    """Reports the goal's metric to a trial, stops the fit when the policy says so, and saves it for a pause.
 
-    `monitor`: the name under which the metric is logged, if it is not the goal's.
-    `verbose`: print a line for every report.
-    `record`: "all" scalars logged in an epoch are stored with its report, or the "monitor" only.
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        monitor: The name under which the metric is logged. Default: None, the goal's.
+        verbose: Print a line for every report. Default: False.
+        record: "all" scalars logged in an epoch are stored with its report, or the "monitor" only. Default: "all".
 
-    Raises InvalidInput when `trial` is not a trial and when the metric is a vector or was never
-    logged; NotSupported for Fabric, for a max_steps or max_time below the trial's horizon, and for a
-    trial to be paused under a sharded strategy.
+    Raises:
+        InvalidInput: When `trial` is not a trial, and when the metric is a vector or was never logged.
+        NotSupported: For Fabric, for a max_steps or max_time below the trial's horizon, and for a trial to be paused
+            under a sharded strategy.
+
+    Example:
+        ::
+
+            from lightning.pytorch import Trainer
+            from lightning.pytorch.demos.boring_classes import BoringModel
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.callbacks.lightning import HaltuneCallback
+            from haltune.policies import RandomSearch
+
+            class Net(BoringModel):
+                def validation_step(self, batch, index):
+                    self.log("val_loss", self.step(batch))
+
+            problem = Problem(Space({"lr": Float(0.01, 0.1)}), Minimize("val_loss"), max_epochs=2)
+            for trial in Study(problem, RandomSearch(), budget=Budget(trials=2)):
+                with trial:
+                    trainer = Trainer(max_epochs=trial.max_epochs, callbacks=[HaltuneCallback(trial)])
+                    trainer.fit(Net(), ckpt_path=trial.checkpoint)
     """
 
     _homes = ("lightning.pytorch", "pytorch_lightning")

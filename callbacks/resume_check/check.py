@@ -74,17 +74,38 @@ def check_resume(
     pause_at: int | None = None,
     seed: int = 0,
 ) -> ResumeCheck:
-    """Train `epochs` epochs straight, then again with a pause, and compare the ends bit for bit.
-
-    make_run: trains the trial it is given as a search would, from trial.checkpoint on, reports to it, and
-        returns what was trained: a Lightning Trainer or module, a torch module, a Keras model, or any
-        dict, list or tuple of arrays and numbers. Called three times.
-    config: what trial.config is. goal: Minimize("val_loss") if None. pause_at: an epoch, half-way if None.
-    seed: of all global generators before both trainings; the one that goes on begins with another, as a
-        new process would, so that what is not restored shows.
+    """Train straight, then again with a pause, and compare the ends bit for bit.
 
     Compared are weights, optimizer, learning rates and schedules, random state, and the metrics reported.
-    Raises InvalidInput when `pause_at` is not within the training; what make_run raises is raised.
+
+    Args:
+        make_run: Trains the trial it is given as a search would, from trial.checkpoint on, reports to it, and
+            returns what was trained: a Lightning Trainer or module, a torch module, a Keras model, or any
+            dict, list or tuple of arrays and numbers. Called three times; what it raises is raised.
+        config: What trial.config is. Default: None, nothing.
+        goal: What is reported. Default: None, Minimize("val_loss").
+        epochs: How many are trained. Default: 4.
+        pause_at: The epoch after which one training is paused. Default: None, half-way.
+        seed: Of all global generators before both trainings; the one that goes on begins with another, as a new
+            process would, so that what is not restored shows. Default: 0.
+
+    Returns:
+        What differs; true when nothing does.
+
+    Raises:
+        InvalidInput: When `pause_at` is not within the training.
+
+    Example:
+        >>> from haltune.callbacks.loop import TrainingLoop
+        >>> def run(trial):
+        ...     weight = np.load(trial.checkpoint) if trial.checkpoint else np.zeros(1)
+        ...     loop = TrainingLoop(trial, save=lambda path: np.save(path, weight), suffix=".npy")
+        ...     for epoch in loop:
+        ...         weight = weight + random.random()
+        ...         _ = loop.report(float(weight[0]))
+        ...     return weight
+        >>> bool(check_resume(run))
+        True
     """
     middle = epochs // 2 if pause_at is None else pause_at
     if not 0 < middle < epochs:

@@ -49,16 +49,43 @@ class _Goal:
 
 
 class Maximize(_Goal):
-    """Larger is better. With `bounds`, score = (value - low) / (high - low).
+    """Larger values of a metric are better.
 
-    of: a run counts for the value of its "last" epoch, or of its "best", everywhere.
+    Args:
+        metric: The name under which the training logs it, such as "val_acc".
+        bounds: (lowest, highest) value that it can have, its own units: score = (value - low) / (high - low).
+            Default: None, and the scale is learnt from what was reported.
+        of: The epoch whose value a run counts for, everywhere: its "last", or its "best" where the best weights
+            are kept. Default: "last".
+
+    Raises:
+        InvalidInput: For a metric that is no name, and bounds that are not two finite numbers, the smaller first.
+
+    Example:
+        >>> Maximize("val_acc", bounds=(0, 1)).better(0.9, than=0.8)
+        True
     """
 
     sign = 1.0
 
 
 class Minimize(_Goal):
-    """Smaller is better. With `bounds`, score = (high - value) / (high - low). of: see Maximize."""
+    """Smaller values of a metric are better.
+
+    Args:
+        metric: The name under which the training logs it, such as "val_loss".
+        bounds: (lowest, highest) value that it can have, its own units: score = (high - value) / (high - low).
+            Default: None, and the scale is learnt from what was reported.
+        of: The epoch whose value a run counts for, everywhere: its "last", or its "best" where the best weights
+            are kept. Default: "last".
+
+    Raises:
+        InvalidInput: For a metric that is no name, and bounds that are not two finite numbers, the smaller first.
+
+    Example:
+        >>> Minimize("val_loss").better(0.2, than=float("nan"))
+        True
+    """
 
     sign = -1.0
 
@@ -91,10 +118,22 @@ ENDLESS = 1_000_000_000  # epochs that no training reaches
 
 @dataclass(frozen=True)
 class Problem:
-    """A search space, a goal, and the number of epochs of a full training.
+    """What is searched, what for, and how long a full training is.
 
-    `max_epochs=None` is the infinite horizon: policies that bring their own schedule accept it, and their
-    trials have a `trial.max_epochs` of ENDLESS, which frameworks take.
+    Args:
+        space: What can be configured.
+        goal: Maximize(...) or Minimize(...) of a metric.
+        max_epochs: Epochs of a full training. Default: None, the infinite horizon, for policies that bring their
+            own schedule: their trials have a `trial.max_epochs` of ENDLESS, which frameworks take.
+
+    Raises:
+        InvalidInput: For a space or a goal that is none, and epochs that are no whole number of at least 1.
+
+    Example:
+        >>> from haltune import Float, Space
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1e-1, log=True)}), Minimize("val_loss"), max_epochs=30)
+        >>> problem.goal.metric
+        'val_loss'
     """
 
     space: Space
@@ -156,13 +195,23 @@ def seconds_of(duration: float | str, what: str = "time") -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a whole search may cost. Every limit that is given holds; None is no limit.
+    """What a whole search may cost, over all its workers. Every limit that is given holds; None is no limit.
 
-    time: wall-clock while any trial is leased, decisions included ("2h" or seconds)
-    worker_time: the same, summed over workers
-    money: worker time x `price` per hour
-    trials, epochs: counts, over all workers
-    cost: what trials report as `cost`, summed, in its own units
+    Args:
+        trials: How many may be begun; what was begun goes on.
+        epochs: How many may be trained.
+        time: Wall-clock time while any trial is held, decisions included: seconds, or a text such as "1h30m".
+        worker_time: The same, summed over workers.
+        money: Worker time at `price`, in the units of it.
+        price: Of one worker for an hour; no limit by itself.
+        cost: The sum of what trials report as `cost`, in its own units.
+
+    Raises:
+        InvalidInput: For a limit that is not positive, a duration that is none, and money without a price.
+
+    Example:
+        >>> Budget(time="1h30m", trials=50).time
+        5400.0
     """
 
     trials: int | None = None

@@ -44,9 +44,21 @@ class _Declared:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Float(_Declared):
-    """A real number in [low, high], both included; `log=True` spreads it evenly over magnitudes.
+    """A real number between two bounds, both included.
 
-    Raises InvalidSpace for bounds that are not finite numbers or names, cross, or with log are not positive.
+    Args:
+        low: The least value, or the name of a parameter that gives it.
+        high: The greatest value, or such a name.
+        log: True spreads values evenly over magnitudes, as a learning rate wants it. Default: False.
+        when: Makes it conditional: {"other parameter": value}, one of a list of values, or a comparison, (">", 2).
+            Where the condition does not hold, configurations lack it. None: always there.
+
+    Raises:
+        InvalidSpace: For bounds that are not finite numbers or names, cross, or with `log` are not positive.
+
+    Example:
+        >>> Float(1e-4, 1e-1, log=True)
+        Float(0.0001, 0.1, log=True)
     """
 
     low: float | str
@@ -73,10 +85,21 @@ class Float(_Declared):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Int(_Declared):
-    """A whole number in [low, high], both included, each equally likely, or with `log=True` each magnitude.
+    """A whole number between two bounds, both included.
 
-    With log, v has the cell [v - 1/2, v + 1/2] of the axis from log(low - 1/2) to log(high + 1/2). Raises
-    InvalidSpace for bounds that are not ints (or names), cross, are under 1 with log, or are too far apart.
+    Args:
+        low: The least value, or the name of a parameter that gives it.
+        high: The greatest value, or such a name.
+        log: True makes each magnitude equally likely: v has the cell [v - 1/2, v + 1/2] of the axis from
+            log(low - 1/2) to log(high + 1/2). False, the default: each number.
+        when: As Float's. Default: None.
+
+    Raises:
+        InvalidSpace: For bounds that are not ints or names, cross, are under 1 with `log`, or are too far apart.
+
+    Example:
+        >>> Int(1, 8, when={"layers": (">", 2)})
+        Int(1, 8, when={'layers': [('>', 2)]})
     """
 
     low: int | str
@@ -103,9 +126,20 @@ class Int(_Declared):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Choice(_Declared):
-    """One of several plain values; `ordered=True` when neighbours in the list are alike (one coordinate).
+    """One of several plain values.
 
-    Raises InvalidSpace for no options, a repeated one, or one that JSON cannot keep.
+    Args:
+        options: Texts, numbers, booleans or None, in an order that stays.
+        ordered: True where neighbours in the list are alike: it has one coordinate then, not one an option.
+            Default: False.
+        when: As Float's. Default: None.
+
+    Raises:
+        InvalidSpace: For no options, a repeated one, or one that JSON cannot keep.
+
+    Example:
+        >>> Choice(["small", "medium", "large"], ordered=True).options
+        ('small', 'medium', 'large')
     """
 
     options: tuple[Any, ...]
@@ -127,7 +161,19 @@ class Choice(_Declared):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Constant(_Declared):
-    """A value that every configuration carries (where it is active). It takes no coordinate of the cube."""
+    """A value that every configuration carries; it takes no coordinate of the cube.
+
+    Args:
+        value: A text, a number, a boolean or None.
+        when: As Float's. Default: None.
+
+    Raises:
+        InvalidSpace: For a value that JSON cannot keep.
+
+    Example:
+        >>> Constant("adam").value
+        'adam'
+    """
 
     value: Any
     when: Mapping[str, Any] | None = field(default=None, kw_only=True)

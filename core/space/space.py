@@ -40,9 +40,23 @@ Parameters = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 class Space:
-    """Parameters by name, and predicates that configurations must pass.
+    """What can be configured: parameters by name, and predicates that configurations must pass.
 
-    Raises InvalidSpace when the parameters do not make a space.
+    Args:
+        parameters: {name: domain}, or pairs of them. A plain value is a Constant.
+        constraints: Functions of a configuration that are true where it is allowed, {name: function}, or pairs
+            (name, function). A parameter that is not active is absent from what they are given. Default: none.
+
+    Raises:
+        InvalidSpace: When the parameters do not make a space, such as a bound that names no parameter, or two
+            constraints have one name.
+
+    Example:
+        >>> space = Space({"lr": Float(1e-4, 1e-1, log=True), "layers": Int(1, 4), "act": Choice(["relu", "gelu"])})
+        >>> space.names, space.dim
+        (('lr', 'layers', 'act'), 4)
+        >>> space.contains({"lr": 0.01, "layers": 5, "act": "relu"})
+        False
     """
 
     def __init__(self, parameters: Parameters, constraints: Constraints = ()) -> None:

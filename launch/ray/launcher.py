@@ -47,27 +47,53 @@ def run(
     shared: bool | None = None,
     progress: bool | None = None,
 ) -> Outcome:
-    """Train the trials of a study on a Ray cluster, `workers` at a time, until the search is over; how it ended.
+    """Train the trials of a study on a Ray cluster until the search is over.
 
-    train: called as train(trial) in a Ray task; any function that Ray can send.
-    resources: what a run takes of its node, {"CPU": 1} if None; a part of a GPU, {"GPU": 0.5}, shares it. A worker for
-    which no node has room waits for one, without a trial; nodes may join at any time.
-    max_retries: how often a trial whose worker or node died is offered again, from its last checkpoint, before it has
-    failed; the study's if None.
-    max_restarts: how often the actor that keeps the study may die; it goes on from the log, and reports wait for it.
-    trial_timeout: seconds, or a text such as "30min", that one attempt may take before it has failed.
-    retry_on: exceptions of `train` after which its trial is offered again, as if its worker had been lost.
-    shared: whether every node sees the study's folder of checkpoints. None: each worker looks; where it does not see
-    the folder, checkpoints are carried between its node and the actor's.
-    progress: show what trains (None: on a terminal with Rich). What runs print, Ray keeps and shows.
-
-    The actor lives on the node of this program, beside the SQLite file. Any other node may die. When this one does the
-    search ends there, and the same program goes on: on that node, once it is back, or with PostgreSQL on any.
-    Ctrl-C, or SIGTERM, once: the epochs under way are finished and saved; twice: leave at once.
-
+    An actor keeps the study's log, on the node of this program, beside the SQLite file. Any other node may die. When
+    this one does the search ends there, and the same program goes on: on that node, once it is back, or with
+    PostgreSQL on any. Ctrl-C, or SIGTERM, once: the epochs under way are finished and saved; twice: leave at once.
     Connects to the cluster if the program did not: to that of RAY_ADDRESS, or of this machine, or a new one here.
-    Raises InvalidInput for what does not fit, NotSupported for a study in memory and for a program outside the
-    cluster (Ray Client), StoreError when the actor cannot open the store there, and what haltune.launch.run raises.
+
+    Args:
+        study: A study whose store is a file or a server.
+        train: Called as train(trial) in a Ray task: any function that Ray can send.
+        resources: What a run takes of its node; a part of a GPU, {"GPU": 0.5}, shares it. A worker for which no node
+            has room waits for one, without a trial; nodes may join at any time. Default: None, {"CPU": 1}.
+        workers: Runs that train at a time. Default: 1.
+        max_retries: How often a trial whose worker or node died is offered again, from its last checkpoint, before
+            it has failed. Default: None, the study's.
+        max_restarts: How often the actor may die; it goes on from the log, and reports wait for it. Default: 10.
+        trial_timeout: Seconds, or a text such as "30min", that one attempt may take before it has failed.
+            Default: None, no limit.
+        retry_on: Exceptions of `train` after which its trial is offered again, as if its worker had been lost.
+            Default: none.
+        shared: Whether every node sees the study's folder of checkpoints. Default: None, each worker looks; where it
+            does not see the folder, checkpoints are carried between its node and the actor's.
+        progress: Show what trains. Default: None, on a terminal with Rich. What runs print, Ray keeps and shows.
+
+    Returns:
+        Whether the search is over, and why.
+
+    Raises:
+        InvalidInput: For what does not fit.
+        NotSupported: For a study in memory, and for a program outside the cluster (Ray Client).
+        StoreError: When the actor cannot open the store there.
+        TrainingFailed, KeyboardInterrupt: As haltune.launch.run.
+
+    Example:
+        ::
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.launch import ray
+            from haltune.policies import RandomSearch
+
+            def train(trial):
+                for epoch in trial.epochs():
+                    trial.report(trial.config["lr"] / epoch)
+
+            problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=3)
+            study = Study(problem, RandomSearch(), "search.db", budget=Budget(trials=4))
+            print(ray.run(study, train, workers=2).reason)
     """
     options = Options.of(workers, None, trial_timeout, None, progress, None)
     errors, needs = check_called(train, retry_on), checked({"CPU": 1} if resources is None else resources)

@@ -1,0 +1,97 @@
+"""What users call says each argument, and its example runs as it is written."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+import haltune
+
+DOORS = {
+    "haltune": ["Budget", "Choice", "Constant", "Float", "Int", "Maximize", "Minimize", "Problem", "Space"],
+    "haltune.callbacks": ["check_resume"],
+    "haltune.callbacks.loop": ["TrainingLoop"],
+    "haltune.report": ["learning_curves", "live", "region", "summary", "write"],
+    "haltune.launch": ["run", "run_script"],
+    "haltune.launch.ray": ["run"],
+    "haltune.callbacks.xgboost": ["HaltuneCallback"],
+    "haltune.callbacks.lightning": ["HaltuneCallback"],
+    "haltune.callbacks.transformers": ["HaltuneCallback"],
+    "haltune.callbacks.keras": ["HaltuneCallback"],
+}
+ALL = [(module, name) for module, names in DOORS.items() for name in names]
+FRAMEWORKS = {
+    "haltune.launch.ray": "ray",
+    "haltune.callbacks.xgboost": "xgboost",
+    "haltune.callbacks.lightning": "lightning",
+    "haltune.callbacks.transformers": "transformers",
+    "haltune.callbacks.keras": "keras",
+}
+SECTIONS = "Args:|Returns:|Raises:|Example:"
+
+
+def door(module: str, name: str) -> Any:
+    if (framework := FRAMEWORKS.get(module)) and importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    return getattr(importlib.import_module(module), name)
+
+
+def section(thing: Any, title: str) -> str:
+    """One section of a docstring, without its title."""
+    found = re.search(rf"^{title}\n(.*?)(?:^(?:{SECTIONS})|\Z)", inspect.getdoc(thing) or "", re.S | re.M)
+    assert found, f"{thing} has no section {title}"
+    return dedent(found[1])
+
+
+@pytest.mark.parametrize(("module", "name"), ALL)
+def test_a_docstring_names_every_argument_and_what_is_raised(module: str, name: str) -> None:
+    thing = door(module, name)
+    first = (inspect.getdoc(thing) or "").splitlines()[0]
+    assert first.endswith("."), first
+    named = re.findall(r"^(\w+): \S", section(thing, "Args:"), re.M)
+    asked = [n for n in inspect.signature(thing).parameters if n != "self"]
+    assert named == asked
+    assert re.match(r"\w+Error|\w+", section(thing, "Raises:"))
+
+
+@pytest.mark.parametrize(("module", "name"), [door for door in ALL if door[0] not in FRAMEWORKS])
+def test_an_example_without_a_framework_runs(
+    module: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thing = door(module, name)
+    if ">>>" not in (example := section(thing, "Example:")):
+        pytest.skip("a program of its own")
+    monkeypatch.chdir(tmp_path)
+    names = {**vars(sys.modules[thing.__module__]), **{n: getattr(haltune, n) for n in haltune.__all__}}
+    test = doctest.DocTestParser().get_doctest(example, names, f"{module}.{name}", None, None)
+    told: list[str] = []
+    assert doctest.DocTestRunner().run(test, out=told.append).failed == 0, "".join(told)
+
+
+PROGRAMS = [
+    ("haltune.launch", "run"),
+    ("haltune.launch", "run_script"),
+    *(pytest.param(module, DOORS[module][0], marks=pytest.mark.slow) for module in FRAMEWORKS),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), PROGRAMS)
+def test_an_example_that_is_a_program_runs(module: str, name: str, tmp_path: Path) -> None:
+    example = dedent(section(door(module, name), "Example:").replace("::\n", "", 1))
+    (tmp_path / "search.py").write_text(example)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "search.py"], cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
