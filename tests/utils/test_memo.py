@@ -1,0 +1,34 @@
+"""What is kept of what was made."""
+
+from __future__ import annotations
+
+from haltune._utils.memo import Memo
+
+
+def test_a_value_is_made_once_while_it_is_kept() -> None:
+    memo, made = Memo[str | None](2), []
+
+    def make(key: str) -> str | None:
+        made.append(key)
+        return None if key == "none" else key.upper()
+
+    asked = ["a", "none", "a", "none", "b", "none", "a"]
+    assert [memo(key, lambda key=key: make(key)) for key in asked] == ["A", None, "A", None, "B", None, "A"]
+    assert made == ["a", "none", "b", "a"]  # b took the place of a, which came first
+
+
+def test_what_is_put_is_found_until_the_memo_is_cleared() -> None:
+    memo = Memo[int](1)
+    assert memo.put("a", 1) == 1
+    assert memo.put("a", 2) == 2
+    assert (memo.get("a"), memo.get("b")) == (2, None)
+    memo.put("b", 3)
+    assert (memo.get("a"), memo.get("b")) == (None, 3)
+    memo.clear()
+    assert memo.get("b") is None
+
+
+def test_a_value_that_is_made_while_another_is_may_take_its_place() -> None:
+    memo = Memo[int](1)
+    assert memo("outer", lambda: memo("inner", lambda: 1) + 1) == 2
+    assert memo.get("outer") == 2
