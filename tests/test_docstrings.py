@@ -12,8 +12,13 @@ import pytest
 
 import haltune
 from haltune import policies
+from haltune.policies import autobct
 
-USED = [*(getattr(policies, name) for name in policies.__all__), haltune.OptimalStopping, haltune.Level]
+USED = [
+    *(getattr(shown, name) for shown in (policies, autobct) for name in shown.__all__),
+    haltune.OptimalStopping,
+    haltune.Level,
+]
 by_name = pytest.mark.parametrize("used", USED, ids=lambda used: used.__name__)
 
 

@@ -54,7 +54,7 @@ class Outlook:
 
 
 def outlook(
-    search: History | Searched,
+    study: History | Searched,
     time: float | str = "1h",
     policy: Policy[Any] | None = None,
     worlds: int = 200,
@@ -63,18 +63,31 @@ def outlook(
     """What another `time` would gain, its price not taken off.
 
     Args:
-        search: a study, or the history of one.
+        study: a study, or the history of one.
         time: seconds or a text such as "1h"; where trials report costs, a number in the same units. At most eight
             more trainings are simulated: of far more time than these take, the gain is a lower bound, and the sentence
-            says so.
+            says so. Default: "1h".
         policy: whose AutoBCT would go on. Default: the study's own, or `AutoBCT()`.
-        worlds: how many searches are simulated.
-        seed: of their randomness.
+        worlds: how many searches are simulated. Default: 200.
+        seed: of their randomness. Default: 0.
 
     Raises:
         InvalidInput: while too few trials have ended, and for a space that AutoBCT does not search.
+
+    Example:
+        >>> from haltune import Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> from haltune.policies.autobct import outlook
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=2)
+        >>> study = Study(problem, RandomSearch(trials=3), seed=0)
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 / (1 + trial.config["lr"]), seconds=60.0)
+        >>> outlook(study, "10min", worlds=20).metric
+        'acc'
     """
-    history, whose = (search, None) if isinstance(search, History) else (search.history, search.policy)
+    history, whose = (study, None) if isinstance(study, History) else (study.history, study.policy)
     last, own = seconds_of(time), _own(policy or whose)
     own.start(history.problem)
     ended = [t.id for t in history.trials if t.status in ENDED]

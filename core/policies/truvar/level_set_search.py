@@ -27,7 +27,7 @@ from haltune.log.problem import Problem
 from .belief.belief import Noise, PlaceBelief, PlaceSurrogate
 from .belief.options import (
     PlacePolicy,
-    check_options,
+    check_shared,
     check_threshold,
     kernel_from,
     kernel_to_json,
@@ -93,7 +93,7 @@ class LevelSetSearch(PlacePolicy):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", kernel_from("LevelSetSearch", self.kernel))
-        check_options("LevelSetSearch", self)
+        check_shared("LevelSetSearch", self)
         if not is_number(self.threshold) or self.rule not in ("gchk", "straddle", "variance"):
             raise InvalidInput(
                 f"LevelSetSearch(threshold={self.threshold!r}, rule={self.rule!r}): a finite value, and 'gchk', "

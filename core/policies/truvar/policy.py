@@ -30,7 +30,7 @@ from .belief.levels import Level, levels_from, levels_to_json
 from .belief.options import (
     PlacePolicy,
     check_narrowing,
-    check_options,
+    check_shared,
     check_threshold,
     kernel_from,
     kernel_to_json,
@@ -134,7 +134,7 @@ class TruVaR(PlacePolicy):
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", kernel_from("TruVaR", self.kernel))
         object.__setattr__(self, "levels", levels_from(self.levels))
-        check_options("TruVaR", self)
+        check_shared("TruVaR", self)
         if self.threshold is not None and self.implicit is not None:
             raise InvalidInput("TruVaR: a threshold, or an implicit one, not both")
         check_narrowing("TruVaR", self)

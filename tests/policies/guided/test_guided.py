@@ -55,11 +55,11 @@ def searched(policy: Any, curve: Curve = peak, problem: Problem = PLANE, **optio
 
 
 def folded(problem: Problem, log: list[Event], to: int | None = None) -> tuple[History, CurveRows]:
-    history, views = History(problem), CurveRows(problem.goal)
+    history, curve_rows = History(problem), CurveRows(problem.goal)
     for event in log[:to]:
         history.apply(event)
-        views = views.fold(event)
-    return history, views
+        curve_rows = curve_rows.fold(event)
+    return history, curve_rows
 
 
 # -- what it learns from ----------------------------------------------------------------------
@@ -98,15 +98,15 @@ def test_whatever_happens_its_rows_are_those_of_the_curves_that_the_history_keep
     lab = Lab(make, rough(seed, bad), epochs=20, workers=4, saves=saves, budget=Budget(epochs=10**6))
     for number, other, action in steps:
         act(lab, number, other, action)
-    history, views = folded(lab.problem, lab.log)
-    rows = {(trial, epoch, plain(value)) for trial, epoch, value in views.listed}
+    history, curve_rows = folded(lab.problem, lab.log)
+    rows = {(trial, epoch, plain(value)) for trial, epoch, value in curve_rows.listed}
     failed = {t.id for t in history.trials if t.status is Status.FAILED}
     marks = (1.0, 3.0, 9.0)
     unseen = {id for id in failed if not any(e in marks for e in history.trial(id).epochs)}
     assert {row for row in rows if row[0] not in unseen} == expected(history)
     assert {(t, v) for t, _, v in rows if t in unseen} == {(t, None) for t in unseen}
-    assert len(views) == len(rows)
-    numbers = list(views.rows)
+    assert len(curve_rows) == len(rows)
+    numbers = list(curve_rows.rows)
     assert numbers == sorted(numbers)
 
 
@@ -137,20 +137,20 @@ def test_a_trial_that_begins_anew_loses_its_rows_and_one_from_a_checkpoint_those
         "deciding": 0.0,
     }
     on = {"seconds": 1.0, "verdict": go_on(""), "seen": 0}
-    views = CurveRows(Maximize("v")).fold(event(Started, config={}, worker="w", **move))
+    curve_rows = CurveRows(Maximize("v")).fold(event(Started, config={}, worker="w", **move))
     for epoch in (1.0, 2.0, 3.0):
-        views = views.fold(event(Reported, attempt=1, epoch=epoch, value=epoch, **on))
+        curve_rows = curve_rows.fold(event(Reported, attempt=1, epoch=epoch, value=epoch, **on))
         if epoch == 2.0:
-            views = views.fold(event(Checkpointed, attempt=1, epoch=2.0, path="p"))
-    assert views.listed == [(0, 1.0, 1.0), (0, 3.0, 3.0)]
-    views = views.fold(event(Ended, attempt=1, status=Status.INTERRUPTED))
-    again = views.fold(event(Resumed, attempt=2, by_policy=False, worker="w", **move))
+            curve_rows = curve_rows.fold(event(Checkpointed, attempt=1, epoch=2.0, path="p"))
+    assert curve_rows.listed == [(0, 1.0, 1.0), (0, 3.0, 3.0)]
+    curve_rows = curve_rows.fold(event(Ended, attempt=1, status=Status.INTERRUPTED))
+    again = curve_rows.fold(event(Resumed, attempt=2, by_policy=False, worker="w", **move))
     assert again.listed == [(0, 1.0, 1.0)]
     late = again.fold(event(Reported, attempt=1, epoch=9.0, value=9.0, **on))
     assert late.listed == again.listed
     ended = again.fold(event(Ended, attempt=2, status=Status.COMPLETED))
     assert ended.listed == again.listed  # nothing was reported since the checkpoint
-    anew = views.fold(event(Resumed, attempt=2, by_policy=False, anew=True, worker="w", **move))
+    anew = curve_rows.fold(event(Resumed, attempt=2, by_policy=False, anew=True, worker="w", **move))
     assert anew.listed == []
     anew = anew.fold(event(Reported, attempt=2, epoch=1.0, value=0.5, **on))
     assert anew.listed == [(0, 1.0, 0.5)]
@@ -165,8 +165,8 @@ def test_a_choice_comes_with_the_mean_and_deviation_of_a_dense_solve() -> None:
     chosen = [e for e in log if isinstance(e, Started) and "ucb" in e.evidence]
     assert len(chosen) == 30 - 6
     for e in chosen[::7]:
-        history, views = folded(PLANE, log, e.seen)
-        rows = views.listed
+        history, curve_rows = folded(PLANE, log, e.seen)
+        rows = curve_rows.listed
         x = np.array([[*history.point(t), epoch_coordinate(n, 9)] for t, n, _ in rows])
         m = _fitted(len(rows), 6)
         v = np.array([value for _, _, value in rows])

@@ -78,9 +78,25 @@ def belief(mean: ArrayLike, cov: ArrayLike, what: str = "the belief") -> Belief:
 class Prior:
     """What is believed of score and cost on the control cube [0, 1]^p, both about on [0, 1].
 
-    score_noise, cost_noise: deviation of one observation: a number, or J numbers c with the deviation
-    exp(c^T phi(u)). `score_map`, `cost_map`: the raw (value at 0, value at 1) that the prior was made for, if any;
-    cost in seconds. `space`: the only one that it is for, as JSON; None: any of p coordinates.
+    Args:
+        score: the belief of the J coefficients of the score.
+        cost: the same of the cost.
+        basis: J functions of a control, such as `sampled(dim).basis`.
+        score_noise: deviation of one observation: a number, or J numbers c with the deviation exp(c^T phi(u)).
+            Default: 0.15.
+        cost_noise: the same of the cost. Default: 0.1.
+        score_map: the raw (score at 0, score at 1) that the prior was made for. Default: None, any.
+        cost_map: the same in seconds. Default: None, any.
+        space: the only one that it is for, as JSON. Default: None, any of p coordinates.
+
+    Raises:
+        InvalidInput: for noises that are not positive, or not J.
+
+    Example:
+        >>> from haltune.policies.autobct import Prior, sampled
+        >>> usual = sampled(1)
+        >>> Prior(usual.score, usual.cost, usual.basis, score_noise=0.02).score_noise
+        0.02
     """
 
     score: Belief

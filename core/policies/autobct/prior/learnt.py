@@ -60,8 +60,29 @@ def from_studies(
 ) -> Prior:
     """A prior of studies whose spaces are equal, by their trials that were trained in full.
 
-    worst, best: raw scores that count 0 and 1; the goal's bounds, or what the studies span, if not given. usual: what
-    is believed without them; None: `sampled`. Raises InvalidInput for other spaces or goals, and for too few.
+    Args:
+        studies: two or more, opened, or their histories.
+        worst: raw score that counts 0. Default: None, the goal's bound, or what the studies span.
+        best: raw score that counts 1; given together with worst. Default: None, likewise.
+        score_scale: "linear", or "log" for the logarithms of scores. Default: "linear".
+        usual: what is believed without the studies. Default: None, `sampled`.
+
+    Raises:
+        InvalidInput: for studies of different spaces or goals, and for too few of them.
+
+    Example:
+        >>> from haltune import Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import AutoBCT, RandomSearch
+        >>> from haltune.policies.autobct import from_studies
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=2)
+        >>> earlier = [Study(problem, RandomSearch(trials=3), seed=seed) for seed in (0, 1)]
+        >>> for study in earlier:
+        ...     for trial in study:
+        ...         with trial:
+        ...             for epoch in trial.epochs():
+        ...                 verdict = trial.report(0.9 / (1 + trial.config["lr"]), seconds=60.0)
+        >>> Study(problem, AutoBCT(prior=from_studies(earlier)), seed=2).ask().id
+        0
     """
     histories, ruler, usual = _prepared(studies, worst, best, score_scale, usual)
     with one_thread():

@@ -35,8 +35,22 @@ def sampled(
 ) -> Prior:
     """A prior for `dim` coordinates: unimodal scores, and costs of the given kind in each coordinate.
 
-    score_noise, cost_noise: deviation of one observation, on top of which comes what the basis cannot bend to.
-    Raises InvalidInput for another kind of cost, or as many kinds as are not coordinates.
+    Args:
+        dim: coordinates of the space's unit cube, `space.dim`.
+        cost: "any", "increasing", "decreasing" or "flat" along a coordinate; one of these for all, or one for each.
+            Default: "any".
+        basis: of functions that are added up. Default: None, the paper's.
+        score_noise: deviation of one observation of the score, on top of which comes what the basis cannot bend to.
+            Default: 0.05.
+        cost_noise: the same of the cost. Default: 0.1.
+
+    Raises:
+        InvalidInput: for another kind of cost, or as many kinds as are not coordinates.
+
+    Example:
+        >>> from haltune.policies import AutoBCT
+        >>> from haltune.policies.autobct import sampled
+        >>> policy = AutoBCT(prior=sampled(2, cost=("increasing", "any")))
     """
     kinds = [cost] * dim if isinstance(cost, str) else list(cost)
     if len(kinds) != dim or any(kind not in _SIGNS for kind in kinds):

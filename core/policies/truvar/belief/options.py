@@ -36,7 +36,7 @@ class PlacePolicy(Policy[Any]):
     cost_model: str | None = None
 
 
-def check_options(name: str, policy: PlacePolicy) -> None:
+def check_shared(name: str, policy: PlacePolicy) -> None:
     """Raise InvalidInput for options that all these policies have, where they are not what they can be."""
     check_whole(name, 1, refit_every=policy.refit_every)
     check_whole(name, 8, representers=policy.representers)
