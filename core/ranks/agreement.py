@@ -10,7 +10,6 @@ same. Nothing is shared but JSON. What else changes by the work, and how far the
 from __future__ import annotations
 
 import contextvars
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,7 +38,6 @@ class Leader:
     def __init__(self, writer: Writer | None, subject: str) -> None:
         self._writer, self._subject = writer, subject
         self.news: Callable[[], Line] = dict
-        self._lock = threading.Lock()
 
     def decide(
         self,
@@ -50,7 +48,8 @@ class Leader:
     ) -> T:
         """What `work` returns, on every rank; what it raises is raised on every rank.
 
-        changes: what else is another by it, told afterwards.
+        changes: what else is another by it, told afterwards. What it and `to_json` return is JSON, or a function that
+        converts what can not change: it is called only if somebody is there to hear.
         """
         if self._writer is None or not self._writer.writes or _within.get():
             return work()
@@ -67,8 +66,7 @@ class Leader:
             _within.reset(token)
             if changes is not None:
                 line["changes"] = changes()
-            with self._lock:
-                self._writer.write(line | self.news())
+            self._writer.write(line | self.news())
 
 
 class Follower:

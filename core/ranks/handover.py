@@ -1,7 +1,8 @@
 """What rank 0 did, written down for the other ranks: one line of JSON for each answer.
 
-The first line says who rank 0 is, the last that it has left. Rank 0 writes always: it cannot know that a fit
-will start other ranks, which run the script again from its beginning. A follower takes the lines of each topic
+The first line says who rank 0 is, the last that it has left. A process by itself keeps what it would write, in
+memory and unconverted, until it starts another program: that may be a fit's other ranks, which run the script again
+from its beginning. From then on it writes. A follower takes the lines of each topic
 in their order, so it may pass some over ("if rank == 0: trial.report(...)") and hears what rank 0 heard all the
 same. Where they meet is told in `meeting`; whoever leaves last removes the folder.
 """
@@ -27,11 +28,13 @@ from haltune.errors import HaltuneError, InvalidInput, RankLost
 
 from .meeting import LEFT, LINES, Entrance, beat, begin, leave, nobody_reads
 from .place import FOLDER, ThisProcess
+from .programs import before_programs
 
 Line = dict[str, Any]
 TIMEOUT = "HALTUNE_RANK_TIMEOUT"  # seconds without a line from rank 0
 _POLLS = (0.0005, 0.05)  # seconds between looks: from, to
 _LARGEST = 64 << 20  # bytes written while nobody is known to read
+_MOST = 10_000  # lines kept in memory
 
 
 class Writer:
@@ -42,32 +45,61 @@ class Writer:
         self._file: int | None = None
         self._size = 0  # bytes
         self._beats: threading.Event | None = None
+        self._lock = threading.RLock()
+        self._kept: list[Line] | None = []  # until it begins to write
+        if self._is_needed() or FOLDER in os.environ:
+            self._begin()
+        else:
+            before_programs(self._begin)
+
+    def _begin(self) -> None:
+        if self._me.forked:
+            return
+        with self._lock:
+            kept, self._kept = self._kept, None
+            if kept is not None:
+                self._meet()
+            for line in kept or ():
+                self.write(line)
+
+    def _meet(self) -> None:
         try:
-            self._folder, self._file = begin(me.place.folder)
+            self._folder, self._file = begin(self._me.place.folder)
         except OSError:
             if self._is_needed():
                 raise
         else:
             # not atexit, which processes of multiprocessing do not heed
             Finalize(None, self._leave, exitpriority=1)
-            self.write({"topic": "here", "holder": me.holder})
-            if FOLDER in os.environ and (me.place.world or 1) > 1:
+            self.write({"topic": "here", "holder": self._me.holder})
+            if FOLDER in os.environ and (self._me.place.world or 1) > 1:
                 self._beats = beat(self._folder / LINES)
 
     @property
     def writes(self) -> bool:
         """False once it has given up, and in a forked process: what that hears is its own."""
-        return self._file is not None and not self._me.forked
+        return (self._file is not None or self._kept is not None) and not self._me.forked
 
     def write(self, line: Line) -> None:
-        """Append one line."""
-        if self._file is None or self._me.forked:
+        """Append one line. What in it is a function is called when it is written, and converts what it holds."""
+        if self._me.forked:
+            return
+        with self._lock:
+            if self._kept is None:
+                self._append(line)
+                return
+            self._kept.append(line)
+            if len(self._kept) > _MOST:
+                self._begin()
+
+    def _append(self, line: Line) -> None:
+        if self._file is None:
             return
         if self._size > _LARGEST and not self._is_needed():
             os.ftruncate(self._file, 0)  # nobody came, and space is dear
             why = f"wrote {_LARGEST >> 20} MB before it had company, and gave up"
             line = {"topic": LEFT, "why": why, "holder": self._me.holder}
-        text = (json.dumps(line | {"at": time.time()}) + "\n").encode()
+        text = (json.dumps(line | {"at": time.time()}, default=_converted) + "\n").encode()
         try:
             if os.write(self._file, text) != len(text):
                 raise OSError("a line for the other ranks was cut short")
@@ -202,6 +234,10 @@ class Reader:
         return text + (
             f"Do all ranks run the same script, with the same study? {TIMEOUT}=seconds sets the patience"
         )
+
+
+def _converted(held: Callable[[], Any]) -> Any:
+    return held()
 
 
 def error_to_json(error: BaseException) -> list[str]:

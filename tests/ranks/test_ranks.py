@@ -331,10 +331,11 @@ def test_the_folder_is_for_its_user_alone_small_and_gone_at_the_end(tmp_path: Pa
     *modes, (sizes, trials) = run_alone(
         tmp_path,
         """
-import stat
+import stat, subprocess
 from pathlib import Path
 from haltune.ranks import handover
 study = Study(PROBLEM, Whims(), budget=Budget(trials=200))
+subprocess.run([sys.executable, "-c", ""], check=True)
 with study.ask() as first:
     first.report(0.5)
 for path in [*Path(os.environ["TMPDIR"]).rglob("*")]:
@@ -353,6 +354,56 @@ say(sizes, len(study.trials))
     assert sizes[-1] < 200
     assert trials == 200
     assert [p.name for p in tmp_path.rglob("*") if p.name.startswith(("run-", "lines"))] == []
+
+
+def test_a_process_by_itself_writes_and_converts_nothing_until_it_starts_a_program(tmp_path: Path) -> None:
+    told = run_alone(
+        tmp_path,
+        """
+import subprocess
+from pathlib import Path
+from haltune.log import events
+from haltune.ranks import handover
+converted = []
+plain = events.verdict_to_json
+events.verdict_to_json = lambda verdict: converted.append(verdict.reason) or plain(verdict)
+handover._MOST = 12
+def look(): say([p.name for p in Path(os.environ["TMPDIR"]).rglob("*") if p.name == "lines"], len(converted))
+study = Study(PROBLEM, Whims(), "mine.db", budget=Budget(trials=2))
+with study.ask() as first:
+    first.report(0.5)
+    converted.clear()  # the store's own
+    look()
+    subprocess.run([sys.executable, "-c", ""], check=True)
+    look()
+    first.report(0.5)
+text = next(Path(os.environ["TMPDIR"]).rglob("lines")).read_text()
+say([json.loads(line)["topic"].rpartition(": ")[2] for line in text.splitlines()])
+""",
+    )
+    before, after, lines = told
+    assert before == [[], 0]
+    assert after == [["lines"], 2]  # the answer, and the verdict of the trial
+    ends = ["trial 0, attempt 1 reports epoch 2", "trial 0, attempt 1 ends"]
+    assert lines == [["here", "opens", "ask", "trial 0, attempt 1 reports epoch 1", *ends]]
+
+
+def test_what_is_kept_for_other_ranks_is_written_when_it_grows_long(tmp_path: Path) -> None:
+    ((sizes,),) = run_alone(
+        tmp_path,
+        """
+from pathlib import Path
+from haltune.ranks import handover
+handover._MOST = 20
+sizes = []
+for trial in Study(PROBLEM, Whims(), budget=Budget(trials=20)):
+    trial.report(0.5)
+    sizes.append(len([p for p in Path(os.environ["TMPDIR"]).rglob("lines")]))
+say(sizes)
+""",
+    )
+    assert sizes[0] == 0
+    assert sizes[-1] == 1
 
 
 def test_a_search_by_itself_needs_no_folder(tmp_path: Path) -> None:

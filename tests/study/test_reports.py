@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import sys
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -27,6 +29,27 @@ def test_epochs_count_from_one_and_default_to_the_next(world: World) -> None:
     trial.report(0.5, epoch=7)
     trial.report(0.6)
     assert list(world.study.trials[0].epochs) == [1, 2, 3, 7, 8]
+
+
+class Deep(Whims):
+    """Notes through how many frames it is asked."""
+
+    frames: list[str]
+
+    def judge(self, *question: Any) -> Any:
+        frame = sys._getframe()
+        self.frames = [frame.f_code.co_qualname]
+        while self.frames[-1] != "Trial.report":
+            frame = cast("Any", frame.f_back)
+            self.frames.append(frame.f_code.co_qualname)
+        return super().judge(*question)
+
+
+def test_a_report_passes_few_frames_before_the_policy(tmp_path: Path) -> None:
+    policy = Deep()
+    with Study(PROBLEM, policy, tmp_path / "deep.db", budget=Budget(trials=1)).ask() as trial:
+        trial.report(0.5)
+    assert len(policy.frames) <= 12, policy.frames
 
 
 def test_seconds_default_to_the_time_since_the_last_report_returned(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from haltune.log import events as ev
@@ -46,12 +47,12 @@ class Attempt:
         return label(self.id, self.attempt)
 
     def changes(self) -> Json:
-        """What of it changes while it trains."""
+        """What of it changes while it trains; a verdict as a function that converts it."""
         return {
             "epoch": self.epoch,
             "until": self.until,
             "checkpoint": self.checkpoint,
-            "verdict": None if self.verdict is None else ev.verdict_to_json(self.verdict),
+            "verdict": None if self.verdict is None else partial(ev.verdict_to_json, self.verdict),
             "ended": self.ended,
         }
 

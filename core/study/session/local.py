@@ -74,10 +74,13 @@ class LocalSession:
         """How far the log is read, and the events of one that only this process has."""
         position = replica.history.position
         news: Json = {"position": position}
-        if isinstance(replica.store, MemoryStore) and position > self._told:
-            news["events"] = [ev.to_json(e) for e in replica.store.read(replica.name, self._told, position)]
-            self._told = position
+        if isinstance(replica.store, MemoryStore):
+            news["events"] = partial(self._untold, replica, position)
         return news
+
+    def _untold(self, replica: Replica, position: int) -> list[Json]:
+        start, self._told = self._told, max(self._told, position)
+        return [ev.to_json(event) for event in replica.store.read(replica.name, start, self._told)]
 
     @property
     def log(self) -> Replica:
@@ -155,7 +158,7 @@ class LocalSession:
         once = partial(record, self.replica, self.budget, attempt, report, judge, self.monotonic)
         about = f"{attempt.label} reports epoch {report.epoch:g}"
         work = partial(self._retried, once, attempt.patient)
-        return self._leader.decide(about, work, ev.verdict_to_json, attempt.changes)
+        return self._leader.decide(about, work, _converts, attempt.changes)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float) -> bool:
         """See Session."""
@@ -237,6 +240,10 @@ def reopened(settings: Settings, holder: str, handed_out: Attempts) -> LocalSess
         session = LocalSession(settings)
     session.hold_as(holder, handed_out)
     return session
+
+
+def _converts(verdict: Verdict) -> Callable[[], Json]:
+    return partial(ev.verdict_to_json, verdict)
 
 
 def opened_to_json(replica: Replica) -> Json:
