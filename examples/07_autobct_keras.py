@@ -9,7 +9,6 @@ from sklearn.datasets import load_digits
 from haltune import Float, Int, Maximize, Problem, Space, Study
 from haltune.callbacks.keras import HaltuneCallback
 from haltune.policies import AutoBCT
-from haltune.policies.autobct import outlook
 from haltune.report import live, summary, write
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -44,5 +43,5 @@ with live(study):
                 validation_data=(x[1200:], y[1200:]), callbacks=[HaltuneCallback(trial)],
             )  # fmt: skip
 print(study.outcome.reason)
-print(outlook(study, "5min"))
+print(study.outlook("5min"))
 print(summary(study), f"curves: {write(study, 'digits_autobct.html')}", sep="\n")

@@ -21,6 +21,7 @@ from .session.session import Log
 if TYPE_CHECKING:
     import pandas as pd
 
+    from haltune.policies.autobct.outlook import Outlook
     from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
 
 
@@ -73,6 +74,14 @@ class Results(ABC):
         from haltune.policies.bayesopt.recommend import recommend
 
         return self._kept(recommend(self.history))
+
+    def outlook(
+        self, time: float | str = "1h", policy: Policy[Any] | None = None, worlds: int = 200, seed: int = 0
+    ) -> Outlook:
+        """What another `time` of search would gain, whoever has searched; see haltune.policies.autobct.outlook."""
+        from haltune.policies.autobct.outlook import outlook
+
+        return outlook(self.history, time, policy or self.policy, worlds, seed)
 
     def _kept(self, best: Best | None) -> Best | None:
         """Without a checkpoint that is not there any more."""

@@ -21,7 +21,6 @@ from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.events import Status
 from haltune.log.scores import measured, plausible
 from haltune.policies import EI, EIPerCost, LevelSetSearch, Rollout, TruVaR
-from haltune.policies.autobct.outlook import outlook
 from haltune.report import summary
 from haltune.report.digest import digest
 from haltune.report.page import page
@@ -36,7 +35,7 @@ ANSWERS: dict[str, Callable[[Study], Any]] = {
     "recommend": lambda study: study.recommend(),
     "level set": lambda study: str(study.level_set(0.5)),
     "maximisers": lambda study: str(study.maximisers()),
-    "outlook": lambda study: str(outlook(study, 10.0, worlds=4)),
+    "outlook": lambda study: str(study.outlook(10.0, worlds=4)),
     "summary": summary,
     "page": lambda study: page(digest(study)),
     "frame": lambda study: study.frame(),

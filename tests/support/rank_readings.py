@@ -24,7 +24,6 @@ from worlds import POLICIES, accuracy, small_study
 from haltune import Budget, Study, Trial
 from haltune.log.decisions import Action
 from haltune.log.records import Best
-from haltune.policies.autobct.outlook import outlook
 from haltune.report import learning_curves, live, region, summary, write
 
 RANK = int(os.environ["RANK"])
@@ -62,7 +61,7 @@ SLOW: Readings = {
     "own level_set": lambda s: s.level_set(),
     "maximisers": lambda s: s.maximisers(),
     "frame": lambda s: s.frame().to_csv(),
-    "outlook": lambda s: outlook(s, 100.0, worlds=10),
+    "outlook": lambda s: s.outlook(100.0, worlds=10),
     "page": lambda s: write(s, f"page-{RANK}.html").read_text(),
     "curves": lambda s: learning_curves(s).to_json(),
     "region": lambda s: region(s.level_set(0.5)).to_json(),

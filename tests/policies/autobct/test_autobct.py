@@ -14,7 +14,6 @@ from haltune.log.events import Started, Status, plain
 from haltune.policies import AutoBCT, Halting, RandomSearch
 from haltune.policies.autobct.controls import controls_of
 from haltune.policies.autobct.observations import trainings
-from haltune.policies.autobct.outlook import outlook
 from haltune.policies.autobct.prior.beliefs import prior_from_json
 from haltune.policies.autobct.prior.learnt import check, from_studies
 from haltune.policies.autobct.prior.published import preset
@@ -335,7 +334,7 @@ def test_a_study_unlike_the_others_is_told_by_the_check():
 def test_another_hour_is_worth_less_the_longer_the_search_was():
     gains = []
     for trials in (2, 12):
-        told = outlook(trained(RandomSearch(), trials=trials), "1min", worlds=60)
+        told = trained(RandomSearch(), trials=trials).outlook("1min", worlds=60)
         assert told.gain[0] == 0.0
         assert (told.low <= told.gain + 1e-12).all()
         assert told.gain[-1] <= told.high[-1] + 1e-12
@@ -345,7 +344,7 @@ def test_another_hour_is_worth_less_the_longer_the_search_was():
 
 
 def test_no_training_ends_in_less_time_than_one_takes():
-    told = outlook(trained(RandomSearch(), trials=6), 0.01, worlds=20)
+    told = trained(RandomSearch(), trials=6).outlook(0.01, worlds=20)
     assert told.gain[-1] < 0.01
 
 
@@ -377,7 +376,7 @@ def test_no_training_ends_in_less_time_than_one_takes():
             lambda: AutoBCT().start(problem(space=Space({f"x{i}": Float(0, 1) for i in range(9)}))),
             r"use BOBOS\(\) or GPUCB\(\)",
         ),
-        (lambda: outlook(trained(RandomSearch(), trials=1)), "too few to expect"),
+        (lambda: trained(RandomSearch(), trials=1).outlook(), "too few to expect"),
         (lambda: from_studies([trained(RandomSearch(), trials=1)]), "at least two studies"),
         (
             lambda: from_studies(

@@ -7,7 +7,6 @@ from virtual import hill, search, slope, study
 from haltune import Budget, Choice, Float, Maximize, Minimize, Space
 from haltune.errors import InvalidInput
 from haltune.policies import RandomSearch
-from haltune.policies.autobct.outlook import outlook
 
 WIDE = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 1.0), "c": Choice(["x", "y"]), "d": Float(0.0, 1.0)})
 
@@ -20,7 +19,7 @@ def steep(config):
 @pytest.mark.parametrize("trials", [8, 25])
 def test_nothing_beyond_the_goals_bounds_is_expected(trials):
     found = search(study(RandomSearch(trials=trials), Budget(trials=trials), space=WIDE), value=steep)
-    told = outlook(found, "10min", worlds=40)
+    told = found.outlook("10min", worlds=40)
     assert told.now < 1.0
     assert (told.now + told.high < 1.0).all()
     least = min(slope(t.config) for t in found.trials)
@@ -48,7 +47,7 @@ def test_near_a_bound_something_is_expected_still_and_nothing_is_certain(seed, s
     goal = Maximize("acc", (0, 1)) if sign > 0 else Minimize("loss", (0, 1))
     height = near_the_top if sign > 0 else lambda config: 1.0 - near_the_top(config)
     found = search(study(RandomSearch(), Budget(trials=20), goal=goal, space=SIX, seed=seed), value=height)
-    told = outlook(found, "1h", worlds=40)
+    told = found.outlook("1h", worlds=40)
     truth = max(near_the_top(t.config) for t in found.trials)
     expected = told.now if sign > 0 else 1.0 - told.now
     assert abs(expected - truth) < 0.02
@@ -60,14 +59,14 @@ def test_near_a_bound_something_is_expected_still_and_nothing_is_certain(seed, s
 def test_a_loss_cannot_fall_below_its_bound():
     found = study(RandomSearch(), Budget(trials=6), goal=Minimize("loss", (0, 1)), space=WIDE)
     search(found, value=lambda config: 1.0 - steep(config))
-    told = outlook(found, "10min", worlds=40)
+    told = found.outlook("10min", worlds=40)
     assert told.now >= 0.0
     assert (told.now - told.high >= -1e-12).all()
 
 
 def test_more_time_than_is_simulated_is_said_to_be_a_lower_bound():
     found = search(study(RandomSearch(), Budget(trials=6)))
-    short, long = outlook(found, 25.0, worlds=30), outlook(found, "30d", worlds=30)
+    short, long = found.outlook(25.0, worlds=30), found.outlook("30d", worlds=30)
     assert short.most is None
     assert "or more" not in str(short)
     assert long.most == 8
@@ -78,8 +77,8 @@ def test_more_time_than_is_simulated_is_said_to_be_a_lower_bound():
 def test_costs_in_units_of_the_users_are_no_seconds():
     found = search(study(RandomSearch(), Budget(trials=6)), cost=lambda config: 2.0 + config["a"], value=hill)
     with pytest.raises(InvalidInput, match="give a number, in the same units"):
-        outlook(found, "1h")
-    told = outlook(found, 5, worlds=30)
+        found.outlook("1h")
+    told = found.outlook(5, worlds=30)
     assert told.own
     assert 2.0 <= told.training <= 3.5
     assert "Another 5 of cost would gain" in str(told)
