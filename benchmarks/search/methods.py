@@ -12,7 +12,6 @@ import peer_smac
 import peer_syne_tune
 from recorded import Meter, Task, search
 
-from haltune.log.problem import Problem
 from haltune.policies import BOBOS, GPUCB, Guided, Halting, Hyperband, Ladder, RandomSearch, SuccessiveHalving
 from haltune.policies.hyperband.brackets import Bracket, Rung, hyperband
 from haltune.policies.hyperband.plan import Plan
@@ -50,8 +49,8 @@ def syne_tune(name: str, published: Published, seeds: int) -> Method:
 class TextbookHyperband(Hyperband):
     """Hyperband with r_i rounded to the nearest epoch, as in the published row; haltune's own rounds down."""
 
-    def _plan(self, problem: Problem) -> Plan:
-        exact = hyperband(problem.max_epochs or 1, self.eta, whole=False).brackets
+    def _plan(self, horizon: int | None) -> Plan:
+        exact = hyperband(horizon or 1, self.eta, whole=False).brackets
         rounded = [tuple(Rung(r.n, float(max(1, round(r.resource)))) for r in b.rungs) for b in exact]
         return Plan(cycle(Bracket(rungs, len(rungs) - 1) for rungs in rounded))
 

@@ -37,7 +37,7 @@ _MIDDLE = 0.5  # of every coordinate, that they are drawn in
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
+class Squash:
     """From results v = sign * value, larger better, to y and back."""
 
     best: float
@@ -45,7 +45,7 @@ class Units:
     sign: float
 
     @classmethod
-    def of(cls, results: Array, sign: float) -> Units:
+    def of(cls, results: Array, sign: float) -> Squash:
         """From finite results (n,), n at least 1."""
         best = float(results.max())
         spread = best - float(np.median(results))
@@ -71,7 +71,7 @@ class Improvement:
 
     posterior: Posterior
     best: float  # the best y of a trained configuration
-    units: Units
+    squash: Squash
 
     def expected(self, points: Array) -> Array:
         """(m,) expected improvement of y at points (m, dim)."""
@@ -89,13 +89,13 @@ class Improvement:
         d = (mean - self.best) / sd
         worth = np.exp(-self.best) * ndtr(d) - np.exp(min(variance / 2.0 - mean, 700.0)) * ndtr(d - sd)
         return {
-            "predicted": self.units.value(mean), "beats": float(ndtr(d)),
-            "gain": self.units.spread * max(float(worth), 0.0),
+            "predicted": self.squash.value(mean), "beats": float(ndtr(d)),
+            "gain": self.squash.spread * max(float(worth), 0.0),
         }  # fmt: skip
 
     def told(self, hopes: dict[str, float], metric: str) -> str:
         """The same in words."""
-        best, beats = self.units.value(self.best), hopes["beats"]
+        best, beats = self.squash.value(self.best), hopes["beats"]
         chance = f"= {beats:.2f}" if beats >= 0.005 else "< 0.01"
         gain, predicted = hopes["gain"], hopes["predicted"]
         return f"P(beats {best:.4g}) {chance}, gains {gain:.2g} of {metric} on average; predicted {predicted:.4g}"
@@ -114,14 +114,14 @@ class ImprovementSurrogate:
         results = plausible([history.trial(i).target(goal) for i in finished])
         if not np.isfinite(results).any():
             return None
-        units = Units.of(results[np.isfinite(results)], sign)
+        squash = Squash.of(results[np.isfinite(results)], sign)
         x = np.array([history.point(i) for i in finished])
-        y = units.squashed(results)
+        y = squash.squashed(results)
         key = (history.seed, x.tobytes(), y.tobytes())
         posterior = self._fits(key, partial(self._fitted, history, x, y))
         points = [history.point(t.id) for t in history.pending]
         pending = np.array(points).reshape(len(points), history.problem.space.dim)
-        return Improvement(hallucinate(posterior, pending), float(y.max()), units)
+        return Improvement(hallucinate(posterior, pending), float(y.max()), squash)
 
     def _fitted(self, history: History, x: Array, y: Array) -> Posterior:
         learnt = len(y) if len(y) <= EARLY else max(EARLY, len(y) - len(y) % self.refit_every)

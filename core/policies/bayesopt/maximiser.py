@@ -4,21 +4,20 @@ Notation: a point is a configuration in the unit cube, (dim,). Every value compa
 configuration: points that a search moves to are decoded and encoded again (snapped) before they count.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
 from haltune._utils.arrays import Array, Indices, Mask
 from haltune.errors import InvalidInput
+from haltune.log.decisions import Config
 from haltune.space import Space
 from haltune.space.cube.enumeration import LARGEST
 
 from .acquisition import Acquisition, Surface
-
-Config: TypeAlias = Mapping[str, Any]
 
 _STEPS = [
     sign * 2.0**-power for power in range(2, 13) for sign in (1, -1)

@@ -81,10 +81,10 @@ def _scale_key(history: History) -> tuple[float, float]:
 def _data_keys(history: History, finished: Finished) -> Keys:
     """What tells the data of trials apart: a schedule shows the same trials up to another rung, or trained again."""
     trials = (history.trial(i) for i in finished)
-    return tuple((t.id, t.attempt, len(t.values), _known(t.values[-1:])) for t in trials)
+    return tuple((t.id, t.attempt, len(t.values), last_known(t.values[-1:])) for t in trials)
 
 
-def _known(last: Array) -> float | None:
+def last_known(last: Array) -> float | None:
     return float(last[0]) if len(last) and np.isfinite(last[0]) else None  # NaN is unlike itself, and no key
 
 

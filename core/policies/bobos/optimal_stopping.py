@@ -28,7 +28,7 @@ _PATHS = {"faithful": 100_000, "robust": 20_000}  # robust: allotted evenly to t
 
 
 @dataclass(frozen=True)
-class Plan:
+class StoppingPlan:
     """The epochs at which one horizon's runs are solved, ascending; empty when there is nothing to decide."""
 
     horizon: int
@@ -111,7 +111,7 @@ class OptimalStopping:
         own = self.K1 if self.K1 is not None else _K1[self.mode]
         return Losses(own if K1 is None else K1, self.K2, self.c if c is None else c)
 
-    def plan(self, horizon: int) -> Plan:
+    def plan(self, horizon: int) -> StoppingPlan:
         """When runs of `horizon` epochs are solved: `first` and `resolve_at` in proportion to 51.
 
         A faithful run is first judged one epoch after solving, as in algorithm 1; a robust one at once.
@@ -122,8 +122,8 @@ class OptimalStopping:
         scaled = (max(_FEWEST, round(e * horizon / REFERENCE_HORIZON)) for e in (self.first, *further))
         solve_at = tuple(sorted({e for e in scaled if e < horizon}))
         if not solve_at:
-            return Plan(horizon, (), horizon)
-        return Plan(horizon, solve_at, solve_at[0] + (self.mode == "faithful"))
+            return StoppingPlan(horizon, (), horizon)
+        return StoppingPlan(horizon, solve_at, solve_at[0] + (self.mode == "faithful"))
 
     def solve_at(
         self,

@@ -40,7 +40,7 @@ _NEAR = 0.15  # deviation of a neighbour in the unit cube
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class TargetScale:
     """Targets of the model: 0 at the median of the first trials, 1 at the best so far, and nothing below -1.
 
     So runs that diverge are as bad as any, by however much they do; were they the scale, all others would look equal.
@@ -52,7 +52,7 @@ class Levels:
     width: float
 
     @classmethod
-    def of(cls, values: Array, first: Array, sign: float) -> Levels | None:
+    def of(cls, values: Array, first: Array, sign: float) -> TargetScale | None:
         """From measured values (n,), and those of them that the first trials had; None when none is finite."""
         v = sign * values[np.isfinite(values)]
         if not len(v):
@@ -154,12 +154,12 @@ class Guided(Wrapper):
         rows = [(trial, epoch, float(measured(value))) for trial, epoch, value in state[1].listed]
         m = _fitted(len(rows), self.initial)
         values, first = _values(rows[:m]), _values([row for row in rows[:m] if row[0] < self.initial])
-        levels = Levels.of(values, first, history.problem.goal.sign)
-        return move if levels is None else self._chosen(move, history, rows, m, levels, rng)
+        scale = TargetScale.of(values, first, history.problem.goal.sign)
+        return move if scale is None else self._chosen(move, history, rows, m, scale, rng)
 
-    def _posterior(self, history: History, rows: list[Row], m: int, levels: Levels) -> Posterior:
+    def _posterior(self, history: History, rows: list[Row], m: int, scale: TargetScale) -> Posterior:
         """Hyperparameters fitted to the first m rows, the rest conditioned on, pending trials hallucinated."""
-        x, y = _points(history, rows), levels.targets(_values(rows))
+        x, y = _points(history, rows), scale.targets(_values(rows))
 
         def fitted() -> Posterior:
             rng = history.rng("fit", m)
@@ -172,19 +172,19 @@ class Guided(Wrapper):
         return hallucinate(posterior, _at_end(np.array(pending).reshape(len(pending), x.shape[1] - 1)))
 
     def _chosen(
-        self, move: Start, history: History, rows: list[Row], m: int, levels: Levels, rng: Generator
+        self, move: Start, history: History, rows: list[Row], m: int, scale: TargetScale, rng: Generator
     ) -> Start:
         """The candidate of highest UCB that was not tried."""
         points = self._candidates(history, rows, rng)
-        mean, variance = self._posterior(history, rows, m, levels).predict(_at_end(points))
+        mean, variance = self._posterior(history, rows, m, scale).predict(_at_end(points))
         value = mean + self.deviations * np.sqrt(variance)
         order = (int(i) for i in np.argsort(-value, kind="stable"))
         untried = ((i, config) for i in order if (config := _open(history, points[i])) is not None)
         best, config = next(untried, (0, None))
         if config is None:
             return move
-        expected, sd = levels.value(float(mean[best])), levels.width * float(variance[best]) ** 0.5
-        evidence = {"mean": expected, "sd": sd, "ucb": levels.value(float(value[best])), "rows": len(rows)}
+        expected, sd = scale.value(float(mean[best])), scale.width * float(variance[best]) ** 0.5
+        evidence = {"mean": expected, "sd": sd, "ucb": scale.value(float(value[best])), "rows": len(rows)}
         name = history.problem.goal.metric
         reason = (
             f"best in view: {name} = {expected:.4g} ± {sd:.2g} at the full horizon, from {len(rows)} values"

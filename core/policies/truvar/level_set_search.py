@@ -39,7 +39,7 @@ from .decision import Situation, situation, with_pending
 from .members import Aims, Look, MemberSet, Progress, fold_progress
 from .stages import Confidence
 
-Rule = Literal["gchk", "straddle", "variance"]
+Criterion = Literal["gchk", "straddle", "variance"]
 _PER_DEVIATION = 1.96  # of the straddle
 
 
@@ -80,7 +80,7 @@ class LevelSetSearch(PlacePolicy):
     """
 
     threshold: float
-    rule: Rule = "gchk"
+    rule: Criterion = "gchk"
     root_beta: float = 3.0
     noise: Noise = None
     kernel: Kernel | Kind | Mapping[str, Any] = "matern52"

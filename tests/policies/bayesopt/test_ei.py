@@ -11,7 +11,7 @@ from haltune import Budget, Choice, Float, Maximize, Minimize, Space
 from haltune.errors import InvalidInput, NotSupported
 from haltune.policies import EI, CostCooledEI, EIPerCost
 from haltune.policies.bayesopt.acquisition import log_ei
-from haltune.policies.bayesopt.improvement import ImprovementSurrogate, Units
+from haltune.policies.bayesopt.improvement import ImprovementSurrogate, Squash
 from haltune.policies.costs.remaining import RemainingBudget
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
@@ -124,22 +124,22 @@ def level(config):
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_units_lead_to_y_and_back(sign):
     results = np.array([0.1, 0.5, 0.8, 0.9, -50.0])
-    units = Units.of(results, sign)
-    y = units.squashed(results)
+    squash = Squash.of(results, sign)
+    y = squash.squashed(results)
     assert (np.diff(y[np.argsort(results)]) > 0).all()
-    np.testing.assert_allclose([units.value(v) for v in y], sign * results)
+    np.testing.assert_allclose([squash.value(v) for v in y], sign * results)
     assert y.max() - y.min() == pytest.approx(np.log(1 + 50.9 / (0.4 * 0.3)))
 
 
 def test_what_is_not_finite_counts_as_the_worst_that_is():
-    units = Units.of(np.array([0.2, 0.7]), 1.0)
-    y = units.squashed(np.array([0.2, np.nan, 0.7, -np.inf]))
+    squash = Squash.of(np.array([0.2, 0.7]), 1.0)
+    y = squash.squashed(np.array([0.2, np.nan, 0.7, -np.inf]))
     assert y[1] == y[3] == y[0] == y.min()
 
 
 @pytest.mark.parametrize("results", [[0.5], [0.5, 0.5, 0.5], [0.0], [0.1, 0.9, 0.9, 0.9], [-1e9, 1.0]])
 def test_units_of_odd_results_are_finite(results):
-    y = Units.of(np.array(results), 1.0).squashed(np.array(results))
+    y = Squash.of(np.array(results), 1.0).squashed(np.array(results))
     assert np.isfinite(y).all()
 
 
@@ -192,7 +192,7 @@ def test_what_is_hoped_of_a_configuration_is_what_draws_of_the_belief_show(goal)
         point = SQUARE.encode(config)[None]
         mean, variance = improvement.posterior.predict(point)
         draws = mean + np.sqrt(variance) * rng.standard_normal(200_000)
-        values = np.array([sign * improvement.units.value(y) for y in draws])
+        values = np.array([sign * improvement.squash.value(y) for y in draws])
         gains = np.maximum(values - best, 0.0)
         hopes = improvement.hopes(point)
         assert hopes["beats"] == pytest.approx(np.mean(values > best), abs=0.006)

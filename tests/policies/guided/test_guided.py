@@ -26,7 +26,7 @@ from haltune.policies import BOBOS, Guided, Halting, Hyperband, Ladder, RandomSe
 from haltune.policies.bayesopt.surrogate import epoch_coordinate
 from haltune.policies.from_spec import policy_from
 from haltune.policies.guided.curve_rows import CurveRows, Row
-from haltune.policies.guided.policy import Levels, _fitted
+from haltune.policies.guided.policy import TargetScale, _fitted
 from haltune.study.replay import replay
 from haltune.study.session.asking import propose
 
@@ -231,21 +231,21 @@ def test_trials_that_fail_before_their_first_value_are_not_tried_again() -> None
 def test_levels_are_zero_at_the_median_one_at_the_best_and_never_below_minus_one(sign: float) -> None:
     first = sign * np.array([1.0, 2.0, 5.0, -1e300, np.nan, np.inf])
     values = np.append(first, sign * np.array([9.5, 9.4]))
-    levels = Levels.of(values, first, sign)
-    assert levels is not None
+    scale = TargetScale.of(values, first, sign)
+    assert scale is not None
     expected = [-0.5 / 8, 0.5 / 8, 3.5 / 8, -1.0, -1.0, -1.0, 1.0, 7.9 / 8]
-    assert levels.targets(values) == pytest.approx(expected)
-    assert levels.value(1.0) == pytest.approx(sign * 9.5)
+    assert scale.targets(values) == pytest.approx(expected)
+    assert scale.value(1.0) == pytest.approx(sign * 9.5)
     nothing = np.array([np.nan, np.inf])
-    assert Levels.of(nothing, nothing, sign) is None
-    assert Levels.of(values, nothing, sign) is not None
+    assert TargetScale.of(nothing, nothing, sign) is None
+    assert TargetScale.of(values, nothing, sign) is not None
 
 
 @pytest.mark.parametrize("values", [[3.0, 3.0], [0.0], [1e308, -1e308], [1e308], [5e-324, 0.0]])
 def test_levels_are_finite_whatever_was_seen(values: list[float]) -> None:
-    levels = Levels.of(np.array(values), np.array(values), 1.0)
-    assert levels is not None
-    found = levels.targets(np.array([*values, 1e308, -1e308, 7.0, np.nan]))
+    scale = TargetScale.of(np.array(values), np.array(values), 1.0)
+    assert scale is not None
+    found = scale.targets(np.array([*values, 1e308, -1e308, 7.0, np.nan]))
     assert np.isfinite(found).all()
     assert found.min() >= -1.0
     assert found.max() <= 10.0

@@ -5,7 +5,7 @@ Probabilities are of the posterior under the kernel learnt: the practical beta o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from haltune._utils.checks import is_number
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 from haltune.gp.cholesky import factorise
+from haltune.log.decisions import Config
 from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -33,8 +34,6 @@ from .rules import Rule, describe
 
 _DRAWS = 2000  # joint samples
 _JOINT = 500  # configurations that are sampled together: of the highest upper bounds
-
-Config = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)

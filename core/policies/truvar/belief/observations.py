@@ -9,6 +9,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune.log.fold import Finished
 from haltune.log.history import History
+from haltune.policies.bayesopt.surrogate import last_known
 
 from .levels import Level
 
@@ -41,8 +42,4 @@ def repeats(
 def data_keys(history: History, finished: Finished) -> Keys:
     """What tells the data of trials apart."""
     trials = (history.trial(i) for i in finished)
-    return tuple((t.id, t.attempt, _known(t.values[-1:]), t.tags.get("level")) for t in trials)
-
-
-def _known(last: Array) -> float | None:
-    return float(last[0]) if len(last) and np.isfinite(last[0]) else None  # NaN is unlike itself, and no key
+    return tuple((t.id, t.attempt, last_known(t.values[-1:]), t.tags.get("level")) for t in trials)

@@ -17,13 +17,13 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Mask
 from haltune.errors import InvalidInput
+from haltune.log.decisions import Config
 from haltune.space import Space
 
 LARGEST = 20_000  # configurations that are looked at one by one
 _NEAR = 0.05  # deviation of the steps around members, in the unit cube
 
 Grid = int | Sequence[Mapping[str, Any]] | None
-Config = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
