@@ -14,6 +14,7 @@ import time
 import numpy as np
 
 from haltune import Budget, Float, Int, Maximize, Problem, Space, Study
+from haltune.log.fold import Fold
 from haltune.policies import BOBOS, RandomSearch
 from haltune.study.session.replica import Replica
 
@@ -37,9 +38,8 @@ def filled(trials: int) -> Replica:
                 trial.report(accuracy(u, epoch), seconds=1.0)
     policy = BOBOS()
     replica = study.session.replica
-    replica.policy, replica.state = policy, policy.start(problem)
-    for event in study.events():
-        replica.state = policy.fold(replica.state, event)
+    replica.policy, replica.fold = policy, Fold(problem, policy)
+    replica.fold.read(study.events())
     return replica
 
 

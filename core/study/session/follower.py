@@ -16,6 +16,7 @@ from haltune.errors import RankLost
 from haltune.log import events as ev
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Event, Status
+from haltune.log.fold import Fold
 from haltune.log.history import History
 from haltune.log.problem import Budget
 from haltune.ranks import agreement
@@ -196,7 +197,7 @@ class HeardLog:
         """Nothing is read yet."""
         self._history = History(self.problem)
         self._history.locate = self.checkpoints.located
-        self._state, self._folded = self.policy.start(self.problem), 0
+        self._fold = Fold(self.problem, self.policy)  # as far as somebody asked for the state
 
     def after_fork(self) -> None:
         """See forks.Heir."""
@@ -223,10 +224,9 @@ class HeardLog:
     def state(self) -> Any:
         """The policy's, at the position of the history. Folded when it is asked for: few questions need it."""
         with self.lock:
-            for event in self.store.read(self.name, self._folded, self._history.position):
-                self._state = self.policy.fold(self._state, event)
-                self._folded += 1
-            return self._state
+            position = self._fold.history.position
+            self._fold.read(self.store.read(self.name, position, self._history.position))
+            return self._fold.state
 
     def events(self, start: int = 0) -> Iterator[Event]:
         """See Log."""

@@ -18,15 +18,16 @@ from weakref import WeakValueDictionary
 from haltune._utils.differences import differences
 from haltune._utils.forks import heirs, is_free
 from haltune._utils.process import lives_beside, new_holder, surely_gone
-from haltune.errors import HaltuneError, StoreError, StudyMismatch, warn
+from haltune.errors import StoreError, StudyMismatch, warn
 from haltune.log import events as ev
 from haltune.log.events import Status
+from haltune.log.fold import Fold
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import outgrown
-from haltune.log.validity import ADVICE, unfolded
+from haltune.log.validity import ADVICE
 from haltune.store.base import Conflict, Lease, Release, Store
 from haltune.store.checkpoints import Checkpoints
 
@@ -77,7 +78,7 @@ class Replica:
             self._read()
             while (outages := self.store.outages) != self._outages:
                 self._outages = outages
-                if self._last is not None and not self._is_in_log(self._last):
+                if self.fold.last is not None and not self._is_in_log(self.fold.last):
                     self._begin()  # a crash of the server took back what it had shown
                 self._read()
 
@@ -94,7 +95,7 @@ class Replica:
         """Append and fold. Raises Conflict when something that matters was appended since the last sync."""
         position = self.store.append(self.name, [event], seen=self.history.position, about=about, lease=lease)
         if position == self.history.position:
-            self._fold(event)
+            self.fold.take(event)
         else:
             self.sync()
 
@@ -166,7 +167,12 @@ class Replica:
         """The log, as far as it is folded."""
         if self._torn:
             self.sync()
-        return self._history
+        return self.fold.history
+
+    @property
+    def state(self) -> Any:
+        """The policy's, at the position of the history."""
+        return self.fold.state
 
     def expire(self, max_retries: int) -> bool:
         """Log the workers that are lost; True when there was one. Raises Conflict when the log moved on."""
@@ -235,32 +241,17 @@ class Replica:
     def _begin(self) -> None:
         """Nothing is read yet."""
         self._torn = False
-        self._history = History(self.problem)
-        self._history.locate = self.checkpoints.located
-        self._history.whose = self._whose
-        self.state = self.policy.start(self.problem)
-        self._last: ev.Event | None = None  # that was folded
+        self.fold = Fold(self.problem, self.policy, self._whose)
+        self.fold.history.locate = self.checkpoints.located
 
     def _read(self) -> None:
-        for event in self.store.read(self.name, self.history.position):
-            try:
-                self._fold(event)
-            except HaltuneError:
-                raise
-            except Exception as error:
-                self.history.check(event)
-                raise unfolded(self.policy, self.history.position, self._whose, error) from error
+        self.fold.read(self.store.read(self.name, self.history.position))
 
     def _is_in_log(self, last: ev.Event) -> bool:
         """True when the log still has at our position what we read there."""
         position = self.history.position
         found = next(self.store.read(self.name, position - 1, position), None)
         return found is not None and ev.to_json(found) == ev.to_json(last)
-
-    def _fold(self, event: ev.Event) -> None:
-        state = self.policy.fold(self.state, event)  # first: if it raises, nothing has moved
-        self.history.apply(event)
-        self.state, self._last = state, event
 
     def _open(self, seed: int | None) -> ev.Created:
         """The first event of the study, which is made if there is none."""
