@@ -15,8 +15,7 @@ import pytest
 from whims import PROBLEM, Whims
 
 from haltune import Budget, Study, Trial
-from haltune._utils import forks
-from haltune._utils import threads as blas
+from haltune._utils import forks, threads
 from haltune._utils.forks import Doors
 from haltune.callbacks.reporting.heartbeat import Heartbeat
 from haltune.errors import StoreError
@@ -222,19 +221,19 @@ class Library:
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     found = Library()
-    monkeypatch.setattr(blas, "_libraries", lambda: [(lambda: found.threads, found.put)])
+    monkeypatch.setattr(threads, "_libraries", lambda: [(lambda: found.threads, found.put)])
     return found
 
 
 def decide(pause: Callable[[], None]) -> None:
-    with blas.one_thread():
+    with threads.one_thread():
         pause()
 
 
 def test_threads_that_decide_at_the_same_time_leave_the_number_as_it_was(library: Library) -> None:
-    with blas.one_thread():
+    with threads.one_thread():
         with meanwhile(decide):
-            with blas.one_thread():
+            with threads.one_thread():
                 assert library.threads == 1
             assert library.threads == 1
         assert library.threads == 1
@@ -243,7 +242,7 @@ def test_threads_that_decide_at_the_same_time_leave_the_number_as_it_was(library
 
 def test_the_first_to_end_does_not_take_the_others_thread(library: Library) -> None:
     with meanwhile(decide):
-        with blas.one_thread():
+        with threads.one_thread():
             pass
         assert library.threads == 1
     assert library.threads == 8
@@ -255,11 +254,11 @@ def test_a_child_computes_with_all_threads_while_its_parent_decides(library: Lib
 
     def deeper() -> list[int]:
         seen = [library.threads]
-        with blas.one_thread():
+        with threads.one_thread():
             seen.append(library.threads)
         return [*seen, library.threads]
 
-    with blas.one_thread():
+    with threads.one_thread():
         assert in_child(deeper) == "[1, 1, 1]"
     assert library.threads == 8
 

@@ -16,7 +16,7 @@ pytest.importorskip("ray", reason="needs Ray: pip install 'haltune[ray]'")
 
 from haltune import Budget, Study
 from haltune.errors import NoRoom, NotSupported, StoreError
-from haltune.launch.ray import checkpoints as ray_files
+from haltune.launch.ray import checkpoints
 from haltune.launch.ray.checkpoints import Carried, Files
 from haltune.launch.ray.keeper import PAGE, Keeper, Log
 from haltune.launch.ray.store import KeeperStore
@@ -186,7 +186,7 @@ def far(tmp_path: Path, **options: Any) -> tuple[Checkpoints, Carried]:
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "node"
     folder.mkdir()
-    monkeypatch.setattr(ray_files.tempfile, "gettempdir", lambda: str(folder))
+    monkeypatch.setattr(checkpoints.tempfile, "gettempdir", lambda: str(folder))
     return folder
 
 
@@ -208,7 +208,7 @@ def image(path: Path) -> dict[str, bytes | None]:
 def test_a_checkpoint_comes_back_as_it_was_sent(
     piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_files, "PIECE", piece)
+    monkeypatch.setattr(checkpoints, "PIECE", piece)
     kept, carried = far(tmp_path)
     carried.fetch(None)
     part = carried.temporary(4, 2, 7.0, ".ckpt")
