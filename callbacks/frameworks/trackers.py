@@ -31,7 +31,7 @@ def tell_loggers(trainer: Any, reporter: Reporter) -> None:
 def summary(reporter: Reporter) -> tuple[dict[str, float], str]:
     """The metrics that say how the training ended, and the sentence why."""
     trial = reporter.trial
-    verdict = reporter.verdict or getattr(trial, "verdict", None)
+    verdict = reporter.verdict or trial.verdict
     metrics = {"haltune_verdict": _NUMBERS.get(verdict.action, 0.0) if verdict else 0.0}
     if trial.horizon is not None and reporter.verdict is not None:
         metrics["haltune_epochs_saved"] = max(0.0, trial.horizon - float(trial.epoch))

@@ -105,7 +105,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             leave_group_at_exit()
             self._loaded = []  # what a `validate` loaded is not this fit's
             hook_order.take(trainer, self)
-            if getattr(self.trial, "checkpoint", None):
+            if self.trial.checkpoint:
                 checkpoint.prepare(trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

@@ -23,7 +23,7 @@ def fabric() -> NotSupported:
 
 def same_trial(ranks: Agreement, trial: Trial) -> None:
     """Raises NotSupported, on every rank, when each trains another trial."""
-    held = ranks.gather([trial.id, getattr(trial, "attempt", 0), repr(sorted(trial.config.items()))])
+    held = ranks.gather([trial.id, trial.attempt, repr(sorted(trial.config.items()))])
     if any(other != held[0] for other in held):
         listed = ", ".join(f"rank {rank} trial {id}" for rank, (id, _, _) in enumerate(held))
         raise NotSupported(

@@ -20,6 +20,9 @@ class Detached:
     horizon: int | None
     goal: Any
     epoch: float
+    attempt: int = 0  # none
+    checkpoint: str | None = None
+    verdict: Verdict | None = None
 
     @classmethod
     def of(cls, trial: Trial) -> Detached:
