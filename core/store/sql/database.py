@@ -60,9 +60,8 @@ class Database(ABC):
                 away, waited = self._is_away(error), time.monotonic() - began
                 self.outages += away
                 lost += away
-                again = self._is_busy(error) or (
-                    away and lost < _CONNECTS
-                )  # one that was started anew ends connections
+                # a server that was started anew ends connections
+                again = self._is_busy(error) or (away and lost < _CONNECTS)
                 if not again or waited >= BUSY_TIMEOUT:
                     keeper = self._keeper() if is_locked(error) else None
                     raise explained(self.url, error, away, keeper) from error
