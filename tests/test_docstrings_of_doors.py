@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -19,7 +20,20 @@ import pytest
 import haltune
 
 DOORS = {
-    "haltune": ["Budget", "Choice", "Constant", "Float", "Int", "Maximize", "Minimize", "Problem", "Space"],
+    "haltune": [
+        "Budget",
+        "Choice",
+        "Constant",
+        "Float",
+        "Int",
+        "Maximize",
+        "Minimize",
+        "Problem",
+        "Space",
+        "Study",
+        "Trial.report",
+        "Trial.save",
+    ],
     "haltune.callbacks": ["check_resume"],
     "haltune.callbacks.loop": ["TrainingLoop"],
     "haltune.report": ["learning_curves", "live", "region", "summary", "write"],
@@ -44,7 +58,7 @@ SECTIONS = "Args:|Returns:|Raises:|Example:"
 def door(module: str, name: str) -> Any:
     if (framework := FRAMEWORKS.get(module)) and importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
-    return getattr(importlib.import_module(module), name)
+    return attrgetter(name)(importlib.import_module(module))
 
 
 def section(thing: Any, title: str) -> str:

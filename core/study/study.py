@@ -30,23 +30,43 @@ _PAUSES = (0.05, 2.0)  # seconds between asks while waiting: from, to
 class Study(Results):
     """A search over one problem; any number of workers may share it.
 
-    store: None (memory), a path ending in .db, or a URL ("sqlite:///search.db"). A study of
-    this name that the store already holds is reopened and goes on where it was.
-    seed: of all randomness; drawn when the study is made, and recorded.
-    budget: see Budget; it may change from one opening to the next.
-    max_failures: trials that may fail in a row before their exception is raised.
-    max_retries: how often a trial whose worker was lost is offered again.
-    checkpoints: the folder for the checkpoints of paused trials; beside the store's file if None. Studies may share
-        it: each has a folder of its own there.
-    keep_checkpoints: of how many of the best finished trials the last checkpoint is kept; others are deleted.
-    disk_quota: bytes that checkpoints may take, or a text such as "20GB". A trial that finds no room trains on.
-    patience: seconds to wait for a database server that is away, when asking and reporting.
-    lease: seconds after which a worker that shows no sign of life is taken for lost; at least five times the
-        longest epoch.
-    monotonic, sleep: the clock that times epochs and decisions, and the wait between asks.
+    Args:
+        problem: What is searched: a Problem of space, goal and epochs.
+        policy: What decides: Guided(), BOBOS(), Hyperband(), ...
+        store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). A
+            study of this name that is there already is reopened and goes on where it was. Default: None, memory.
+        name: Of the study, in a store of several. Default: "study".
+        seed: Of all randomness. Default: None, drawn when the study is made, and recorded.
+        budget: When the search ends at the latest; it may change from one opening to the next. Default: None, when
+            the policy ends it.
+        max_failures: How many trials may fail in a row before their exception is raised. Default: 5.
+        max_retries: How often a trial whose worker was lost is offered again. Default: 2.
+        checkpoints: The folder for the checkpoints of paused trials, of which several studies may share one.
+            Default: None, beside the store's file.
+        keep_checkpoints: Of how many of the best finished trials the last checkpoint is kept. Default: 0.
+        disk_quota: Bytes that checkpoints may take, or a text such as "20GB"; a trial that finds no room trains on.
+            Default: None, what the disk has.
+        lease: Seconds after which a worker that shows no sign of life is taken for lost, at least five times the
+            longest epoch. Default: 600.
+        patience: Seconds to wait for a database server that is away, when asking and reporting. Default: 600.
+        monotonic: The clock that times epochs and decisions, seconds. Default: time.perf_counter.
+        sleep: Waits between asks, seconds. Default: time.sleep.
 
-    Raises InvalidInput for arguments that do not fit, StudyMismatch when the log was written
-    for another problem, policy or seed, StoreError when the store cannot be opened.
+    Raises:
+        InvalidInput: for arguments that do not fit.
+        StudyMismatch: when the log was written for another problem, policy or seed.
+        StoreError: when the store cannot be opened.
+
+    Example:
+        >>> from haltune.policies import BOBOS
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, BOBOS(), "search.db", seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials), study.best.epoch
+        (3, 9.0)
     """
 
     def __init__(

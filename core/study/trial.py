@@ -67,18 +67,28 @@ class Trial(Attempt):
         cost: float | None = None,
         judge: bool = True,
     ) -> Verdict:
-        """Record one validation and learn whether to go on.
+        """Record one validation and learn whether to go on; after a STOP or PAUSE the verdict stays what it is.
 
-        value: the goal's metric, its own units; NaN and infinities are recorded as they are.
-        epoch: from 1, increasing; fractional within an epoch (recorded, not judged). Default: the next.
-        seconds: of this epoch alone, validation included. Default: since the last report returned.
-        validation: seconds of those spent validating, at most all of them. cost: own units. metrics: further scalars.
-        judge: False stores a report that is delivered late, without asking the policy.
+        Args:
+            value: The goal's metric, its own units; NaN and infinities are recorded as they are.
+            epoch: From 1, increasing; fractional within an epoch (recorded, not judged). Default: None, the next.
+            seconds: Of this epoch alone, validation included. Default: None, since the last report returned.
+            validation: Seconds of those spent validating, at most all of them. Default: None, not known.
+            metrics: Further scalars of the epoch, by their names. Default: None.
+            cost: What the epoch cost, in own units. Default: None.
+            judge: False stores a report that is delivered late, without asking the policy. Default: True.
 
-        After a STOP or PAUSE further reports are stored and the same verdict is returned.
-        Raises InvalidInput for what is not a number, for an epoch beyond max_epochs and for a validation of
-        more than `seconds`, StoreError when the log cannot be written. What the policy raises is raised, after
-        the report was stored unjudged.
+        Raises:
+            InvalidInput: for what is not a number, an epoch beyond max_epochs, a validation of more than `seconds`.
+            StoreError: when the log cannot be written.
+            Exception: what the policy raises, after the report was stored unjudged.
+
+        Example:
+            >>> from haltune.policies import RandomSearch
+            >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
+            >>> trial = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=1)).ask()
+            >>> trial.report(0.3, metrics={"accuracy": 0.9}).action
+            <Action.CONTINUE: 'continue'>
         """
         epoch = math.floor(self.epoch) + 1.0 if epoch is None else number("epoch", epoch, positive=True)
         if self.horizon is not None and epoch > self.horizon:
@@ -115,12 +125,26 @@ class Trial(Attempt):
     def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> str:
         """Save the state after the last epoch reported; a later attempt has its path as `checkpoint`.
 
-        write: called with a temporary path, which ends in `suffix`, to make a file or a folder there. It is
-        then forced to the disk, renamed, and recorded; older checkpoints of the trial are deleted.
         Of the ranks of a distributed training rank 0 alone calls it; all return the path.
 
-        Raises what `write` raises, NoRoom or OSError when the disk or the quota is full, LeaseLost when
-        the trial is another worker's by now. The checkpoint before it is there still, then.
+        Args:
+            write: Called with a temporary path, to make a file or a folder there. It is then forced to the disk,
+                renamed, and recorded; older checkpoints of the trial are deleted.
+            suffix: What the path ends in. Default: ".ckpt".
+
+        Raises:
+            NoRoom: when the quota is full; OSError when the disk is. The checkpoint before it is there still.
+            LeaseLost: when the trial is another worker's by now.
+            Exception: what `write` raises.
+
+        Example:
+            >>> from haltune.policies import RandomSearch
+            >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
+            >>> trial = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=1)).ask()
+            >>> _ = trial.report(0.3)
+            >>> path = trial.save(lambda path: path.write_text("weights"), ".txt")
+            >>> open(path).read(), trial.checkpoint == path
+            ('weights', True)
         """
         return self._session.decide(self, "is saved", partial(self._save, write, suffix))
 
