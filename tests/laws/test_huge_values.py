@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import EPOCHS, POLICIES, SPACE
 
+from examples import many
 from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune._utils.checks import LARGEST
 from haltune.errors import HaltuneWarning, InvalidInput
@@ -81,7 +82,7 @@ def best_of(study: Study) -> float | None:
 
 
 @pytest.mark.parametrize("name", list(POLICIES))
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=many(2))
 @given(seed=st.integers(0, 10**6))
 def test_no_number_that_is_reported_stops_a_search_or_an_answer(name: str, seed: int) -> None:
     with warnings.catch_warnings():

@@ -30,6 +30,7 @@ _LEAST = 1e-12  # costs are taken at least this large: nothing is free, and its 
 _NOISES = np.geomspace(1e-4, 2.0, 24) ** 2  # residual variances of log cost that a line is fitted with
 _SLOPE = 3.0  # prior deviation of a slope: e^3 is a factor of 20 across the cube
 _REACH = 1e9
+_DEAREST = 700.0  # log cost; exp of 710 overflows
 _STEP = 1e-4  # of the cube: a function's derivatives are differences
 
 
@@ -43,18 +44,18 @@ class PredictedCost:
     @property
     def median(self) -> Array:
         """(m,) exp(m)."""
-        return np.exp(self.log_median)
+        return _cost(self.log_median)
 
     @property
     def mean(self) -> Array:
         """(m,) exp(m + s^2 / 2)."""
-        return np.asarray(np.exp(self.log_median + 0.5 * self.deviation**2))
+        return _cost(self.log_median + 0.5 * self.deviation**2)
 
     def quantile(self, share: float) -> Array:
         """(m,) what a training stays below with this probability. Raises InvalidInput outside (0, 1)."""
         if not 0.0 < share < 1.0:
             raise InvalidInput(f"a quantile belongs to a probability between 0 and 1, not {share!r}")
-        return np.asarray(np.exp(self.log_median + self.deviation * float(ndtri(share))))
+        return _cost(self.log_median + self.deviation * float(ndtri(share)))
 
     def below(self, limit: float) -> Array:
         """(m,) the probability that a training takes no more than a positive limit."""
@@ -66,6 +67,11 @@ class PredictedCost:
     def times(self, factor: float) -> "PredictedCost":
         """Every cost multiplied by a positive number."""
         return PredictedCost(self.log_median + log(factor), self.deviation)
+
+
+def _cost(log_cost: Array) -> Array:
+    """exp, of numbers that doubles hold: beyond is dearer than any budget all the same."""
+    return np.asarray(np.exp(np.minimum(log_cost, _DEAREST)))
 
 
 class CostModel(Protocol):

@@ -205,7 +205,7 @@ class ReductionSurface:
     def _per_cost(self, points: Array, value: Array, gradient: Array) -> tuple[Array, Array]:
         if self.cost is None:
             return value, gradient
-        price = np.exp(self.cost.predict(points, self.after).log_median)
+        price = self.cost.predict(points, self.after).median
         _, slopes = self.cost.gradient(points)
         return value / price, (gradient - value[:, None] * slopes) / price[:, None]
 
@@ -236,8 +236,6 @@ def choose_anywhere(
     price = (
         1.0
         if cost is None
-        else float(
-            np.exp(cost.predict(history.problem.space.encode(found.config)[None], after).log_median[0])
-        )
+        else float(cost.predict(history.problem.space.encode(found.config)[None], after).median[0])
     )
     return Observation(level, found.config, found.value * price, price * levels[level].cost)

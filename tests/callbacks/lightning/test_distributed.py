@@ -94,7 +94,8 @@ def spawn(tmp_path_factory):
     return run(tmp_path_factory.mktemp("spawn"), [SCRIPT], "ddp_spawn", "memory", "paused")
 
 
-STARTED = ["ddp", "torchrun", pytest.param("fork", marks=needs_fork), "spawn"]
+spawned = pytest.mark.slow  # each rank imports everything anew for each fit
+STARTED = ["ddp", "torchrun", pytest.param("fork", marks=needs_fork), pytest.param("spawn", marks=spawned)]
 THREE = STARTED[:3]
 
 
@@ -176,7 +177,9 @@ def test_a_paused_training_equals_an_uninterrupted_one_digit_for_digit(ran, ddp)
         assert [line[:2] + line[3:5] for line in told[:2]] == [[0, 1, 2, "paused"], [0, 2, 4, "completed"]]
 
 
-@pytest.mark.parametrize("ran", [pytest.param("fork", marks=needs_fork), "spawn"], indirect=True)
+@pytest.mark.parametrize(
+    "ran", [pytest.param("fork", marks=needs_fork), pytest.param("spawn", marks=spawned)], indirect=True
+)
 def test_a_study_in_memory_is_refused_where_its_reports_would_be_lost(ran):
     ((_, text, _),) = ran.told("memory")
     assert "a store in memory" in text
@@ -184,10 +187,12 @@ def test_a_study_in_memory_is_refused_where_its_reports_would_be_lost(ran):
     assert "'ddp'" in text
 
 
+@spawned
 def test_a_spawned_training_is_refused_a_study_in_memory_by_haltunes_own_error(spawn):
     assert spawn.told("memory")[0][0] == "NotSupported"
 
 
+@spawned
 def test_a_spawned_process_has_left_its_group_when_python_ends(spawn):
     """Else threads of gloo may free tensors of an interpreter that is no more: SIGABRT, now and then."""
     found = [path.read_text() for path in spawn.folder.glob("left-*")]

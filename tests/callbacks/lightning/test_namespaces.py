@@ -135,7 +135,10 @@ def check(pl):
 """
 
 
-@pytest.mark.parametrize("names", ["pytorch_lightning", "lightning.pytorch, pytorch_lightning"])
+@pytest.mark.parametrize(
+    "names",
+    ["pytorch_lightning", pytest.param("lightning.pytorch, pytorch_lightning", marks=pytest.mark.slow)],
+)
 def test_the_trainers_checkpoint_callback_stays_the_users(in_a_process, tmp_path, names):
     need("torch", *(name.partition(".")[0] for name in names.split(", ")))
     checks = "".join(f"check(sys.modules[{name!r}])\n" for name in names.split(", "))

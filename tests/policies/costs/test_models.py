@@ -246,3 +246,14 @@ def test_costs_to_learn_from_are_positive_numbers_one_a_point(costs):
 def test_a_function_is_named_by_its_qualified_name():
     assert name_of(width) == "width"
     assert "lambda" in name_of(lambda c: 1.0)
+
+
+def test_a_cost_beyond_all_numbers_is_dearer_than_any_budget() -> None:
+    """As after a trial that reported 1.7e308."""
+    cost = PredictedCost(np.array([133.0, 1000.0, 2.0]), np.array([35.0, 1.0, 0.5]))
+    with np.errstate(over="raise"):
+        dear = [cost.mean, cost.quantile(0.9999), cost.times(1e30).mean]
+        assert cost.median[1] > 1e300
+    assert all(np.isfinite(d).all() and (d[:2] > 1e100).all() for d in dear)
+    assert cost.mean[2] == np.exp(2.0 + 0.5 * 0.25)
+    assert cost.below(1e300)[1] < 1e-6
