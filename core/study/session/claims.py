@@ -19,7 +19,7 @@ from .replica import Replica
 T = TypeVar("T")
 WORTH = 0.05  # seconds; where the last decision took less, claiming would cost more than deciding twice
 TERM = 60.0  # seconds a claim holds, or five times the last decision
-PATIENCE = (0.02, 0.25)  # seconds between looks while another worker decides: from, to
+_LOOKS = (0.02, 0.25)  # seconds between looks while another worker decides: from, to
 
 
 class Elsewhere(Exception):
@@ -28,7 +28,7 @@ class Elsewhere(Exception):
 
 def in_turn(work: Callable[[], T], sleep: Callable[[float], None]) -> T:
     """What `work` returns, tried again while it is another worker's turn."""
-    pause, longest = PATIENCE
+    pause, longest = _LOOKS
     while True:
         try:
             return work()
