@@ -131,7 +131,7 @@ def test_whatever_happens_only_the_top_goes_on_and_the_search_ends(
         act(lab, number, other, action)
     for worker in lab.workers:
         worker.stuck = False
-    lab.clock.now += 1e5
+    lab.clock.now += 1e7
     lab.run()
     raced = any(action == "race" for _, _, action in steps)
     rungs = climbed(lab.log, list(policy.table(8).brackets), 2, form == "stop", race=raced)

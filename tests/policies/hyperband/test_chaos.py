@@ -109,7 +109,7 @@ def test_whatever_happens_only_winners_go_on_and_the_search_ends(
         act(lab, number, other, action)
     for worker in lab.workers:
         worker.stuck = False
-    lab.clock.now += 1e5  # nobody who is not here any more holds anything
+    lab.clock.now += 1e7  # nobody who is not here any more holds anything
     lab.run()
     filled = checked(lab, make(), epochs, rounds)
     assert len(filled) == len(plan_of(make(), epochs, rounds))
@@ -136,7 +136,7 @@ def test_a_budget_is_kept_whatever_happens_and_a_larger_one_goes_on(
         lab.budget = Budget(epochs=limit)
         for worker in lab.workers:
             worker.study.budget, worker.answer, worker.stuck = lab.budget, None, False
-        lab.clock.now += 1e5
+        lab.clock.now += 1e7
         for worker in lab.workers:
             if worker.trial is not None:
                 worker.trial.heartbeat()
@@ -168,7 +168,7 @@ def test_rungs_close_with_those_that_began_when_nothing_more_may_and_a_larger_nu
         lab.budget = Budget(trials=limit)
         for worker in lab.workers:
             worker.study.budget, worker.answer, worker.stuck = lab.budget, None, False
-        lab.clock.now += 1e5
+        lab.clock.now += 1e7
         lab.run()
         filled = recomputed(lab.log, plan_of(plain(), 9, 9), resume)
         assert all(f.closed for f in filled.values())

@@ -140,7 +140,7 @@ def test_whatever_happens_only_the_top_goes_on_and_the_search_comes_on(
         act(lab, number, other, action)
     for worker in lab.workers:
         worker.stuck = False
-    lab.clock.now += 1e5
+    lab.clock.now += 1e7
     limit = lab.study.spent.epochs + 60
     for worker in lab.workers:
         worker.study.budget = Budget(epochs=limit)
