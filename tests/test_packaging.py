@@ -48,8 +48,14 @@ def pyproject() -> dict[str, Any]:
 
 
 def package_folders() -> dict[str, str]:
-    """The package of each folder, as pyproject.toml maps them."""
-    return {folder: package for package, folder in pyproject()["tool"]["setuptools"]["package-dir"].items()}
+    """The package of each folder, as pyproject.toml lists and maps them."""
+    setuptools = pyproject()["tool"]["setuptools"]
+    mapped = sorted(setuptools["package-dir"].items(), key=lambda pair: -len(pair[0]))
+    found = {}
+    for package in setuptools["packages"]:
+        top, folder = next((top, folder) for top, folder in mapped if f"{package}.".startswith(f"{top}."))
+        found["/".join([folder, *package.removeprefix(top).split(".")[1:]])] = package
+    return found
 
 
 def python_folders() -> Iterator[str]:
@@ -123,7 +129,8 @@ def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_mark
         for folder, package in package_folders().items()
         for file in (ROOT / folder).glob("*.py")
     }
-    maps = {f"haltune/maps/{file.name}" for file in (ROOT / "core" / "maps").glob("*.npz")}
+    value = "policies/autobct/value/maps"
+    maps = {f"haltune/{value}/{file.name}" for file in (ROOT / "core" / value).glob("*.npz")}
     assert len(maps) == 2
     assert ours | maps | {"haltune/py.typed"} == {name for name in inside if ".dist-info/" not in name}
     assert any(name.endswith("licenses/LICENSE") for name in inside)

@@ -26,7 +26,7 @@ from haltune._utils.process import surely_gone
 from haltune._utils.scratch import remove
 from haltune.errors import HaltuneError, InvalidInput, RankLost
 
-from .meeting import LEFT, LINES, Entrance, beat, begin, leave, nobody_reads
+from .meeting import LEFT, LINES, Entrance, beat, begin, leave, nobody_reads, tidy
 from .place import FOLDER, ThisProcess
 from .programs import before_programs
 
@@ -50,6 +50,7 @@ class Writer:
         if self._is_needed() or FOLDER in os.environ:
             self._begin()
         else:
+            tidy(me.place.folder)
             before_programs(self._begin)
 
     def _begin(self) -> None:

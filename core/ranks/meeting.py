@@ -35,8 +35,7 @@ Found = tuple[Path, int]  # a folder and its lines, opened
 def begin(prefix: Path) -> Found:
     """Rank 0's new folder, and its lines to append to. Raises OSError."""
     make_own_or_shared(prefix.parent)
-    _sweep(prefix.parent)
-    sweep()
+    tidy(prefix)
     while True:
         folder = prefix.with_name(f"{prefix.name}.{time.time_ns():020d}")
         with suppress(FileExistsError):
@@ -158,6 +157,13 @@ def _author(beginning: bytes) -> str:
     with suppress(ValueError, KeyError, TypeError):
         return str(json.loads(beginning.partition(b"\n")[0])["holder"])
     return ""
+
+
+def tidy(prefix: Path) -> None:
+    """Remove what killed runs and processes have left behind."""
+    with suppress(OSError):  # another may be at it
+        _sweep(prefix.parent)
+        sweep()
 
 
 def _has_left(lines: Path) -> bool:

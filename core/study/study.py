@@ -97,7 +97,7 @@ class Study(Results):
         )  # fmt: skip
         kind = FollowerSession if follows() else LocalSession
         self.session: Session = kind(settings, seed, monotonic, sleep)  # what this process does for the study
-        self.problem, self.policy, self.name, self.budget = problem, policy, name, settings.budget
+        self.problem, self.policy, self.name = problem, policy, name
 
     def __repr__(self) -> str:
         return f"Study({self.name!r}, {len(self.history)} trials, {self.store.url})"
@@ -105,6 +105,15 @@ class Study(Results):
     @property
     def _log(self) -> Log:
         return self.session.log
+
+    @property
+    def budget(self) -> Budget:
+        """When the search ends at the latest; another takes effect at the next ask."""
+        return self.session.budget
+
+    @budget.setter
+    def budget(self, budget: Budget) -> None:
+        self.session.budget = budget
 
     @property
     def store(self) -> Store:

@@ -20,6 +20,7 @@ from haltune.store.memory import MemoryStore
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder for temporary files, of this process and of those it starts."""
+    sys.audit("subprocess.Popen")  # what studies of other tests keep for programs is written, elsewhere
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
