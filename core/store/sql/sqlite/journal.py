@@ -1,8 +1,9 @@
 """What tells that a SQLite database was copied without its journal, the -wal file: the copy lacks what came last.
 
 While something is recorded in the journal alone, the file itself holds a mark, one row of a table of its own; the
-journal takes it back. So whoever reads both, as SQLite and its .backup do, never sees it. A mark reaches the file by
-a checkpoint, which therefore SQLite makes no longer by itself: mark, checkpoint, take the mark back.
+journal takes it back. So whoever reads both, as SQLite and its .backup do, does not see it, but for the moment of a
+checkpoint. A mark reaches the file by one, which therefore SQLite makes no longer by itself: mark, checkpoint, take
+the mark back.
 """
 
 from __future__ import annotations
