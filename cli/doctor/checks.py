@@ -9,17 +9,17 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from haltune._utils.process import surely_gone
 from haltune.errors import HaltuneError, NotSupported
 from haltune.log.events import OVER, Created, Event, Status
 from haltune.log.history import History
+from haltune.log.problem import Problem
 from haltune.policies.from_spec import policy_from
 from haltune.store.base import Lease, Store
 from haltune.store.checkpoints import Checkpoints, readable
 from haltune.store.open import open_store
-from haltune.store.studies import recorded_problem
+from haltune.study.reading import folded
 from haltune.study.replay import replay
 
 _NETWORK = (
@@ -95,33 +95,23 @@ def _file_system(path: Path) -> str:
 
 def log(found: Store, name: str) -> Generator[Finding, None, History | None]:
     """It folds, and its policy decides again as it did; returns what it folds to."""
-    events: list[Event] = list(found.read(name))
-    first = events[0] if events else None
-    advice = "bring back a copy of the store"
-    if not isinstance(first, Created):
-        yield Finding("log", False, f"{name!r} does not begin as a study does", advice)
-        return None
-    problem = recorded_problem(first)
-    history = History(problem)
     try:
-        for event in events:
-            history.apply(event)
-    except Exception as error:  # whatever a damaged log leads to
-        where = f"event {history.position} ({events[history.position].kind}): {error!r}"
-        yield Finding("log", False, f"it does not fold: {where}", advice)
+        created, history = folded(found, name)
+    except HaltuneError as error:
+        yield Finding("log", False, str(error))  # which says what to do
         return None
-    yield Finding("log", True, f"{len(events)} events of {len(history)} trials fold")
-    yield _replayed(problem, first, events)
+    yield Finding("log", True, f"{history.position} events of {len(history)} trials fold")
+    yield _replayed(history.problem, created, found.read(name, stop=history.position))
     return history
 
 
-def _replayed(problem: Any, first: Created, events: list[Event]) -> Finding:
+def _replayed(problem: Problem, created: Created, events: Iterator[Event]) -> Finding:
     if problem.space.constraints:
         return Finding(
             "log", None, "decisions cannot be replayed: the space has constraints, which a log does not keep"
         )
     try:
-        policy = policy_from(first.policy)
+        policy = policy_from(created.policy)
     except NotSupported as error:
         return Finding("log", None, f"decisions cannot be replayed here: {error}")
     differ, count, end = [], 0, time.monotonic() + _REPLAYING

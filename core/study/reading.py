@@ -41,6 +41,11 @@ def read_study(
     """
     store = open_store(store, reading=True)
     name = only_study(store, name)
+    return Reading(store, name, *folded(store, name), checkpoints)
+
+
+def folded(store: Store, name: str) -> tuple[Created, History]:
+    """The first event of a study, and its history with paths as they are recorded. Raises StoreError."""
     log = store.read(name)
     first = next(log, None)
     whose = f"the study {name!r} in {store.url}"
@@ -50,7 +55,7 @@ def read_study(
     history.whose = whose
     for event in (first, *log):
         history.apply(event)
-    return Reading(store, name, first, history, checkpoints)
+    return first, history
 
 
 class Reading(Results):

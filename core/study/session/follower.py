@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -59,11 +58,7 @@ class FollowerSession:
     @property
     def settings(self) -> Settings:
         """See Session."""
-        kept = self.checkpoints
-        return replace(
-            self._given, store=self.log.store, lease=self.lease_seconds, checkpoints=str(kept.folder),
-            keep_checkpoints=kept.keep, disk_quota=kept.quota,
-        )  # fmt: skip
+        return self._given.found(self.log.store, self.lease_seconds, self.checkpoints)
 
     @property
     def holder(self) -> str:
@@ -196,8 +191,10 @@ class HeardLog:
     def _begin(self) -> None:
         """Nothing is read yet."""
         self._history = History(self.problem)
+        self._history.whose = f"the study {self.name!r}"
         self._history.locate = self.checkpoints.located
-        self._fold = Fold(self.problem, self.policy)  # as far as somebody asked for the state
+        # as far as somebody asked for the state
+        self._fold = Fold(self.problem, self.policy, self._history.whose)
 
     def after_fork(self) -> None:
         """See forks.Heir."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -95,11 +94,7 @@ class LocalSession:
     @property
     def settings(self) -> Settings:
         """See Session."""
-        replica, kept = self.replica, self.checkpoints
-        return replace(
-            self._given, store=replica.store, lease=replica.term, checkpoints=str(kept.folder),
-            keep_checkpoints=kept.keep, disk_quota=kept.quota,
-        )  # fmt: skip
+        return self._given.found(self.replica.store, self.lease_seconds, self.checkpoints)
 
     @property
     def holder(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from haltune.log.decisions import Finish, Verdict, Wait
@@ -45,6 +45,13 @@ class Settings:
     disk_quota: float | str | None = None  # bytes
     lease: float = 600.0  # seconds
     patience: float = 600.0  # seconds
+
+    def found(self, store: Store, lease: float, kept: Checkpoints) -> Settings:
+        """The same, with what a process that opened the study found."""
+        return replace(
+            self, store=store, lease=lease, checkpoints=str(kept.folder), keep_checkpoints=kept.keep,
+            disk_quota=kept.quota,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from worlds import POLICIES, problem
 from haltune import Float, Space, Study
 from haltune.cli.app import app
 from haltune.cli.doctor import frameworks
+from haltune.log.events import Ended, Status
 from haltune.log.problem import Problem
 from haltune.policies import RandomSearch
 
@@ -159,8 +160,18 @@ def test_an_event_that_is_gone_is_found(doctor, tmp_path):
     c.close()
     told, code = doctor(tmp_path / "search.db")
     assert code == 1
-    assert "BAD  store        event 2 of the study 'study'" in told
+    assert "BAD  log          event 2 of the study 'study'" in told
     assert "it is not there; the next is event 3" in told
+
+
+def test_an_event_that_cannot_follow_those_before_it_is_found(doctor, tmp_path):
+    store = trained(tmp_path).store
+    stray = Ended(at=store.now(), trial=7, attempt=1, status=Status.COMPLETED)
+    last = store.append("study", [stray], seen=2**31 - 1, about=None)
+    told, code = doctor(tmp_path / "search.db")
+    assert code == 1
+    assert f"BAD  log          event {last} of the study 'study'" in told
+    assert "ended of trial 7, and there are 2 yet" in told
 
 
 def test_a_decision_that_comes_out_otherwise_is_found(doctor, tmp_path, monkeypatch):
