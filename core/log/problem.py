@@ -189,7 +189,9 @@ def seconds_of(duration: float | str, what: str = "time") -> float:
         with suppress(OverflowError):
             total = float(duration)
     if not (math.isfinite(total) and total > 0):
-        raise InvalidInput(f"{what}={duration!r}: write a duration such as '2h', '1h30m', '90s', or seconds")
+        raise InvalidInput(
+            f"{what}={duration!r}: write a duration such as '2h', '1h30m', '90s', or seconds, more than 0 and finite"
+        )
     return total
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune._utils.checks import check_counts, check_whole
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 from haltune.log.history import History
-from haltune.log.policy import Policy, Wrapper
+from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import seconds_of
 
 from .assessment import Assessment
@@ -45,10 +46,13 @@ class Outlook:
 
     def __str__(self) -> str:
         span = _cost if self.own else _span
-        more = "" if self.most is None else f", or more: {self.most} trainings are simulated"
+        least = "" if self.most is None else "at least "
+        more = (
+            "" if self.most is None else f", by the next {self.most} trainings alone: there is time for more"
+        )
         return (
             f"{self.metric} {self.now:.4g} is expected of the best configuration so far. Another "
-            f"{span(self.seconds[-1])} would gain {self.gain[-1]:.3g} on average, {self.low[-1]:.3g} to "
+            f"{span(self.seconds[-1])} would gain {least}{self.gain[-1]:.3g} on average, {self.low[-1]:.3g} to "
             f"{self.high[-1]:.3g} in eight cases of ten{more}; the next training takes about {span(self.training)}"
         )
 
@@ -72,7 +76,8 @@ def outlook(
         seed: of their randomness. Default: 0.
 
     Raises:
-        InvalidInput: while too few trials have ended, and for a space that AutoBCT does not search.
+        InvalidInput: while too few trials have ended, for a space that AutoBCT does not search, and for a time or
+            another argument that is none.
 
     Example:
         >>> from haltune import Float, Maximize, Problem, Space, Study
@@ -88,6 +93,10 @@ def outlook(
         'acc'
     """
     history, whose = (study, None) if isinstance(study, History) else (study.history, study.policy)
+    check_whole("outlook", 1, worlds=worlds)
+    check_counts(seed=seed)
+    if policy is not None:
+        policy = check_policy("outlook(policy=) is a policy such as AutoBCT()", policy)
     last, own = seconds_of(time), _own(policy or whose)
     own.start(history.problem)
     ended = [t.id for t in history.trials if t.status in ENDED]
@@ -122,8 +131,8 @@ def _simulated(
     here = tuple(range(len(assessment.controls.points), len(points)))
     now = float(x.m[list(here)].max())
     first = expected_cost(x)[:, 0]
-    fit = max(1, math.ceil(last / max(ruler.seconds(float(first.min()) / assessment.gamma), least, 1e-9)))
-    many = min(_MOST, fit)
+    fit = last / max(ruler.seconds(float(first.min()) / assessment.gamma), least, 1e-9)  # may be infinite
+    many = _MOST if fit > _MOST else max(1, math.ceil(fit))
     effort = replace(effort_for(points.shape[1]), cost_nodes=3)
     futures = simulate(x, worlds, many, rng, ends=False, effort=effort, trained=here)
     seconds = np.linspace(0.0, last, _TIMES)

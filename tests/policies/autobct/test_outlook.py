@@ -68,10 +68,39 @@ def test_more_time_than_is_simulated_is_said_to_be_a_lower_bound():
     found = search(study(RandomSearch(), Budget(trials=6)))
     short, long = found.outlook(25.0, worlds=30), found.outlook("30d", worlds=30)
     assert short.most is None
-    assert "or more" not in str(short)
+    assert "at least" not in str(short)
     assert long.most == 8
-    assert "or more: 8 trainings are simulated" in str(long)
+    assert "would gain at least" in str(long)
+    assert "by the next 8 trainings alone: there is time for more" in str(long)
     assert (np.diff(long.gain) >= -1e-12).all()
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """A search whose trainings take no time that counts."""
+    return search(study(RandomSearch(), Budget(trials=6)), seconds=lambda config: 1e-9)
+
+
+@pytest.mark.parametrize("time", [1e308, "9999999999999999999999d", 1e-300, 5e-324])
+def test_the_shortest_time_and_the_longest_have_an_outlook(quick, time):
+    told = quick.outlook(time, worlds=10)
+    assert np.isfinite(told.gain).all()
+    assert (told.most, told.gain[-1] > 0) == ((None, False) if told.seconds[-1] < 1 else (8, True))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "allowed"),
+    [
+        *(({"time": time}, "or seconds, more than 0 and finite") for time in (0, -1, np.nan, np.inf, "soon")),
+        *(({"worlds": worlds}, "a whole number, at least 1") for worlds in (0, -1, 2.5, "many", None)),
+        *(({"seed": seed}, "a whole number, 0 or more") for seed in (-1, 0.5)),
+        *(({"policy": policy}, "a policy such as AutoBCT()") for policy in (RandomSearch, "autobct")),
+    ],
+)
+def test_an_outlook_of_what_is_none_is_refused_with_what_is_allowed(quick, wrong, allowed):
+    with pytest.raises(InvalidInput) as refused:
+        quick.outlook(**wrong)
+    assert allowed in str(refused.value)
 
 
 def test_costs_in_units_of_the_users_are_no_seconds():
