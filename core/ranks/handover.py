@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import math
 import os
 import threading
 import time
@@ -26,8 +27,19 @@ from haltune._utils.process import surely_gone
 from haltune._utils.scratch import remove
 from haltune.errors import HaltuneError, InvalidInput, RankLost
 
-from .meeting import LEFT, LINES, Entrance, beat, begin, leave, nobody_reads, tidy
-from .place import FOLDER, ThisProcess
+from .meeting import (
+    LEFT,
+    LINES,
+    Entrance,
+    beat,
+    begin,
+    leave,
+    make_own_or_shared,
+    nobody_reads,
+    tidy,
+    usable,
+)
+from .place import FOLDER, ThisProcess, shared
 from .programs import before_programs
 
 Line = dict[str, Any]
@@ -47,7 +59,8 @@ class Writer:
         self._beats: threading.Event | None = None
         self._lock = threading.RLock()
         self._kept: list[Line] | None = []  # until it begins to write
-        if self._is_needed() or FOLDER in os.environ:
+        _timeout()  # one that is none is refused on all ranks, not on those that wait
+        if self._is_needed() or shared():
             self._begin()
         else:
             tidy(me.place.folder)
@@ -65,15 +78,16 @@ class Writer:
 
     def _meet(self) -> None:
         try:
-            self._folder, self._file = begin(self._me.place.folder)
-        except OSError:
+            with usable(self._me.place.folder):
+                self._folder, self._file = begin(self._me.place.folder)
+        except InvalidInput:
             if self._is_needed():
                 raise
         else:
             # not atexit, which processes of multiprocessing do not heed
             Finalize(None, self._leave, exitpriority=1)
             self.write({"topic": "here", "holder": self._me.holder})
-            if FOLDER in os.environ and (self._me.place.world or 1) > 1:
+            if shared() and (self._me.place.world or 1) > 1:
                 self._beats = beat(self._folder / LINES)
 
     @property
@@ -138,6 +152,9 @@ class Reader:
 
     def __init__(self, me: ThisProcess) -> None:
         self._place, self._me, self._entrance = me.place, me, Entrance(me)
+        self._patience = _timeout()  # seconds
+        with usable(me.place.folder):
+            make_own_or_shared(me.place.folder.parent)  # rank 0 may have failed to, without a word
         self.events: dict[str, list[Line]] = {}  # of each study in rank 0's memory, as far as read
         self._topics: dict[str, deque[Line]] = {}
         self._before: set[str] = set()  # topics of the lines written before this process was started
@@ -151,7 +168,7 @@ class Reader:
 
         Raises RankLost when rank 0 has left, or has written nothing for so many seconds.
         """
-        patience = _timeout() if seconds is None else seconds
+        patience = self._patience if seconds is None else seconds
         began = checked = time.monotonic()
         pause = _POLLS[0]
         while not (found := self._topics.get(topic)):
@@ -212,7 +229,9 @@ class Reader:
         self._topics.setdefault(topic, deque()).append(line)
 
     def _open(self) -> bool:
-        if (found := self._entrance.enter()) is None:
+        with usable(self._place.folder):
+            found = self._entrance.enter()
+        if found is None:
             return False
         folder, self._file = found
         Finalize(None, leave, (folder, self._me), exitpriority=1)
@@ -256,8 +275,9 @@ def error_from_json(name: str, text: str) -> Exception:
 
 
 def _timeout() -> float:
-    text = os.environ.get(TIMEOUT, "1800")
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidInput(f"{TIMEOUT}={text!r}: seconds, such as 1800") from None
+    """How long another rank waits without a word from rank 0, seconds."""
+    text = os.environ.get(TIMEOUT) or "1800"
+    with suppress(ValueError):
+        if 0.0 < (seconds := float(text)) < math.inf:
+            return seconds
+    raise InvalidInput(f"{TIMEOUT}={text!r}: seconds, more than 0 and finite, such as 1800; or leave it out")

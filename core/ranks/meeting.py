@@ -16,13 +16,15 @@ import os
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from haltune._utils.process import checkable, surely_gone
 from haltune._utils.scratch import is_own, make_own, remove, sweep
+from haltune.errors import InvalidInput
 
-from .place import FOLDER, ThisProcess
+from .place import FOLDER, ThisProcess, shared
 
 LINES = "lines"
 LEFT = "left"  # the topic of rank 0's last line
@@ -47,10 +49,24 @@ def begin(prefix: Path) -> Found:
 
 def make_own_or_shared(folder: Path) -> None:
     """Make the folder of all runs. Raises OSError when it is somebody else's, and not said to be shared."""
-    if FOLDER in os.environ:
+    if shared():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     else:
         make_own(folder)
+
+
+@contextmanager
+def usable(prefix: Path) -> Iterator[None]:
+    """Raises InvalidInput, which says what to do, for an OSError about the folder of all runs."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or str(error)
+        what = f"ranks meet in {prefix.parent}, which cannot be used ({why}): take away what is there"
+        if shared():
+            what = f"{FOLDER}={shared()!r} cannot be used as a folder ({why}): make it"
+        other = f"or let {FOLDER} name another that all ranks see and may write to"
+        raise InvalidInput(f"{what}, {other}") from error
 
 
 def beat(lines: Path) -> threading.Event:
@@ -113,12 +129,12 @@ class Entrance:
     def _began(self, folder: Path) -> float:
         """When this process was started, by the clock that files there are dated by."""
         if self._ahead is None:
-            self._ahead = _ahead(folder) if FOLDER in os.environ else 0.0
+            self._ahead = _ahead(folder) if shared() else 0.0
         return self._me.place.began + self._ahead
 
     @staticmethod
     def _need_own(folder: Path) -> None:
-        if FOLDER not in os.environ and not is_own(folder):
+        if not shared() and not is_own(folder):
             raise PermissionError(f"{folder} belongs to somebody else, or is a link")
 
 

@@ -31,6 +31,11 @@ from haltune.errors import NotSupported
 MARK, FOLDER = "HALTUNE_RUN", "HALTUNE_RUN_FOLDER"
 
 
+def shared() -> str | None:
+    """The folder where all ranks were told to meet; None for none, or for one without a name."""
+    return os.environ.get(FOLDER) or None
+
+
 @dataclass(frozen=True)
 class Mark:
     """What a process leaves in the environment for those that it starts."""
@@ -70,13 +75,12 @@ class Place:
 
         Raises NotSupported for nodes that share no folder.
         """
-        shared = os.environ.get(FOLDER)
-        if shared is None and self.nodes:
+        if not shared() and self.nodes:
             raise NotSupported(
                 f"this training runs on several nodes, and they must hear what rank 0 decides: set {FOLDER} to a "
                 "folder that all of them can see, a fresh one for each job"
             )
-        return base(shared) / f"run-{self.run}"
+        return base(shared()) / f"run-{self.run}"
 
 
 def place(environment: Mapping[str, str], mark: Mark | None, own: str) -> Place:
@@ -105,7 +109,7 @@ def _began() -> float:
 
 def _rank(environment: Mapping[str, str]) -> int:
     """The rank among all; where only the local one is known, above 0 unless it is 0 on the first node."""
-    for name in ("RANK", "SLURM_PROCID") if FOLDER in environment else ("RANK",):
+    for name in ("RANK", "SLURM_PROCID") if environment.get(FOLDER) else ("RANK",):
         if (rank := _count(environment, name)) is not None:
             return rank
     local, node = _count(environment, "LOCAL_RANK") or 0, _count(environment, "NODE_RANK") or 0
@@ -114,7 +118,7 @@ def _rank(environment: Mapping[str, str]) -> int:
 
 def _job(environment: Mapping[str, str]) -> str:
     """What all ranks of one start have in common and no other start has; empty when there is one rank."""
-    slurm = FOLDER in environment and (_count(environment, "SLURM_NTASKS") or 1) > 1
+    slurm = environment.get(FOLDER) and (_count(environment, "SLURM_NTASKS") or 1) > 1
     ranked = "RANK" in environment or "LOCAL_RANK" in environment or "NODE_RANK" in environment
     if not slurm and not (ranked and (_count(environment, "WORLD_SIZE") or 1) > 1):
         return ""
@@ -133,7 +137,7 @@ def _job(environment: Mapping[str, str]) -> str:
 def _is_named(environment: Mapping[str, str]) -> bool:
     """True when what started the ranks gave them a name: a folder for this job, or an id."""
     torchrun = environment.get("TORCHELASTIC_RUN_ID", "none")  # what torchrun says when nobody chose one
-    return FOLDER in environment or "SLURM_JOB_ID" in environment or torchrun not in ("", "none")
+    return environment.get(FOLDER) or "SLURM_JOB_ID" in environment or torchrun not in ("", "none")
 
 
 def _has_nodes(environment: Mapping[str, str]) -> bool:
@@ -141,7 +145,7 @@ def _has_nodes(environment: Mapping[str, str]) -> bool:
     if here is not None and world is not None:
         return here < world
     by_node = "NODE_RANK" in environment and "LOCAL_RANK" not in environment  # a fit starts the local ranks
-    slurm = FOLDER in environment and (_count(environment, "SLURM_NNODES") or 1) > 1
+    slurm = environment.get(FOLDER) and (_count(environment, "SLURM_NNODES") or 1) > 1
     return by_node or slurm or bool(_count(environment, "NODE_RANK"))
 
 

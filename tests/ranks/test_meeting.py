@@ -15,12 +15,15 @@ from two_ranks import SUPPORT
 
 from haltune._utils.process import new_holder
 from haltune._utils.scratch import base
+from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import meeting
 from haltune.ranks import place as ranks
+from haltune.ranks.handover import Reader, Writer
 from haltune.ranks.meeting import Entrance
 from haltune.ranks.place import ThisProcess, place
 
 RANK_1 = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29"}
+RANK_0 = RANK_1 | {"RANK": "0"}
 ELSEWHERE = "another-machine/boot/1/2/3/0a0b"
 
 
@@ -206,6 +209,62 @@ def test_links_are_not_followed(scene: Scene, tmp_path: Path) -> None:
         scene.entered()
 
 
+# -- what the environment says wrongly
+
+
+@pytest.mark.parametrize("end", [Writer, Reader])
+@pytest.mark.parametrize("below", ["a file", "a file/in it", "x" * 300, "/proc/no process", "/dev/null"])
+def test_a_folder_that_cannot_be_made_is_said_on_every_rank_with_what_to_do(
+    end: type[Writer | Reader], below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a file").touch()
+    monkeypatch.setenv("HALTUNE_RUN_FOLDER", str(tmp_path / below))
+    with pytest.raises(InvalidInput) as refused:
+        end(ThisProcess(dict(RANK_0 if end is Writer else RANK_1)))
+    assert str(refused.value).startswith(
+        f"HALTUNE_RUN_FOLDER={str(tmp_path / below)!r} cannot be used as a folder"
+    )
+    assert "make it, or let HALTUNE_RUN_FOLDER name another that all ranks see and may write to" in str(
+        refused.value
+    )
+
+
+@pytest.mark.parametrize("end", [Writer, Reader])
+def test_somebody_elses_folder_where_ranks_meet_by_default_is_said_on_every_rank(
+    end: type[Writer | Reader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    base().symlink_to(tmp_path)
+    with pytest.raises(
+        InvalidInput, match=r"belongs to somebody else, or is a link.*take away what is there, or let"
+    ):
+        end(ThisProcess(dict(RANK_0 if end is Writer else RANK_1)))
+
+
+def test_a_folder_without_a_name_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("HALTUNE_RUN_FOLDER", "")
+    assert ThisProcess(dict(RANK_1)).place.folder.parent == base()
+    several = RANK_1 | {"LOCAL_WORLD_SIZE": "1"}
+    with pytest.raises(NotSupported, match="set HALTUNE_RUN_FOLDER"):
+        _ = ThisProcess(several).place.folder
+
+
+@pytest.mark.parametrize("environment", [RANK_0, RANK_1, {}])
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "0", "soon", "1h"])
+def test_a_patience_that_is_none_is_refused_on_every_rank_and_by_a_process_alone(
+    environment: dict[str, str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("HALTUNE_RANK_TIMEOUT", text)
+    end = Reader if environment is RANK_1 else Writer
+    with pytest.raises(
+        InvalidInput, match=rf"HALTUNE_RANK_TIMEOUT='{text}': seconds, more than 0 and finite"
+    ):
+        end(ThisProcess(dict(environment)))
+
+
 # -- what is left behind
 
 
@@ -271,6 +330,6 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "theirs").mkdir()
     base().symlink_to(tmp_path / "theirs")
-    with pytest.raises(PermissionError, match="belongs to somebody else, or is a link"):
+    with pytest.raises(PermissionError, match=r"belongs to somebody else, or is a link"):
         meeting.begin(base() / "run-new")
     assert list((tmp_path / "theirs").iterdir()) == []

@@ -322,7 +322,7 @@ def run_alone(where: Path, source: str, **environment: str) -> list[list[Any]]:
     paths = {"PYTHONPATH": str(SUPPORT), "TMPDIR": str(where)}
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + source],
-        env=os.environ | paths | environment, capture_output=True, text=True, check=True, timeout=60,
+        env=os.environ | paths | environment, cwd=where, capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     return [json.loads(line) for line in done.stdout.splitlines()]
 
