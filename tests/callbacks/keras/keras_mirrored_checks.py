@@ -50,7 +50,7 @@ def own_loss(lr):
 
 LOADED = [
     pytest.param(None, id="whole"),
-    pytest.param(lambda trial: trial.load_model(own_loss), id="by the function", marks=pytest.mark.slow),
+    pytest.param(lambda trial: trial.load_model(own_loss), id="by the function"),
 ]
 
 

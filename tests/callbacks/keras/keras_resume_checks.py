@@ -1,5 +1,6 @@
 """A Keras training that was paused equals one that was not. Run by test_callback.py in a process for each backend."""
 
+import gc
 import random
 
 import keras
@@ -15,6 +16,7 @@ once = pytest.mark.skipif(BACKEND != "torch", reason="the same on every backend,
 X = np.random.default_rng(0).normal(size=(22, 3)).astype("float32")
 Y = X.sum(1, keepdims=True)
 STEPS = 6  # of 4 samples, the last of 2
+gc.freeze()  # clear_session collects garbage: without this it walks through all that was imported, each time
 
 
 def seed_everything(seed):

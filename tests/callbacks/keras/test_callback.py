@@ -7,54 +7,62 @@ import pytest
 
 HERE = Path(__file__).parent
 EVERYWHERE = ("keras_checks.py", "keras_resume_checks.py", "keras_loading_checks.py")
-CHECKS = {  # what is the same on every backend is checked on torch, which is fastest
-    "tensorflow": EVERYWHERE,
-    "torch": (*EVERYWHERE, "keras_pause_checks.py", "keras_misuse_checks.py", "keras_company_checks.py"),
-    "jax": ("keras_resume_checks.py",),
-}
-THE_REST = {"jax": ("keras_checks.py", "keras_loading_checks.py")}
-
-
-def run(in_a_process, backend, *files, only="not slow", **environment):
-    for package in ("keras", backend):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
-    arguments = [
-        *(str(HERE / f) for f in files),
-        "-q",
-        "--import-mode=importlib",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        only,
-    ]
-    source = f"import sys, pytest\nsys.exit(pytest.main({arguments}))"
-    in_a_process(source, KERAS_BACKEND=backend, **environment)
-
-
-@pytest.mark.parametrize(
-    ("backend", "files"),
-    [
-        *CHECKS.items(),
-        *(
-            pytest.param(*more, marks=pytest.mark.slow, id=f"{more[0]}, the rest")
-            for more in THE_REST.items()
-        ),
-    ],
+ON_ONE = ("keras_pause_checks.py", "keras_misuse_checks.py", "keras_company_checks.py")
+WHOLE = [  # what is the same on every backend is checked on torch, which is fastest
+    pytest.param("torch", EVERYWHERE + ON_ONE, id="torch"),
+    pytest.param("tensorflow", EVERYWHERE, id="tensorflow", marks=pytest.mark.slow),
+    pytest.param("jax", EVERYWHERE[1:2], id="jax, resuming", marks=pytest.mark.slow),
+    pytest.param("jax", EVERYWHERE[::2], id="jax, the rest", marks=pytest.mark.slow),
+]
+MIRRORED = "keras_mirrored_checks.py"
+STOPS_AND_GOES_ON = (
+    "keras_checks.py::test_the_same_seed_gives_bit_equal_weights_with_and_without[True]",
+    "keras_checks.py::test_a_real_study_stops_fits_and_goes_on_after_a_failure",
+    "keras_resume_checks.py::test_a_paused_training_equals_one_that_was_not[momentum]",
 )
-def test_the_keras_callback_holds_its_contract(in_a_process, tmp_path, backend, files):
-    compiled = {  # many checks train the same tiny net: XLA compiles it once
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
-    run(in_a_process, backend, *files, **compiled)
+SHORT = {  # the mirrored strategy comes first: it configures TensorFlow's devices before any operation
+    "tensorflow": (f"{MIRRORED}::test_two_replicas_are_one_training_that_reports_and_stops", *STOPS_AND_GOES_ON),
+    "jax": ("keras_checks.py::test_jaxs_processes_are_refused_with_a_sentence", *STOPS_AND_GOES_ON),
+}  # fmt: skip
 
 
-def test_it_holds_on_two_devices_of_a_mirrored_strategy(in_a_process):
-    run(in_a_process, "tensorflow", "keras_mirrored_checks.py")
+@pytest.fixture
+def check(in_a_process, tmp_path):
+    """Run these checks in a process that has this backend."""
+
+    def run(backend, *checks):
+        for package in ("keras", backend):
+            if importlib.util.find_spec(package) is None:
+                pytest.skip(f"{package} is not installed")
+        arguments = [
+            *(str(HERE / c) for c in checks),
+            "-q",
+            "--import-mode=importlib",
+            "-p",
+            "no:cacheprovider",
+        ]
+        compiled = {  # many checks train the same tiny net: XLA compiles it once
+            "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+        in_a_process(
+            f"import sys, pytest\nsys.exit(pytest.main({arguments}))", KERAS_BACKEND=backend, **compiled
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(("backend", "files"), WHOLE)
+def test_the_keras_callback_holds_its_contract(check, backend, files):
+    check(backend, *files)
+
+
+@pytest.mark.parametrize("backend", list(SHORT))
+def test_on_every_backend_it_stops_and_a_pause_leaves_no_trace(check, backend):
+    check(backend, *SHORT[backend])
 
 
 @pytest.mark.slow
-def test_a_model_built_by_a_function_holds_there_too(in_a_process):
-    run(in_a_process, "tensorflow", "keras_mirrored_checks.py", only="slow")
+def test_it_holds_on_two_devices_of_a_mirrored_strategy(check):
+    check("tensorflow", MIRRORED)
