@@ -1,0 +1,19 @@
+"""Every policy as the name of a parametrized law; where a law is dear, the variants of a class are slow."""
+
+import pytest
+from worlds import POLICIES
+
+
+def leaders() -> list[str]:
+    """The name of the first policy of each class."""
+    first: dict[type, str] = {}
+    for name, make in POLICIES.items():
+        first.setdefault(type(make()), name)
+    return list(first.values())
+
+
+LEADERS = leaders()
+everyone = pytest.mark.parametrize("name", list(POLICIES))
+each_class = pytest.mark.parametrize(  # quickly; its variants in the slow tests
+    "name", [n if n in LEADERS else pytest.param(n, marks=pytest.mark.slow) for n in POLICIES]
+)
