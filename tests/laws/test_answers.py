@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from auditor import Auditor
+from everyone import each_class
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import POLICIES, SPACE, Clock, accuracy
@@ -32,7 +33,6 @@ from haltune.store.memory import MemoryStore
 from haltune.study.reading import read_study
 
 EPOCHS = 6
-everyone = pytest.mark.parametrize("name", list(POLICIES))
 
 
 class Life:
@@ -112,7 +112,7 @@ def heard(log: list[Any]) -> Auditor:
     return auditor
 
 
-@everyone
+@each_class
 @settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 2**20), steps=st.integers(10, 90))
 def test_every_answer_is_what_the_log_says(name: str, seed: int, steps: int) -> None:

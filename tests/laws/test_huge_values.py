@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from everyone import each_class
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import EPOCHS, POLICIES, SPACE
@@ -81,7 +82,7 @@ def best_of(study: Study) -> float | None:
     return max(found, key=lambda v: goal.sign * v) if found else None
 
 
-@pytest.mark.parametrize("name", list(POLICIES))
+@each_class
 @settings(max_examples=many(2))
 @given(seed=st.integers(0, 10**6))
 def test_no_number_that_is_reported_stops_a_search_or_an_answer(name: str, seed: int) -> None:
@@ -116,7 +117,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "truvar": lambda: TruVaR(representers=64),
     "level-set-search": lambda: LevelSetSearch(0.35, rule="straddle", representers=64),
 }
-DEAR = ("rollout", "autobct", "ei-per-cost")
+DEAR = ("rollout", "autobct", "ei-per-cost", "gpucb", "ei", "truvar")
 
 
 def bowl(config: dict[str, Any]) -> float:
