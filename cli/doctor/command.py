@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Generator, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from haltune._utils.scratch import lasting, remove
 from haltune.errors import StoreError
 from haltune.log.events import Created
 from haltune.log.history import History
@@ -105,8 +104,10 @@ def _rehearsed(problem: Problem, command: list[str], epochs: int) -> Iterator[Fi
         told = "the program cannot be rehearsed: the space has constraints, which a log does not keep"
         yield Finding("resume", None, told)
         return
-    folder = Path(tempfile.mkdtemp(prefix="haltune-doctor-"))
-    found = list(rehearse(problem, command, folder, epochs))
+    folder, found = lasting(), []
+    try:
+        found += rehearse(problem, command, folder, epochs)
+    finally:
+        if all(finding.well is not False for finding in found):
+            remove(folder)  # else its logs may say more
     yield from found
-    if all(finding.well is not False for finding in found):
-        shutil.rmtree(folder)  # else its logs may say more

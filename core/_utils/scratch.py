@@ -1,6 +1,7 @@
 """Folders as short-lived as the process that made them; what killed processes left, the next ones remove.
 
     TMP/haltune-UID/work-HOLDER     its name says whose it is, see _utils.process
+    TMP/haltune-UID/look-HOLDER     likewise; to be looked at for a day
     TMP/haltune-UID/run-...         see ranks.meeting
 
 Nothing is removed whose owner may still live: one on another machine, or in another container, may.
@@ -12,6 +13,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +21,8 @@ from urllib.parse import quote, unquote
 
 from .process import new_holder, surely_gone
 
-_WORK = "work-"
+_WORK, _LOOK = "work-", "look-"
+_DAY = 86400.0  # seconds
 
 
 def base(shared: str | None = None) -> Path:
@@ -52,12 +55,7 @@ class Scratch:
     """A folder that goes with its owner, with this process at the latest; `make` makes it."""
 
     def __init__(self) -> None:
-        name = _WORK + quote(new_holder(), safe="")
-        try:
-            make_own(base())
-            self.path = base() / name
-        except OSError:  # somebody else's is in the way
-            self.path = Path(tempfile.gettempdir()) / f"haltune-{name}"
+        self.path = _named(_WORK)
         self.remove = weakref.finalize(self, _remove_if_mine, self.path, os.getpid())
 
     def make(self) -> Path:
@@ -67,12 +65,33 @@ class Scratch:
         return self.path
 
 
+def lasting() -> Path:
+    """A new folder that stays for a day after this process, for people to look at; what others left goes."""
+    sweep()
+    path = _named(_LOOK)
+    path.mkdir(mode=0o700)
+    return path
+
+
 def sweep() -> None:
     """Remove the folders of processes that surely are gone."""
     with suppress(OSError):
-        for folder in list(base().glob(f"{_WORK}*")):
-            if surely_gone(unquote(folder.name.removeprefix(_WORK))):
+        for folder in [*base().glob(f"{_WORK}*"), *base().glob(f"{_LOOK}*")]:
+            seen = folder.name.startswith(_WORK) or time.time() - folder.lstat().st_mtime > _DAY
+            if seen and surely_gone(unquote(folder.name[len(_WORK) :].replace(",", "%2F"))):
                 remove(folder)
+
+
+def _named(kind: str) -> Path:
+    """The path of a new folder of this process."""
+    name = kind + quote(new_holder(), safe="").replace(
+        "%2F", ","
+    )  # SQLAlchemy takes %2F in a path for a slash
+    try:
+        make_own(base())
+    except OSError:  # somebody else's is in the way
+        return Path(tempfile.gettempdir()) / f"haltune-{name}"
+    return base() / name
 
 
 def _remove_if_mine(folder: Path, pid: int) -> None:

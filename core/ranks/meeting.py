@@ -197,6 +197,8 @@ def _sweep(folder: Path) -> None:
 
 
 def _is_over(lines: Path) -> bool:
+    if not lines.exists():  # killed before it wrote
+        return time.time() - lines.parent.stat().st_mtime > _STALE
     with lines.open("rb") as file:
         author = _author(file.read(_FIRST))
     old = time.time() - lines.stat().st_mtime > _STALE

@@ -302,9 +302,12 @@ def test_rank_0_removes_what_killed_runs_left_and_nothing_else(
         lines = where / name / "lines"
         lines.write_text(json.dumps({"topic": "here", "holder": holder}) + "\n" + more)
         os.utime(lines, (time.time() - age, time.time() - age))
+    for name, age in (("run-just-made.1", 10.0), ("run-killed-when-made.1", 7200.0)):
+        (where / name).mkdir(mode=0o700)
+        os.utime(where / name, (time.time() - age, time.time() - age))
     where.chmod(0o700)
     assert begun(monkeypatch, tmp_path, shared=shared) == [
-        "run-left-just-now.1", "run-lives.1", "run-on-another-machine.1",
+        "run-just-made.1", "run-left-just-now.1", "run-lives.1", "run-on-another-machine.1",
     ]  # fmt: skip
 
 

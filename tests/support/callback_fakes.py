@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,9 @@ class FakeTrial:
 
     def begin_save(self, suffix=".ckpt"):
         self.room_for(0)
-        return Path(tempfile.mkdtemp()) / ("part" + suffix)
+        folder = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, folder)
+        return Path(folder) / ("part" + suffix)
 
     def commit_save(self, temporary, seconds=0.0):
         self.room_for(0)

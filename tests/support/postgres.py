@@ -9,12 +9,15 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from haltune._utils.process import new_holder, surely_gone
+
 USER = "haltune"
+_FOLDER = "haltune-postgres-"
 ADVICE = (
     "no PostgreSQL server here: install one (Debian: apt-get install postgresql), or say where its programs are, "
     "HALTUNE_POSTGRES=/usr/lib/postgresql/15/bin"
@@ -101,7 +104,9 @@ def server(flushes: bool = False) -> Iterator[Server]:
     found = programs()
     if found is None or (os.getuid() == 0 and not _known("postgres")):
         raise LookupError(ADVICE)
-    folder = Path(tempfile.mkdtemp(prefix="haltune-postgres-"))
+    _sweep(found)
+    holder = new_holder().replace("/", ",")
+    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{holder}-"))
     made = Server(found, folder, flushes)
     try:
         made.make()
@@ -112,6 +117,15 @@ def server(flushes: bool = False) -> Iterator[Server]:
             made.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(programs: Path) -> None:
+    """End the servers of tests that were killed, and remove their folders."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*,*"):
+        if surely_gone(folder.name.removeprefix(_FOLDER).rpartition("-")[0].replace(",", "/")):
+            with suppress(RuntimeError):  # it does not run
+                Server(programs, folder, flushes=False).stop()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _known(user: str) -> bool:

@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from worlds import POLICIES, problem
 
 from haltune import Float, Space, Study
+from haltune._utils.scratch import base
 from haltune.cli.app import app
 from haltune.cli.doctor import frameworks
+from haltune.cli.doctor.checks import Finding
 from haltune.log.events import Ended, Status
 from haltune.log.problem import Problem
 from haltune.policies import RandomSearch
@@ -53,9 +55,10 @@ with trial:
 
 
 @pytest.fixture
-def doctor(tmp_path, monkeypatch):
+def doctor(tmp_path_factory, monkeypatch):
     """Runs the doctor, without importing the frameworks; the findings that match, and its exit code."""
     monkeypatch.setattr(frameworks, "_CALLBACKS", {})
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("temporary")))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
 
     def call(*arguments):
@@ -267,6 +270,22 @@ def test_a_program_is_rehearsed_with_a_pause(replaced, finds, code, doctor, tmp_
     assert finds in told, told
     assert ended == code
     assert not (tmp_path / "search.db").exists()
+    left = list(base().glob("look-*"))
+    assert [folder.exists() for folder in left] == [
+        True
+    ] * code  # what the program printed, where that matters
+
+
+def test_a_rehearsal_that_is_interrupted_leaves_nothing(doctor, tmp_path, monkeypatch):
+    def interrupted(problem, command, folder, epochs):
+        (folder / "straight").mkdir()
+        yield Finding("resume", True, "so far")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("haltune.cli.doctor.command.rehearse", interrupted)
+    (tmp_path / "digits.toml").write_text(TOML)
+    assert doctor(tmp_path / "digits.toml", "--", "train.py")[1] == 130
+    assert list(base().glob("look-*")) == []
 
 
 @pytest.mark.slow
