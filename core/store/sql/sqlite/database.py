@@ -15,11 +15,12 @@ from haltune._utils.forks import doors
 from haltune.errors import InvalidInput, StoreError
 
 from ..database import Database
+from ..errors import is_locked
 from . import locks
 from .file import File, path_of, to_read
-from .journal import mark
 
 T = TypeVar("T")
+_FAILURES = (StoreError, SQLAlchemyError, sqlite3.Error, OSError)  # of a journal that is looked after
 _STEP = 0.1  # seconds of BUSY_TIMEOUT that SQLite waits by itself: it hears no Ctrl-C meanwhile
 
 
@@ -32,10 +33,28 @@ class SqliteDatabase(Database):
 
     def run(self, work: Callable[[sa.Connection], T], write: bool = True) -> T:
         """See Database."""
-        done = super().run(work, write)
         if write:
-            self._keep_journal()
-        return done
+            self.keep_journal()
+        return super().run(work, write)
+
+    def close(self) -> None:
+        """See Database."""
+        with suppress(*_FAILURES):
+            if self.file.journal is not None and os.getpid() == self._pid:
+                self.file.journal.leave(super().run)
+        super().close()
+
+    def keep_journal(self) -> None:
+        """Before a transaction that writes. Raises StoreError when the file is locked, as that would."""
+        if os.getpid() != self._pid:
+            self._at_home()
+        if self.file.journal is None or not self.file.journal.is_due():
+            return
+        try:
+            self.file.journal.keep(super().run)
+        except _FAILURES as error:  # nothing is lost by it
+            if isinstance(error.__cause__, Exception) and is_locked(error.__cause__):
+                raise
 
     def ends_at(self, study: int, position: int) -> bool:
         """True when a log surely has nothing from `position` on."""
@@ -67,16 +86,6 @@ class SqliteDatabase(Database):
         with doors.within():
             self.file.look()
 
-    def _keep_journal(self) -> None:
-        """After a transaction that wrote, which is recorded whatever becomes of this."""
-        if self.file.journal is None:
-            return
-        with self.file.journal.due() as due, suppress(StoreError, SQLAlchemyError, sqlite3.Error, OSError):
-            if due:
-                self.run(lambda c: mark(c, apart=True))
-                self.file.journal.checkpoint()
-                self.run(lambda c: mark(c, apart=False))
-
 
 def engine_of(address: str, reading: bool = False) -> sa.Engine:
     """An engine whose transactions that write take the lock at once. reading: it writes nothing at all."""
@@ -105,6 +114,7 @@ def engine_of(address: str, reading: bool = False) -> sa.Engine:
             cursor.execute("PRAGMA journal_mode=WAL")
             cursor.execute("PRAGMA synchronous=NORMAL")
             cursor.execute("PRAGMA wal_autocheckpoint=0")  # see journal
+            cursor.execute("PRAGMA journal_size_limit=0")  # a journal begun anew is as short as what is in it
             cursor.close()
 
     @sa.event.listens_for(engine, "begin")

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from haltune._utils.forks import doors
 from haltune.errors import StoreError, warn
 
-from .journal import Journal, size
+from .journal import Journal, as_it_lies, size
 
 Inode = tuple[int, int]  # device and number
 _NONE = (-1, -1)  # of what is not there
@@ -36,7 +36,7 @@ def without_journal(path: str) -> bool:
 
 def to_read(path: str) -> str:
     """The URI that only reads: a file that nobody uses as it lies there, for SQLite would make others beside it."""
-    return f"{Path(path).absolute().as_uri()}?{'immutable=1' if without_journal(path) else 'mode=ro'}"
+    return as_it_lies(path) if without_journal(path) else f"{Path(path).absolute().as_uri()}?mode=ro"
 
 
 def _inode(path: str) -> Inode:
@@ -81,7 +81,7 @@ class File:
             self._journal = None  # the last to close them deletes them
 
     def _journal_of(self, engine: sa.Engine) -> Journal | None:
-        return Journal(engine, f"{self.path}-wal") if self._writes else None
+        return Journal(engine, self.path) if self._writes else None
 
     def whole(self) -> bool:
         """True when the files are those that were there before."""

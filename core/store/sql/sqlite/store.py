@@ -15,8 +15,10 @@ from .. import rows, tables
 from ..store import SqlStore
 from .database import SqliteDatabase
 from .file import without_journal
-from .journal import warn_if_apart
+from .journal import is_apart
 from .wal import lost
+
+_PAUSE = 0.05  # seconds before a file is taken for a copy
 
 
 class SqliteStore(SqlStore):
@@ -37,8 +39,14 @@ class SqliteStore(SqlStore):
                 "there. Bring back a copy of both files before anything writes to them, or go on with what is left"
             )
         super().__init__(database, url, clock or time.time, reading)
-        if self._alone and without_journal(path):
-            self._run(lambda c: warn_if_apart(c, self.url), write=False)
+        if self._alone and self._lacks_journal(path):
+            warn(
+                f"{self.url}: this file was copied or moved without its -wal file while a search used it, so what was "
+                "recorded last is missing. Bring the -wal file back beside it before anything writes to it; copy a "
+                "file in use with sqlite3 search.db '.backup copy.db'"
+            )
+        if not (self._alone or reading) and self._run(is_apart, write=False):
+            database.keep_journal()  # somebody was killed in the midst of that
         database.file.remember()
 
     def append(
@@ -97,6 +105,14 @@ class SqliteStore(SqlStore):
 
     def _hurry(self, c: sa.Connection) -> None:
         """It does not wait for the disk anyway."""
+
+    def _lacks_journal(self, path: str) -> bool:
+        """True when the file says so, twice: a search may begin and end meanwhile."""
+        for pause in (0.0, _PAUSE):
+            time.sleep(pause)
+            if not (self._run(is_apart, write=False) and without_journal(path)):
+                return False
+        return True
 
     def _lacks(self) -> str:
         return "; if it is a copy of one, its -wal file was left behind" if self._alone else ""
