@@ -80,7 +80,7 @@ def story(trials: int, epochs: int, seen: int = 1) -> Iterator[Event]:
 def fill(url: str, trials: int, epochs: int) -> None:
     """Write the study into a new file, or an empty database."""
     store = open_sql(url)
-    spec = RandomSearch().spec
+    spec = Timed().spec
     store.create("study", Created(at=0.0, problem=PROBLEM.to_json(), policy=spec, seed=1))
     batch: list[Event] = []
     position = 1
