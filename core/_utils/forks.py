@@ -19,6 +19,8 @@ from typing import Any, Protocol
 
 from haltune.errors import StoreError
 
+from .signals import undisturbed
+
 LONGEST_WAIT = 5.0  # seconds that a fork waits for transactions of other threads
 
 
@@ -60,7 +62,7 @@ class Doors:
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        """Inside the block this process is not forked by another thread.
+        """Inside the block this process is not forked by another thread, nor is it left half-way by Ctrl-C.
 
         Raises StoreError in a process where a fork could not wait for that.
         """
@@ -69,18 +71,19 @@ class Doors:
                 "this process was forked while another thread was writing to a SQLite database, which nothing there "
                 "survives: fork before such a thread begins, or start a new process (the start method 'spawn')"
             )
-        with self._changed:
-            while self._closed and not self._depth:  # who is in may go deeper
-                self._changed.wait()
-            self._count += 1
-            self._mine.depth = self._depth + 1
-        try:
-            yield
-        finally:
+        with undisturbed:
             with self._changed:
-                self._count -= 1
-                self._mine.depth -= 1
-                self._changed.notify_all()
+                while self._closed and not self._depth:  # who is in may go deeper
+                    self._changed.wait()
+                self._count += 1
+                self._mine.depth = self._depth + 1
+            try:
+                yield
+            finally:
+                with self._changed:
+                    self._count -= 1
+                    self._mine.depth -= 1
+                    self._changed.notify_all()
 
     def before_fork(self) -> None:
         """Close the doors, and every connection. The lock is held through the fork: none is taken half-way."""
@@ -107,6 +110,7 @@ doors = Doors()
 
 
 def _after_fork_in_child() -> None:
+    undisturbed.after_fork()
     doors.after_fork_in_child()
     for heir in list(heirs):
         heir.after_fork()

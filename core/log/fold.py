@@ -35,12 +35,19 @@ class Fold:
         self.history.whose = whose
         self.state: Any = policy.start(problem)
         self.last: Event | None = None  # that was taken up
+        self.torn = False  # Ctrl-C came while one was taken up
 
     def take(self, event: Event) -> None:
         """Take up the next event. Raises StoreError for one that cannot follow, and what the policy raises."""
         state = self.policy.fold(self.state, event)  # first: if it raises, nothing has moved
-        self.history.apply(event)
+        self.torn = True
+        try:
+            self.history.apply(event)
+        except Exception:
+            self.torn = False  # it is checked before anything moves
+            raise
         self.state, self.last = state, event
+        self.torn = False
 
     def read(self, events: Iterable[Event]) -> None:
         """Take up what a store has. Raises StoreError that names the event which cannot be taken up."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from haltune._utils.forks import heirs, is_free
 from haltune._utils.scratch import Scratch
+from haltune._utils.signals import undisturbed
 from haltune.errors import NotSupported, StoreError
 from haltune.log.events import Event
 
@@ -52,7 +53,7 @@ class MemoryStore:
     def create(self, name: str, first: Event) -> bool:
         """See Store."""
         self._refuse_after_fork()
-        with self._lock:
+        with undisturbed, self._lock:
             if name in self._logs:
                 return False
             self._logs[name], self._leases[name] = [first], {}
@@ -73,7 +74,7 @@ class MemoryStore:
     ) -> int:
         """See Store."""
         self._refuse_after_fork()
-        with self._lock:
+        with undisturbed, self._lock:
             log = self._log(name)
             if any(matters(e, about) for e in log[seen:]):
                 raise Conflict

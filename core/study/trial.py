@@ -10,11 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from haltune._utils.checks import number, timed
 from haltune._utils.disk import discard
 from haltune._utils.failures import interrupts, one_line
 from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError
-from haltune.log.decisions import Action, Verdict
+from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS, Goal
 from haltune.store.checkpoints import keepers
@@ -37,6 +39,7 @@ class Trial(Attempt):
         self.goal: Goal = problem.goal
         self._session = session
         self._lap = session.monotonic()
+        self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
 
     @property
     def max_epochs(self) -> int | None:
@@ -90,6 +93,10 @@ class Trial(Attempt):
             >>> trial.report(0.3, metrics={"accuracy": 0.9}).action
             <Action.CONTINUE: 'continue'>
         """
+        value = number("value", value)
+        if self._unheard is not None and (known := self._recalled(value, epoch, self._unheard)) is not None:
+            self._unheard = None
+            return known
         epoch = math.floor(self.epoch) + 1.0 if epoch is None else number("epoch", epoch, positive=True)
         if self.horizon is not None and epoch > self.horizon:
             raise InvalidInput(f"epoch={epoch:g} is beyond the problem's max_epochs={self.horizon}")
@@ -97,7 +104,7 @@ class Trial(Attempt):
             raise InvalidInput(f"metrics={metrics!r}: a mapping of names to numbers, such as {{'loss': 0.3}}")
         took, validated = timed(seconds, validation, self._session.monotonic() - self._lap)
         report = Report(
-            number("value", value),
+            value,
             epoch,
             took,
             validated,
@@ -107,9 +114,19 @@ class Trial(Attempt):
                 for n, v in sorted((metrics or {}).items(), key=lambda pair: str(pair[0]))
             },
         )
+        self._unheard = epoch, value
         verdict = self._session.record(self, report, judge)
         self._lap = self._session.monotonic()
+        self._unheard = None
         return verdict
+
+    def _recalled(self, value: float, epoch: float | None, unheard: tuple[float, float]) -> Verdict | None:
+        """The verdict of a report that is made once more, if it is in the log though nobody heard so."""
+        self._session.recall(self)
+        same = epoch in (None, unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
+        if not same or self.epoch < unheard[0]:
+            return None
+        return self.verdict or go_on("recorded before its worker heard so")
 
     def epochs(self) -> Iterator[int]:
         """The epochs still to train, 1-based; ends after a verdict to stop or pause."""

@@ -53,7 +53,7 @@ def end(
         if attempt.ended is not None:
             return
         replica.wake(attempt.id, attempt.attempt)
-        _catch_up(replica, attempt)
+        catch_up(replica, attempt)
         silent = status is None and not len(replica.history.trial(attempt.id).epochs)
         if silent:
             status, failure = Status.FAILED, Failure("ended without one report")
@@ -88,7 +88,7 @@ def lose(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> N
     """Append that an attempt was lost, and why: it is offered again, up to `max_retries` times, then failed."""
     with replica.lock:
         replica.wake(attempt.id, attempt.attempt)
-        _catch_up(replica, attempt)
+        catch_up(replica, attempt)
         event = replica.expired(replica.lease(attempt.id, attempt.attempt), max_retries, reason)
         held = replica.append_if_held(event, attempt.id, attempt.attempt, Release(attempt.id))
         attempt.ended = event.status if held else _as_recorded(replica, attempt)
@@ -120,8 +120,8 @@ def _complain_of_silence(history: History, attempt: Attempt, max_failures: int) 
     _log.warning(text)
 
 
-def _catch_up(replica: Replica, attempt: Attempt) -> None:
-    """A process that the training spawned may have reported for this trial."""
+def catch_up(replica: Replica, attempt: Attempt) -> None:
+    """A process that the training spawned may have reported for this trial; or Ctrl-C came before its verdict."""
     r = replica.synced(attempt.id)
     if r.attempt == attempt.attempt and r.epoch > attempt.epoch:
         attempt.epoch, attempt.until = counted(r.epoch), r.until

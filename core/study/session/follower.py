@@ -137,6 +137,9 @@ class FollowerSession:
         except RankLost:
             return False
 
+    def recall(self, attempt: Attempt) -> None:
+        """Rank 0 knows, and tells with the next report."""
+
     def wake(self, attempt: Attempt) -> None:
         """Rank 0 notices a sleep for all."""
 

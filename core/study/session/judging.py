@@ -38,6 +38,7 @@ def record(
             if report.epoch <= r.epoch:
                 if _was_stored(r, attempt, report):
                     return _acknowledge(attempt, r)
+                attempt.epoch = counted(r.epoch)
                 return _ignore_repeat(replica, attempt, report.epoch, r.epoch)
             try:
                 return _record_once(replica, budget, attempt, r, report, judge, clock)
@@ -61,13 +62,14 @@ def _record_once(
         seen=replica.history.position, deciding=clock() - began, **vars(report),
     )  # fmt: skip
     replica.append(event, attempt.id, replica.lease(attempt.id, attempt.attempt, report.seconds))
-    attempt.epoch, attempt.until = counted(report.epoch), replica.history.trial(attempt.id).until
+    until, last = replica.history.trial(attempt.id).until, attempt.verdict
+    if broken is None and not (last and last.stops):  # the first STOP or PAUSE stays
+        last = verdict
+    attempt.verdict, attempt.until, attempt.epoch = last, until, counted(report.epoch)
     _look_at(replica, r, report, verdict)
     if broken is not None:
         raise broken
-    if not (attempt.verdict and attempt.verdict.stops):  # the first STOP or PAUSE stays
-        attempt.verdict = verdict
-    return attempt.verdict
+    return last or verdict
 
 
 def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict) -> None:

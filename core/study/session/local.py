@@ -113,13 +113,22 @@ class LocalSession:
     def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
         """See Session."""
 
+        begun: Attempts = set()
+
         def answered() -> A | Wait | Finish:
             with self.replica.lock:
                 found = answer(self.replica, self.budget, self._given.max_retries, self.monotonic)
-                return found if isinstance(found, Wait | Finish) else self._trained(make(Attempt.of(found)))
+                if isinstance(found, Wait | Finish):
+                    return found
+                begun.add((found.id, found.attempt))
+                return self._trained(make(Attempt.of(found)))
 
         work = partial(self._retried, lambda: in_turn(answered, self._sleep))
-        return self._leader.decide("ask", work, answer_to_json)
+        try:
+            return self._leader.decide("ask", work, answer_to_json)
+        except BaseException:
+            self.replica.handed_out -= begun  # nobody has it: it is offered again at once
+            raise
 
     def take(
         self,
@@ -154,6 +163,10 @@ class LocalSession:
         about = f"{attempt.label} reports epoch {report.epoch:g}"
         work = partial(self._retried, once, attempt.patient)
         return self._leader.decide(about, work, _converts, attempt.changes)
+
+    def recall(self, attempt: Attempt) -> None:
+        """See Session."""
+        self._retried(partial(ending.catch_up, self.replica, attempt), attempt.patient)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float) -> bool:
         """See Session."""

@@ -73,7 +73,7 @@ class Replica:
     def sync(self) -> None:
         """Fold what was appended since, by whomever."""
         with self.lock:
-            if self._torn:
+            if self._torn or self.fold.torn:
                 self._begin()
             self._read()
             while (outages := self.store.outages) != self._outages:
@@ -165,7 +165,7 @@ class Replica:
     @property
     def history(self) -> History:
         """The log, as far as it is folded."""
-        if self._torn:
+        if self._torn or self.fold.torn:
             self.sync()
         return self.fold.history
 
@@ -240,16 +240,17 @@ class Replica:
 
     def _begin(self) -> None:
         """Nothing is read yet."""
-        self._torn = False
+        self._torn = True  # until it is
         self.fold = Fold(self.problem, self.policy, self._whose)
         self.fold.history.locate = self.checkpoints.located
 
     def _read(self) -> None:
-        self.fold.read(self.store.read(self.name, self.history.position))
+        self.fold.read(self.store.read(self.name, self.fold.history.position))
+        self._torn = False
 
     def _is_in_log(self, last: ev.Event) -> bool:
         """True when the log still has at our position what we read there."""
-        position = self.history.position
+        position = self.fold.history.position
         found = next(self.store.read(self.name, position - 1, position), None)
         return found is not None and ev.to_json(found) == ev.to_json(last)
 

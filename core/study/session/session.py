@@ -153,6 +153,10 @@ class Session(Protocol):
         """Append a report with its verdict; see Trial.report."""
         ...
 
+    def recall(self, attempt: Attempt) -> None:
+        """Take from the log what a report came to that was interrupted."""
+        ...
+
     def checkpointed(self, attempt: Attempt, path: str, seconds: float) -> bool:
         """Append a checkpoint; False when the trial is not this worker's any more. See Trial.checkpointed."""
         ...

@@ -1,0 +1,110 @@
+"""A handler is called once, right after the step that must be whole, whatever it raises and whoever forks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from haltune._utils.signals import undisturbed
+
+
+@pytest.fixture
+def heard() -> Iterator[list[str]]:
+    """What the handlers of two signals heard; that of SIGTERM raises."""
+    calls: list[str] = []
+
+    def quiet(number: int, _: object) -> None:
+        calls.append(signal.Signals(number).name)
+
+    def raises(number: int, _: object) -> None:
+        quiet(number, _)
+        raise KeyboardInterrupt
+
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in ((signal.SIGUSR1, quiet), (signal.SIGTERM, raises))
+    }
+    yield calls
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_handler_waits_for_the_end_of_the_outermost_block_and_is_called_once(heard: list[str]) -> None:
+    with undisturbed:
+        with undisturbed:
+            signal.raise_signal(signal.SIGUSR1)
+            signal.raise_signal(signal.SIGUSR1)
+        assert heard == []
+    assert heard == ["SIGUSR1"]
+    signal.raise_signal(signal.SIGUSR1)
+    assert heard == ["SIGUSR1", "SIGUSR1"]
+
+
+def test_a_handler_that_raises_keeps_no_other_from_being_called(heard: list[str]) -> None:
+    own = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), undisturbed:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGUSR1)
+        done = True
+    assert done
+    assert heard == ["SIGTERM", "SIGUSR1"]
+    assert signal.getsignal(signal.SIGTERM) is own
+
+
+def test_what_was_raised_inside_is_not_lost(heard: list[str]) -> None:
+    with pytest.raises(KeyboardInterrupt) as caught, undisturbed:
+        signal.raise_signal(signal.SIGTERM)
+        raise ValueError("a bug")
+    assert isinstance(caught.value.__context__, ValueError)
+
+
+@pytest.mark.parametrize("kept", [signal.SIG_IGN, signal.SIG_DFL])
+def test_what_is_ignored_or_left_to_the_system_stays_so(kept: signal.Handlers) -> None:
+    before = signal.signal(signal.SIGUSR2, kept)
+    try:
+        with undisturbed:
+            assert signal.getsignal(signal.SIGUSR2) is kept
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_another_thread_needs_nothing(heard: list[str]) -> None:
+    own = signal.getsignal(signal.SIGTERM)
+
+    def inside() -> None:
+        with undisturbed:
+            found.append(signal.getsignal(signal.SIGTERM))
+
+    found: list[object] = []
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    assert found == [own]
+
+
+def in_child(work: Callable[[], bool]) -> int:
+    """The exit code of a fork: 0 where `work` is true."""
+    child = os.fork()
+    if not child:
+        os._exit(0 if work() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_of_another_thread_hears_signals_again(heard: list[str]) -> None:
+    codes: list[int] = []
+
+    def hears() -> bool:
+        signal.raise_signal(signal.SIGUSR1)
+        return heard == ["SIGUSR1"]
+
+    with undisturbed:
+        thread = threading.Thread(target=lambda: codes.append(in_child(hears)))
+        thread.start()
+        thread.join()
+        codes.append(in_child(lambda: not hears()))  # the thread within goes on there, still undisturbed
+    assert codes == [0, 0]
