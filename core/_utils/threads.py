@@ -17,6 +17,7 @@ import numpy as np
 import scipy
 
 from .forks import heirs
+from .signals import undisturbed
 
 _STEMS = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads64_",
           "openblas_{}_num_threads")  # fmt: skip
@@ -50,32 +51,30 @@ class _OneThread:
     """Threads may decide at the same time: the first to begin sets the numbers, the last to end brings them back."""
 
     def __init__(self) -> None:
-        self._lock, self._count = threading.Lock(), 0
+        self._lock = threading.Lock()
+        self._within: dict[object, int] = {}  # what is decided now -> its thread
         self._before: list[tuple[Callable[[int], None], int]] = []
-        self._mine = threading.local()  # how deep this thread is within
         heirs.add(self)
 
-    def enter(self) -> None:
-        with self._lock:
-            if not self._count:
+    def enter(self, decision: object) -> None:
+        with undisturbed, self._lock:
+            if not self._within:
                 self._before = [(put, get()) for get, put in _libraries()]
                 for put, _ in self._before:
                     put(1)
-            self._count += 1
-            self._mine.depth = getattr(self._mine, "depth", 0) + 1
+            self._within[decision] = threading.get_ident()
 
-    def leave(self) -> None:
-        with self._lock:
-            self._count -= 1
-            self._mine.depth -= 1
-            if not self._count:
+    def leave(self, decision: object) -> None:
+        with undisturbed, self._lock:
+            if self._within.pop(decision, None) is not None and not self._within:
                 self._restore()
 
     def after_fork(self) -> None:
         """See forks.Heir: the child trains with as many threads as before, though others were deciding."""
-        deciding = self._count > 0
-        self._lock, self._count = threading.Lock(), getattr(self._mine, "depth", 0)
-        if deciding and not self._count:
+        deciding, me = bool(self._within), threading.get_ident()
+        self._lock = threading.Lock()
+        self._within = {decision: thread for decision, thread in self._within.items() if thread == me}
+        if deciding and not self._within:
             self._restore()
 
     def _restore(self) -> None:
@@ -89,8 +88,13 @@ _one = _OneThread()
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Linear algebra on one thread inside the block; the former numbers come back after it."""
-    _one.enter()
+    decision = object()
     try:
+        _one.enter(decision)
         yield
     finally:
-        _one.leave()
+        try:
+            _one.leave(decision)
+        except BaseException:  # Ctrl-C, before it began to
+            _one.leave(decision)
+            raise

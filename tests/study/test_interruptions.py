@@ -20,6 +20,7 @@ import pytest
 import haltune
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune._utils.forks import doors
+from haltune._utils.threads import _libraries, _one, one_thread
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Reported
 from haltune.policies import RandomSearch
@@ -128,3 +129,20 @@ def test_asking_and_giving_back_may_be_interrupted_anywhere(tmp_path: Path) -> N
         other.store.close()
     assert place > 20 * STEP
     assert doors._count == 0
+
+
+@pytest.mark.usefixtures("default_ctrl_c")
+def test_a_decision_that_is_interrupted_anywhere_leaves_the_training_its_threads() -> None:
+    def decided() -> bool:
+        with one_thread():
+            return True
+
+    def threads() -> list[int]:
+        return [get() for get, _ in _libraries()]
+
+    before, place = threads(), 1
+    while uninterrupted(decided, place) is None:
+        assert threads() == before
+        assert not _one._within
+        place += 1
+    assert place > 10
