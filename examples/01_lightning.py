@@ -44,7 +44,7 @@ train, val = random_split(TensorDataset(x, y), [1200, 597], torch.Generator().ma
 rates = {"lr": Float(1e-4, 1e-1, log=True), "decay": Float(1e-6, 1e-1, log=True), "dropout": Float(0, 0.7)}
 sizes = {"channels": Int(2, 24, log=True), "kernel": Choice([1, 3, 5]), "batch": Int(32, 512, log=True)}
 problem = Problem(Space(rates | sizes), Maximize("val_acc", bounds=(0, 1)), max_epochs=EPOCHS)
-study = Study(problem, BOBOS(), "sqlite:///digits.db", "digits", seed=0, budget=Budget(trials=TRIALS))
+study = Study(problem, BOBOS(), "sqlite:///digits.db", seed=0, budget=Budget(trials=TRIALS))
 with live(study):
     for trial in study:
         with trial:

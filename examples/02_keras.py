@@ -40,7 +40,7 @@ def network(lr, decay, dropout, channels, kernel, **_):
 images, y = load_digits(return_X_y=True)
 x = (images / 16).astype(np.float32).reshape(-1, 8, 8, 1)
 problem = Problem(SPACE, Maximize("val_accuracy", bounds=(0, 1)), max_epochs=EPOCHS)
-study = Study(problem, BOBOS(), store="sqlite:///digits.db", name="keras", budget=Budget(trials=TRIALS))
+study = Study(problem, BOBOS(), store="sqlite:///digits_keras.db", budget=Budget(trials=TRIALS))
 with live(study):
     for trial in study:
         with trial:

@@ -45,7 +45,7 @@ def training(x, y, lr, momentum, l2, width, batch):
 
 
 problem = Problem(SPACE, Maximize("val_acc", bounds=(0, 1)), max_epochs=EPOCHS)
-study = Study(problem, BOBOS(), store="digits.db", name="plain loop", budget=Budget(trials=TRIALS))
+study = Study(problem, BOBOS(), store="digits_plain_loop.db", budget=Budget(trials=TRIALS))
 with live(study):
     for trial in study:
         with trial:

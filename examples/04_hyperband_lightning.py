@@ -45,7 +45,7 @@ train, val = random_split(data, [1200, 597], torch.Generator().manual_seed(0))
 space = Space({"lr": Float(1e-4, 1e-1, log=True), "dropout": Float(0, 0.7), "width": Int(8, 256, log=True)})
 policy = Hyperband(EPOCHS, eta=3, sampler="sobol")
 print(policy.table().table())  # which bracket trains how many configurations how far
-study = Study(Problem(space, Maximize("val_acc", (0, 1)), EPOCHS), policy, "digits.db", "hyperband", seed=0)
+study = Study(Problem(space, Maximize("val_acc", (0, 1)), EPOCHS), policy, "digits_hyperband.db", seed=0)
 with live(study):
     for trial in study:
         with trial:

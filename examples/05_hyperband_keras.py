@@ -32,7 +32,7 @@ space = Space({"lr": Float(1e-4, 1e-1, log=True), "dropout": Float(0, 0.7), "wid
 policy = Hyperband(EPOCHS, eta=3, sampler="sobol")
 print(policy.table().table())  # which bracket trains how many configurations how far
 problem = Problem(space, Maximize("val_accuracy", (0, 1)), EPOCHS)
-study = Study(problem, policy, "digits.db", "hyperband-keras", seed=0)
+study = Study(problem, policy, "digits_hyperband_keras.db", seed=0)
 with live(study):
     for trial in study:
         with trial:

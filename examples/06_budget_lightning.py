@@ -45,7 +45,7 @@ train, val = random_split(TensorDataset(x, y), [1200, 597], torch.Generator().ma
 rates = {"lr": Float(1e-4, 1e-1, log=True), "dropout": Float(0, 0.7)}
 sizes = {"channels": Int(2, 64, log=True), "width": Int(8, 512, log=True), "batch": Int(8, 512, log=True)}
 problem = Problem(Space(rates | sizes), Maximize("val_acc", bounds=(0, 1)), max_epochs=EPOCHS)
-study = Study(problem, Rollout(affordable=0.9), "digits.db", "budget", seed=0, budget=Budget(time=TIME))
+study = Study(problem, Rollout(affordable=0.9), "digits_budget.db", seed=0, budget=Budget(time=TIME))
 with live(study):
     for trial in study:
         with trial:

@@ -31,7 +31,7 @@ space = Space({"lr": Float(1e-4, 1e-1, log=True), "batch": Int(16, 256, log=True
 # a minute of training must gain 1 / 60 of accuracy; a search that gains less than it costs ends
 policy = AutoBCT(worst=0.5, best=1.0, score_per_hour=1.0, max_trainings=MOST)
 problem = Problem(space, Maximize("val_accuracy", (0, 1)), EPOCHS)
-study = Study(problem, policy, "sqlite:///digits.db", "autobct-keras", seed=0)
+study = Study(problem, policy, "digits_autobct.db", seed=0)
 with live(study):
     for trial in study:
         with trial:

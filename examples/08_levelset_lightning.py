@@ -48,7 +48,7 @@ def fit(config, seeds, callbacks=()):
 x, y = (torch.as_tensor(part) for part in load_digits(return_X_y=True))
 train, val = random_split(TensorDataset(x.float() / 16, y), [1200, 597], torch.Generator().manual_seed(0))
 task = Problem(Space({"lr": Float(1e-4, 1, log=True), "dropout": Float(0, 0.8)}), Maximize("val_acc"), EPOCHS)
-study = Study(task, TruVaR(GOOD, levels=LEVELS), "sqlite:///levelset.db", budget=Budget(trials=TRIALS))
+study = Study(task, TruVaR(GOOD, levels=LEVELS), "digits_levelset.db", budget=Budget(trials=TRIALS))
 for trial in study:
     with trial:
         fit(trial.config, 3 if trial.level == "3 seeds" else 1, [HaltuneCallback(trial)])

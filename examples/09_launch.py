@@ -51,6 +51,6 @@ def train(trial):
 if __name__ == "__main__":  # the workers import this file too
     problem = Problem(SPACE, Maximize("val_acc", bounds=(0, 1)), max_epochs=EPOCHS)
     policy = Hyperband(asynchronous=True)
-    study = Study(problem, policy, store="digits.db", name="launch", budget=Budget(trials=TRIALS))
+    study = Study(problem, policy, store="digits_launch.db", budget=Budget(trials=TRIALS))
     print(run(study, train, workers=WORKERS, trial_timeout="10min").reason)
     print(summary(study), f"curves: {write(study, 'digits_launch.html')}", sep="\n")

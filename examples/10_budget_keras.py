@@ -38,7 +38,7 @@ images, y = load_digits(return_X_y=True)
 x = (images / 16).astype(np.float32)
 problem = Problem(Space(rates | sizes), Maximize("val_accuracy", bounds=(0, 1)), max_epochs=EPOCHS)
 policy = Rollout(affordable=0.9)  # a training is begun when nine in ten of its kind would end in time
-study = Study(problem, policy, "digits.db", "budget-keras", seed=0, budget=Budget(time=TIME))
+study = Study(problem, policy, "digits_budget_keras.db", seed=0, budget=Budget(time=TIME))
 with live(study):
     for trial in study:
         with trial:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -70,7 +71,7 @@ def test_an_example_trains_tells_and_goes_on_where_it_was(script, page, needs, t
     second = run(script, tmp_path, 2, 2)
     assert "2 trials: " in second
     assert "the budget of 2 trials is spent" in second
-    told = reports(tmp_path)
+    told = reports(tmp_path, Path(page).with_suffix(".db"))
     assert told[0] == 2  # the first trial was not trained again
     assert set(told) == {0, 1}
 
@@ -83,7 +84,7 @@ def test_a_promoted_network_goes_on_where_it_was(script, page, needs, tmp_path):
     assert "11 epochs trained" in printed  # 3 x 1, the best of them 2 more, 2 x 3: nothing is trained twice
     assert "all 2 brackets are complete" in printed
     assert (tmp_path / page).exists()
-    assert not list((tmp_path / "digits.checkpoints").rglob("*epoch*"))
+    assert not list((tmp_path / page).with_suffix(".checkpoints").rglob("*epoch*"))
     if script == "04_hyperband_lightning.py":
         assert "11 epochs trained" in run(script, tmp_path, 3)
 
@@ -102,7 +103,7 @@ def test_a_level_set_is_found_and_put_to_the_test(tmp_path):
     assert "at least 0.85: " in printed
     assert "trained inside: " in printed
     assert "trained outside: " in printed
-    assert set(reports(tmp_path, "levelset.db")) == set(range(8))
+    assert set(reports(tmp_path, "digits_levelset.db")) == set(range(8))
 
 
 def test_workers_are_launched_and_a_second_call_goes_on(tmp_path):
@@ -110,9 +111,9 @@ def test_workers_are_launched_and_a_second_call_goes_on(tmp_path):
     printed = run("09_launch.py", tmp_path, 3, 3, 2)
     assert "3 trials: " in printed
     assert (tmp_path / "digits_launch.html").exists()
-    trained = reports(tmp_path)
+    trained = reports(tmp_path, "digits_launch.db")
     assert "the budget of 3 trials is spent" in run("09_launch.py", tmp_path, 3, 3, 2)
-    assert reports(tmp_path) == trained
+    assert reports(tmp_path, "digits_launch.db") == trained
 
 
 @pytest.mark.slow
@@ -154,7 +155,7 @@ def test_a_search_with_a_budget_of_time_ends_in_time(script, page, needs, tmp_pa
     printed = run(script, tmp_path, "8s", 1)
     assert (tmp_path / page).exists()
     assert "are left" in printed or "8 s of time is spent" in printed
-    (name,) = (store := open_store(tmp_path / "digits.db")).names()
+    (name,) = (store := open_store((tmp_path / page).with_suffix(".db"))).names()
     begun = [e.at for e in store.read(name) if isinstance(e, Started)]
     assert begun[-1] - begun[0] < 8  # what runs then may take longer than expected
 
@@ -165,11 +166,19 @@ def need(script, packages):
             pytest.skip(f"{script} needs {package}: pip install 'haltune[dev]'")
 
 
-def reports(folder, name="digits.db"):
+def reports(folder, name):
     """How many reports each trial of the only study in the folder has."""
     store = open_store(folder / name)
     (name,) = store.names()
     return Counter(e.trial for e in store.read(name) if isinstance(e, Reported))
+
+
+def test_each_example_keeps_its_study_in_a_file_of_its_own():
+    texts = [
+        path.read_text(encoding="utf-8") for path in EXAMPLES.iterdir() if path.suffix in (".py", ".toml")
+    ]
+    files = [name for text in texts for name in set(re.findall(r"[\w.]+\.db", text))]
+    assert len(files) == len(set(files)) == 11
 
 
 @pytest.mark.parametrize("script", [p.name for p in sorted(EXAMPLES.glob("*.py"))])

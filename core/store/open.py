@@ -40,9 +40,15 @@ def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = 
 def only_study(store: Store, name: str | None) -> str:
     """`name`, or the one study of the store. Raises StoreError listing what there is."""
     names = store.names()
-    if name is None and len(names) == 1:
-        return names[0]
-    if name is None or name not in names:
-        listing = ", ".join(map(repr, names)) or "none"
-        raise StoreError(f"no study {name!r} in {store.url}; it holds: {listing}")
-    return name
+    if name in names or (name is None and len(names) == 1):
+        return name or names[0]
+    if not names:
+        raise StoreError(f"{store.url} holds no study yet: start the program that searches, or `haltune run`")
+    listing = ", ".join(map(repr, names))
+    if name is None:
+        raise StoreError(
+            f"{store.url} holds {len(names)} studies: {listing}. Say which, with --name or name="
+        )
+    raise StoreError(
+        f"there is no study {name!r} in {store.url}: it holds {listing}. Say which, with --name or name="
+    )

@@ -197,10 +197,16 @@ def test_the_only_study_is_found_without_its_name(store: Store) -> None:
     assert only_study(store, None) == "s"
     store.create("t", created())
     assert only_study(store, "t") == "t"
-    with pytest.raises(StoreError, match="it holds: 's', 't'"):
+    with pytest.raises(StoreError, match=r"holds 2 studies: 's', 't'. Say which, with --name or name="):
         only_study(store, None)
-    with pytest.raises(StoreError, match="no study 'x'"):
+    with pytest.raises(StoreError, match=r"no study 'x' in .*: it holds 's', 't'. Say which, with --name"):
         only_study(store, "x")
+
+
+def test_a_store_without_a_study_says_how_one_begins() -> None:
+    for name in (None, "x"):
+        with pytest.raises(StoreError, match="holds no study yet: start the program"):
+            only_study(MemoryStore(), name)
 
 
 def test_two_studies_are_searched_in_one_store(store: Store) -> None:

@@ -77,6 +77,20 @@ def test_every_listing_is_strict_json_for_programs(log):
     assert [e["kind"] for e in told] == ["started", "reported", "reported", "ended"]
 
 
+@pytest.mark.parametrize("command", [*LISTINGS, "report", "stop", "resume", "doctor"])
+def test_of_several_studies_each_command_asks_which(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("haltune.cli.doctor.frameworks._CALLBACKS", {})
+    path = tmp_path / "several.db"
+    for name in ("plain loop", "keras"):
+        Study(PROBLEM, RandomSearch(trials=1), path, name)
+    more = [0] if command == "explain" else ["--out", tmp_path / "page.html"] if command == "report" else []
+    done = CliRunner().invoke(app, list(map(str, [command, path, *more])), env={"COLUMNS": "160"})
+    assert done.exit_code == (1 if command == "doctor" else 3)
+    assert "several.db holds 2 studies: 'plain loop', 'keras'. Say which, with --name" in done.output
+    named = CliRunner().invoke(app, list(map(str, [command, path, *more, "--name", "plain loop"])))
+    assert "Say which" not in named.output
+
+
 def test_the_tables_show_the_users_text_as_it_is(log):
     path, _ = log
     table = haltune("trials", path)
@@ -139,7 +153,7 @@ def test_of_several_studies_one_must_be_named(tmp_path):
                 for epoch in trial.epochs():
                     trial.report(accuracy(trial.config, epoch))
     error = haltune("status", tmp_path / "s.db", code=3)
-    assert "it holds: 'one', 'zwei [é]'" in error
+    assert "holds 2 studies: 'one', 'zwei [é]'" in error
     assert "zwei [é] in " in haltune("status", tmp_path / "s.db", "--name", "zwei [é]")
 
 
