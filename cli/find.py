@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from haltune.store.open import only_study, open_store
 from haltune.study.reading import Reading, read_study
 
 from .options import say
-from .study_file.reader import read
+from .study_file.reader import StudyFile, read
 
 OVER, BUG, USAGE, STORE, STOPPED, LEFT = 0, 1, 2, 3, 4, 130  # exit codes
 UNWELL = BUG  # of the doctor
@@ -48,18 +49,38 @@ def errors() -> Iterator[None]:
         raise typer.Exit(LEFT) from None
 
 
+class NotBegun(StoreError):
+    """A study file whose search has not begun."""
+
+    def __init__(self, where: str, file: StudyFile) -> None:
+        self.file = file
+        command = shlex.join(["haltune", "run", "--study", where])
+        super().__init__(
+            f"the search {file.name!r} of {where} has not begun: there is nothing of it in {file.store} yet. "
+            f"Begin it: {command} -- python train.py"
+        )
+
+
 def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple[Store, str]:
-    """The store of a study, to be read unless `writing`, and its name in it. Raises StoreError where there is none."""
-    if where.endswith(".toml"):
-        file = read(where)
-        where, name = file.store, name or file.name
-    scheme, found, path = where.partition("sqlite:///")
-    path = path if found and not scheme else where
+    """The store of a study, to be read unless `writing`, and its name in it.
+
+    Raises StoreError where there is none, NotBegun where there is none yet.
+    """
+    file = read(where) if where.endswith(".toml") else None
+    url = where if file is None else file.store
+    scheme, found, path = url.partition("sqlite:///")
+    path = path if found and not scheme else url
     if "://" not in path and not Path(path).exists():
+        if file is not None:
+            raise NotBegun(where, file)
         raise StoreError(f"there is no file {path}: give a study file, a database or its URL")
-    store = open_store(where, reading=True)  # first: what is no store of haltune's is left as it is
+    store = open_store(url, reading=True)  # first: what is no store of haltune's is left as it is
+    if file is not None and name is None:
+        name = file.name
+        if name not in store.names():
+            raise NotBegun(where, file)
     name = only_study(store, name)
-    return open_store(where) if writing else store, name
+    return open_store(url) if writing else store, name
 
 
 def study_of(where: str, name: str | None = None, *, writing: bool = False) -> Reading:

@@ -22,6 +22,11 @@ from ..find import STOPPED, errors, find, study_of
 from ..options import Name, Where, say
 from ..study_file.reader import read
 
+_MORE = {
+    True: ". A larger budget takes it up: say it in the program or the study file, and run that again",
+    False: "",
+    None: ". Whether a larger budget takes it up its program knows: say one there, and run it again",
+}
 Command = Annotated[list[str], typer.Argument(help="after --: the program that trains", show_default=False)]
 
 
@@ -83,17 +88,15 @@ def stop(where: Where, name: Name = None) -> None:
 
 
 def _stopped(study: Reading) -> str:
-    """Hold a search, unless its policy ended it; what came of that."""
-    outcome, history = study.outcome, study.history
-    if history.running == 0 and (history.finished or outcome.held):
-        return (
-            f"is {'stopped already' if outcome.held else 'over, nothing is left to stop'}: {outcome.reason}"
-        )
+    """Hold a search, unless it is over and nobody trains; what came of that."""
+    outcome, training = study.outcome, study.history.running > 0
+    if outcome.held and not training:
+        return f"is stopped already: {outcome.reason}"
+    if outcome.over and not training:
+        return f"is over, nothing is left to stop: {outcome.reason}"
     hold(study.store, study.name, "stopped by `haltune stop`; `haltune resume` lets it go on")
-    if history.running:
+    if training:
         return "stops: each run ends after the epoch under way"
-    if outcome.over:
-        return f"is over: {outcome.reason}. Now a larger budget does not take it up either, until `haltune resume`"
     return "stops: nobody trains now, and nobody will"
 
 
@@ -102,9 +105,10 @@ def _let_go_on(study: Reading, budget: Budget) -> str:
     if not budget.unlimited:
         raise InvalidInput("a budget is for a program that trains: haltune resume ... -- python train.py")
     lifted = lift(study.store, study.name, study.history)
-    outcome = read_study(study.store, study.name).outcome
-    if outcome.over:
-        return f"{study.name} is over, nothing goes on: {outcome.reason}"
+    study = read_study(study.store, study.name)
+    if study.outcome.over:
+        more = _MORE[study.goes_on_with_more()]
+        return f"{study.name} is over, nothing goes on: {study.outcome.reason}{more}"
     told = "goes on" if lifted else "was not stopped"
     return (
         f"{study.name} {told}: run its program again, or give it here, haltune resume ... -- python train.py"

@@ -18,7 +18,7 @@ from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.folders import own_folder
 
-from ..find import OVER, UNWELL, errors, find
+from ..find import OVER, UNWELL, NotBegun, errors, find
 from ..options import As, Format, Name, Where, say, say_json
 from ..study_file.reader import StudyFile, read
 from . import checks
@@ -67,23 +67,17 @@ def _findings(
     if file is not None:
         yield Finding("study file", True, f"{file.path} is well formed")
     history, problem = None, None if file is None else file.problem
-    if file is not None and not _there(file):
-        yield Finding("store", None, f"{file.store} is not there yet: `haltune run` makes it")
-        folder = file.options.get("checkpoints") or Path(file.store.removeprefix("sqlite:///")).parent
-        yield from checks.checkpoints(Checkpoints(folder), None)
-    else:
-        try:
-            history = yield from _search(*find(where, name), file)
-        except StoreError as error:
-            yield Finding("store", False, str(error))
+    try:
+        history = yield from _search(*find(where, name), file)
+    except NotBegun as error:
+        yield Finding("store", None, str(error))
+        yield from checks.checkpoints(Checkpoints(_planned(error.file)), None)
+    except StoreError as error:
+        yield Finding("store", False, str(error))
     yield from frameworks()
     problem = history.problem if problem is None and history is not None else problem
     if command and problem is not None:
         yield from _rehearsed(problem, command, epochs)
-
-
-def _there(file: StudyFile) -> bool:
-    return not file.store.startswith("sqlite:///") or Path(file.store.removeprefix("sqlite:///")).exists()
 
 
 def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Finding, None, History | None]:
@@ -97,6 +91,13 @@ def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Findin
         folder = own_folder(store, name, created, given, mark=False)
         yield from checks.checkpoints(Checkpoints(folder), history)
     return history
+
+
+def _planned(file: StudyFile) -> Path:
+    """Where checkpoints will lie."""
+    scheme, _, path = file.store.partition(":///")
+    beside = Path(path).parent if scheme == "sqlite" else Path.cwd()
+    return Path(file.options.get("checkpoints") or beside)
 
 
 def _rehearsed(problem: Problem, command: list[str], epochs: int) -> Iterator[Finding]:

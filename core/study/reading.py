@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
 from haltune.errors import HaltuneError, StoreError
-from haltune.log.decisions import Move, Resume
-from haltune.log.events import Created, Event
+from haltune.log.decisions import Finish, Move, Resume
+from haltune.log.events import Budgeted, Created, Event
 from haltune.log.fold import Fold
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -25,6 +26,7 @@ from haltune.store.open import only_study, open_store
 from haltune.store.studies import recorded_problem
 
 from .results import Results
+from .session.asking import propose
 from .session.session import Log
 
 StrPath = str | os.PathLike[str]
@@ -94,6 +96,24 @@ class Reading(Results):
         if history.spent.starts_no_more(self.budget) is not None and not self._known:
             return Outcome(False, "whether paused trials go on, its policy knows, which its log cannot hold")
         return found
+
+    def goes_on_with_more(self) -> bool | None:
+        """Whether a larger budget takes up a search that is over; None where only its own program knows."""
+        if not self._known:
+            return None
+        if self.history.finished is not None and not self.policy.plans:
+            return False
+        fold = Fold(self.problem, self.policy, self.history.whose)
+        fold.read(self.events())
+        fold.take(Budgeted(at=self.history.now, budget=self._more(), plans=self.policy.plans))
+        return not isinstance(propose(self.policy, fold.state, fold.history), Finish)
+
+    def _more(self) -> dict[str, Any]:
+        """A budget that is surely enough for another training."""
+        spent, price = self.history.spent, self.budget.price
+        gone = {**asdict(spent), "money": spent.money(price), "price": 0.0}
+        limits = self.budget.to_json().items()
+        return {name: limit if name == "price" else 1000 * max(limit, gone[name]) for name, limit in limits}
 
     def _present(self, path: str | None) -> str | None:
         """Where a checkpoint of the log is; None when it is not there any more."""

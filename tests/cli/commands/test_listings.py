@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import re
 import sqlite3
 from contextlib import closing
@@ -16,7 +17,7 @@ from worlds import accuracy
 from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.cli.app import app
 from haltune.log.events import Budgeted
-from haltune.policies import BOBOS, GPUCB, Ladder, RandomSearch, Rollout
+from haltune.policies import BOBOS, GPUCB, EIPerCost, Ladder, RandomSearch, Rollout, SuccessiveHalving
 from haltune.store.open import open_store
 from haltune.store.studies import hold
 from haltune.study.reading import read_study
@@ -228,10 +229,39 @@ def test_a_search_that_its_log_alone_cannot_go_on_with_is_refused(tmp_path):
     )
 
 
+# a search that has not begun
+
+NOT_BEGUN = """
+[study]
+max_epochs = 3
+[goal]
+maximize = "acc"
+[space]
+lr = { float = [0, 1] }
+[policy]
+name = "RandomSearch"
+trials = 2
+"""
+
+
+@pytest.mark.parametrize("command", [*LISTINGS, "report", "stop", "resume"])
+def test_before_its_first_run_a_study_file_says_how_its_search_begins_and_makes_nothing(command, tmp_path):
+    file = tmp_path / "the digits.toml"
+    file.write_text(NOT_BEGUN)
+    more = [0] if command == "explain" else []
+    told = haltune(command, file, *more, code=3)
+    assert f"the search 'study' of {file} has not begun" in told
+    assert f"Begin it: haltune run --study '{file}' -- python train.py" in told
+    assert list(tmp_path.iterdir()) == [file]
+    Study(PROBLEM, RandomSearch(trials=1), tmp_path / "the digits.db", "another")
+    assert "the search 'study' of" in haltune(command, file, *more, code=3)
+    assert "it holds 'another'" in haltune(command, file, *more, "--name", "third", code=3)
+
+
 # a search that is over
 
 
-def over(tmp_path, policy, **budget):
+def over(tmp_path, policy, most=math.inf, **budget):
     problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 3)
     study = Study(problem, policy, tmp_path / "a.db", seed=1, budget=Budget(**budget))
     for trial in study:
@@ -241,6 +271,8 @@ def over(tmp_path, policy, **budget):
                 if trial.id == 1:
                     break
                 trial.save(lambda path: path.write_text("state"))
+        if (most := most - 1) <= 0:
+            break
     return study
 
 
@@ -255,20 +287,32 @@ def test_a_search_that_its_budget_ended_is_over_for_whoever_reads_the_log(policy
     assert status["complete"] == sum(t.complete for t in study.trials)
     assert f"the search is over: {study.outcome.reason}" in haltune("status", tmp_path / "a.db")
     told = haltune("stop", tmp_path / "a.db")
-    assert "is over" in told
-    assert study.outcome.reason in told
-    assert strict(haltune("status", tmp_path / "a.db", "--format", "json"))["state"] == "finished"
-    assert "nothing goes on" in haltune("resume", tmp_path / "a.db")
+    assert f"is over, nothing is left to stop: {study.outcome.reason}" in told
+    told = haltune("resume", tmp_path / "a.db")
+    assert f"is over, nothing goes on: {study.outcome.reason}. A larger budget takes it up" in told
+    assert read_study(tmp_path / "a.db").history.position == study.history.position
+    larger = over(tmp_path, policy, **dict.fromkeys(budget, 99.0), most=1)
+    assert larger.history.position > study.history.position  # that is true
 
 
-def test_a_search_that_its_policy_ended_has_nothing_to_stop_or_resume(tmp_path):
-    study = over(tmp_path, RandomSearch(trials=2))
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("budget", [{}, {"trials": 2}])
+@pytest.mark.parametrize("policy", [RandomSearch(trials=2), SuccessiveHalving(2, eta=2, rounds=1)])
+def test_a_search_that_its_policy_ended_or_will_has_nothing_to_stop_or_resume(policy, budget, tmp_path):
+    study = over(tmp_path, policy, **budget)
     assert strict(haltune("status", tmp_path / "a.db", "--format", "json"))["state"] == "finished"
     position = study.history.position
     assert "is over, nothing is left to stop" in haltune("stop", tmp_path / "a.db")
-    assert "is over, nothing goes on" in haltune("resume", tmp_path / "a.db")
+    told = haltune("resume", tmp_path / "a.db")
+    assert "is over, nothing goes on" in told
+    assert "larger budget" not in told
     study.sync()
     assert study.history.position == position
+
+
+def test_of_a_policy_that_a_log_cannot_hold_its_program_knows_what_a_larger_budget_does(tmp_path):
+    over(tmp_path, EIPerCost(cost=lambda config: 1.0), trials=1)
+    assert "Whether a larger budget takes it up its program knows" in haltune("resume", tmp_path / "a.db")
 
 
 def test_a_budget_is_told_once_by_each_worker_whose_own_differs(tmp_path):

@@ -11,6 +11,7 @@ from trainings import wait_for
 
 from haltune.cli.find import find
 from haltune.log.events import Reported, Status
+from haltune.store.studies import hold
 from haltune.study.reading import read_study
 
 TOML = """
@@ -105,7 +106,7 @@ def test_a_held_search_begins_no_trial_until_it_is_lifted(folder):
     (folder / "gate").touch()
     (folder / "digits.toml").write_text(TOML + "\n[budget]\ntrials = 1\n")
     assert "1 trial:" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 0)
-    ended(haltune("stop", "digits.toml"), 0)
+    hold(*find("digits.toml", writing=True), "stopped by `haltune stop`")
     (folder / "digits.toml").write_text(TOML)
     assert "stopped by" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 4)
     assert len(history(folder).trials) == 1

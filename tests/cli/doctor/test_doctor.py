@@ -117,8 +117,17 @@ def test_a_study_file_before_its_first_run_is_well_and_nothing_is_made(doctor, t
     (tmp_path / "digits.toml").write_text(TOML)
     told, code = doctor(tmp_path / "digits.toml")
     assert code == 0
-    assert "is not there yet" in told
+    assert "--   store        the search 'study' of" in told
+    assert "has not begun" in told
     assert [path.name for path in tmp_path.iterdir()] == ["digits.toml"]
+
+
+def test_a_study_file_whose_search_has_not_begun_in_a_file_of_others_is_well(doctor, tmp_path):
+    trained(tmp_path)
+    (tmp_path / "digits.toml").write_text(TOML.replace("[study]", '[study]\nname = "another"'))
+    told, code = doctor(tmp_path / "digits.toml")
+    assert code == 0
+    assert "--   store        the search 'another' of" in told
 
 
 def test_a_damaged_file_is_found(doctor, tmp_path):
