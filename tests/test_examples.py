@@ -14,31 +14,26 @@ from haltune.log.events import Reported, Started
 from haltune.store.open import open_store
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-CASES = [
+CASES = [  # the slow ones are dear for the frameworks that they import; the types of all are checked at each lint
     ("01_lightning.py", "digits.html", ("lightning", "sklearn", "rich", "plotly")),
-    ("02_keras.py", "digits_keras.html", ("keras", "sklearn", "rich", "plotly")),
+    pytest.param(
+        "02_keras.py",
+        "digits_keras.html",
+        ("keras", "sklearn", "rich", "plotly"),
+        marks=pytest.mark.slow,
+    ),
     ("03_plain_loop.py", "digits_plain_loop.html", ("sklearn", "rich", "plotly")),
 ]
 
 
 HYPERBAND = [
     ("04_hyperband_lightning.py", "digits_hyperband.html", ("lightning", "sklearn", "rich", "plotly")),
-    pytest.param(
-        "05_hyperband_keras.py",
-        "digits_hyperband_keras.html",
-        ("keras", "sklearn", "rich", "plotly"),
-        marks=pytest.mark.slow,
-    ),
+    ("05_hyperband_keras.py", "digits_hyperband_keras.html", ("keras", "sklearn", "rich", "plotly")),
 ]
 
 BUDGET = [
     ("06_budget_lightning.py", "digits_budget.html", ("lightning", "sklearn", "rich", "plotly")),
-    pytest.param(
-        "10_budget_keras.py",
-        "digits_budget_keras.html",
-        ("keras", "sklearn", "rich", "plotly"),
-        marks=pytest.mark.slow,
-    ),
+    ("10_budget_keras.py", "digits_budget_keras.html", ("keras", "sklearn", "rich", "plotly")),
 ]
 
 
@@ -76,6 +71,7 @@ def test_an_example_trains_tells_and_goes_on_where_it_was(script, page, needs, t
     assert set(told) == {0, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("script", "page", "needs"), HYPERBAND)
 def test_a_promoted_network_goes_on_where_it_was(script, page, needs, tmp_path):
     need(script, needs)
@@ -89,6 +85,7 @@ def test_a_promoted_network_goes_on_where_it_was(script, page, needs, tmp_path):
         assert "11 epochs trained" in run(script, tmp_path, 3)
 
 
+@pytest.mark.slow
 def test_a_search_ends_with_what_it_gained_and_what_another_hour_would(tmp_path):
     need("07_autobct_keras.py", ("keras", "sklearn", "rich", "plotly"))
     printed = run("07_autobct_keras.py", tmp_path, 2, 1)
@@ -97,6 +94,7 @@ def test_a_search_ends_with_what_it_gained_and_what_another_hour_would(tmp_path)
     assert (tmp_path / "digits_autobct.html").exists()
 
 
+@pytest.mark.slow
 def test_a_level_set_is_found_and_put_to_the_test(tmp_path):
     need("08_levelset_lightning.py", ("lightning", "sklearn"))
     printed = run("08_levelset_lightning.py", tmp_path, 8, 1, 1)
@@ -149,6 +147,7 @@ def test_the_study_file_of_the_examples_is_well_formed():
     assert read(EXAMPLES / "digits.toml").problem.max_epochs == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("script", "page", "needs"), BUDGET)
 def test_a_search_with_a_budget_of_time_ends_in_time(script, page, needs, tmp_path):
     need(script, needs)

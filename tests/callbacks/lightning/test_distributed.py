@@ -95,7 +95,12 @@ def spawn(tmp_path_factory):
 
 
 spawned = pytest.mark.slow  # each rank imports everything anew for each fit
-STARTED = ["ddp", "torchrun", pytest.param("fork", marks=needs_fork), pytest.param("spawn", marks=spawned)]
+STARTED = [
+    "ddp",
+    pytest.param("torchrun", marks=pytest.mark.slow),  # test_ranks.py starts its two ranks as torchrun does
+    pytest.param("fork", marks=needs_fork),
+    pytest.param("spawn", marks=spawned),
+]
 THREE = STARTED[:3]
 
 
@@ -146,12 +151,13 @@ def test_a_study_in_memory_is_known_on_all_ranks_of_ddp(ddp):
     assert first == second == ddp.told("three_trials")[0]
 
 
+@pytest.mark.slow
 def test_ddp_and_torchrun_run_the_script_on_each_rank(ddp, torchrun):
     assert len(ddp.told("three_trials")) == len(torchrun.told("three_trials")) == 2
     assert ddp.told("three_trials") == torchrun.told("three_trials")
 
 
-@pytest.mark.parametrize("ran", ["ddp", "torchrun"], indirect=True)
+@pytest.mark.parametrize("ran", STARTED[:2], indirect=True)
 def test_a_missing_metric_raises_the_same_on_every_rank(ran):
     first, second = ran.told("misspelt")
     assert first == second

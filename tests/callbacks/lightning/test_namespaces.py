@@ -66,25 +66,6 @@ def need(*packages):
             pytest.skip(f"{package} is not installed")
 
 
-def test_it_works_in_pytorch_lightning_alone(in_a_process):
-    need("torch", "pytorch_lightning")
-    in_a_process(FIT + PYTORCH_LIGHTNING)
-
-
-def test_it_works_in_lightning_alone_then_in_both_at_once(in_a_process):
-    need("torch", "pytorch_lightning", "lightning")
-    both = "import pytorch_lightning as old; fit(old); assert isinstance(fit(new), old.Callback)\n"
-    subclass = """
-class Mine(HaltuneCallback):
-    def on_fit_start(self, trainer, module):
-        self.started = True
-HaltuneCallback = Mine
-mine = fit(new)
-assert mine.started and isinstance(pickle.loads(pickle.dumps(mine)), Mine)
-"""
-    in_a_process(FIT + LIGHTNING + both + subclass)
-
-
 CHECKPOINTS = """
 import torch
 from callback_fakes import FakeTrial
@@ -135,10 +116,29 @@ def check(pl):
 """
 
 
-@pytest.mark.parametrize(
-    "names",
-    ["pytorch_lightning", pytest.param("lightning.pytorch, pytorch_lightning", marks=pytest.mark.slow)],
-)
+def test_in_pytorch_lightning_alone_it_works_and_the_trainers_checkpoint_callback_stays_the_users(
+    in_a_process, tmp_path
+):
+    need("torch", "pytorch_lightning")
+    in_a_process(f"{FIT}{PYTORCH_LIGHTNING}FOLDER = {str(tmp_path)!r}\n{CHECKPOINTS}check(old)\n")
+
+
+def test_it_works_in_lightning_alone_then_in_both_at_once(in_a_process):
+    need("torch", "pytorch_lightning", "lightning")
+    both = "import pytorch_lightning as old; fit(old); assert isinstance(fit(new), old.Callback)\n"
+    subclass = """
+class Mine(HaltuneCallback):
+    def on_fit_start(self, trainer, module):
+        self.started = True
+HaltuneCallback = Mine
+mine = fit(new)
+assert mine.started and isinstance(pickle.loads(pickle.dumps(mine)), Mine)
+"""
+    in_a_process(FIT + LIGHTNING + both + subclass)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", ["pytorch_lightning", "lightning.pytorch, pytorch_lightning"])
 def test_the_trainers_checkpoint_callback_stays_the_users(in_a_process, tmp_path, names):
     need("torch", *(name.partition(".")[0] for name in names.split(", ")))
     checks = "".join(f"check(sys.modules[{name!r}])\n" for name in names.split(", "))
