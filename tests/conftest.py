@@ -7,12 +7,12 @@ quick the machine is. `make test-all` looks for what nobody has seen yet.
 from hypothesis import HealthCheck, settings
 from postgres import postgres_server, postgres_url
 
-from examples import USUAL
+from examples import QUICK, USUAL
 
 __all__ = ["postgres_server", "postgres_url"]
 
 settings.register_profile(
-    "repeatable", max_examples=USUAL, derandomize=True, database=None, deadline=None,
+    "repeatable", max_examples=QUICK, derandomize=True, database=None, deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 settings.register_profile(

@@ -14,14 +14,11 @@ from haltune.log.events import Reported, Started
 from haltune.store.open import open_store
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+FIRST = ("01_lightning.py", "digits.html", ("lightning", "sklearn", "rich", "plotly"))
+KERAS = ("02_keras.py", "digits_keras.html", ("keras", "sklearn", "rich", "plotly"))
 CASES = [  # the slow ones are dear for the frameworks that they import; the types of all are checked at each lint
-    ("01_lightning.py", "digits.html", ("lightning", "sklearn", "rich", "plotly")),
-    pytest.param(
-        "02_keras.py",
-        "digits_keras.html",
-        ("keras", "sklearn", "rich", "plotly"),
-        marks=pytest.mark.slow,
-    ),
+    pytest.param(*FIRST, marks=pytest.mark.slow),
+    pytest.param(*KERAS, marks=pytest.mark.slow),
     ("03_plain_loop.py", "digits_plain_loop.html", ("sklearn", "rich", "plotly")),
 ]
 
@@ -54,6 +51,14 @@ def keras_backend():
     """TensorFlow where it is installed, as Keras itself would have it; else torch."""
     have_tensorflow = importlib.util.find_spec("tensorflow") is not None
     return {} if have_tensorflow or "KERAS_BACKEND" in os.environ else {"KERAS_BACKEND": "torch"}
+
+
+def test_the_first_example_trains_and_tells(tmp_path):
+    script, page, needs = FIRST
+    need(script, needs)
+    assert "1 trial: 1 trained in full" in run(script, tmp_path, 1, 2)
+    assert (tmp_path / page).stat().st_size > 1_000_000
+    assert reports(tmp_path) == {0: 2}
 
 
 @pytest.mark.parametrize(("script", "page", "needs"), CASES)
@@ -104,6 +109,7 @@ def test_a_level_set_is_found_and_put_to_the_test(tmp_path):
     assert set(reports(tmp_path, "digits_levelset.db")) == set(range(8))
 
 
+@pytest.mark.slow
 def test_workers_are_launched_and_a_second_call_goes_on(tmp_path):
     need("09_launch.py", ("sklearn", "plotly"))
     printed = run("09_launch.py", tmp_path, 3, 3, 2)

@@ -44,6 +44,7 @@ def test_workers_killed_at_random_moments_lose_nothing_on_sqlite(tmp_path: Path,
     survives(f"sqlite:///{tmp_path}/chaos.db", folder, SEVERAL)
 
 
+@pytest.mark.slow
 def test_workers_killed_at_random_moments_lose_nothing_on_postgresql(postgres_url: str, folder: Path) -> None:
     survives(postgres_url, folder, SEVERAL)
 

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from whims import PAUSE, PROBLEM, STOP
 
+from examples import many
 from haltune import Study, Trial
 from haltune._utils import disk
 from haltune.errors import LeaseLost
@@ -176,7 +177,7 @@ class Storm:
 
 
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=many(15), deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_in_any_storm_the_checkpoints_that_the_log_needs_are_there(
     tmp_path_factory: pytest.TempPathFactory, seed: int

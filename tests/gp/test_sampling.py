@@ -30,7 +30,7 @@ def evidence(X, z, scale, noise, variance=1.0):
     )
 
 
-@pytest.mark.parametrize("n", [1, 4, 15])
+@pytest.mark.parametrize("n", [1, pytest.param(4, marks=pytest.mark.slow), 15])
 def test_lengthscales_are_distributed_as_quadrature_of_their_posterior_says(n):
     X, y = data(n)
     prior = LogNormal(0.5, 1.0, 0.02, 1e3)

@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from curves import accuracy
 from trainings import a_study, wait_for
-from worlds import accuracy
 
 from haltune.log.events import Checkpointed, Ended, Expired, Reported, Status
 

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from curves import accuracy
 from trainings import PROBLEM, a_study
-from worlds import accuracy
 
 import haltune
 from haltune import Budget, Maximize, Problem, Study
@@ -25,7 +25,7 @@ TRAIN = """
 import os, signal, sys
 from pathlib import Path
 import haltune
-from worlds import accuracy
+from curves import accuracy
 
 trial = haltune.current_trial({"lr": 0.01}, goal=haltune.Maximize("acc"), max_epochs=4)
 assert haltune.current_trial() is trial

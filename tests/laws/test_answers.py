@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 from auditor import Auditor
+from curves import accuracy
 from everyone import each_class
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import POLICIES, SPACE, Clock, accuracy
+from worlds import POLICIES, SPACE, Clock
 
 from haltune import Budget, Maximize, Minimize, Problem, Study, Trial
 from haltune.cli.commands import listing_data

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import POLICIES, QUICK, problem, small_study
 
+from examples import many
 from haltune import Budget, Finish, Float, Minimize, Problem, Space, Start, Study
 from haltune.errors import InvalidInput
 from haltune.log.events import Event, Started
@@ -80,7 +81,7 @@ def test_a_wrapper_asks_the_policy_inside_for_every_member_of_the_contract(kind:
         question(WRAPPERS[kind](teller(member)), member)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(60), deadline=None)
 @given(st.data())
 def test_wrappers_in_any_order_around_any_policy_answer_as_that_policy(data: st.DataObject) -> None:
     inner: Any = POLICIES[data.draw(st.sampled_from(sorted(POLICIES)))]()

@@ -47,7 +47,16 @@ def full(lab: Lab) -> list[int]:
     return [t.id for t in lab.study.trials if t.epoch == 27]
 
 
-@pytest.mark.parametrize(("trials", "workers"), [(1, 1), (2, 3), (3, 1), (5, 4), (20, 1), (20, 4)])
+@pytest.mark.parametrize(
+    ("trials", "workers"),
+    [
+        (1, 1),
+        (2, 3),
+        (5, 4),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in [(3, 1), (20, 1)]),
+        (20, 4),
+    ],
+)
 @pytest.mark.parametrize("form", list(PAUSING))
 def test_at_least_one_of_those_that_began_is_trained_in_full_and_the_outcome_says_how_many(
     form: str, trials: int, workers: int
@@ -73,7 +82,7 @@ def test_who_is_trained_in_full_is_the_best_of_those_that_began(form: str, trial
         assert sum(t.epoch >= 3 for t in lab.study.trials) == max(1, trials // 6)
 
 
-@pytest.mark.parametrize("trials", [1, 3, 20, 30])
+@pytest.mark.parametrize("trials", [1, 3, 20, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", list(RETRAINING))
 def test_what_wins_trains_anew_though_nothing_new_may_begin(form: str, trials: int) -> None:
     value = lambda trial, epoch: -((trial * 7) % 11) / 11  # noqa: E731

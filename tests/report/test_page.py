@@ -226,9 +226,14 @@ def test_totals_are_of_all_trials_and_the_figure_shows_those_of_the_table(many_t
     assert f'data-trial="trial-{history.best().trial}" class="best"' in page
 
 
-def test_a_page_has_a_size_that_neither_trials_nor_epochs_nor_errors_exceed(many_trials, tmp_path):
+def test_a_page_has_a_size_that_neither_trials_nor_errors_exceed(many_trials, tmp_path):
     plotly = len(write(told(), tmp_path / "none.html").read_text(encoding="utf-8"))
     assert len(many_trials[1]) - plotly < 8_000_000
+
+
+@pytest.mark.slow
+def test_a_page_has_a_size_that_the_length_of_curves_does_not_exceed(tmp_path):
+    plotly = len(write(told(), tmp_path / "none.html").read_text(encoding="utf-8"))
     long = Problem(Space({"lr": Float(0, 1)}), Maximize("acc", (0, 1)), 20_000)
     history = told(long)
     for n in range(30):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import many
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune.errors import HaltuneError
 from haltune.policies import GPUCB, Guided, LevelSetSearch, RandomSearch, TruVaR
@@ -78,7 +79,7 @@ class Prefix(MemoryStore):
         return self.prefix
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=many(8), deadline=None)
 @given(
     name=st.sampled_from(sorted(POLICIES)),
     steps=st.lists(st.booleans(), min_size=12, max_size=40),

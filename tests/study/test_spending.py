@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from whims import PAUSE, PROBLEM, STOP, Whims
 from worlds import Clock
 
+from examples import many
 from haltune import Budget, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
@@ -130,7 +131,7 @@ class Work:
             self.trial = None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=many(30), deadline=None)
 @given(st.data(), st.integers(1, 3))
 def test_spending_is_what_its_events_add_up_to_at_every_position(data: st.DataObject, workers: int) -> None:
     clock = Clock(1000.0)
@@ -144,7 +145,7 @@ def test_spending_is_what_its_events_add_up_to_at_every_position(data: st.DataOb
         assert history.spent == recomputed(events[:n])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=many(30), deadline=None)
 @given(st.data())
 def test_the_parts_of_a_worker_s_time_sum_to_the_whole(data: st.DataObject) -> None:
     clock = Clock(1000.0)

@@ -2,9 +2,11 @@
 
 from hypothesis import settings
 
-USUAL = 100  # examples of a property that names no number, in the profile that repeats
+USUAL = 100  # examples of a property that names no number
+QUICK = 40  # of them in the profile that repeats: the others are for the profile that looks for new ones
+FEW = 4  # as many as are asked for are tried, whatever the profile
 
 
 def many(count: int) -> int:
-    """`count` in the profile that repeats, more where the profile asks for more."""
-    return count * max(1, settings.default.max_examples // USUAL)
+    """`count`, fewer in the profile that repeats and more in the one that looks for new examples."""
+    return max(min(count, FEW), round(count * settings.default.max_examples / USUAL))

@@ -50,7 +50,7 @@ _BY_TYPE = {
                "traceback": st.none() | st.text()},
     ev.Expired: {"trial": numbers, "attempt": attempts, "holder": names, "last_alive": seconds,
                  "status": ended},
-    ev.Budgeted: {"budget": st.dictionaries(st.sampled_from(["time", "cost", "epochs"]), seconds)},
+    ev.Budgeted: {"budget": st.dictionaries(st.sampled_from(["time", "cost", "epochs"]), some_epochs)},
     ev.Finished: {"reason": st.text(), "seen": numbers},
 }  # fmt: skip
 

@@ -17,9 +17,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from curves import accuracy
 from rich.console import Console
 from whims import PAUSE, PROBLEM, STOP, Whims
-from worlds import POLICIES, accuracy, small_study
+from worlds import POLICIES, small_study
 
 from haltune import Budget, Study, Trial
 from haltune.log.decisions import Action

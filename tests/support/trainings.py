@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from worlds import accuracy
+from curves import accuracy
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune.policies import RandomSearch

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from curves import accuracy
+
 from haltune import (
     Budget,
     Choice,
@@ -113,15 +115,6 @@ SPACE = Space(
 
 def problem(epochs: int = EPOCHS, space: Space = SPACE, bounded: bool = True) -> Problem:
     return Problem(space, Maximize("acc", (0, 1) if bounded else None), epochs)
-
-
-def accuracy(config: dict[str, Any], epoch: float) -> float:
-    """A rising curve whose end depends on the configuration alone."""
-    end = (
-        0.95 - 0.12 * (math.log10(config.get("lr", 0.01)) + 2) ** 2 - 0.05 * abs(config.get("layers", 2) - 2)
-    )
-    end = max(end - 0.02 * config.get("degree", 0), 0.12)
-    return end - (end - 0.1) / epoch
 
 
 def train(trial: Trial, value: Callable[[dict[str, Any], float], float] = accuracy) -> None:

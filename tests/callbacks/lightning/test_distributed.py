@@ -98,7 +98,7 @@ spawned = pytest.mark.slow  # each rank imports everything anew for each fit
 STARTED = [
     "ddp",
     pytest.param("torchrun", marks=pytest.mark.slow),  # test_ranks.py starts its two ranks as torchrun does
-    pytest.param("fork", marks=needs_fork),
+    pytest.param("fork", marks=(needs_fork, pytest.mark.slow)),
     pytest.param("spawn", marks=spawned),
 ]
 THREE = STARTED[:3]
@@ -167,6 +167,7 @@ def test_a_missing_metric_raises_the_same_on_every_rank(ran):
 
 
 @needs_fork
+@pytest.mark.slow
 def test_a_missing_metric_reaches_the_process_that_forked_the_ranks(fork):
     ((kind, text, _),) = fork.told("misspelt")
     assert kind == "wrapped"
@@ -184,7 +185,9 @@ def test_a_paused_training_equals_an_uninterrupted_one_digit_for_digit(ran, ddp)
 
 
 @pytest.mark.parametrize(
-    "ran", [pytest.param("fork", marks=needs_fork), pytest.param("spawn", marks=spawned)], indirect=True
+    "ran",
+    [pytest.param("fork", marks=(needs_fork, pytest.mark.slow)), pytest.param("spawn", marks=spawned)],
+    indirect=True,
 )
 def test_a_study_in_memory_is_refused_where_its_reports_would_be_lost(ran):
     ((_, text, _),) = ran.told("memory")
@@ -206,6 +209,7 @@ def test_a_spawned_process_has_left_its_group_when_python_ends(spawn):
 
 
 @needs_fork
+@pytest.mark.slow
 def test_a_trial_stays_with_the_process_that_forks_its_ranks(fork):
     holders = {e.worker.split("/")[3] for e in fork.log("three.db", Started)}
     assert len(holders) == 1  # and no lease expired, though the ranks that reported are gone

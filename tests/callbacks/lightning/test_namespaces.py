@@ -123,6 +123,7 @@ def test_in_pytorch_lightning_alone_it_works_and_the_trainers_checkpoint_callbac
     in_a_process(f"{FIT}{PYTORCH_LIGHTNING}FOLDER = {str(tmp_path)!r}\n{CHECKPOINTS}check(old)\n")
 
 
+@pytest.mark.slow
 def test_it_works_in_lightning_alone_then_in_both_at_once(in_a_process):
     need("torch", "pytorch_lightning", "lightning")
     both = "import pytorch_lightning as old; fit(old); assert isinstance(fit(new), old.Callback)\n"

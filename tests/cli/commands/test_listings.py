@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from curves import accuracy
 from trainings import PROBLEM
 from typer.testing import CliRunner
-from worlds import accuracy
 
 from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.cli.app import app

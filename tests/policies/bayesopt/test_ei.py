@@ -72,7 +72,9 @@ def test_cooling_ends_as_expected_improvement():
     np.testing.assert_allclose(alphas, [0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
 
 
-@pytest.mark.parametrize("make", [EI, EIPerCost, CostCooledEI])
+@pytest.mark.parametrize(
+    "make", [EI, *(pytest.param(m, marks=pytest.mark.slow) for m in (EIPerCost, CostCooledEI))]
+)
 def test_the_hill_is_climbed(make):
     assert search(study(make(), Budget(trials=22))).best.value > 0.995
 

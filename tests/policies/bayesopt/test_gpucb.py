@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from worlds import SPACE, accuracy, problem, search, small_study, train
+from curves import accuracy
+from worlds import SPACE, problem, search, small_study, train
 
 from haltune import Budget, Float, Int, Space, Start, Study, Trial
 from haltune.errors import InvalidInput

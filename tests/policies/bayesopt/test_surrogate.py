@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from worlds import accuracy, problem, search, small_study, train
+from curves import accuracy
+from worlds import problem, search, small_study, train
 
 from haltune import Budget, Choice, Float, Int, Maximize, OptimalStopping, Problem, Space, Study
 from haltune.policies import BOBOS, GPUCB, RandomSearch

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import QUICK, accuracy, problem, search, small_study, train
+from curves import accuracy
+from worlds import QUICK, problem, search, small_study, train
 
 from haltune import (
     Action,

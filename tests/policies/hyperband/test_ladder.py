@@ -45,10 +45,19 @@ def checked(lab: Lab, policy: Ladder, patience: int, race: bool = False) -> Rung
 # -- the rule ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 6])
-@pytest.mark.parametrize(("eta", "first", "patience"), [(3, 6, 20), (2, 2.5, 1), (3, 3, 7)])
+@pytest.mark.parametrize(
+    ("eta", "first", "patience", "workers"),
+    [
+        (3, 6, 20, 6),
+        (2, 2.5, 1, 1),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [(3, 6, 20, 1), (2, 2.5, 1, 6), (3, 3, 7, 1), (3, 3, 7, 6)]
+        ),
+    ],
+)
 def test_who_goes_on_is_in_the_top_of_all_that_ever_arrived(
-    workers: int, eta: float, first: float, patience: int
+    eta: float, first: float, patience: int, workers: int
 ) -> None:
     policy = Ladder(eta, first, patience=patience)
     lab = Lab(lambda: policy, rough(3, 0.1), epochs=27, workers=workers, budget=Budget(epochs=500)).run()
@@ -69,6 +78,7 @@ def test_nobody_goes_on_before_enough_were_compared_and_then_the_best_of_them() 
     assert set(ahead) == set(sorted(values, key=lambda id: -values[id])[:2])  # 12 / 6
 
 
+@pytest.mark.slow
 def test_of_many_trials_the_shares_at_the_rungs_are_those_of_the_cuts() -> None:
     lab = Lab(lambda: Ladder(3, 6, patience=10), rising, epochs=27, budget=Budget(epochs=2000)).run()
     reached = Counter(t.epoch for t in lab.study.trials)

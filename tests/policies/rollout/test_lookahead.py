@@ -92,7 +92,9 @@ class World:
         return value([], [], candidate, left, horizon) if self.costs[candidate] <= left else 0.0
 
 
-@pytest.mark.parametrize("left", [1.0, 2.5, 4.0, np.inf])
+@pytest.mark.parametrize(
+    "left", [1.0, 2.5, *(pytest.param(far, marks=pytest.mark.slow) for far in (4.0, np.inf))]
+)
 @pytest.mark.parametrize("infeasible", ["restrict", "terminate"])
 def test_two_steps_agree_with_quadrature_over_models_refitted_from_scratch(left, infeasible):
     for seed in range(2):
@@ -169,7 +171,10 @@ def enumerated(mean, covariance, costs, left, horizon, infeasible, nodes):
 
 
 @pytest.mark.parametrize("infeasible", ["restrict", "terminate"])
-@pytest.mark.parametrize(("horizon", "nodes"), [(2, 200), (3, 40), (4, 14)])
+@pytest.mark.parametrize(
+    ("horizon", "nodes"),
+    [(2, 200), *(pytest.param(*deep, marks=pytest.mark.slow) for deep in [(3, 40), (4, 14)])],
+)
 def test_two_to_four_steps_are_the_paper_s_base_policy_rolled_out(horizon, nodes, infeasible):
     """Where little is left the cheap points win per cost, though nothing can be paid after the dear one."""
     mean, covariance = np.array([0.1, 0.0, -0.1]), np.diag([1.0, 1.2, 4.0])
@@ -197,7 +202,7 @@ def test_what_cannot_be_followed_is_chosen_by_the_base_policy_of_the_mode():
     assert base_choice(belief, dear, 1, "terminate") == 1
 
 
-@pytest.mark.parametrize("horizon", [2, 3])
+@pytest.mark.parametrize("horizon", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_observations_may_be_noisy(horizon):
     world = World(1, points=4, noise=0.2)
     nodes = hermite(32) if horizon == 2 else sobol_normals(4096, 2, np.random.default_rng(0))
@@ -205,7 +210,7 @@ def test_observations_may_be_noisy(horizon):
     np.testing.assert_allclose(found, [world.brute(i, horizon, 5.0, 16) for i in range(4)], atol=1e-2)
 
 
-@pytest.mark.parametrize("horizon", [2, 3])
+@pytest.mark.parametrize("horizon", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_costs_may_depend_on_the_point_before(horizon):
     world = World(2, points=4)
     after = 3.0 * np.linalg.norm(world.grid[:, None] - world.grid[None], axis=2)

@@ -36,7 +36,9 @@ def started(found):
     return [(t.config, found.history.worker_seconds(t.id)) for t in found.trials]
 
 
-@pytest.mark.parametrize("policy", [Rollout(**SMALL), Rollout(3, affordable=0.9, **SMALL)])
+@pytest.mark.parametrize(
+    "policy", [Rollout(**SMALL), pytest.param(Rollout(3, affordable=0.9, **SMALL), marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("epochs", [12, pytest.param(1, marks=pytest.mark.slow)])
 def test_ten_minutes_of_short_trainings_end_between_nine_and_ten(policy, epochs):
     for seed in range(1 if epochs == 12 else 3):
@@ -55,12 +57,18 @@ def test_nothing_affordable_ends_the_search_and_says_what_is_left():
     assert "nothing is affordable" in found.outcome.reason
 
 
-def test_what_is_known_is_never_overdrawn():
-    for budget in (30, 61):
-        for horizon in (1, 2, 4):
-            found = search(study(Rollout(horizon, cost=known_cost, **SMALL), Budget(time=budget)))
-            assert found.spent.time <= budget * (1 + 1e-9)
-            assert len(found.trials) >= 1
+@pytest.mark.parametrize(
+    ("horizon", "budget"),
+    [
+        (1, 30),
+        (2, 61),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in [(1, 61), (2, 30), (4, 30), (4, 61)]),
+    ],
+)
+def test_what_is_known_is_never_overdrawn(horizon, budget):
+    found = search(study(Rollout(horizon, cost=known_cost, **SMALL), Budget(time=budget)))
+    assert found.spent.time <= budget * (1 + 1e-9)
+    assert len(found.trials) >= 1
 
 
 def test_the_last_trainings_are_those_that_still_fit():
@@ -126,10 +134,17 @@ def test_reported_costs_and_time_are_kept_together():
     def dear(config):
         return 10.0 * (1.0 - config["a"]) + 1.0
 
-    found = search(study(Rollout(cost=dear, **SMALL), Budget(time=400, cost=40)), cost=dear)
-    assert found.spent.cost <= 40 * (1 + 1e-9)
-    assert found.spent.cost > 30
-    assert found.spent.time <= 400 * 1.05
+    found = search(study(Rollout(cost=dear, **SMALL), Budget(time=200, cost=20)), cost=dear)
+    assert found.spent.cost <= 20 * (1 + 1e-9)
+    assert found.spent.cost > 15
+    assert found.spent.time <= 200 * 1.05
+
+
+@pytest.mark.slow
+def test_reported_costs_that_are_learnt_are_kept_to():
+    def dear(config):
+        return 10.0 * (1.0 - config["a"]) + 1.0
+
     learnt = search(study(Rollout(**SMALL), Budget(cost=60)), cost=dear)
     assert 50 < learnt.spent.cost < 70
 
@@ -182,6 +197,7 @@ class Journey:
         return cost
 
 
+@pytest.mark.slow
 def test_moving_far_is_dear_and_a_search_that_plans_moves_less():
     ways, found = {}, {}
     for name, policy in (("plans", Rollout(cost=distance, **SMALL)), ("random", RandomSearch())):
@@ -208,7 +224,10 @@ def test_the_learnt_chance_of_stopping_makes_trainings_cheaper():
     assert costs[0] == pytest.approx(20 * trained_share(found.history, finished))
 
 
-@pytest.mark.parametrize("make", [lambda: Rollout(**SMALL), EIPerCost, CostCooledEI])
+@pytest.mark.parametrize(
+    "make",
+    [EIPerCost, *(pytest.param(m, marks=pytest.mark.slow) for m in (lambda: Rollout(**SMALL), CostCooledEI))],
+)
 def test_minimising_is_maximising_the_opposite(make):
     up = study(make(), Budget(time=150), goal=Maximize("acc", (0, 1)))
     down = study(make(), Budget(time=150), goal=Minimize("loss", (-1, 0)))
@@ -255,7 +274,7 @@ def width(config):
     return 7.0 ** config["a"]
 
 
-@pytest.mark.parametrize("model", ["gp", ["a"], width])
+@pytest.mark.parametrize("model", [*(pytest.param(m, marks=pytest.mark.slow) for m in ("gp", width)), ["a"]])
 def test_a_cost_model_learns_what_trainings_cost(model):
     found = search(study(Rollout(cost_model=model, **SMALL), Budget(time=160)))
     finished = tuple(range(len(found.trials)))
