@@ -16,7 +16,7 @@ pytestmark = [
     ),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # forks beside threads of other tests
 ]
-SEVERAL, MANY = 24, 1000
+SEVERAL, MANY = 12, 1000
 
 
 @pytest.fixture

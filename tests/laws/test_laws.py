@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from curves import accuracy
-from everyone import each_class, everyone
+from everyone import LEADERS, each_class, everyone
 from worlds import (
     ONE_AT_A_TIME,
     POLICIES,
@@ -63,21 +63,22 @@ def test_every_decision_comes_out_again_when_its_log_prefix_is_replayed(name: st
     assert differences(searched(name), POLICIES[name]()) == []
 
 
-def test_another_process_makes_the_same_decisions(tmp_path: Path) -> None:
-    for name, make in POLICIES.items():
-        search(small_study(make(), str(tmp_path / "laws.db"), name=name))
+@pytest.mark.parametrize("names", [LEADERS, pytest.param(list(POLICIES), marks=pytest.mark.slow)], ids=len)
+def test_another_process_makes_the_same_decisions(names: list[str], tmp_path: Path) -> None:
+    for name in names:
+        search(small_study(POLICIES[name](), str(tmp_path / "laws.db"), name=name))
     script = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from worlds import *\n"
         "from haltune.study.replay import replay\n"
-        "for name, make in POLICIES.items():\n"
-        "    study = small_study(make(), sys.argv[1], name=name)\n"
-        "    decisions = list(replay(study.problem, make(), study.events()))\n"
+        "for name in sys.argv[3:]:\n"
+        "    study = small_study(POLICIES[name](), sys.argv[1], name=name)\n"
+        "    decisions = list(replay(study.problem, POLICIES[name](), study.events()))\n"
         "    assert len(decisions) > 5\n"
         "    assert [d for d in decisions if d[1] != d[2]] == [], name\n"
     )
     support = str(Path(__file__).parent.parent / "support")
-    command = [sys.executable, "-c", script, str(tmp_path / "laws.db"), support]
+    command = [sys.executable, "-c", script, str(tmp_path / "laws.db"), support, *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -104,7 +104,13 @@ def test_a_file_goes_on_after_a_fork_in_both_processes(tmp_path: Path) -> None:
     assert len(set(workers)) == 2
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+on_each = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+on_sqlite = pytest.mark.parametrize(
+    "url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
+)
+
+
+@pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database."""
     if request.param == "sqlite":
@@ -112,12 +118,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_url"))
 
 
+@on_each
 def test_processes_that_create_the_same_study_at_once_make_one(url: str) -> None:
     made = together(create, *[(url, "s")] * 3)
     assert sorted(made) == [False, False, True]
     assert list(open_sql(url).read("s")) == [created()]
 
 
+@on_each
 def test_two_processes_never_win_the_same_move_and_no_report_is_lost(url: str) -> None:
     store = open_sql(url)
     store.create("s", created())
@@ -133,6 +141,7 @@ def test_two_processes_never_win_the_same_move_and_no_report_is_lost(url: str) -
         assert [e.metrics for e in mine] == [{"twice": 2 * v} for v in kept[trial]]
 
 
+@on_sqlite
 def test_processes_share_one_search(url: str) -> None:
     trained = together(search_a_little, (url, 12), (url, 12))
     assert sorted(trained[0] + trained[1]) == list(range(12))

@@ -147,7 +147,7 @@ def test_a_budget_is_kept_whatever_happens_and_a_larger_one_goes_on(
     assert differences(lab) == []
 
 
-@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("resume", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
 @settings(max_examples=many(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(

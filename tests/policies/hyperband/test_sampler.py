@@ -185,7 +185,7 @@ def test_a_model_in_the_schedule_proposes_better_than_chance(make: Any) -> None:
     assert distances(make()) < 0.5 * distances("random")
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("asynchronous", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_search_with_a_model_is_replayed_bit_for_bit_although_rungs_change(asynchronous: bool) -> None:
     """The same trials are seen at epoch 1, then at epoch 3: a model of the one must not pass for the other's."""
 

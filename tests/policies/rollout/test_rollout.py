@@ -36,10 +36,9 @@ def started(found):
     return [(t.config, found.history.worker_seconds(t.id)) for t in found.trials]
 
 
-@pytest.mark.parametrize(
-    "policy", [Rollout(**SMALL), pytest.param(Rollout(3, affordable=0.9, **SMALL), marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("epochs", [12, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", [Rollout(**SMALL), Rollout(3, affordable=0.9, **SMALL)])
+@pytest.mark.parametrize("epochs", [12, 1])
 def test_ten_minutes_of_short_trainings_end_between_nine_and_ten(policy, epochs):
     for seed in range(1 if epochs == 12 else 3):
         found = search(study(policy, TEN_MINUTES, epochs, seed), start_up=1.5)
