@@ -8,8 +8,9 @@ What others do in that moment:
   a process is killed     the journal is not empty, so nobody is warned; who opens it or goes on takes the mark back
   .backup, VACUUM INTO    what they make has a schema version of its own, and a mark is good for one version alone
   another marks, too      a mark that it took back may go to the file: who has marked looks at the file by itself
-Nothing is written before the file is marked, so that a copy lacks nothing or says so. One who reads an older state
-all the while keeps a journal of more than LIMIT from being marked.
+Nothing is written before the file is marked, so that a copy lacks nothing or says so. Two things are out of reach: a
+program that reads an older state all the while keeps the mark from a file whose journal exceeds LIMIT; and where all
+were killed in that moment, a program other than haltune that is the first to open and close the file leaves it marked.
 """
 
 from __future__ import annotations

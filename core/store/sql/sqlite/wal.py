@@ -3,6 +3,8 @@
 SQLite reads a -wal file up to the first frame whose checksum disagrees, and says nothing of those behind it: so it
 must, for a transaction that was cut off by a crash looks the same, but for its end. A frame that commits, whole and
 of this journal (its salts are the header's), stands beyond the readable part only where something was lost.
+A journal that was cut off looks like a shorter one: its length is in the -shm file alone, and to open that beside
+SQLite and close it again would take away the locks that SQLite holds on it.
 
 The checksum of n pairs of words (a, b) is linear modulo 2^32: s0 += a + s1, then s1 += b + s0, begun with that of the
 frame before (sqlite.org/fileformat2.html, 4.2). So a frame's own share is one product with powers of [[1, 1], [1, 2]].
