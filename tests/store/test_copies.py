@@ -66,7 +66,7 @@ def test_a_whole_copy_made_in_that_moment_says_nothing(
         copied(path, copies[-1])
 
     at_moments(monkeypatch, copy)
-    add(store, 60)
+    add(store, 30)
     assert len(copies) >= 4
     assert [events(c) for c in copies] == counts
     assert [events(c, reading=False) for c in copies] == counts
@@ -186,12 +186,12 @@ def test_two_processes_that_mark_at_once_leave_the_file_marked(path: Path) -> No
     store = SqliteStore(f"sqlite:///{path}")
     fill(store, 3)
     url = f"sqlite:///{path}"
-    assert together(writes, (url, 150), (url, 150)) == [True, True]
+    assert together(writes, (url, 80), (url, 80)) == [True, True]
     add(store)
-    assert events(path) == 305
+    assert events(path) == 165
     assert is_told(path)
     store.close()
-    assert events(path) == 305
+    assert events(path) == 165
 
 
 def tells(url: str, done: Any) -> None:
@@ -199,7 +199,7 @@ def tells(url: str, done: Any) -> None:
     journal.LIMIT = 100_000
     store = open_sql(url)
     fill(store, 0)
-    for _ in range(400):
+    for _ in range(200):
         store.append("s", [report(1.0, "r" * 3000)], seen=10**9, about=None)
         done.value += 1
     os.kill(os.getpid(), signal.SIGKILL)
@@ -226,4 +226,4 @@ def test_a_copy_of_a_running_search_lacks_nothing_or_says_so(path: Path) -> None
     assert silent == []
     assert copies > 5
     assert is_told(path)
-    assert events(path) == 401
+    assert events(path) == 201
