@@ -105,7 +105,7 @@ def _rehearsed(problem: Problem, command: list[str], epochs: int) -> Iterator[Fi
         told = "the program cannot be rehearsed: the space has constraints, which a log does not keep"
         yield Finding("resume", None, told)
         return
-    folder, found = lasting(), []
+    folder, found = lasting(), list[Finding]()
     try:
         found += rehearse(problem, command, folder, epochs)
     finally:

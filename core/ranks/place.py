@@ -137,7 +137,8 @@ def _job(environment: Mapping[str, str]) -> str:
 def _is_named(environment: Mapping[str, str]) -> bool:
     """True when what started the ranks gave them a name: a folder for this job, or an id."""
     torchrun = environment.get("TORCHELASTIC_RUN_ID", "none")  # what torchrun says when nobody chose one
-    return environment.get(FOLDER) or "SLURM_JOB_ID" in environment or torchrun not in ("", "none")
+    named = environment.get(FOLDER), "SLURM_JOB_ID" in environment, torchrun not in ("", "none")
+    return any(named)
 
 
 def _has_nodes(environment: Mapping[str, str]) -> bool:

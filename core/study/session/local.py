@@ -74,12 +74,12 @@ class LocalSession:
         position = replica.history.position
         news: Json = {"position": position}
         if isinstance(replica.store, MemoryStore):
-            news["events"] = partial(self._untold, replica, position)
+            start, self._told = self._told, max(self._told, position)
+            # these alone: what is kept for other ranks must not keep a store
+            news["events"] = partial(
+                _events_to_json, tuple(replica.store.read(replica.name, start, self._told))
+            )
         return news
-
-    def _untold(self, replica: Replica, position: int) -> list[Json]:
-        start, self._told = self._told, max(self._told, position)
-        return [ev.to_json(event) for event in replica.store.read(replica.name, start, self._told)]
 
     @property
     def log(self) -> Replica:
@@ -248,6 +248,10 @@ def reopened(settings: Settings, holder: str, handed_out: Attempts) -> LocalSess
         session = LocalSession(settings)
     session.hold_as(holder, handed_out)
     return session
+
+
+def _events_to_json(events: tuple[ev.Event, ...]) -> list[Json]:
+    return [ev.to_json(event) for event in events]
 
 
 def _converts(verdict: Verdict) -> Callable[[], Json]:
