@@ -19,6 +19,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from haltune._utils.scratch import Scratch
+from haltune._utils.words import plural
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status
@@ -226,7 +227,7 @@ class Crew:
         failures, most = self._study.history.failures_in_a_row, self._study.settings.max_failures
         if failures >= most and self._bug is None:
             errors = [t.error for t in self._study.history.with_status(Status.FAILED)]
-            self._bug = f"{failures} trials failed in a row (max_failures); the last: {errors[-1]}"
+            self._bug = f"{plural(failures, 'trial')} failed in a row (max_failures); the last: {errors[-1]}"
             self._leave("too many trials failed")
 
     @staticmethod

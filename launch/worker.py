@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.failures import one_line
+from haltune._utils.words import one_line
 from haltune.errors import InvalidInput, LeaseLost
 from haltune.study import Study, Trial
 from haltune.study.current import leave_when

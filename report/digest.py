@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from haltune._utils.words import counted
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.fate import FATES, fate_of
@@ -20,7 +21,7 @@ from haltune.study.receipt import saved_epochs, saved_seconds
 from haltune.study.results import Results
 
 from .sample import sample
-from .wording import counted, short
+from .wording import short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

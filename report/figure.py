@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from haltune._utils.words import counted
+
 from .digest import Digest, Row, Source, digest
 from .palette import ACCENT_INK, FONT, INK, LOOKS, MUTED, PAPER, RULE
 from .sample import MOST, points
-from .wording import clipped, counted, plotly_text, settings, short
+from .wording import clipped, plotly_text, settings, short
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.policies.truvar.answers.answers import LevelSet
 
@@ -118,7 +119,7 @@ def _points(
 def _layout(found: LevelSet, across: str, along: str | None) -> dict[str, Any]:
     side = "at least" if found.larger else "at most"
     others = len(set(found.space.columns) - {across, along})
-    more = f", at the likeliest of {others} other parameter{'s' * (others > 1)}" if others else ""
+    more = f", at the likeliest of {plural(others, 'other parameter')}" if others else ""
     axes = {
         f"{axis}axis": {
             "title": plotly_text(name or found.metric), "gridcolor": RULE, "zeroline": False,

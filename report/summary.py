@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from haltune._utils.words import plural
 from haltune.log.records import TrialRecord
 from haltune.terminal import visible
 
 from .digest import Digest, Source, digest
-from .wording import duration, plural, settings, short
+from .wording import duration, settings, short
 
 BARS = "▁▂▃▄▅▆▇█"
 

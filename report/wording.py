@@ -38,16 +38,6 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def plural(count: float, noun: str) -> str:
-    """1 epoch, 14 epochs, 2.5 epochs, 1,266,704 epochs."""
-    return f"{counted(count)} {noun}{'s' * (count != 1)}"
-
-
-def counted(count: float) -> str:
-    """A number of things: 7, 2.5, 9999, 100,000."""
-    return f"{count:g}" if abs(count) < 10_000 else f"{count:,.0f}"
-
-
 def clipped(text: str, most: int = 2000) -> str:
     """A text of at most so many characters: an error may be as long as it likes, a page may not."""
     return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from haltune._utils.failures import one_line
+from haltune._utils.words import one_line
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 

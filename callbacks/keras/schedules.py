@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from haltune._utils.words import amount, plural
+
 _WITH_AN_END = {"CosineDecay", "PolynomialDecay"}
 
 
@@ -22,15 +24,15 @@ def schedule_advice(optimizer: Any, steps: int | None, max_epochs: int | None) -
         name, end = type(schedule).__name__, schedule.decay_steps + _warmup(schedule)
         if max_epochs is None:
             return (
-                f"the schedule {name} ends after {end:g} steps, but this problem sets no max_epochs: "
+                f"the schedule {name} ends after {plural(end, 'step')}, but this problem sets no max_epochs: "
                 "give the Problem one, or use a schedule without an end"
             )
         if steps and not any(abs(e - steps * max_epochs) < steps for e in (end, end + warmup)):
             less = f" - {_warmup(schedule):g} for the warm-up" if _warmup(schedule) else ""
             return (
-                f"the schedule {name} ends after {end:g} steps, {end / steps:.4g} epochs, but trials train "
-                f"towards trial.max_epochs = {max_epochs} epochs of {steps} steps: write "
-                f"decay_steps=trial.max_epochs * {steps}{less}; haltune stops or pauses a trial before that"
+                f"the schedule {name} ends after {plural(end, 'step')}, {amount(end / steps, 'epochs', 4)}, but "
+                f"trials train towards trial.max_epochs = {plural(max_epochs, 'epoch')} of {plural(steps, 'step')}: "
+                f"write decay_steps=trial.max_epochs * {steps}{less}; haltune stops or pauses a trial before that"
             )
     return None
 

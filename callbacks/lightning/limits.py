@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from haltune._utils.words import amount
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
@@ -78,8 +79,8 @@ def steps_per_epoch(trainer: Any) -> int | None:
 
 def _too_short(what: str, epochs: float, horizon: int) -> NotSupported:
     return NotSupported(
-        f"{what} ends this fit after {epochs:.3g} epochs, but trials are compared at {horizon}: give the Trainer "
-        "max_epochs=trial.max_epochs alone, and limit the search, Study(..., budget=Budget(time='2h'))"
+        f"{what} ends this fit after {amount(epochs, 'epochs', 3)}, but trials are compared at {horizon}: give the "
+        "Trainer max_epochs=trial.max_epochs alone, and limit the search, Study(..., budget=Budget(time='2h'))"
     )
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from haltune._utils.words import plural
 from haltune.study import Trial
 
 _ENDS = {"CosineAnnealingLR": "T_max", "OneCycleLR": "total_steps", "PolynomialLR": "total_iters"}
@@ -70,7 +71,7 @@ def _steps(trainer: Any, trial: Trial, config: Any) -> tuple[Any, Any]:
 
 
 def _in_steps(total: float, interval: str) -> str:
-    return "" if interval == "epoch" else f", which is {total:g} steps"
+    return "" if interval == "epoch" else f", which is {plural(total, 'step')}"
 
 
 def _fix(interval: str) -> str:

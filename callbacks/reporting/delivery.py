@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from haltune._utils.words import plural
 from haltune.errors import HaltuneError, LeaseLost, StoreError, warn
 from haltune.log.decisions import Verdict
 from haltune.study import Trial
@@ -72,7 +73,8 @@ class Delivery:
         if self._waiting:
             with suppress(Exception):  # warnings may be errors
                 self._warnings.once(
-                    "late", f"{len(self._waiting)} reports of trial {trial.id} are not delivered"
+                    "late",
+                    f"{plural(len(self._waiting), 'report')} of trial {trial.id} could not be delivered",
                 )
 
     def _flush(self, trial: Trial) -> None:

@@ -18,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.failures import interrupts, one_line
+from haltune._utils.signals import interrupts
+from haltune._utils.words import one_line, plural
 from haltune.errors import LeaseLost, NotSupported
 from haltune.log.decisions import Action, Verdict
 from haltune.study import Trial
@@ -110,7 +111,7 @@ class Reporter:
         elif planned is not None and self.trial.horizon is not None and planned < self.trial.horizon:
             self.warn_once(
                 "horizon",
-                f"this fit plans {planned:g} epochs but trials are compared at {self.trial.horizon}: "
+                f"this fit plans {plural(planned, 'epoch')} but trials are compared at {self.trial.horizon}: "
                 "give the loop trial.max_epochs, haltune stops it earlier where that pays",
             )
         if not self._ended:
@@ -178,9 +179,7 @@ class Reporter:
             if over:
                 self.trial.cannot_save(why)
                 self.end("interrupted")
-                consequence = (
-                    "its training had ended, so it begins again further back, and is not paused then"
-                )
+                consequence = "its training had ended: it begins again further back, not paused then"
         if always:
             self.advise(f"a trial cannot be paused, as {why}; {consequence}")
         else:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.words import plural
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.decisions import Action, Finish, Move, Resume, Start, Verdict, go_on
 from haltune.log.events import Event, Status
@@ -58,7 +59,7 @@ class ResumeCheck:
         return self.ok
 
     def __str__(self) -> str:
-        runs = f"{self.epochs} epochs straight, and paused after {self.pause_at}"
+        runs = f"{plural(self.epochs, 'epoch')} straight, and paused after {self.pause_at}"
         if self.ok:
             return visible(f"Resumes exactly: {runs}, agree to the last digit in {', '.join(self.compared)}.")
         listing = "\n".join(f"- {d}" for d in self.differences)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from haltune._utils.process import surely_gone
+from haltune._utils.words import plural
 from haltune.errors import HaltuneError, NotSupported
 from haltune.log.events import OVER, Created, Event, Status
 from haltune.log.history import History
@@ -20,7 +21,7 @@ from haltune.store.base import Lease, Store
 from haltune.store.checkpoints import Checkpoints, readable
 from haltune.store.open import open_store
 from haltune.study.reading import folded
-from haltune.study.replay import replay
+from haltune.study.replay import decided, replay
 
 _NETWORK = (
     "nfs",
@@ -100,7 +101,9 @@ def log(found: Store, name: str) -> Generator[Finding, None, History | None]:
     except HaltuneError as error:
         yield Finding("log", False, str(error))  # which says what to do
         return None
-    yield Finding("log", True, f"{history.position} events of {len(history)} trials fold")
+    yield Finding(
+        "log", True, f"{plural(history.position, 'event')} of {plural(len(history), 'trial')} folded"
+    )
     yield _replayed(history.problem, created, found.read(name, stop=history.position))
     return history
 
@@ -117,16 +120,17 @@ def _replayed(problem: Problem, created: Created, events: Iterator[Event]) -> Fi
     differ, count, end = [], 0, time.monotonic() + _REPLAYING
     for position, recorded, again in replay(problem, policy, events):
         count += 1
-        if recorded != again:
+        if decided(recorded) != decided(again):
             differ.append(position)
         if time.monotonic() > end:
             break
     if differ:
+        told = f"of {plural(count, 'decision')} {len(differ)} come out otherwise now, the first at event {differ[0]}"
         return Finding(
-            "log", False, f"of {count} decisions {len(differ)} come out otherwise now, the first at event {differ[0]}",
+            "log", False, told,
             "go on with the versions of haltune, NumPy and SciPy that the search was begun with",
         )  # fmt: skip
-    return Finding("log", True, f"{count} decisions replay to the same")
+    return Finding("log", True, f"{plural(count, 'decision')} replayed to the same")
 
 
 def leases(found: Store, name: str) -> Iterator[Finding]:

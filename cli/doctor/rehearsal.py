@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.words import plural
 from haltune.errors import HaltuneError
 from haltune.launch import run_script
 from haltune.log.events import Reported
@@ -35,7 +36,9 @@ def rehearse(
     try:
         straight = _trained(problem, command, folder / "straight", [last], options).history.trial(0)
         yield Finding(
-            _ABOUT, True, f"{command[0]} trained {straight.epoch:g} epochs with {dict(straight.config)}"
+            _ABOUT,
+            True,
+            f"{command[0]} trained {plural(straight.epoch, 'epoch')} with {dict(straight.config)}",
         )
         study = _trained(problem, command, folder / "paused", [1, last], options)
     except HaltuneError as error:
@@ -58,7 +61,7 @@ def rehearse(
         yield _unequal(differs, _differs(straight, again))
     else:
         yield Finding(
-            _ABOUT, True, f"paused after epoch 1 it reports the same to the last bit, {last} epochs"
+            _ABOUT, True, f"paused after epoch 1 it reports the same to the last bit, {plural(last, 'epoch')}"
         )
 
 

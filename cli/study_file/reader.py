@@ -33,7 +33,7 @@ from typing import Any
 
 from haltune import policies
 from haltune._utils.checks import check_counts, check_seconds
-from haltune._utils.failures import one_line
+from haltune._utils.words import one_line
 from haltune.errors import HaltuneError, InvalidInput, InvalidSpace
 from haltune.log.problem import Budget, Goal, Maximize, Minimize, Problem
 from haltune.policies.bobos.optimal_stopping import OptimalStopping

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a step that must be whole is heard right after it.
+"""Ctrl-C in the middle of a step that must be whole is heard right after it, and is told from an error.
 
     with undisturbed: ...    Python's handlers of signals run after the block
 
@@ -83,3 +83,8 @@ class Undisturbed:
 
 
 undisturbed = Undisturbed()
+
+
+def interrupts(error: BaseException) -> bool:
+    """True for Ctrl-C and SIGTERM, raised as themselves or, by Lightning, as a SystemExit."""
+    return not isinstance(error, Exception)

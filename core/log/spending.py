@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field, replace
 
 from haltune._utils.checks import LARGEST
+from haltune._utils.words import amount, plural
 
 from .events import Reported
 from .problem import Budget
@@ -59,13 +60,13 @@ class Spent:
         )
         for unit, limit, spent in limits:
             if limit is not None and spent >= float(limit) * (1.0 - 1e-12):
-                return f"the budget of {float(limit):g} {unit} is spent"
+                return f"the budget of {amount(float(limit), unit)} is spent"
         return None
 
     def starts_no_more(self, budget: Budget) -> str | None:
         """The sentence for a spent number of trials, or None: those that began may still go on."""
         if budget.trials is not None and self.trials >= budget.trials:
-            return f"the budget of {budget.trials:g} trials is spent"
+            return f"the budget of {plural(budget.trials, 'trial')} is spent"
         return None
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, cast
 
-from haltune._utils.failures import one_line
+from haltune._utils.words import one_line
 from haltune.errors import InvalidInput, StoreError
 
 from .decisions import Verdict

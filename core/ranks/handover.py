@@ -22,9 +22,9 @@ from multiprocessing.util import Finalize
 from typing import Any
 
 from haltune import errors
-from haltune._utils.failures import one_line
 from haltune._utils.process import surely_gone
 from haltune._utils.scratch import remove
+from haltune._utils.words import one_line, plural
 from haltune.errors import HaltuneError, InvalidInput, RankLost
 
 from .meeting import (
@@ -247,8 +247,9 @@ class Reader:
     def _says(self, topic: str, what: str) -> str:
         text = f"rank {self._place.rank} waits for rank 0, which {what}, to write {topic!r} ({self._place.folder}). "
         if self._file is None:
+            others = plural(self._entrance.others, "folder is", "folders are")
             text += (
-                f"It was never met, and {self._entrance.others} folders are there of other starts: ranks that start "
+                f"It was never met, and {others} there of other starts: ranks that start "
                 f"one by one, or each through another program, meet when {FOLDER} names one folder for them all. "
             )
         return text + (

@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from haltune._utils import disk
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput, NoRoom
 from haltune.log.events import OVER, Status
 from haltune.log.history import History
@@ -271,4 +272,4 @@ def readable(size: float) -> str:
     for unit, factor in reversed(_UNITS.items()):
         if size >= factor:
             return f"{size / factor:.3g} {unit}"
-    return f"{size:g} bytes"
+    return plural(size, "byte")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from haltune._utils.failures import one_line
+from haltune._utils.words import one_line
 from haltune.errors import StoreError
 from haltune.log.events import Created, Held
 from haltune.log.history import History

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.words import plural
 from haltune.log import events as ev
 from haltune.log.events import Status, trial_of
 from haltune.log.fate import fate_of
@@ -79,7 +80,7 @@ def _saved(history: History, record: TrialRecord) -> list[str]:
     if not epochs:
         return []
     seconds = saved_seconds(history, record)
-    share = epochs / (history.problem.max_epochs or math.inf)
+    horizon = history.problem.max_epochs or math.inf
     return [
-        f"  {'saved':<14} {epochs:g} of {history.problem.max_epochs} epochs ({share:.0%}), about {seconds:.3g} s"
+        f"  {'saved':<14} {epochs:g} of {plural(horizon, 'epoch')} ({epochs / horizon:.0%}), about {seconds:.3g} s"
     ]

@@ -1,12 +1,12 @@
 """Replay: put the questions of a log to a policy again, and compare the answers.
 
-Since the log is the only state, every decision must come out as it was recorded. What differs
+Since the log is the only state, every decision must come out as it was recorded, the reason last. What differs
 betrays a changed version of the policy, another library underneath, or a defect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from haltune.log import events as ev
@@ -33,6 +33,13 @@ def replay(problem: Problem, policy: Policy[Any], log: Iterable[ev.Event]) -> It
         for event in events[prefix.history.position : events[position].seen]:  # type: ignore[attr-defined]
             prefix.take(event)
         yield position, recorded, _asked(prefix, events[position])
+
+
+def decided(answer: Any) -> Any:
+    """What was decided and by which numbers, without the words: another version may put them better."""
+    if isinstance(answer, Mapping):
+        return {name: value for name, value in answer.items() if name != "reason"}
+    return answer[:-1]
 
 
 def _recorded(event: ev.Event, problem: Problem) -> Any:

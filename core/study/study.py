@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from haltune._utils.checks import check_counts, check_seconds
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Wait
 from haltune.log.policy import Policy, check_policy
@@ -100,7 +101,7 @@ class Study(Results):
         self.problem, self.policy, self.name = problem, policy, name
 
     def __repr__(self) -> str:
-        return f"Study({self.name!r}, {len(self.history)} trials, {self.store.url})"
+        return f"Study({self.name!r}, {plural(len(self.history), 'trial')}, {self.store.url})"
 
     @property
     def _log(self) -> Log:

@@ -14,7 +14,8 @@ import numpy as np
 
 from haltune._utils.checks import number, timed
 from haltune._utils.disk import discard
-from haltune._utils.failures import interrupts, one_line
+from haltune._utils.signals import interrupts
+from haltune._utils.words import one_line
 from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status

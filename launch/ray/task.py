@@ -16,7 +16,7 @@ from ray.exceptions import NodeDiedError, OutOfMemoryError, RayError, RayTaskErr
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from haltune._utils.failures import one_line
+from haltune._utils.words import one_line
 from haltune.errors import InvalidInput, LeaseLost
 from haltune.study import Study, Trial
 

@@ -44,7 +44,7 @@ ANSWERS: dict[str, Callable[[Study], Any]] = {
     "receipts": lambda study: [study.explain(t.id) for t in study.trials],
     "spent": lambda study: (study.spent, study.outcome),
 }
-FAIR = "nothing can be said yet|trials have ended, too few|score_per_hour"  # what an answer may decline with
+FAIR = "nothing can be said yet|ended, too few|score_per_hour"  # what an answer may decline with
 
 
 def stormy(policy: Any, chance: random.Random) -> Study:

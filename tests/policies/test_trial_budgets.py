@@ -10,6 +10,7 @@ import pytest
 from laboratory import Lab, Worker, differences, problem, rising, rough
 
 from haltune import Budget, Finish, Study
+from haltune._utils.words import plural
 from haltune.errors import StudyMismatch
 from haltune.log.events import Budgeted, Created, Finished, Reported, Started, Status
 from haltune.policies import Guided, Halting, Hyperband, InfiniteHyperband, Ladder, SuccessiveHalving
@@ -65,8 +66,10 @@ def test_at_least_one_of_those_that_began_is_trained_in_full_and_the_outcome_say
     assert len(begun(lab)) == len(lab.study.trials) == trials
     assert len(full(lab)) >= 1
     assert trials < 20 or len(full(lab)) < 20
-    count = f"{trials} trial{'s' * (trials > 1)} begun, {len(full(lab))} trained in full"
-    assert lab.study.outcome.reason == f"the budget of {trials} trials is spent: {count}"
+    count = plural(trials, "trial")
+    assert lab.study.outcome.reason == (
+        f"the budget of {count} is spent: {count} begun, {len(full(lab))} trained in full"
+    )
     assert all(a.reason == lab.study.outcome.reason for a in lab.answers if isinstance(a, Finish))
     assert differences(lab) == []
 

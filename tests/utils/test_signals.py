@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from haltune._utils.signals import undisturbed
+from haltune._utils.signals import interrupts, undisturbed
 
 
 @pytest.fixture
@@ -108,3 +108,9 @@ def test_a_fork_of_another_thread_hears_signals_again(heard: list[str]) -> None:
         thread.join()
         codes.append(in_child(lambda: not hears()))  # the thread within goes on there, still undisturbed
     assert codes == [0, 0]
+
+
+def test_ctrl_c_and_exits_interrupt_and_exceptions_fail() -> None:
+    assert interrupts(KeyboardInterrupt())
+    assert interrupts(SystemExit(1))
+    assert not interrupts(ValueError("x"))

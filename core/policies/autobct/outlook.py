@@ -15,6 +15,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.checks import check_counts, check_whole
 from haltune._utils.threads import one_thread
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper, check_policy
@@ -103,8 +104,9 @@ def outlook(
     with one_thread():
         assessment = own.foresee(history, ended) if ended else None
         if assessment is None or not assessment.done:
+            done = plural(len(ended), "trial has", "trials have")
             raise InvalidInput(
-                f"{len(ended)} trials have ended, too few to expect anything of more: train {own.initial} or more"
+                f"{done} ended, too few to expect anything of more: train {own.initial} or more"
             )
         if isinstance(time, str) and assessment.own:
             raise InvalidInput(

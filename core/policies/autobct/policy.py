@@ -18,6 +18,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole, is_number
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Wait
 from haltune.log.events import Ended, Event, Expired
@@ -32,7 +33,7 @@ from .prior.beliefs import Prior, prior_from_json
 from .prior.published import preset
 from .prior.sampled import sampled
 from .prior.units import Kind, check_map
-from .reasons import counted, ending, used_up
+from .reasons import ending, used_up
 from .value.maps import cautious, check_dim, mapped, shipped
 from .value.valuation import effort_for, expected_cost, values
 
@@ -203,7 +204,7 @@ class AutoBCT(Policy[Trials]):
     def _first(self, history: History, count: int) -> Move:
         """One of the first trainings, which teach the maps; the end when none of many gave a finite value."""
         if count >= self.initial + _HOPELESS:
-            return Finish(f"{counted(count)}, none with a finite {history.problem.goal.metric}")
+            return Finish(f"{plural(count, 'training')}, none with a finite {history.problem.goal.metric}")
         space = history.problem.space
         design = space.sample_up_to(self.initial + _HOPELESS, history.rng("design"), design="sobol")
         config = design[count % len(design)]
@@ -290,9 +291,7 @@ def _check_numbers(policy: AutoBCT) -> None:
     if isinstance(policy.prior, str):
         preset(policy.prior)
     if policy.value_map is not None and not isinstance(policy.value_map, str):
-        raise InvalidInput(
-            f"AutoBCT(value_map={policy.value_map!r}): '1d', '2d', or the path of a map's file"
-        )
+        raise InvalidInput(f"AutoBCT(value_map={policy.value_map!r}): '1d', '2d', or the file of a map")
     if policy.seconds is not None:
         given = policy.seconds
         ends = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from haltune._utils.words import plural
 from haltune.log.history import History
 
 from .assessment import Assessment
@@ -40,18 +41,13 @@ def used_up(history: History, assessment: Assessment | None, most: int) -> str:
     )
 
 
-def counted(count: int) -> str:
-    """So many trainings."""
-    return f"{count} training{'s' * (count != 1)}"
-
-
 def _gained(history: History, assessment: Assessment) -> str:
     """What was seen and, in brackets, what is believed: the two part where the basis bends less than the truth does."""
     ruler, metric, count = assessment.ruler, history.problem.goal.metric, len(assessment.done)
     first, last = (f"{assessment.done[i].value:.4g}" for i in (0, -1))
     was, now = (f"{ruler.raw(assessment.heights[i]):.4g}" for i in (0, -1))
     spent, worth = assessment.span(assessment.paid), ruler.amount(assessment.score_of(assessment.paid))
-    said = f"{counted(count)} for {spent}, worth {worth} of {metric}, "
+    said = f"{plural(count, 'training')} for {spent}, worth {worth} of {metric}, "
     if count == 1:
         return f"{said}gave {last} (expected of it again: {now})"
     return f"{said}led from {first} with the first configuration to {last} with the last (expected again: {was}, {now})"

@@ -15,6 +15,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole
+from haltune._utils.words import amount
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
 from haltune.log.fold import Finished, fold_finished
@@ -79,7 +80,7 @@ class _Greedy:
             evidence["cost"] = cost
             power = "" if alpha == 1.0 else f"^{alpha:.2f}"
             unit = UNITS[self.remaining.unit(history)]
-            reason = f"largest expected improvement per cost{power}: {told}, for {cost:.3g} {unit}"
+            reason = f"largest expected improvement per cost{power}: {told}, for {amount(cost, unit, 3)}"
         if choice.exhausted:
             reason += "; every configuration found has been tried, this one is trained again"
         return Start(choice.config, reason=reason, evidence=evidence)

@@ -15,6 +15,7 @@ import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Verdict, go_on, stop
 from haltune.log.history import History
@@ -173,7 +174,7 @@ def _worded(decision: StopDecision | None, best: float, epoch: int, losses: Loss
 
 def _sentence(d: StopDecision, best: float, epoch: int) -> str:
     if d.basis == "saturated" and d.d == "stop":
-        return f"the score was the worst possible in all {epoch} epochs: it counts as losing to {best:.4g}"
+        return f"the score was the worst possible for {plural(epoch, 'epoch')}: it counts as losing to {best:.4g}"
     if math.isnan(d.p_win):
         return (
             f"P(beats {best:.4g}) is not known at epoch {epoch}: too few simulated curves look like this one"

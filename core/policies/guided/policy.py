@@ -16,6 +16,7 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole
 from haltune._utils.memo import Memo
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior, fit
 from haltune.log.decisions import Move, Start
@@ -186,9 +187,8 @@ class Guided(Wrapper):
         expected, sd = scale.value(float(mean[best])), scale.width * float(variance[best]) ** 0.5
         evidence = {"mean": expected, "sd": sd, "ucb": scale.value(float(value[best])), "rows": len(rows)}
         name = history.problem.goal.metric
-        reason = (
-            f"best in view: {name} = {expected:.4g} ± {sd:.2g} at the full horizon, from {len(rows)} values"
-        )
+        seen = plural(len(rows), "value")
+        reason = f"best in view: {name} = {expected:.4g} ± {sd:.2g} at the full horizon, from {seen}"
         return replace(move, config=config, reason=reason, evidence=evidence)
 
     def _candidates(self, history: History, rows: list[Row], rng: Generator) -> Array:

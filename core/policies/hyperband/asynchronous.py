@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 
+from haltune._utils.words import amount, plural
 from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import OVER, Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.history import History
@@ -147,7 +148,7 @@ class Climber:
     def _promotion(self, bracket: Bracket, rung: int, id: int, why: str, history: History) -> Resume:
         resource = bracket.rungs[rung].resource
         tags = {**history.trial(id).tags, "rung": rung}
-        reason = f"{why}: on to {resource:g} {self.unit}"
+        reason = f"{why}: on to {amount(resource, self.unit)}"
         return Resume(id, until(resource, self.unit, history), resource, tags, reason)
 
     def _closing(self, state: Climb, history: History) -> Move:
@@ -192,7 +193,7 @@ class Climber:
             return Finish("all configurations are started, and none is to go on")
         drawn = self.sampler.draw(history, number, bracket, index, self.unit)
         resource, tags = bracket.rungs[0].resource, {"bracket": number, "rung": 0}
-        reason = f"{drawn.reason}; to {resource:g} {self.unit} at first"
+        reason = f"{drawn.reason}; to {amount(resource, self.unit)} at first"
         return Start(
             drawn.config, until(resource, self.unit, history), resource, tags, reason, drawn.evidence
         )
@@ -204,13 +205,13 @@ class Climber:
             return go_on("no schedule started this trial")
         had = on.member.after(self.unit, trial.epoch, float(trial.seconds[-1]))
         if had < on.needed:
-            return go_on(f"on to {on.needed:g} {self.unit}")
+            return go_on(f"on to {amount(on.needed, self.unit)}")
         score = judged(state.sign, trial, history.problem.goal)
         if (verdict := refused(score, on.member)) is not None:
             return verdict
         if on.last:
             full = {FULL: True} if self.ends else {}
-            return stop(f"trained its {on.needed:g} {self.unit}", **full)
+            return stop(f"trained its {amount(on.needed, self.unit)}", **full)
         return self._ranked(state, history, on, trial.id, score)
 
     def _ranked(self, state: Climb, history: History, on: OnRung, trial: int, score: float) -> Verdict:
@@ -220,7 +221,8 @@ class Climber:
             step = step.arrive(key_of(member, trial))
         rank, top = step.arrived.rank(key_of(member, trial)), self._top(step, on.rung)
         evidence = {"rank": rank + 1, "arrived": step.count, "go_on": top, "rung": on.rung}
-        text = f"rank {rank + 1} of {step.count} at {on.needed:g} {self.unit}; the best {top} go on"
+        place = f"rank {rank + 1} of {step.count} at {amount(on.needed, self.unit)}"
+        text = f"{place}; the best {plural(top, 'goes on', 'go on')}"
         if rank < top:
             following = on.bracket.rungs[on.rung + 1].resource
             return Verdict(Action.CONTINUE, text, evidence, until(following, self.unit, history))

@@ -19,6 +19,7 @@ from itertools import count
 from math import ceil, floor
 from typing import Literal
 
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 
 Number = float | int | Fraction
@@ -184,9 +185,8 @@ def pulls(n: int, budget: Number, eta: Number = 2, *, keep: Literal["floor", "ce
     for _ in range(rounds):
         more = floor(exact(budget) / (alive * rounds))
         if more < 1:
-            raise InvalidInput(
-                f"budget={budget}: {rounds} rounds of {n} configurations and their best take {n * rounds} at least"
-            )
+            planned = f"{plural(rounds, 'round')} of {plural(n, 'configuration')} and their best"
+            raise InvalidInput(f"budget={budget}: {planned} take {n * rounds} at least")
         resource += more
         rungs.append(Rung(alive, float(resource)))
         alive = max(1, floor(alive / base)) if keep == "floor" else ceil(alive / base)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.memo import Memo
+from haltune._utils.words import amount, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Start
 from haltune.log.events import Ended, Status
@@ -98,7 +99,7 @@ class Sampler:
             return Start(
                 fresh(history, rng), reason=f"drawn at random: the sampler says {type(move).__name__}"
             )
-        reason = f"{move.reason}; from {len(seen.ids)} trials at {seen.resource:g} {unit}"
+        reason = f"{move.reason}; from {plural(len(seen.ids), 'trial')} at {amount(seen.resource, unit)}"
         return Start(move.config, reason=reason, evidence=move.evidence)
 
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from haltune._utils.words import amount, plural
 from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.history import History
@@ -31,9 +32,7 @@ class Halves:
     horizon: int | None = None  # epochs of a full training, as the problem says
     opened: int = 0  # brackets so far
     open: tuple[Open, ...] = ()  # oldest first
-    aims: Sparse[float] = field(
-        default_factory=Sparse
-    )  # in seconds: the last rung that a trial trained towards
+    aims: Sparse[float] = field(default_factory=Sparse)  # in seconds: the last rung a trial trained towards
     begun: Begun = field(default_factory=Begun)
     short: tuple[Bracket, ...] = ()  # that closed with fewer than planned: they run again when more may begin
 
@@ -193,7 +192,10 @@ class Halver:
         if again or self.plan.has(state.opened, history):
             return self._new(Open.new(state.opened, again or self.plan(state.opened)), history)
         if not state.open:
-            return Finish(f"all {state.opened} brackets are complete")
+            count = state.opened
+            return Finish(
+                "the one bracket is complete" if count == 1 else f"all {count} brackets are complete"
+            )
         first = state.open[0]
         return Wait(f"rung {first.rung} of bracket {first.number} waits for trials that are still trained")
 
@@ -204,9 +206,7 @@ class Halver:
                 continue  # still with its worker, or given back: the study offers it again
             resource = bracket.at.resource
             tags = {"bracket": bracket.number, "rung": bracket.rung}
-            reason = (
-                f"among the best {bracket.places} of rung {bracket.rung - 1}: on to {resource:g} {self.unit}"
-            )
+            reason = f"among the best {bracket.places} of rung {bracket.rung - 1}: on to {amount(resource, self.unit)}"
             if self.goes_on:
                 return Resume(id, until(resource, self.unit, history), resource, tags, reason)
             tags["of"] = id
@@ -218,7 +218,7 @@ class Halver:
         drawn = self.sampler.draw(history, bracket.number, bracket.bracket, bracket.members.size, self.unit)
         resource = bracket.at.resource
         tags = {"bracket": bracket.number, "rung": 0}
-        reason = f"{drawn.reason}; bracket {bracket.number}, to {resource:g} {self.unit} at first"
+        reason = f"{drawn.reason}; bracket {bracket.number}, to {amount(resource, self.unit)} at first"
         return Start(
             drawn.config, until(resource, self.unit, history), resource, tags, reason, drawn.evidence,
             self._partial(bracket),
@@ -248,9 +248,9 @@ class Halver:
                 return stop("offered again, its value is not finite any more: it never goes on")
             return self._on(bracket, "it was among the best of its rung", history)
         if not self.counted or had < bracket.at.resource:
-            return go_on(f"on to {bracket.at.resource:g} {self.unit}")
+            return go_on(f"on to {amount(bracket.at.resource, self.unit)}")
         if not self.goes_on:
-            return stop(f"trained its {bracket.at.resource:g} {self.unit}", **self._full(bracket))
+            return stop(f"trained its {amount(bracket.at.resource, self.unit)}", **self._full(bracket))
         return self._arrival(bracket, trial.id, score, had, history)
 
     def _alone(self, state: Halves, trial: TrialRecord) -> Verdict:
@@ -259,7 +259,7 @@ class Halver:
         had = trial.epoch if in_epochs else float(trial.seconds.sum())
         target = (trial.until if in_epochs else state.aims.get(trial.id)) or 0.0
         if not self.counted or had < target:
-            return go_on(f"offered again: on to the {target:g} {self.unit} that it had before")
+            return go_on(f"offered again: on to the {amount(target, self.unit)} that it had before")
         last = self.plan(int(trial.tags["bracket"])).rungs[-1].resource
         full = {FULL: True} if self.ends and target >= last else {}
         return stop("its rung is complete, and it is not among those that go on", **full)
@@ -273,7 +273,7 @@ class Halver:
             member = replace(member, last=score, had=had, result=score)
         here = bracket.update(trial, member)
         rank = here.rank(trial, score if member.result is None else member.result)
-        place = f"rank {rank} of {here.arrived} at {resource:g} {self.unit}"
+        place = f"rank {rank} of {here.arrived} at {amount(resource, self.unit)}"
         evidence = {
             "rank": rank, "arrived": here.arrived, "places": bracket.places, "go_on": bracket.going_on,
             "bracket": bracket.number, "rung": bracket.rung,
@@ -282,18 +282,17 @@ class Halver:
             return stop(f"{place}: the last rung of its bracket", **evidence, **self._full(bracket))
         after = here.settled()
         if after is not None and trial in after.queue:
-            why = f"{place}, the last to arrive: among the {bracket.going_on} that go on"
+            why = f"{place}, the last to arrive: among the {plural(bracket.going_on, 'that goes on', 'that go on')}"
             return replace(self._on(after, why, history), evidence=evidence)
+        those = plural(bracket.going_on, "goes on", "go on")
         if after is not None and after.member(trial) is not None:
-            reason = f"{place}; the rung has {bracket.places} places, and {bracket.going_on} go on"
+            reason = f"{place}; the rung has {plural(bracket.places, 'place')}, and {those}"
             return Verdict(Action.PAUSE, reason, evidence)
-        return stop(f"{place}: {bracket.going_on} go on", **evidence)
+        return stop(f"{place}: {those}", **evidence)
 
     def _on(self, bracket: Open, why: str, history: History) -> Verdict:
-        resource = bracket.at.resource
-        return Verdict(
-            Action.CONTINUE, f"{why}; on to {resource:g} {self.unit}", {}, until(resource, self.unit, history)
-        )
+        resource, reason = bracket.at.resource, f"{why}; on to {amount(bracket.at.resource, self.unit)}"
+        return Verdict(Action.CONTINUE, reason, {}, until(resource, self.unit, history))
 
     def alive(self, state: Halves) -> frozenset[int]:
         """The trials that may still go on."""

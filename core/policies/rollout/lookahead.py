@@ -25,6 +25,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import ndtri
 
 from haltune._utils.arrays import Array, Indices, Mask
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.policies.bayesopt.acquisition import expected_improvement
 from haltune.policies.costs.budgets import SLACK, Means
@@ -75,7 +76,7 @@ def rollout(
         raise InvalidInput(f"infeasible={infeasible!r}: 'restrict' or 'terminate'")
     steps = 0 if nodes is None else nodes[0].shape[1]
     if horizon < 1 or steps < horizon - 1:
-        raise InvalidInput(f"horizon={horizon!r} needs nodes of {horizon - 1} steps, not {steps}")
+        raise InvalidInput(f"horizon={horizon!r} needs nodes of {plural(horizon - 1, 'step')}, not {steps}")
     chosen = np.arange(len(belief.mean)) if candidates is None else np.asarray(candidates, dtype=np.intp)
     variance = np.maximum(belief.covariance.diagonal() + belief.noise, 0.0)
     value = np.where(means.affordable(), expected_improvement(belief.mean, variance, belief.best), 0.0)[

@@ -22,6 +22,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Indices
 from haltune._utils.checks import check_whole
+from haltune._utils.words import amount, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Event
@@ -254,14 +255,13 @@ def _worded(
 ) -> Start:
     reason = told
     if evidence["horizon"] > 1 and evidence["ei"] > 0.0:
-        reason += (
-            f"; worth {evidence['value'] / evidence['ei']:.3g} times that in {evidence['horizon']} steps"
-        )
+        gain, ahead = evidence["value"] / evidence["ei"], plural(evidence["horizon"], "step")
+        reason += f"; worth {gain:.3g} times that in {ahead}"
     reason += ", the most per cost" if evidence["alpha"] else ", the most that what is left buys"
     if lefts:
         pairs = zip(costs, lefts, strict=True)
         taken = ", ".join(
-            f"{cost:.3g} of the {left.amount:.4g} {UNITS[left.unit]} left" for cost, left in pairs
+            f"{cost:.3g} of the {amount(left.amount, UNITS[left.unit], 4)} left" for cost, left in pairs
         )
         reason += f"; takes {taken}"
     if exhausted:
@@ -277,15 +277,17 @@ def _spent(history: History, lefts: list[Left]) -> Move | None:
         return None
     if history.running:
         return Wait(f"what is left of {UNITS[empty[0].unit]} is set aside for the trials that run")
-    return Finish(f"nothing is left of the budget of {empty[0].limit:g} {UNITS[empty[0].unit]}")
+    return Finish(f"nothing is left of the budget of {amount(empty[0].limit, UNITS[empty[0].unit])}")
 
 
 def _unaffordable(history: History, lefts: list[Left], costs: Array) -> Move:
     left, cost = next((left, cost) for left, cost in zip(lefts, costs, strict=True) if cost > left.amount)
     unit = UNITS[left.unit]
     if history.running and left.aside > 0.0:
-        return Wait(f"{left.amount:.3g} {unit} are left beside the trials that run: too few to start another")
+        return Wait(
+            f"{amount(left.amount, unit, 3)} left beside the trials that run is too little to start another"
+        )
     return Finish(
-        f"nothing is affordable: {left.amount:.4g} of {left.limit:g} {unit} are left, and the cheapest configuration "
-        f"is expected to take {cost:.4g} {unit}"
+        f"nothing is affordable: {left.amount:.4g} of {amount(left.limit, unit)} are left, and the cheapest "
+        f"configuration is expected to take {amount(cost, unit, 4)}"
     )

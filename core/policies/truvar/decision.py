@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.arrays import Mask
+from haltune._utils.words import plural
 from haltune.gp import Kernel
 from haltune.log.decisions import Finish, Move, Start
 from haltune.log.history import History
@@ -44,11 +45,14 @@ def situation(
     members = member_set.members(history, state, belief, spent)
     if enough(policy, belief):
         if not members.any():
-            classified = f"all {len(belief.places)} configurations are classified"
+            classified = (
+                f"all {plural(len(belief.places), 'configuration is', 'configurations are')} classified"
+            )
             return Finish(member_set.vain(history, belief) or classified)
         if member_set.aims.sets and belief.field.variance[members].max() <= belief.exact:
             near = member_set.root(state.stage, belief, spent) * belief.exact**0.5
-            return Finish(f"{int(members.sum())} configurations lie within {near:.2g} of the threshold")
+            lie = plural(int(members.sum()), "configuration lies", "configurations lie")
+            return Finish(f"{lie} within {near:.2g} of the threshold")
     return Situation(belief, spent, members if members.any() else ~members)
 
 

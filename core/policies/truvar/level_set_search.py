@@ -16,6 +16,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import is_number, within
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel
 from haltune.gp.kernels import Kind
@@ -154,7 +155,7 @@ class LevelSetSearch(PlacePolicy):
         sign = history.problem.goal.sign
         reason = (
             f"{self.rule}: {scores[place]:.3g} at mean {sign * mean:.4g}, sd {sd:.3g}; "
-            f"{int(members.sum())} of {len(belief.places)} configurations are open"
+            f"{int(members.sum())} of {plural(len(belief.places), 'configuration')} open"
         )
         return Start(belief.places.configs[place], reason=reason, evidence={
             "seen": look.seen, "spent": look.spent, "stage": look.stage.number, "since": look.stage.since,

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from numpy.random import Generator
 
 from haltune._utils.arrays import Mask
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel
 from haltune.gp.kernels import Kind
@@ -188,9 +189,8 @@ class TruVaR(PlacePolicy):
         if self._sets_wanted and not question.over.any() and enough(self, belief):
             if history.pending:
                 return Wait("trainings that run will tell all that is open")
-            return Finish(
-                f"{int(members.sum())} configurations lie within {question.eta:.2g} of the threshold"
-            )
+            lie = plural(int(members.sum()), "configuration lies", "configurations lie")
+            return Finish(f"{lie} within {question.eta:.2g} of the threshold")
         self._member_set.remember(history, state, Look(belief.seen, spent, stage), members)
         return self._start(question, self._choose(question, history, state, rng), stage, spent)
 
@@ -252,8 +252,8 @@ class TruVaR(PlacePolicy):
         excess = float(question.over.sum())
         at = f" at {level.name!r}" if tags_of(level) else ""
         reason = (
-            f"{count} of {len(belief.places)} configurations {kind}; their excess variance {excess:.3g} falls by "
-            f"{choice.reduction:.3g} at cost {choice.cost:.3g}{at}"
+            f"{count} of {plural(len(belief.places), 'configuration')} {kind}; their excess variance {excess:.3g} "
+            f"falls by {choice.reduction:.3g} at cost {choice.cost:.3g}{at}"
         )
         if choice.nothing:
             reason = (

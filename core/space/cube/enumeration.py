@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput, InvalidSpace
 
 from .layout import Layout, Parameter
@@ -32,7 +33,7 @@ def configurations(layout: Layout) -> list[Config]:
     """All configurations but for constraints, the last parameter fastest. Raises InvalidSpace if too many."""
     size = hull_size(layout)
     if size is None or size > LARGEST:
-        said = "has a continuous parameter" if size is None else f"has up to {size:,} configurations"
+        said = "has a continuous parameter" if size is None else f"has up to {plural(size, 'configuration')}"
         raise InvalidSpace(
             f"The space {said}; only up to {LARGEST:,} can be listed. Use sample(n, rng) instead."
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from haltune._utils.threads import one_thread
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import Finish, Move, Resume, Start, Wait
@@ -119,7 +120,7 @@ def outcome(log: Log, budget: Budget) -> Outcome:
     reason = ended or (limit and f"{limit}: {_harvest(history)}")
     if reason is not None or history.held is not None:
         return Outcome(True, reason or history.held or "", held=reason is None)
-    return Outcome(False, f"the search goes on, with {unfinished} unfinished trial{'s' * (unfinished != 1)}")
+    return Outcome(False, f"the search goes on, with {plural(unfinished, 'unfinished trial')}")
 
 
 def _full(log: Log, budget: Budget) -> str | None:
@@ -133,7 +134,7 @@ def _full(log: Log, budget: Budget) -> str | None:
 
 def _harvest(history: History) -> str:
     """What a budget came to, in words."""
-    begun = f"{len(history)} trial{'s' * (len(history) != 1)} begun"
+    begun = f"{plural(len(history), 'trial')} begun"
     if history.problem.max_epochs is None:
         return begun
     kinds = Counter(fate_of(trial, history.problem).kind for trial in history.trials)

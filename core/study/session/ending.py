@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import Action, Verdict
@@ -104,7 +105,9 @@ def tolerates(history: History, attempt: Attempt, error: BaseException, max_fail
         )
         return False
     if history.failures_in_a_row >= max_failures:
-        error.add_note(f"haltune: {history.failures_in_a_row} trials failed in a row (max_failures)")
+        error.add_note(
+            f"haltune: {plural(history.failures_in_a_row, 'trial')} failed in a row (max_failures)"
+        )
         return False
     _log.warning("trial %d failed and the search goes on: %s: %s", attempt.id, type(error).__name__, error)
     return True

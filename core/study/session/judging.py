@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune._utils.failures import one_line
 from haltune._utils.threads import one_thread
+from haltune._utils.words import one_line
 from haltune.log import events as ev
 from haltune.log.decisions import CUT, Action, Verdict, go_on, stop
 from haltune.log.events import Status

@@ -46,7 +46,7 @@ class Warming(schedules.LearningRateSchedule):
             schedules.CosineDecay(0.1, 30, warmup_target=0.2, warmup_steps=10),
             r"ends after 40 steps.*decay_steps=trial\.max_epochs \* 10 - 10 for the warm-up;",
         ),
-        (schedules.PolynomialDecay(0.1, 10), r"PolynomialDecay ends after 10 steps, 1 epochs"),
+        (schedules.PolynomialDecay(0.1, 10), r"PolynomialDecay ends after 10 steps, 1 epoch,"),
         (Warming(schedules.CosineDecay(0.1, 10), 5), r"CosineDecay ends after 10 steps"),
     ],
 )

@@ -283,7 +283,7 @@ def test_reports_that_stay_undelivered_are_counted_aloud():
     trial.broken = OUTAGE
     with pytest.warns(HaltuneWarning, match="training goes on"):
         r.report(0.5, 1)
-    with pytest.warns(HaltuneWarning, match="1 reports of trial 7 are not delivered"):
+    with pytest.warns(HaltuneWarning, match="1 report of trial 7 could not be delivered"):
         r.end()
 
 

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from trainings import PROBLEM, a_study, steady
@@ -86,8 +87,8 @@ def test_a_healthy_search_is_well(doctor, tmp_path):
         "can be written to",
         "journal is WAL",
         "the file is whole",
-        "trials fold",
-        "replay to the same",
+        "of 2 trials folded",
+        "replayed to the same",
     ):
         assert (
             f"ok   {well}" in told.replace("store        ", "").replace("log          ", "") or well in told
@@ -103,7 +104,7 @@ def test_the_log_of_a_policy_with_a_model_replays(name, doctor, tmp_path):
             steady(trial)
     told, code = doctor(tmp_path / "search.db")
     assert code == 0
-    assert "decisions replay to the same" in told
+    assert "decisions replayed to the same" in told
 
 
 def test_findings_are_json_for_programs(doctor, tmp_path):
@@ -192,6 +193,17 @@ def test_a_decision_that_comes_out_otherwise_is_found(doctor, tmp_path, monkeypa
     told, code = doctor(tmp_path / "search.db")
     assert code == 1
     assert "decisions 2 come out otherwise now, the first at event 2" in told
+
+
+def test_a_decision_that_is_only_put_in_other_words_is_none_that_differs(doctor, tmp_path, monkeypatch):
+    trained(tmp_path)
+    propose = RandomSearch.propose
+    monkeypatch.setattr(
+        RandomSearch, "propose", lambda *asked: replace(propose(*asked), reason="as another version says it")
+    )
+    told, code = doctor(tmp_path / "search.db")
+    assert code == 0
+    assert "decisions replayed to the same" in told
 
 
 def _others(propose):

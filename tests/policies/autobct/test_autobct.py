@@ -355,7 +355,7 @@ def test_no_training_ends_in_less_time_than_one_takes():
         (lambda: AutoBCT(depth=4), "1, 2 or 3"),
         (lambda: AutoBCT(depth=True), "1, 2 or 3"),
         (lambda: AutoBCT(seconds=5), "seconds at cost 0"),
-        (lambda: AutoBCT(value_map=3), "the path of a map's file"),
+        (lambda: AutoBCT(value_map=3), "or the file of a map"),
         (lambda: AutoBCT(repeats=0), "at least 1"),
         (lambda: AutoBCT(gamma=0.1, score_per_hour=1), "one or the other"),
         (lambda: AutoBCT(min_trainings=5, max_trainings=2), "no fewer than the one"),

@@ -11,6 +11,7 @@ from halving_log import plan_of, recomputed
 from laboratory import Lab, differences, problem, rising
 
 from haltune import Budget, Finish, Minimize, OptimalStopping, Problem, Study, Trial
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Action
 from haltune.log.events import Resumed, Status
@@ -301,7 +302,7 @@ def test_a_spent_number_of_trials_lets_those_that_began_go_on_and_then_ends(
     full = sum(t.epoch == 9 for t in study.trials)
     assert full >= len(filled)
     assert study.outcome.reason == (
-        f"the budget of {trials} trials is spent: {trials} trial{'s' * (trials > 1)} begun, {full} trained in full"
+        f"the budget of {(begun := plural(trials, 'trial'))} is spent: {begun} begun, {full} trained in full"
     )
     assert differences(lab) == []
 

@@ -145,7 +145,7 @@ def test_a_sampler_sees_the_trials_at_the_highest_rung_that_enough_have_reached_
         assert len(seen) >= 6
     reasons = [e.reason for e in lab.log if isinstance(e, Started)]
     assert all("drawn at random: too few trials" in r for r in reasons[:6])
-    assert "spied; from 6 trials at 1 epochs" in reasons[6]
+    assert "spied; from 6 trials at 1 epoch" in reasons[6]
 
 
 def test_trials_under_way_are_pending_for_a_sampler_unless_they_have_passed_its_rung() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array, Array32, Indices
-from haltune._utils.failures import one_line
+from haltune._utils.words import one_line
 from haltune.errors import InvalidInput
 
 from .branches import Branches, variances_of

@@ -16,6 +16,7 @@ from scipy.special import ndtr
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import is_number
 from haltune._utils.threads import one_thread
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.gp.cholesky import factorise
 from haltune.log.decisions import Config
@@ -92,7 +93,9 @@ class LevelSet:
     def __str__(self) -> str:
         n, side = len(self.configs), "at least" if self.larger else "at most"
         counts = f"{len(self.high)} reach it, {len(self.low)} do not, {len(self.undecided)} are undecided"
-        lines = [f"{self.metric} {side} {self.threshold:.4g}: of {n} configurations looked at {counts}"]
+        lines = [
+            f"{self.metric} {side} {self.threshold:.4g}: of {plural(n, 'configuration')} looked at {counts}"
+        ]
         if self.rules:
             lines[0] += "; the region, undecided ones counted by their probability:"
         return visible("\n".join(lines + [f"  {rule}" for rule in self.rules]))
@@ -121,7 +124,7 @@ class Maximisers:
 
     def __str__(self) -> str:
         return (
-            f"{len(self.configs)} configurations may be the best; {dict(self.configs[0])} is within "
+            f"{plural(len(self.configs), 'configuration')} may be the best; {dict(self.configs[0])} is within "
             f"{self.epsilon_at(0.95):.3g} of it with probability 0.95"
         )
 

@@ -1,0 +1,32 @@
+"""In words: how many, how much, and what an error was."""
+
+from __future__ import annotations
+
+_ONE = {"epochs": "epoch", "seconds": "second", "trials": "trial", "samples": "sample"}
+_KINDS = ("OutOfMemory", "ResourceExhausted")  # torch, tensorflow
+_WORDS = ("out of memory", "can't allocate memory", "resource_exhausted")  # CUDA, the CPU allocator, XLA
+
+
+def plural(count: float, one: str, several: str | None = None) -> str:
+    """1 epoch, 14 epochs, 2.5 epochs, 1,266,704 epochs; 1 study, 2 studies where `several` says so."""
+    return f"{counted(count)} {one if count == 1 else several or one + 's'}"
+
+
+def counted(count: float) -> str:
+    """A number of things: 7, 2.5, 9999, 100,000."""
+    return f"{count:g}" if abs(count) < 10_000 else f"{count:,.0f}"
+
+
+def amount(count: float, unit: str, digits: int = 6) -> str:
+    """So much of a unit that is named in the plural: 1 epoch, 1e+06 epochs; one of the user's own stays as it is."""
+    told = f"{count:.{digits}g}"
+    return f"{told} {_ONE.get(unit, unit) if told == '1' else unit}"
+
+
+def one_line(error: BaseException) -> str:
+    """The kind of error and its first line; what ran out of memory says so in the same words everywhere."""
+    kind, text = type(error).__name__, str(error)
+    memory = isinstance(error, MemoryError) or any(k in kind for k in _KINDS)
+    memory = memory or any(words in text.lower() for words in _WORDS)
+    head = f"{kind}: {text.strip().splitlines()[0]}" if text.strip() else kind
+    return f"out of memory: {head}" if memory else head
