@@ -172,10 +172,10 @@ class _Reader:
 
     def _policy(self, where: Keys, table: dict[str, Any]) -> Any:
         name = table.pop("name", "BOBOS")
-        if name not in policies.__all__:
+        if name not in policies.NAMES:
             raise self._lines.error(
                 (*where, "name"),
-                f"no policy {name!r}{meant(name, policies.__all__)}; there are {', '.join(policies.__all__)}",
+                f"no policy {name!r}{meant(name, policies.NAMES)}; there are {', '.join(policies.NAMES)}",
             )
         kind = getattr(policies, name)
         self._lines.known(where, table, [f.name for f in fields(kind) if f.init])

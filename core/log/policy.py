@@ -38,6 +38,21 @@ class Policy(ABC, Generic[S]):
 
     Whatever decides derives from this class: what it leaves out it has from here. An object with `spec`, `start`,
     `fold` and `propose` is taken for one as well: see `policy_of`.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Start, Study
+        >>> from haltune.policies import Policy
+        >>> class Coin(Policy[int]):  # its state: how many trials were started
+        ...     def start(self, problem):
+        ...         return 0
+        ...     def fold(self, state, event):
+        ...         return state + (event.kind == "started")
+        ...     def propose(self, state, history, rng):
+        ...         return Start({"lr": float(rng.choice([0.1, 1.0]))}, reason=f"toss {state + 1}")
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=2)
+        >>> study = Study(problem, Coin(), seed=0, budget=Budget(trials=1))
+        >>> study.ask().config["lr"] in (0.1, 1.0)
+        True
     """
 
     @property

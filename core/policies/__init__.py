@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from haltune._utils.lazy import shows
-from haltune.log.policy import Policy as Policy  # what one of your own derives from
+from haltune.log.policy import Policy  # what one of your own derives from
 
 if TYPE_CHECKING:
     from .autobct.policy import AutoBCT
@@ -56,8 +56,10 @@ __all__ = [
     "InfiniteHyperband",
     "Ladder",
     "LevelSetSearch",
+    "Policy",
     "RandomSearch",
     "Rollout",
     "SuccessiveHalving",
     "TruVaR",
 ]
+NAMES = tuple(name for name in __all__ if name != "Policy")  # of the policies that there are

@@ -24,10 +24,10 @@ def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
     from haltune import policies
 
     name = str(spec.get("policy"))
-    kind = getattr(policies, name, None) if name in policies.__all__ else None
+    kind = getattr(policies, name, None) if name in policies.NAMES else None
     if kind is None:
         raise NotSupported(
-            f"a policy {name!r} is not one of haltune's ({', '.join(policies.__all__)}): build it in your program, "
+            f"a policy {name!r} is not one of haltune's ({', '.join(policies.NAMES)}): build it in your program, "
             "Study(problem, policy, store)"
         )
     known = {f.name for f in fields(kind) if f.init}

@@ -41,7 +41,15 @@ def test_a_policy_that_holds_a_function_is_not_rebuilt_and_the_error_says_what_t
 
 
 @pytest.mark.parametrize(
-    "spec", [{"policy": "Mine"}, {}, {"policy": "policy_from"}, {"policy": "__all__"}, {"policy": None}]
+    "spec",
+    [
+        {"policy": "Mine"},
+        {},
+        {"policy": "policy_from"},
+        {"policy": "__all__"},
+        {"policy": "Policy"},
+        {"policy": None},
+    ],
 )
 def test_a_policy_of_the_users_is_not_looked_for_in_haltune(spec):
     with pytest.raises(NotSupported, match=r"is not one of haltune's"):
