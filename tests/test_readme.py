@@ -1,13 +1,18 @@
 """The README keeps its word: its code runs, its links lead somewhere, its table names every policy."""
 
 import re
+import shlex
+import tomllib
 from pathlib import Path
+
+import pytest
 
 import haltune
 import haltune.policies
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+SHELL = re.findall(r"```sh\n(.*?)```", TEXT, flags=re.DOTALL)
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
 
 
@@ -44,6 +49,31 @@ def test_the_plain_loop_trains():
             names = {"trial": trial, "model": None, "train_one_epoch": id, "accuracy": lambda _: 0.5}
             exec(block("for epoch"), names)
     assert list(study.trials[0].epochs) == [1, 2, 3]
+
+
+def test_its_commands_are_taken():
+    testing = pytest.importorskip("typer.testing")
+    from haltune.cli.app import app
+
+    lines = [
+        line.partition("#")[0] for text in SHELL for line in text.splitlines() if line.startswith("haltune ")
+    ]
+    taken = [testing.CliRunner().invoke(app, [*shlex.split(line)[1:2], "--help"]) for line in lines]
+    assert [line for line, done in zip(lines, taken, strict=True) if done.exit_code] == []
+    assert len(lines) >= 6
+    usage = re.sub(r"\x1b\[[0-9;]*m", "", taken[0].stdout)
+    assert [
+        word for word in lines[0].split() if word.startswith("--") and len(word) > 2 and word not in usage
+    ] == []
+
+
+def test_its_extras_are_there():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    named = {extra for group in re.findall(r"\.\[([a-z,]+)\]", TEXT) for extra in group.split(",")}
+    assert named >= {"lightning", "keras", "report", "cli", "postgres", "ray"}
+    assert named <= set(extras)
 
 
 def test_every_link_leads_to_a_file():

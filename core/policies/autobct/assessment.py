@@ -95,7 +95,8 @@ class Assessor:
     def assess(self, history: History, ended: Sequence[int]) -> Assessment | None:
         """The search after these trials; None while first trainings are needed to know the maps."""
         done = _plausible(trainings(history, ended), history.problem.goal.sign)
-        if self.score_per_hour is not None and in_own_units(done):
+        limited = history.recorded is not None and history.recorded.cost is not None  # known before any comes
+        if self.score_per_hour is not None and (limited or in_own_units(done)):
             raise InvalidInput(
                 "AutoBCT(score_per_hour=...) prices hours, and trials report costs in units of their own: give gamma=, "
                 "what a unit of cost is worth, and seconds=, the costs that count 0 and 1, instead"

@@ -56,7 +56,7 @@ class AutoBCT(Policy[Trials]):
         gamma: what a unit of cost, about two of the first trainings, is worth in score. Default: 0.16.
         depth: trainings looked ahead, 1 to 3. Default: None, 2, but 3 in two coordinates.
         score_per_hour: what an hour is worth to you, in units of the metric, instead of gamma: 0.02 for two points
-            of accuracy. Default: None.
+            of accuracy. Not where trials report costs of their own. Default: None.
         prior: a name of the paper ("D.1" to "D.8"), or a Prior: by hand, from `haltune.policies.autobct.sampled` or
             from `haltune.policies.autobct.from_studies`. Default: None, unimodal scores, any costs.
         worst: raw score that counts 0. Default: None, the prior's, the goal's bound, or estimated from the first

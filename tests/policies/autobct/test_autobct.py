@@ -360,6 +360,10 @@ def test_no_training_ends_in_less_time_than_one_takes():
         (lambda: AutoBCT(gamma=0.1, score_per_hour=1), "one or the other"),
         (lambda: AutoBCT(min_trainings=5, max_trainings=2), "no fewer than the one"),
         (lambda: costly(AutoBCT(score_per_hour=1.0)), "in units of their own"),
+        (
+            lambda: Study(ACCURACY, AutoBCT(score_per_hour=1.0), budget=Budget(cost=9.0)).ask(),
+            "in units of their own",
+        ),
         (lambda: from_studies(["old.db"]), "a list of studies, opened"),
         (lambda: from_studies(trained(RandomSearch(), trials=1)), "a list of studies, opened"),
         (lambda: AutoBCT(prior="D.9"), "the paper's are"),
