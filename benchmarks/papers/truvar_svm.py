@@ -5,7 +5,7 @@
 Data: svm_on_grid.csv, 25 x 14 x 4 configurations, each with its validation error and seconds. Every search starts at a
 random configuration; kernels (Matern-5/2, a lengthscale for each parameter) are learnt anew every 3 evaluations. Values
 are taken as exact. Shown: the best error so far of every seed, and its mean. With seconds as costs TruVaR learns them
-from its own trials. At what value bad targets are clipped (`PlaceSurrogate._floor`) was decided on the first ten
+from its own trials. At what value bad targets are clipped (`SiteSurrogate._floor`) was decided on the first ten
 seeds: the mean of the others is shown beside.
 """
 

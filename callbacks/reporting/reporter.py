@@ -292,7 +292,7 @@ class Reporter:
 
     def advise(self, sentence: str) -> None:
         """A HaltuneWarning, once a study: what is true of every trial's training."""
-        once(getattr(self.trial, "_session", self.trial), sentence)
+        once(self.trial.session, sentence)
 
     def warn_once(self, topic: str, sentence: str) -> None:
         """A HaltuneWarning, once for each topic."""

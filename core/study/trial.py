@@ -38,7 +38,7 @@ class Trial(Attempt):
         problem = session.log.problem
         self.horizon = problem.max_epochs  # epochs of a full training; None: the policy alone says
         self.goal: Goal = problem.goal
-        self._session = session
+        self.session = session  # what this process does for its study
         self._lap = session.monotonic()
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
 
@@ -103,7 +103,7 @@ class Trial(Attempt):
             raise InvalidInput(f"epoch={epoch:g} is beyond the problem's max_epochs={self.horizon}")
         if not isinstance(metrics or {}, Mapping):
             raise InvalidInput(f"metrics={metrics!r}: a mapping of names to numbers, such as {{'loss': 0.3}}")
-        took, validated = timed(seconds, validation, self._session.monotonic() - self._lap)
+        took, validated = timed(seconds, validation, self.session.monotonic() - self._lap)
         report = Report(
             value,
             epoch,
@@ -116,14 +116,14 @@ class Trial(Attempt):
             },
         )
         self._unheard = epoch, value
-        verdict = self._session.record(self, report, judge)
-        self._lap = self._session.monotonic()
+        verdict = self.session.record(self, report, judge)
+        self._lap = self.session.monotonic()
         self._unheard = None
         return verdict
 
     def _recalled(self, value: float, epoch: float | None, unheard: tuple[float, float]) -> Verdict | None:
         """The verdict of a report that is made once more, if it is in the log though nobody heard so."""
-        self._session.recall(self)
+        self.session.recall(self)
         same = epoch in (None, unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
         if not same or self.epoch < unheard[0]:
             return None
@@ -138,7 +138,7 @@ class Trial(Attempt):
 
     def checkpointed(self, path: str, seconds: float = 0.0) -> None:
         """Say that `path` holds the state after the last epoch reported: a later attempt begins there."""
-        self._session.checkpointed(self, str(path), seconds)
+        self.session.checkpointed(self, str(path), seconds)
 
     def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> str:
         """Save the state after the last epoch reported; a later attempt has its path as `checkpoint`.
@@ -164,62 +164,62 @@ class Trial(Attempt):
             >>> open(path).read(), trial.checkpoint == path
             ('weights', True)
         """
-        return self._session.decide(self, "is saved", partial(self._save, write, suffix))
+        return self.session.decide(self, "is saved", partial(self._save, write, suffix))
 
     def _save(self, write: Callable[[Path], object], suffix: str) -> str:
-        began = self._session.monotonic()
+        began = self.session.monotonic()
         temporary = self.begin_save(suffix)
         try:
             write(temporary)
         except BaseException:
             discard(temporary)
             raise
-        return self.commit_save(temporary, self._session.monotonic() - began)
+        return self.commit_save(temporary, self.session.monotonic() - began)
 
     def begin_save(self, suffix: str = ".ckpt") -> Path:
         """A temporary path for `commit_save`, the same on all ranks; for states that they write together."""
-        work = partial(self._session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix)
-        return self._session.decide(self, "begins to be saved", work, str, Path)
+        work = partial(self.session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix)
+        return self.session.decide(self, "begins to be saved", work, str, Path)
 
     def commit_save(self, temporary: Path, seconds: float = 0.0) -> str:
         """Make what was written at a path of `begin_save` the trial's checkpoint; its path. Raises as `save`."""
-        return self._session.decide(self, "commits", partial(self._commit_save, temporary, seconds))
+        return self.session.decide(self, "commits", partial(self._commit_save, temporary, seconds))
 
     def _commit_save(self, temporary: Path, seconds: float) -> str:
-        checkpoints = self._session.checkpoints
+        checkpoints = self.session.checkpoints
         with checkpoints.undecided(temporary):
             final = checkpoints.publish(temporary)
             # what is raised here may come after the append: what the log does not name is left for the next to delete
-            if not self._session.checkpointed(self, checkpoints.recorded(final), seconds):
+            if not self.session.checkpointed(self, checkpoints.recorded(final), seconds):
                 discard(final)
                 raise LeaseLost(f"trial {self.id} was offered to another worker: its state is not saved")
             checkpoints.supersede(final)
-        self._lap = self._session.monotonic()
+        self._lap = self.session.monotonic()
         return str(final)
 
     def room_for(self, size: int) -> None:
         """Raises NoRoom or OSError when a checkpoint of `size` bytes could not be saved now."""
-        self._session.decide(self, "needs room", partial(self._session.checkpoints.room_for, self.id, size))
+        self.session.decide(self, "needs room", partial(self.session.checkpoints.room_for, self.id, size))
 
     def cannot_save(self, why: str) -> None:
         """Its state could not be saved when it was too late to train on: `room_for` says so from now on."""
-        self._session.checkpoints.refused[self.id] = why
+        self.session.checkpoints.refused[self.id] = why
 
     @property
     def keeps_checkpoint(self) -> bool:
         """True when the trial, as it stands, is one of the best whose final state is kept (keep_checkpoints)."""
 
         def work() -> bool:
-            keep = self._session.checkpoints.keep
+            keep = self.session.checkpoints.keep
             cut = self.verdict is not None and self.verdict.stops
-            return keep > 0 and self.id in keepers(self._session.log.history, keep, self.id, cut)
+            return keep > 0 and self.id in keepers(self.session.log.history, keep, self.id, cut)
 
-        return self._session.decide(self, "keeps its checkpoint", work)
+        return self.session.decide(self, "keeps its checkpoint", work)
 
     @property
     def metrics(self) -> Mapping[str, Any]:
         """Further scalars reported so far: name -> (n,), one entry a report, NaN where it was not reported."""
-        return self._session.log.history.trial(self.id).metrics
+        return self.session.log.history.trial(self.id).metrics
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
@@ -240,17 +240,17 @@ class Trial(Attempt):
 
         Raises NotSupported when the study is in memory.
         """
-        self._session.adopt(self)
-        self._lap = self._session.monotonic()
+        self.session.adopt(self)
+        self._lap = self.session.monotonic()
 
     def heartbeat(self) -> None:
         """Renew the lease during an epoch that outlasts it."""
-        self._session.renew(self)
+        self.session.renew(self)
 
     @property
     def heartbeat_seconds(self) -> float:
         """How often `heartbeat` is due while an epoch lasts, seconds."""
-        return self._session.lease_seconds / 4.0
+        return self.session.lease_seconds / 4.0
 
     def finish(self, status: Status | str | None = None) -> None:
         """Give the trial back: stopped or paused after such a verdict, else completed. Idempotent.
@@ -261,16 +261,16 @@ class Trial(Attempt):
             raise InvalidInput(
                 f"status={status!r}: {', '.join(_FINISHES)}, or None to let the last verdict say"
             )
-        self._session.end(self, None if status is None else Status(status))
+        self.session.end(self, None if status is None else Status(status))
 
     def interrupt(self) -> None:
         """Give the trial back unfinished; it is offered again. Idempotent."""
-        self._session.end(self, Status.INTERRUPTED)
+        self.session.end(self, Status.INTERRUPTED)
 
     def fail(self, error: BaseException) -> None:
         """Record that training failed, with the traceback. Idempotent."""
         failure = Failure(one_line(error), "".join(traceback.format_exception(error)))
-        self._session.end(self, Status.FAILED, failure)
+        self.session.end(self, Status.FAILED, failure)
 
     def __enter__(self) -> Self:
         return self
@@ -290,7 +290,7 @@ class Trial(Attempt):
                 self.fail(error)
                 if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
                     return False  # it was over in a process that trained it
-                return self._session.tolerates(self, error)
+                return self.session.tolerates(self, error)
         except (StoreError, RankLost) as broken:  # the user's own exception matters more
             error.add_note(f"haltune could not record this: {broken}")
         return False

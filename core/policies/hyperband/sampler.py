@@ -93,8 +93,7 @@ class Sampler:
         state = policy.start(history.problem)
         for id in seen.ids:
             state = policy.fold(state, Ended(at=0.0, trial=id, attempt=1, status=Status.COMPLETED))
-        with_view: Any = seen
-        move = policy.propose(state, with_view, rng)
+        move = policy.propose(state, seen, rng)
         if not isinstance(move, Start):
             return Start(
                 fresh(history, rng), reason=f"drawn at random: the sampler says {type(move).__name__}"
@@ -103,17 +102,15 @@ class Sampler:
         return Start(move.config, reason=reason, evidence=move.evidence)
 
 
-class AtRung:
-    """A history as it would be had every trial that reached a rung ended there; others, running, are pending."""
+class AtRung(History):
+    """A history as it would be had every trial that reached a rung ended there; others, running, are pending.
+
+    What is not told of single trials, such as what was spent, it has in common with the history that it is a view of.
+    """
 
     def __init__(self, history: History, resource: float, reports: dict[int, int]) -> None:
+        vars(self).update(vars(history))
         self._history, self.resource, self._reports = history, resource, reports
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._history, name)
-
-    def __len__(self) -> int:
-        return len(self._history)
 
     @property
     def ids(self) -> list[int]:

@@ -1,6 +1,6 @@
 """Choosing the observation that takes most off the truncated variances, per cost: equation (3) of TruVaR.
 
-Over fixed places all are compared; where representers stand for a larger space, the sum is over them and the
+Over fixed sites all are compared; where representers stand for a larger space, the sum is over them and the
 observation is looked for everywhere (appendix A there).
 """
 
@@ -21,7 +21,7 @@ from haltune.log.history import History
 from haltune.policies.bayesopt.maximiser import maximise
 from haltune.policies.costs.models import CostModel
 
-from .belief.belief import PlaceBelief
+from .belief.belief import SiteBelief
 from .belief.levels import Level
 from .stages import Aim
 from .variance import Rows, anticipated_reduction, best_ratio, blocks, excess, truncated_reduction
@@ -33,12 +33,12 @@ _NOTHING = 1e-12  # of the prior variance: a reduction this small is rounding
 class Question:
     """All that the choice depends on."""
 
-    belief: PlaceBelief  # pending trials counted as seen
+    belief: SiteBelief  # pending trials counted as seen
     members: Mask  # (n,)
     eta: float  # units of the target
     root: float  # sqrt(beta)
     aim: Aim
-    cost: Array  # (k, n) at the places
+    cost: Array  # (k, n) at the sites
     candidates: str | int
     anticipate: bool = False
     learnt: bool = False  # the kernel is
@@ -75,16 +75,16 @@ class Observation:
     nothing: bool = False  # True: no observation takes anything off; this one is of highest upper bound
 
 
-def choose_place(question: Question, tried: Mask) -> Observation:
-    """The best of the places. tried: (n,) which were started already, for when nothing takes anything off."""
-    field, places = question.belief.field, question.belief.places
+def choose_site(question: Question, tried: Mask) -> Observation:
+    """The best of the sites. tried: (n,) which were started already, for when nothing takes anything off."""
+    field, sites = question.belief.field, question.belief.sites
     allowed = np.flatnonzero(_allowed(question))
     variance, noise, cost = (
         field.variance[allowed],
         question.belief.noise[:, allowed],
         question.cost[:, allowed],
     )
-    all_of_them = len(allowed) == len(places)
+    all_of_them = len(allowed) == len(sites)
 
     def rows(block: Indices) -> Array:
         cross = field.rows(block)
@@ -96,9 +96,9 @@ def choose_place(question: Question, tried: Mask) -> Observation:
         reduction = truncated_reduction(rows, variance, noise, question.over)
     if question.settled or not reduction.max() > _NOTHING * field.prior:
         return _otherwise(question, tried)
-    level, place = best_ratio(reduction, cost)
-    config = places.configs[allowed[place]]
-    return Observation(level, config, float(reduction[level, place]), float(cost[level, place]))
+    level, site = best_ratio(reduction, cost)
+    config = sites.configs[allowed[site]]
+    return Observation(level, config, float(reduction[level, site]), float(cost[level, site]))
 
 
 def _allowed(question: Question) -> Mask:
@@ -113,19 +113,19 @@ def _allowed(question: Question) -> Mask:
 
 
 def _otherwise(question: Question, tried: Mask) -> Observation:
-    """Nothing that matters is uncertain: the place of highest upper bound that was not tried, or of all."""
+    """Nothing that matters is uncertain: the site of highest upper bound that was not tried, or of all."""
     among = ~tried if not tried.all() else np.ones_like(tried)
-    place = int(np.argmax(np.where(among, question.upper, -np.inf)))
-    level = int(np.argmin(question.cost[:, place]))
+    site = int(np.argmax(np.where(among, question.upper, -np.inf)))
+    level = int(np.argmin(question.cost[:, site]))
     return Observation(
-        level, question.belief.places.configs[place], 0.0, float(question.cost[level, place]), True
+        level, question.belief.sites.configs[site], 0.0, float(question.cost[level, site]), True
     )
 
 
 def _anticipated(question: Question, rows: Rows, variance: Array, noise: Array) -> Array:
     """Appendix A: members that would be settled if the observation came out at its mean count whole.
 
-    The best lower bound after each observation is itself a maximum over all places: computed first.
+    The best lower bound after each observation is itself a maximum over all sites: computed first.
     """
     field, root = question.belief.field, question.root
     every = np.arange(len(question.members))
@@ -147,7 +147,7 @@ def _anticipated(question: Question, rows: Rows, variance: Array, noise: Array) 
 
 
 def _lower_after(question: Question, rows: Rows, variance: Array, noise: Array, every: Any) -> Array:
-    """(m,) the best lower bound of all places after each of m observations; unused for level sets."""
+    """(m,) the best lower bound of all sites after each of m observations; unused for level sets."""
     best = np.full(len(variance), -np.inf)
     if question.aim.sets:
         return best
@@ -177,7 +177,7 @@ class ReductionSurface:
         """With the unsaturated representers alone."""
         kept = question.over > 0.0
         belief = question.belief
-        return cls(belief.posterior, belief.places.points[kept], question.over[kept], noise, cost, after)
+        return cls(belief.posterior, belief.sites.points[kept], question.over[kept], noise, cost, after)
 
     def __call__(self, points: Array, /) -> tuple[Array, Array]:
         """Values (q,) and gradients (q, dim) at points (q, dim).
@@ -222,15 +222,15 @@ def choose_anywhere(
 
     Of the representers alone where candidates are limited to some of them, or noise differs from point to point.
     """
-    field, places, noise = question.belief.field, question.belief.places, question.belief.noise
+    field, sites, noise = question.belief.field, question.belief.sites, question.belief.noise
     if question.candidates != "all" or question.anticipate or (noise != noise[:, :1]).any():
-        return choose_place(question, places.tried(history.tried))
+        return choose_site(question, sites.tried(history.tried))
     reduction = truncated_reduction(field.rows, field.variance, noise, question.over)
     if question.settled or not reduction.max() > _NOTHING * field.prior:
-        return _otherwise(question, places.tried(history.tried))
+        return _otherwise(question, sites.tried(history.tried))
     ratio = reduction / question.cost
     level = int(np.argmax(ratio.max(axis=1)))
-    around = [places.configs[i] for i in np.argsort(-ratio[level], kind="stable")[:4]]
+    around = [sites.configs[i] for i in np.argsort(-ratio[level], kind="stable")[:4]]
     surface = ReductionSurface.of(question, float(noise[level, 0]), cost, after)
     found = maximise(surface, history.problem.space, rng, tried=history.tried, around=around, candidates=256)
     price = (

@@ -1,4 +1,4 @@
-"""What policies over a belief about places decide alike: how they begin and end; pending trials count as seen."""
+"""What policies over a belief about sites decide alike: how they begin and end; pending trials count as seen."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from haltune.log.decisions import Finish, Move, Start
 from haltune.log.history import History
 from haltune.policies.random import fresh
 
-from .belief.belief import PlaceBelief, PlaceSurrogate
+from .belief.belief import SiteBelief, SiteSurrogate
 from .belief.field import field_of
-from .belief.options import PlacePolicy, estimated, first_of, tags_of
+from .belief.options import SitePolicy, estimated, first_of, tags_of
 from .members import MemberSet, Progress
 
 
@@ -26,17 +26,17 @@ from .members import MemberSet, Progress
 class Situation:
     """What a decision goes by."""
 
-    belief: PlaceBelief
+    belief: SiteBelief
     spent: float
     members: Mask  # (n,), not empty
 
 
 def situation(
-    policy: PlacePolicy, member_set: MemberSet, state: Progress, history: History, rng: Generator
+    policy: SitePolicy, member_set: MemberSet, state: Progress, history: History, rng: Generator
 ) -> Situation | Move:
     """What is known, or a move that needs no more: of the initial design, or the end when nothing is open.
 
-    Nothing open after few observations says more of the kernel learnt from them: all places stay members then.
+    Nothing open after few observations says more of the kernel learnt from them: all sites stay members then.
     """
     belief, initial = member_set.surrogate.belief(history, state.finished), first_of(policy)
     if belief is None or len(history) < initial:
@@ -46,7 +46,7 @@ def situation(
     if enough(policy, belief):
         if not members.any():
             classified = (
-                f"all {plural(len(belief.places), 'configuration is', 'configurations are')} classified"
+                f"all {plural(len(belief.sites), 'configuration is', 'configurations are')} classified"
             )
             return Finish(member_set.vain(history, belief) or classified)
         if member_set.aims.sets and belief.field.variance[members].max() <= belief.exact:
@@ -56,8 +56,8 @@ def situation(
     return Situation(belief, spent, members if members.any() else ~members)
 
 
-def begin(history: History, surrogate: PlaceSurrogate, count: int, rng: Generator) -> Start:
-    """The next of `count` trials at scrambled Sobol configurations, moved to the nearest place not tried.
+def begin(history: History, surrogate: SiteSurrogate, count: int, rng: Generator) -> Start:
+    """The next of `count` trials at scrambled Sobol configurations, moved to the nearest site not tried.
 
     Where levels have to be estimated, the first configuration is measured twice at each of them.
     """
@@ -71,37 +71,37 @@ def begin(history: History, surrogate: PlaceSurrogate, count: int, rng: Generato
     space = history.problem.space
     design = space.sample_up_to(max(initial, 1), history.rng("design"), design="sobol")
     config: Mapping[str, Any] = design[k] if k < len(design) else fresh(history, rng)
-    places = surrogate.places_of(history.problem)
+    sites = surrogate.sites_of(history.problem)
     again = number < len(repeated) * 2
-    if places is not None:
-        apart = np.linalg.norm(places.points - space.encode(config), axis=1)
-        tried = places.tried(history.tried)
-        config = places.configs[int(np.argmin(apart + np.where(tried & (not again), 1e3, 0.0)))]
+    if sites is not None:
+        apart = np.linalg.norm(sites.points - space.encode(config), axis=1)
+        tried = sites.tried(history.tried)
+        config = sites.configs[int(np.argmin(apart + np.where(tried & (not again), 1e3, 0.0)))]
     elif not again and space.key(config) in history.tried:
         config = fresh(history, rng)
     return Start(config, tags=tags_of(level), reason=f"initial design of {len(plan)}")
 
 
-def with_pending(history: History, belief: PlaceBelief, surrogate: PlaceSurrogate) -> PlaceBelief:
+def with_pending(history: History, belief: SiteBelief, surrogate: SiteSurrogate) -> SiteBelief:
     """The belief as if the trials that run had come out at their mean: their neighbours are less uncertain."""
     pending = history.pending
     if not pending:
         return belief
     levels = [surrogate.level_of(history, trial.id) for trial in pending]
-    if not belief.places.fixed:
+    if not belief.sites.fixed:
         points = np.array([history.point(trial.id) for trial in pending])
         noise = belief.noise[levels].mean(axis=1)
         posterior = belief.posterior.condition(points, belief.posterior.mean(points), noise)
-        return replace(belief, posterior=posterior, field=field_of(posterior, belief.places.points))
+        return replace(belief, posterior=posterior, field=field_of(posterior, belief.sites.points))
     believed = belief.field.copy()
     for trial, level in zip(pending, levels, strict=True):
-        place = belief.places.number.get(history.problem.space.key(trial.config))
-        if place is not None:
-            believed.observe(place, float(believed.mean[place]), float(belief.noise[level, place]))
+        site = belief.sites.number.get(history.problem.space.key(trial.config))
+        if site is not None:
+            believed.observe(site, float(believed.mean[site]), float(belief.noise[level, site]))
     return replace(belief, field=believed)
 
 
-def enough(policy: PlacePolicy, belief: PlaceBelief) -> bool:
+def enough(policy: SitePolicy, belief: SiteBelief) -> bool:
     """Whether so much was seen that nothing may be left: a kernel learnt from less is a guess that can be too sure."""
-    coordinates = belief.places.points.shape[1]
-    return isinstance(policy.kernel, Kernel) or belief.seen >= min(5 * (coordinates + 1), len(belief.places))
+    coordinates = belief.sites.points.shape[1]
+    return isinstance(policy.kernel, Kernel) or belief.seen >= min(5 * (coordinates + 1), len(belief.sites))

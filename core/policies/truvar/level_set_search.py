@@ -25,17 +25,17 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.problem import Problem
 
-from .belief.belief import Noise, PlaceBelief, PlaceSurrogate
+from .belief.belief import Noise, SiteBelief, SiteSurrogate
 from .belief.options import (
-    PlacePolicy,
+    SitePolicy,
     check_shared,
     check_threshold,
     kernel_from,
     kernel_to_json,
     surrogate_of,
 )
-from .belief.places import Grid, grid_to_json
 from .belief.prices import prices_of
+from .belief.sites import Grid, grid_to_json
 from .decision import Situation, situation, with_pending
 from .members import Aims, Look, MemberSet, Progress, fold_progress
 from .stages import Confidence
@@ -45,7 +45,7 @@ _PER_DEVIATION = 1.96  # of the straddle
 
 
 @dataclass(frozen=True)
-class LevelSetSearch(PlacePolicy):
+class LevelSetSearch(SitePolicy):
     """Which configurations reach a threshold, by a rule of one's choice; each trains in full.
 
     Args:
@@ -122,7 +122,7 @@ class LevelSetSearch(PlacePolicy):
     def start(self, problem: Problem) -> Progress:
         """Nothing seen. Raises InvalidInput for a grid or a threshold that does not fit."""
         check_threshold("LevelSetSearch", self.threshold, problem)
-        self._surrogate.places_of(problem)
+        self._surrogate.sites_of(problem)
         return Progress()
 
     def fold(self, state: Progress, event: Event) -> Progress:
@@ -145,24 +145,24 @@ class LevelSetSearch(PlacePolicy):
         return self._member_set
 
     @property
-    def _surrogate(self) -> PlaceSurrogate:
+    def _surrogate(self) -> SiteSurrogate:
         return self._member_set.surrogate
 
-    def _start(self, history: History, belief: PlaceBelief, members: Mask, look: Look) -> Start:
+    def _start(self, history: History, belief: SiteBelief, members: Mask, look: Look) -> Start:
         scores = self._scores(history, belief, members)
-        place = int(np.argmax(scores))
-        mean, sd = float(belief.field.mean[place]), float(np.sqrt(belief.field.variance[place]))
+        site = int(np.argmax(scores))
+        mean, sd = float(belief.field.mean[site]), float(np.sqrt(belief.field.variance[site]))
         sign = history.problem.goal.sign
         reason = (
-            f"{self.rule}: {scores[place]:.3g} at mean {sign * mean:.4g}, sd {sd:.3g}; "
-            f"{int(members.sum())} of {plural(len(belief.places), 'configuration')} open"
+            f"{self.rule}: {scores[site]:.3g} at mean {sign * mean:.4g}, sd {sd:.3g}; "
+            f"{int(members.sum())} of {plural(len(belief.sites), 'configuration')} open"
         )
-        return Start(belief.places.configs[place], reason=reason, evidence={
+        return Start(belief.sites.configs[site], reason=reason, evidence={
             "seen": look.seen, "spent": look.spent, "stage": look.stage.number, "since": look.stage.since,
-            "members": int(members.sum()), "score": float(scores[place]), "mean": sign * mean, "sd": sd,
+            "members": int(members.sum()), "score": float(scores[site]), "mean": sign * mean, "sd": sd,
         })  # fmt: skip
 
-    def _scores(self, history: History, belief: PlaceBelief, members: Mask) -> Array:
+    def _scores(self, history: History, belief: SiteBelief, members: Mask) -> Array:
         mean, sd = belief.field.mean, np.sqrt(belief.field.variance)
         if self.rule == "variance":
             return sd

@@ -21,7 +21,7 @@ from haltune.log.events import Event, Started
 from haltune.log.fold import Finished, fold_finished
 from haltune.log.history import History
 
-from .belief.belief import PlaceBelief, PlaceSurrogate
+from .belief.belief import SiteBelief, SiteSurrogate
 from .belief.observations import data_keys
 from .belief.prices import Prices
 from .stages import Aim, Confidence, Stage
@@ -84,7 +84,7 @@ class MemberSet:
 
     confidence: Confidence
     aims: Aims
-    surrogate: PlaceSurrogate
+    surrogate: SiteSurrogate
     prices: Prices
     monotone: bool
     _sets: Memo[Mask] = field(default_factory=lambda: Memo(5))
@@ -93,20 +93,20 @@ class MemberSet:
         """What is looked for, in units of the target."""
         return self.aims.of(history.problem.goal.sign)
 
-    def members(self, history: History, state: Progress, belief: PlaceBelief, spent: float) -> Mask:
+    def members(self, history: History, state: Progress, belief: SiteBelief, spent: float) -> Mask:
         """M_t (n,), with the beta of the stage that the last decision found."""
-        among = np.ones(len(belief.places), dtype=np.bool_)
-        if self.monotone and belief.places.fixed:
+        among = np.ones(len(belief.sites), dtype=np.bool_)
+        if self.monotone and belief.sites.fixed:
             among = self._standing(history, state)
         return self._found(history, belief, state.stage, spent, among)
 
-    def open(self, history: History, state: Progress, belief: PlaceBelief, spent: float) -> Mask:
+    def open(self, history: History, state: Progress, belief: SiteBelief, spent: float) -> Mask:
         """The members that are not settled; under an implicit threshold others may set it."""
         every = self.members(history, state, belief, spent)
         width = self.root(state.stage, belief, spent) * np.sqrt(belief.field.variance)
         return self.aim_of(history).open(belief.field.mean, width, every)
 
-    def vain(self, history: History, belief: PlaceBelief) -> str | None:
+    def vain(self, history: History, belief: SiteBelief) -> str | None:
         """Why no share of the best divides good from bad, if none does."""
         best, aim = float(belief.field.mean.max()), self.aim_of(history)
         if aim.share is None or aim.share * best <= best:
@@ -124,20 +124,20 @@ class MemberSet:
         )
         return MemberSet(confidence, aims, surrogate, self.prices, monotone=False)
 
-    def root(self, stage: Stage, belief: PlaceBelief, spent: float) -> float:
+    def root(self, stage: Stage, belief: SiteBelief, spent: float) -> float:
         """sqrt(beta)."""
         return math.sqrt(self.confidence.beta_of(stage, self._size(belief), spent))
 
-    def advance(self, stage: Stage, belief: PlaceBelief, members: Mask, spent: float) -> Stage:
+    def advance(self, stage: Stage, belief: SiteBelief, members: Mask, spent: float) -> Stage:
         """The stage that these members begin, or the same."""
         widest = float(np.sqrt(belief.field.variance[members].max())) / belief.scale
         return self.confidence.after(stage, widest, belief.seen, self._size(belief), spent)
 
-    def spent(self, history: History, state: Progress, belief: PlaceBelief) -> float:
+    def spent(self, history: History, state: Progress, belief: SiteBelief) -> float:
         """What the observations cost, in units of the least cost; their number where beta does not ask."""
         if self.confidence.beta_form != "theorem":
             return float(belief.seen)
-        least = float(self.prices.of(history, state.finished, belief.places.points).min())
+        least = float(self.prices.of(history, state.finished, belief.sites.points).min())
         return self.prices.spent(history, state.finished, least)
 
     def remember(self, history: History, state: Progress, look: Look, members: Mask) -> None:
@@ -145,13 +145,13 @@ class MemberSet:
         if self.monotone:
             self._sets.put(_key(history, state.finished, (*state.looks, look)), members)
 
-    def _size(self, belief: PlaceBelief) -> int:
+    def _size(self, belief: SiteBelief) -> int:
         """|D|, of which corollary 3.2 counts every level."""
-        return len(belief.places) * (
+        return len(belief.sites) * (
             len(self.surrogate.levels) if self.confidence.beta_form == "theorem" else 1
         )
 
-    def _found(self, history: History, belief: PlaceBelief, stage: Stage, spent: float, among: Mask) -> Mask:
+    def _found(self, history: History, belief: SiteBelief, stage: Stage, spent: float, among: Mask) -> Mask:
         width = self.root(stage, belief, spent) * np.sqrt(belief.field.variance)
         return self.aim_of(history).members(belief.field.mean, width, among)
 
@@ -160,7 +160,7 @@ class MemberSet:
         known, found = len(state.looks), None
         while known and (found := self._sets.get(_key(history, state.finished, state.looks[:known]))) is None:
             known -= 1
-        every = np.ones(len(self.surrogate.places_of(history.problem) or ()), dtype=np.bool_)
+        every = np.ones(len(self.surrogate.sites_of(history.problem) or ()), dtype=np.bool_)
         among = every if found is None else found
         for number in range(known, len(state.looks)):
             look = state.looks[number]

@@ -26,10 +26,10 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.problem import Problem
 
-from .belief.belief import Noise, PlaceBelief, PlaceSurrogate
+from .belief.belief import Noise, SiteBelief, SiteSurrogate
 from .belief.levels import Level, levels_from, levels_to_json
 from .belief.options import (
-    PlacePolicy,
+    SitePolicy,
     check_narrowing,
     check_shared,
     check_threshold,
@@ -38,16 +38,16 @@ from .belief.options import (
     surrogate_of,
     tags_of,
 )
-from .belief.places import Grid, grid_to_json
 from .belief.prices import Prices, prices_of
-from .choice import Observation, Question, choose_anywhere, choose_place
+from .belief.sites import Grid, grid_to_json
+from .choice import Observation, Question, choose_anywhere, choose_site
 from .decision import Situation, enough, situation, with_pending
 from .members import Aims, Look, MemberSet, Progress, fold_progress, matters
 from .stages import Confidence, Stage
 
 
 @dataclass(frozen=True)
-class TruVaR(PlacePolicy):
+class TruVaR(SitePolicy):
     """Truncated variance reduction: the best configuration or, with a threshold, all that are good enough.
 
     Each observation is the one that takes most off the uncertainty of those that may still be it, per unit of cost
@@ -77,7 +77,7 @@ class TruVaR(PlacePolicy):
             highest upper bounds. Default: "all".
         monotone: members never come back (algorithm 2). Without it the maximiser cannot be lost for good. Default:
             None, True for level sets with a given kernel.
-        anticipate: count the members that an observation would settle: better where moving from one place to the
+        anticipate: count the members that an observation would settle: better where moving from one site to the
             next is dear, slower. Default: False.
         accuracy: the search for the best ends when epsilon is at most this, units of the metric. Default: None,
             never.
@@ -128,7 +128,7 @@ class TruVaR(PlacePolicy):
     r: float = 0.1
     slack: float = 0.0
     floor: float = 1e-6
-    _surrogate: PlaceSurrogate = field(init=False, repr=False, compare=False)
+    _surrogate: SiteSurrogate = field(init=False, repr=False, compare=False)
     _prices: Prices = field(init=False, repr=False, compare=False)
     _member_set: MemberSet = field(init=False, repr=False, compare=False)
 
@@ -165,7 +165,7 @@ class TruVaR(PlacePolicy):
     def start(self, problem: Problem) -> Progress:
         """Nothing seen. Raises InvalidInput for a grid, a threshold or members that do not fit."""
         check_threshold("TruVaR", self.threshold, problem)
-        if self._surrogate.places_of(problem) is None and self.monotone:
+        if self._surrogate.sites_of(problem) is None and self.monotone:
             raise InvalidInput(
                 "TruVaR(monotone=True) keeps a set of configurations, and this space is represented by points that "
                 "change: give grid=, or leave monotone out"
@@ -201,7 +201,7 @@ class TruVaR(PlacePolicy):
 
     # -- the decision ------------------------------------------------------------------------
 
-    def _reached(self, stage: Stage, belief: PlaceBelief) -> str | None:
+    def _reached(self, stage: Stage, belief: SiteBelief) -> str | None:
         if self.accuracy is None or self._sets_wanted:
             return None
         epsilon = self._member_set.confidence.accuracy(stage) * belief.scale
@@ -215,7 +215,7 @@ class TruVaR(PlacePolicy):
         self,
         history: History,
         state: Progress,
-        belief: PlaceBelief,
+        belief: SiteBelief,
         members: Mask,
         stage: Stage,
         spent: float,
@@ -224,11 +224,11 @@ class TruVaR(PlacePolicy):
         pending = with_pending(history, belief, self._surrogate)
         return Question(
             pending, members, self._eta(stage, pending, members, root), root, self._member_set.aim_of(history),
-            self._prices.of(history, state.finished, belief.places.points), self.candidates, self.anticipate,
+            self._prices.of(history, state.finished, belief.sites.points), self.candidates, self.anticipate,
             not isinstance(self.kernel, Kernel),
         )  # fmt: skip
 
-    def _eta(self, stage: Stage, belief: PlaceBelief, members: Mask, root: float) -> float:
+    def _eta(self, stage: Stage, belief: SiteBelief, members: Mask, root: float) -> float:
         """eta, units of the target: that of a later stage where pending trials will end this one; exact values stay."""
         confidence = self._member_set.confidence
         eta, least = confidence.eta_of(stage) * belief.scale, root * math.sqrt(belief.exact)
@@ -238,9 +238,9 @@ class TruVaR(PlacePolicy):
         return max(eta, least)
 
     def _choose(self, question: Question, history: History, state: Progress, rng: Generator) -> Observation:
-        places = question.belief.places
-        if places.fixed:
-            return choose_place(question, places.tried(history.tried))
+        sites = question.belief.sites
+        if sites.fixed:
+            return choose_site(question, sites.tried(history.tried))
         cost = self._prices.model(history, state.finished)
         after = self._prices.remaining.standing(history)
         return choose_anywhere(question, history, self._surrogate.levels, cost, after, rng)
@@ -252,7 +252,7 @@ class TruVaR(PlacePolicy):
         excess = float(question.over.sum())
         at = f" at {level.name!r}" if tags_of(level) else ""
         reason = (
-            f"{count} of {plural(len(belief.places), 'configuration')} {kind}; their excess variance {excess:.3g} "
+            f"{count} of {plural(len(belief.sites), 'configuration')} {kind}; their excess variance {excess:.3g} "
             f"falls by {choice.reduction:.3g} at cost {choice.cost:.3g}{at}"
         )
         if choice.nothing:

@@ -12,9 +12,10 @@ from laboratory import Lab, Value, rough
 from haltune import Budget, Finish, Float, Maximize, Problem, Space, Start, Study, Trial, Wait
 from haltune.errors import InvalidInput
 from haltune.log.events import Started, Status
+from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.policies import BOBOS, GPUCB, Hyperband, SuccessiveHalving
-from haltune.policies.hyperband.sampler import Sampler
+from haltune.policies.hyperband.sampler import Sampler, highest_rung
 from haltune.study.replay import replay
 
 PLANE = Problem(Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}), Maximize("acc", (-2, 1)), 9)
@@ -41,6 +42,19 @@ def searched(
 def firsts(study: Study, bracket: int) -> list[dict[str, float]]:
     return [dict(t.config) for t in study.trials if t.tags == {"bracket": bracket, "rung": 0} or
             t.tags["bracket"] == bracket]  # fmt: skip
+
+
+def test_a_view_at_a_rung_is_a_history_cut_there_and_asked_like_one() -> None:
+    history = searched(SuccessiveHalving(n=9, sampler="random", rounds=1)).history
+    view = highest_rung(history, SuccessiveHalving(n=9).table(9).brackets[0], "epochs", 5)
+    assert isinstance(view, History)
+    assert (view.resource, view.ids, len(view)) == (1.0, list(range(9)), 9)
+    assert {t.status for t in (view.trial(id) for id in view.ids)} == {Status.COMPLETED}
+    assert [view.trial(id).epoch for id in view.ids] == [1.0] * 9
+    assert max(history.trial(id).epoch for id in view.ids) == 9.0
+    assert (view.problem, view.spent, view.tried) == (history.problem, history.spent, history.tried)
+    assert list(view.point(4)) == list(history.point(4))
+    assert view.rng("propose", 3).random() == history.rng("propose", 3).random()
 
 
 # -- designs ----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from haltune.log.policy import Policy
 from haltune.space import Space
 from haltune.terminal import visible
 
-from ..belief.belief import PlaceBelief
+from ..belief.belief import SiteBelief
 from ..belief.options import check_threshold
 from ..members import Aims, Look, MemberSet, Progress, fold_progress
 from ..policy import TruVaR
@@ -153,7 +153,7 @@ def level_set(
     aim, _ = member_set.aim_of(history).between(field.mean, 0.0 * sd)
     probability = ndtr((field.mean - aim) / np.maximum(sd, 1e-12 * belief.scale))
     return LevelSet(
-        history.problem.space, history.problem.goal.metric, sign * aim, sign > 0, belief.places.configs,
+        history.problem.space, history.problem.goal.metric, sign * aim, sign > 0, belief.sites.configs,
         np.asarray(probability), sign * field.mean, sd, member_set.open(history, state, belief, spent),
     )  # fmt: skip
 
@@ -163,18 +163,18 @@ def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> M
     member_set, state, belief = _known(history, log, policy.member_set, Aims())
     spent = member_set.spent(history, state, belief)
     members = np.flatnonzero(member_set.members(history, state, belief, spent))
-    stage = member_set.advance(state.stage, belief, np.isin(np.arange(len(belief.places)), members), spent)
+    stage = member_set.advance(state.stage, belief, np.isin(np.arange(len(belief.sites)), members), spent)
     members = members[np.argsort(-belief.field.mean[members], kind="stable")]
     best, shortfall = _sampled(belief, members, history.rng("design", 2))
     mean = belief.field.mean[members]
     return Maximisers(
-        [belief.places.configs[int(i)] for i in members], history.problem.goal.sign * mean,
+        [belief.sites.configs[int(i)] for i in members], history.problem.goal.sign * mean,
         np.sqrt(belief.field.variance[members]), best,
         member_set.confidence.accuracy(stage) * belief.scale, shortfall,
     )  # fmt: skip
 
 
-def _sampled(belief: PlaceBelief, members: Any, rng: np.random.Generator) -> tuple[Array, Array]:
+def _sampled(belief: SiteBelief, members: Any, rng: np.random.Generator) -> tuple[Array, Array]:
     """How often each member is the best, and how far the first one is from the best, in joint samples.
 
     Of members and others the `_JOINT` of highest upper bound are drawn; the rest count as never the best.
@@ -191,7 +191,7 @@ def _sampled(belief: PlaceBelief, members: Any, rng: np.random.Generator) -> tup
 
 def _known(
     history: History, log: Iterable[Event], own: MemberSet | None, aims: Aims
-) -> tuple[MemberSet, Progress, PlaceBelief]:
+) -> tuple[MemberSet, Progress, SiteBelief]:
     """What a policy's member_set says of a log, and for another question than its own, as if a stage began now."""
     member_set = TruVaR(initial=1).member_set if own is None else own
     with one_thread():

@@ -19,7 +19,7 @@ from haltune.space import Space
 from haltune.space.domains import Choice, Constant
 from haltune.terminal import visible
 
-_CUTS = 20  # places along a number that are tried at each step
+_CUTS = 20  # of a number that are tried at each step
 _GAIN = 1.005  # a cut must raise the measure by this factor, or the rule would only grow longer
 _WORTH = 0.05  # share of the region that another rule must add
 _BETA2 = 0.25  # beta^2 of F_beta

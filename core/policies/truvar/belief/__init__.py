@@ -1,1 +1,1 @@
-"""What is believed of every place: a Gaussian process over a finite set."""
+"""What is believed of every site: a Gaussian process over a finite set."""

@@ -1,4 +1,4 @@
-"""The belief that level-set and variance-reduction policies share: a Gaussian process over places, from the log.
+"""The belief that level-set and variance-reduction policies share: a Gaussian process over sites, from the log.
 
 Targets are sign * value, in the metric's own units, so that a threshold means what it says. The kernel is given, or
 learnt on the first m finished trials, m the largest multiple of `refit_every`; later ones condition it one by one.
@@ -26,7 +26,7 @@ from haltune.log.problem import Problem
 from .field import Field, field_of
 from .levels import Level, noises
 from .observations import Keys, data_keys, repeats, target
-from .places import Grid, Places, fixed_places, representers
+from .sites import Grid, Sites, fixed_sites, representers
 
 Noise = float | Callable[..., float] | None
 Matters = Callable[[Posterior, Array, int, float], Mask]  # posterior, points, observations, sign of the goal
@@ -41,14 +41,14 @@ _FAR = 5.0  # for level sets: a value so many times as far below the best as the
 
 
 @dataclass(frozen=True, eq=False)
-class PlaceBelief:
+class SiteBelief:
     """What is believed after `seen` observations."""
 
     seen: int
-    places: Places
-    field: Field  # over the places; not to be changed, ask for a copy
-    posterior: Posterior  # the same belief anywhere; with fixed places after the first observations alone
-    noise: Array  # (k, n) variance of an observation of each place at each level
+    sites: Sites
+    field: Field  # over the sites; not to be changed, ask for a copy
+    posterior: Posterior  # the same belief anywhere; with fixed sites after the first observations alone
+    noise: Array  # (k, n) variance of an observation of each site at each level
     exact: float  # the variance that stands for 0: what is known as well as this cannot be known better
 
     @property
@@ -68,7 +68,7 @@ class _Base:
 
 
 @dataclass(eq=False)
-class PlaceSurrogate:
+class SiteSurrogate:
     """How a policy believes. `matters`: which points may still be what is looked for, for representers."""
 
     kernel: Kernel | Kind
@@ -83,12 +83,12 @@ class PlaceSurrogate:
     threshold: float | None  # units of the metric; None: the best, or a share of it
     matters: Matters | None = None
     _problem: Problem | None = None
-    _fixed: tuple[Places | None] | None = None
-    _places: Memo[Places] = field(default_factory=lambda: Memo(1))
+    _fixed: tuple[Sites | None] | None = None
+    _sites: Memo[Sites] = field(default_factory=lambda: Memo(1))
     _bases: Memo[_Base] = field(default_factory=lambda: Memo(8))
     _field: tuple[Any, Keys, Field] | None = None  # base, data beyond it that was observed, and the result
 
-    def belief(self, history: History, finished: Finished) -> PlaceBelief | None:
+    def belief(self, history: History, finished: Finished) -> SiteBelief | None:
         """After these trials; None while there are too few to learn a kernel from."""
         if not self._given and len(finished) < self.minimum:
             return None
@@ -98,26 +98,26 @@ class PlaceSurrogate:
         key = (history.seed, data[:count])
         make = self._with_given if self._given else self._learnt
         base = self._bases(key, partial(make, history, finished[:count]))
-        places = self._where(history, base, key)
-        if places.fixed:
-            found = self._grown(history, finished, data, count, key, base, places)
-            return PlaceBelief(
-                len(finished), places, found, base.posterior, self._noise(places, base), base.exact
+        sites = self._where(history, base, key)
+        if sites.fixed:
+            found = self._grown(history, finished, data, count, key, base, sites)
+            return SiteBelief(
+                len(finished), sites, found, base.posterior, self._noise(sites, base), base.exact
             )
         posterior = self._conditioned(history, finished[count:], base)
-        found = field_of(posterior, places.points)
-        return PlaceBelief(len(finished), places, found, posterior, self._noise(places, base), base.exact)
+        found = field_of(posterior, sites.points)
+        return SiteBelief(len(finished), sites, found, posterior, self._noise(sites, base), base.exact)
 
-    def places_of(self, problem: Problem) -> Places | None:
-        """The places, where they do not depend on what was seen."""
+    def sites_of(self, problem: Problem) -> Sites | None:
+        """The sites, where they do not depend on what was seen."""
         self._attend(problem)
         if self._fixed is None:
-            self._fixed = (fixed_places(problem.space, self.grid),)
+            self._fixed = (fixed_sites(problem.space, self.grid),)
         return self._fixed[0]
 
-    def towards(self, threshold: float | None, sets: bool, matters: Matters) -> PlaceSurrogate:
+    def towards(self, threshold: float | None, sets: bool, matters: Matters) -> SiteSurrogate:
         """The same for another question."""
-        return PlaceSurrogate(
+        return SiteSurrogate(
             self.kernel, self.mean, self.noise, self.levels, self.refit_every, self.minimum, self.grid, self.count,
             sets, threshold, matters,
         )  # fmt: skip
@@ -131,7 +131,7 @@ class PlaceSurrogate:
                     "coordinates (space.dim), each of which has one"
                 )
             self._problem, self._fixed, self._field = problem, None, None
-            self._places.clear()
+            self._sites.clear()
             self._bases.clear()
 
     # -- what the first trials taught ----------------------------------------------------
@@ -233,23 +233,23 @@ class PlaceSurrogate:
         name = history.trial(id).tags.get("level")
         return next((k for k, level in enumerate(self.levels) if level.name == name), 0)
 
-    def _noise(self, places: Places, base: _Base) -> Array:
+    def _noise(self, sites: Sites, base: _Base) -> Array:
         if callable(self.noise):
-            own = np.array([self._at(config) for config in places.configs])
+            own = np.array([self._at(config) for config in sites.configs])
         else:
-            own = np.full(len(places), float(self.noise or 0.0))
+            own = np.full(len(sites), float(self.noise or 0.0))
         return np.asarray(np.maximum(base.noises[:, None] + own, base.exact))
 
     # -- from the base to now --------------------------------------------------------------
 
-    def _where(self, history: History, base: _Base, key: Any) -> Places:
-        found = self.places_of(history.problem)
+    def _where(self, history: History, base: _Base, key: Any) -> Sites:
+        found = self.sites_of(history.problem)
         if found is not None:
             return found
         seen = len(key[-1])
         matters = partial(self._matter, history, base, seen) if seen and self.matters else None
         rng = history.rng("design", seen, 1)
-        return self._places(key, partial(representers, history.problem.space, self.count, rng, matters))
+        return self._sites(key, partial(representers, history.problem.space, self.count, rng, matters))
 
     def _matter(self, history: History, base: _Base, seen: int, points: Array) -> Mask:
         assert self.matters is not None
@@ -263,18 +263,18 @@ class PlaceSurrogate:
         count: int,
         key: Any,
         base: _Base,
-        places: Places,
+        sites: Sites,
     ) -> Field:
         """The field after all: the one in memory where it is a part of the way, else from the base on."""
         rest = data[count:]
         memory = self._field
         if memory is None or memory[0] != key or memory[1] != rest[: len(memory[1])]:
-            memory = (key, (), field_of(base.posterior, places.points))
+            memory = (key, (), field_of(base.posterior, sites.points))
         grown = memory[2]
         for id in finished[count + len(memory[1]) :]:
-            place = places.number.get(history.problem.space.key(history.trial(id).config))
-            if place is not None:  # a trial of another grid teaches nothing here until the next base
-                grown.observe(place, target(history, id, base.floor), self._variance(history, id, base))
+            site = sites.number.get(history.problem.space.key(history.trial(id).config))
+            if site is not None:  # a trial of another grid teaches nothing here until the next base
+                grown.observe(site, target(history, id, base.floor), self._variance(history, id, base))
         self._field = (key, rest, grown)
         return grown
 

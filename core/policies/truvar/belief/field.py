@@ -20,7 +20,7 @@ DENSE = 5000  # points: a matrix of 200 MB
 
 
 class Field(Protocol):
-    """PlaceBelief about f at n points. `observed` belongs to whoever made the field: it changes it in place."""
+    """A belief about f at n points. `observed` belongs to whoever made the field: it changes it in place."""
 
     mean: Array  # (n,)
     variance: Array  # (n,), without noise

@@ -1,4 +1,4 @@
-"""The options that policies over a belief about places share: what they may be, what they make, and their JSON."""
+"""The options that policies over a belief about sites share: what they may be, what they make, and their JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from haltune.gp import Kernel
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 
-from .belief import Matters, PlaceSurrogate
+from .belief import Matters, SiteSurrogate
 from .levels import ONLY, Level, levels_from
-from .places import LARGEST, is_grid
+from .sites import LARGEST, is_grid
 
 
-class PlacePolicy(Policy[Any]):
-    """The options of a policy over a belief about places, with what they are where it has them not."""
+class SitePolicy(Policy[Any]):
+    """The options of a policy over a belief about sites, with what they are where it has them not."""
 
     kernel: Any
     mean: float
@@ -36,7 +36,7 @@ class PlacePolicy(Policy[Any]):
     cost_model: str | None = None
 
 
-def check_shared(name: str, policy: PlacePolicy) -> None:
+def check_shared(name: str, policy: SitePolicy) -> None:
     """Raise InvalidInput for options that all these policies have, where they are not what they can be."""
     check_whole(name, 1, refit_every=policy.refit_every)
     check_whole(name, 8, representers=policy.representers)
@@ -87,7 +87,7 @@ _NARROWING: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def check_narrowing(name: str, policy: PlacePolicy) -> None:
+def check_narrowing(name: str, policy: SitePolicy) -> None:
     """Raise InvalidInput for options of TruVaR alone that are outside what is allowed."""
     for option, (fits, allowed) in _NARROWING.items():
         value = getattr(policy, option)
@@ -95,17 +95,17 @@ def check_narrowing(name: str, policy: PlacePolicy) -> None:
             raise InvalidInput(f"{name}({option}={value!r}): {allowed}")
 
 
-def surrogate_of(policy: PlacePolicy, matters: Matters | None = None) -> PlaceSurrogate:
+def surrogate_of(policy: SitePolicy, matters: Matters | None = None) -> SiteSurrogate:
     """The belief that a policy's options describe."""
     only = ONLY if policy.noise is None else replace(ONLY, noise=0.0)
-    return PlaceSurrogate(
+    return SiteSurrogate(
         policy.kernel, policy.mean, policy.noise, _levels(policy) or (only,), policy.refit_every,
         max(1, first_of(policy)), policy.grid, policy.representers,
         policy.threshold is not None or policy.implicit is not None, policy.threshold, matters,
     )  # fmt: skip
 
 
-def first_of(policy: PlacePolicy) -> int:
+def first_of(policy: SitePolicy) -> int:
     """Trials before the first decision: the initial configurations, and repeats of the first."""
     given = 1 if isinstance(policy.kernel, Kernel) else 3
     initial = given if policy.initial is None else int(policy.initial)
@@ -130,7 +130,7 @@ def check_threshold(name: str, threshold: float | None, problem: Problem) -> Non
         raise InvalidInput(f"{name}(threshold={threshold:g}): {goal.metric} goes from {low:g} to {high:g}")
 
 
-def _levels(policy: PlacePolicy) -> tuple[Level, ...]:
+def _levels(policy: SitePolicy) -> tuple[Level, ...]:
     return levels_from(policy.levels)
 
 

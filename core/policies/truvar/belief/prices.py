@@ -17,7 +17,7 @@ from haltune.policies.costs.observed import full_cost
 from haltune.policies.costs.remaining import RemainingBudget
 
 from .levels import Level
-from .options import PlacePolicy
+from .options import SitePolicy
 
 _REFIT = 10  # finished trials between fits of the costs
 
@@ -73,7 +73,7 @@ class Prices:
         return next((level.cost for level in self.levels if level.name == name), 1.0)
 
 
-def prices_of(name: str, policy: PlacePolicy, levels: tuple[Level, ...]) -> Prices:
+def prices_of(name: str, policy: SitePolicy, levels: tuple[Level, ...]) -> Prices:
     """What observations cost. Raises InvalidInput for a cost that is neither a function nor learnt."""
     if policy.cost_model not in (None, "gp"):
         raise InvalidInput(f"{name}(cost_model={policy.cost_model!r}): 'gp' to learn costs, or None")

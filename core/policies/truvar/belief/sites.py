@@ -1,4 +1,4 @@
-"""Places: the finitely many configurations over which a policy holds a belief, and their points.
+"""Sites, as spatial statistics says: the finitely many configurations over which a policy holds a belief.
 
 All configurations of a small finite space, a mesh or a list that the user gave; else representers: Sobol points, half
 of which are drawn anew among the configurations that still matter whenever the kernel is learnt again.
@@ -27,7 +27,7 @@ Grid = int | Sequence[Mapping[str, Any]] | None
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class Sites:
     """n configurations of a space."""
 
     configs: Sequence[Config]
@@ -40,7 +40,7 @@ class Places:
 
     @cached_property
     def number(self) -> Mapping[str, int]:
-        """The place of a configuration by its key."""
+        """The site of a configuration by its key."""
         return {key: i for i, key in enumerate(self.keys)}
 
     def tried(self, keys: frozenset[str] | set[str]) -> Mask:
@@ -48,13 +48,13 @@ class Places:
         return np.array([key in keys for key in self.keys])
 
 
-def places_of(space: Space, configs: Sequence[Config], fixed: bool) -> Places:
+def sites_of(space: Space, configs: Sequence[Config], fixed: bool) -> Sites:
     """Configurations, without repetitions, in order."""
     distinct = dict(zip(space.keys(configs), configs, strict=True))
-    return Places([*distinct.values()], [*distinct], space.encode_many([*distinct.values()]), fixed)
+    return Sites([*distinct.values()], [*distinct], space.encode_many([*distinct.values()]), fixed)
 
 
-def fixed_places(space: Space, grid: Grid) -> Places | None:
+def fixed_sites(space: Space, grid: Grid) -> Sites | None:
     """All there is to choose from: a list, a mesh, or a small finite space; None where representers are needed.
 
     grid: configurations; or how many values a continuous parameter takes on a mesh; None leaves it to the space.
@@ -75,17 +75,17 @@ def fixed_places(space: Space, grid: Grid) -> Places | None:
         return None
     if len(found) > LARGEST:
         raise InvalidInput(f"grid: {len(found):,} configurations, and {LARGEST:,} at most can be looked at")
-    return places_of(space, found, True)
+    return sites_of(space, found, True)
 
 
-def representers(space: Space, count: int, rng: Generator, matters: Callable[[Array], Mask] | None) -> Places:
+def representers(space: Space, count: int, rng: Generator, matters: Callable[[Array], Mask] | None) -> Sites:
     """About `count` Sobol configurations; up to half of them are such that matter, drawn near those if they are few.
 
     matters: points (m, dim) -> (m,) whether they may still be what is looked for; None: nothing is known.
     """
     spread = space.sample_up_to(count, rng, "sobol")
     if matters is None:
-        return places_of(space, spread, False)
+        return sites_of(space, spread, False)
     pool = space.sample_up_to(8 * count, rng, "sobol")
     points = space.encode_many(pool)
     close = [pool[i] for i in np.flatnonzero(matters(points))]
@@ -96,7 +96,7 @@ def representers(space: Space, count: int, rng: Generator, matters: Callable[[Ar
         kept = matters(space.encode_many(near))
         close += [config for config, keep in zip(near, kept, strict=True) if keep and space.contains(config)]
     half = close[: count // 2]
-    return places_of(space, [*half, *spread[: count - len(half)]], False)
+    return sites_of(space, [*half, *spread[: count - len(half)]], False)
 
 
 def is_grid(grid: Any) -> bool:
