@@ -4,6 +4,9 @@
 quick the machine is. `make test-all` looks for what nobody has seen yet.
 """
 
+import gc
+
+import pytest
 from hypothesis import HealthCheck, settings
 from postgres import postgres_server, postgres_url
 
@@ -19,3 +22,8 @@ settings.register_profile(
     "fresh", settings.get_profile("repeatable"), derandomize=False, max_examples=4 * USUAL
 )
 settings.load_profile("repeatable")  # pytest --hypothesis-profile=fresh loads the other one
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was imported is no garbage: without this each collection walks through it, and frameworks ask for many."""
+    gc.freeze()

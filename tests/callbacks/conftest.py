@@ -1,6 +1,5 @@
 """Makes the helpers of these tests importable, here and in the subprocesses that tests start."""
 
-import gc
 import os
 import subprocess
 import sys
@@ -11,12 +10,6 @@ import pytest
 SUPPORT = Path(__file__).parents[1] / "support"
 CHECKS = Path(__file__).parent / "keras"  # which import each other
 sys.path.insert(0, str(CHECKS))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _imports_are_no_garbage():
-    """Frameworks collect garbage in every training: without this they walk through all that was imported."""
-    gc.freeze()
 
 
 @pytest.fixture

@@ -187,7 +187,7 @@ def killed_and_reopened(name: str, expected: Any, deaths: list[tuple[int, bool]]
 # law 4
 
 
-@everyone
+@each_class
 def test_a_report_and_its_verdict_are_one_append(name: str) -> None:
     store = MemoryStore()
     study = small_study(POLICIES[name](), store)
@@ -207,7 +207,7 @@ def test_a_report_and_its_verdict_are_one_append(name: str) -> None:
 # law 5
 
 
-@everyone
+@each_class
 def test_a_finished_search_stays_finished_with_the_same_reason(name: str) -> None:
     store = MemoryStore()
     study = search(small_study(POLICIES[name](), store))
@@ -242,7 +242,7 @@ def test_workers_that_ask_at_once_get_different_configurations_or_wait(name: str
     assert len({SPACE.key(t.config) for t in trials}) == len(trials)
 
 
-@everyone
+@each_class
 def test_two_workers_on_one_store_share_one_search(name: str) -> None:
     store = MemoryStore()
     workers = [small_study(POLICIES[name](), store) for _ in range(2)]
@@ -340,10 +340,17 @@ ODD_PROBLEMS = {
     "two epochs": problem(epochs=2),
     "a loss without bounds": Problem(SPACE, Minimize("loss"), 6),
 }
+USUAL_ELSEWHERE = (
+    "two epochs",
+    "a loss without bounds",
+)  # one epoch is odder; other laws search without bounds
 
 
 @each_class
-@pytest.mark.parametrize("odd", list(ODD_PROBLEMS))
+@pytest.mark.parametrize(
+    "odd",
+    [pytest.param(odd, marks=pytest.mark.slow) if odd in USUAL_ELSEWHERE else odd for odd in ODD_PROBLEMS],
+)
 def test_odd_problems_are_searched_to_the_end(name: str, odd: str) -> None:
     study = search(small_study(POLICIES[name](), problem=ODD_PROBLEMS[odd]))
     assert used_up(study) or study.history.finished is not None  # a policy may know all there is to know
@@ -352,7 +359,7 @@ def test_odd_problems_are_searched_to_the_end(name: str, odd: str) -> None:
 
 
 @each_class
-@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize("bounded", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_constant_metric_works(name: str, bounded: bool) -> None:
     study = search(small_study(POLICIES[name](), problem=problem(bounded=bounded)), lambda c, e: 0.5)
     assert study.best is not None

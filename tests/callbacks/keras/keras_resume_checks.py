@@ -16,13 +16,13 @@ once = pytest.mark.skipif(BACKEND != "torch", reason="the same on every backend,
 X = np.random.default_rng(0).normal(size=(22, 3)).astype("float32")
 Y = X.sum(1, keepdims=True)
 STEPS = 6  # of 4 samples, the last of 2
-gc.freeze()  # clear_session collects garbage: without this it walks through all that was imported, each time
 
 
 def seed_everything(seed):
     if BACKEND == "torch":  # keras.utils.set_random_seed would import TensorFlow
         import torch
 
+        gc.freeze()  # clear_session collects garbage: without this it walks through all that was imported
         keras.utils.clear_session()  # forgets Keras' own generator; the next is seeded by Python's
         torch.manual_seed(seed)
         np.random.seed(seed)  # noqa: NPY002 - Keras draws from it

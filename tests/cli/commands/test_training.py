@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from trainings import wait_for
+from typer.testing import CliRunner
 
+from haltune.cli.app import app
 from haltune.cli.find import find
 from haltune.log.events import Reported, Status
 from haltune.store.studies import hold
@@ -142,10 +144,18 @@ def test_each_failure_has_its_exit_code_and_a_sentence(folder):
     assert "cannot start 'no-such-program'" in ended(
         haltune("run", "--study", "digits.toml", "--", "no-such-program"), 2
     )
-    assert "No such file" in ended(haltune("run", "--study", "none.toml", *PROGRAM), 2)
-    assert "there is no file" in ended(haltune("resume", "none.db", *PROGRAM), 3)
     (folder / "digits.toml").write_text(TOML.replace("max_epochs = 4", "max_epochs = 5"))
     assert "max_epochs" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 3)  # another problem
+
+
+def test_what_is_not_there_has_its_exit_code_and_a_sentence(folder):
+    for words, code, told in [
+        (("run", "--study", "none.toml", *PROGRAM), 2, "No such file"),
+        (("resume", "none.db", *PROGRAM), 3, "there is no file"),
+    ]:
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == code, (done.output, done.exception)
+        assert told in done.stderr
 
 
 def test_the_program_trains_by_itself_too(folder):
