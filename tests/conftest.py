@@ -24,6 +24,7 @@ settings.register_profile(
 settings.load_profile("repeatable")  # pytest --hypothesis-profile=fresh loads the other one
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was imported is no garbage: without this each collection walks through it, and frameworks ask for many."""
+@pytest.fixture(autouse=True, scope="module")
+def _imports_are_no_garbage() -> None:
+    """Without this each collection walks through all that was imported, and frameworks ask for many."""
     gc.freeze()

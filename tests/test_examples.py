@@ -58,7 +58,7 @@ def test_the_first_example_trains_and_tells(tmp_path):
     need(script, needs)
     assert "1 trial: 1 trained in full" in run(script, tmp_path, 1, 2)
     assert (tmp_path / page).stat().st_size > 1_000_000
-    assert reports(tmp_path) == {0: 2}
+    assert reports(tmp_path, Path(page).with_suffix(".db")) == {0: 2}
 
 
 @pytest.mark.parametrize(("script", "page", "needs"), CASES)
