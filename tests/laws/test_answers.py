@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import POLICIES, SPACE, Clock
 
+from examples import many
 from haltune import Budget, Maximize, Minimize, Problem, Study, Trial
 from haltune.cli.commands import listing_data
 from haltune.errors import HaltuneWarning
@@ -114,7 +115,7 @@ def heard(log: list[Any]) -> Auditor:
 
 
 @each_class
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=many(3), deadline=None)
 @given(seed=st.integers(0, 2**20), steps=st.integers(10, 90))
 def test_every_answer_is_what_the_log_says(name: str, seed: int, steps: int) -> None:
     life = Life(name, seed)
@@ -253,7 +254,7 @@ HALVING = [
 
 
 @pytest.mark.parametrize("name", HALVING)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=many(3), deadline=None)
 @given(seed=st.integers(0, 2**20))
 def test_a_rank_is_the_place_among_those_that_arrived_before(name: str, seed: int) -> None:
     life = Life(name, seed, calm=True)

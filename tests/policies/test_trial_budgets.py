@@ -31,6 +31,7 @@ PAUSING: dict[str, Callable[[], Any]] = {
     "guided hyperband": lambda: Guided(Hyperband(), initial=3, candidates=12),
     "halting": lambda: Halting(SuccessiveHalving(), OptimalStopping(paths=500)),
 }
+GUIDED = {form: pytest.param(form, marks=pytest.mark.slow) for form in ("guided", "guided hyperband")}  # dear
 RETRAINING: dict[str, Callable[[], Any]] = {
     "halving": lambda: SuccessiveHalving(resume=False),
     "hyperband": lambda: Hyperband(resume=False),
@@ -97,7 +98,7 @@ def test_what_wins_trains_anew_though_nothing_new_may_begin(form: str, trials: i
     assert differences(lab) == []
 
 
-@pytest.mark.parametrize("form", list(PAUSING))
+@pytest.mark.parametrize("form", [GUIDED.get(form, form) for form in PAUSING])
 def test_a_larger_number_takes_the_search_up_again(form: str) -> None:
     lab = Lab(PAUSING[form], rising, epochs=27, workers=2, budget=Budget(trials=5)).run()
     for trials in (11, 30):

@@ -417,9 +417,10 @@ say(str(study.best))
 
 
 LOOPS = {"for trial in study:": 1, "while not isinstance(trial := study.ask(), Finish):": 0}
+USUAL, *OTHERS = LOOPS
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", [USUAL, *(pytest.param(loop, marks=pytest.mark.slow) for loop in OTHERS)])
 def test_a_rank_that_comes_late_passes_over_what_is_over_or_goes_through_it_again(
     tmp_path: Path, loop: str
 ) -> None:

@@ -4,7 +4,7 @@ from hypothesis import settings
 
 USUAL = 100  # examples of a property that names no number
 QUICK = 40  # of them in the profile that repeats: the others are for the profile that looks for new ones
-FEW = 4  # as many as are asked for are tried, whatever the profile
+FEW = 2  # as many as are asked for are tried, whatever the profile
 
 
 def many(count: int) -> int:

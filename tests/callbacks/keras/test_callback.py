@@ -16,8 +16,7 @@ WHOLE = [  # what is the same on every backend is checked on torch, which is fas
 ]
 MIRRORED = "keras_mirrored_checks.py"
 STOPS_AND_GOES_ON = (
-    "keras_checks.py::test_the_same_seed_gives_bit_equal_weights_with_and_without[True]",
-    "keras_checks.py::test_a_real_study_stops_fits_and_goes_on_after_a_failure",
+    "keras_checks.py::test_a_stop_ends_the_fit_by_the_flag",
     "keras_resume_checks.py::test_a_paused_training_equals_one_that_was_not[momentum]",
 )
 SHORT = {  # the mirrored strategy comes first: it configures TensorFlow's devices before any operation

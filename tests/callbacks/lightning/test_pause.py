@@ -123,7 +123,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("at", [(2,), (1, 3)], ids=["once", "twice"])
+@pytest.mark.parametrize("at", [pytest.param((2,), marks=pytest.mark.slow), (1, 3)], ids=["once", "twice"])
 def test_a_paused_training_equals_an_uninterrupted_one(case, at):
     straight, paused = search((), **CASES[case]), search(at, **CASES[case])
     assert [t.attempt for t in paused[0].trials] == [len(at) + 1]

@@ -21,7 +21,7 @@ from haltune.policies import Guided, Hyperband, Ladder, SuccessiveHalving
 
 
 @pytest.mark.parametrize("form", ["promote", "stop"])
-@pytest.mark.parametrize("eta", [2, 3, 2.5])
+@pytest.mark.parametrize("eta", [pytest.param(2, marks=pytest.mark.slow), 3, 2.5])
 @pytest.mark.parametrize("workers", [1, 6])
 def test_who_goes_on_is_in_the_top_of_those_that_arrived(form: Any, eta: float, workers: int) -> None:
     policy = SuccessiveHalving(n=60, eta=eta, asynchronous=form)

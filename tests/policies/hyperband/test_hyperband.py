@@ -33,10 +33,8 @@ def test_a_run_spends_what_the_schedule_says(sizes: Any, resume: bool) -> None:
         assert [len(w) for w in filling.promoted] == [*sizes_seen[1:], 0]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "totals"),
-    [("line2", (1581, 1902)), pytest.param("table1", (1404, 1701), marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "totals"), [("line2", (1581, 1902)), ("table1", (1404, 1701))])
 def test_the_totals_of_table_1_are_really_spent(sizes: Any, totals: tuple[int, int]) -> None:
     for resume, total in zip((True, False), totals, strict=True):
         lab = Lab(lambda resume=resume: Hyperband(81, schedule=sizes, resume=resume), rising, epochs=81).run(
