@@ -1,6 +1,7 @@
 """Ctrl-C in the middle of a step that must be whole is heard right after it, and is told from an error.
 
-    with undisturbed: ...    Python's handlers of signals run after the block
+    with undisturbed:            Python's handlers of signals run after the block
+        with undisturbed.heard:  and at once within this part of it, which may wait
 
 A handler that raises, as that of Ctrl-C, may do so between any two instructions: also where a lock was just taken, or
 a connection is just being given back. Python runs handlers in the main thread alone, so other threads need nothing.
@@ -20,66 +21,120 @@ _NUMBERS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, nam
 Handler = Callable[[int, FrameType | None], Any]
 
 
+class _StandIn:
+    """Installed instead of a handler, which it calls at once while nothing is held back, wherever it was kept."""
+
+    def __init__(self, handler: Handler, held: Undisturbed) -> None:
+        self.handler, self._held = handler, held
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self._held.depth:
+            self._held.waiting[number] = self.handler, frame
+        else:
+            self.handler(number, frame)
+
+
 class Undisturbed:
     """Stands in for the handlers within its block, which may be within another.
 
-    A stand-in that is called when no block is open hands on at once: so nothing is lost whenever a handler raises.
+    Every step of it may be ended by a handler that raises, those of coming and going as well: each leaves the handlers
+    as they were found, and one that was held back is called once.
     """
 
     def __init__(self) -> None:
-        self._depth, self._thread = 0, 0
-        self._handlers: dict[int, Handler] = {}
-        self._waiting: list[int] = []
-        self._stand_in = self._called  # one object: what is installed is recognised
+        self.depth = 0  # above 0 while handlers are held back
+        self.waiting: dict[int, tuple[Handler, FrameType | None]] = {}
+        self.heard = _Heard(self)
+        self._blocks, self._thread = 0, 0
+        self._installed: dict[int, _StandIn] = {}
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        if not self._depth:
+        self.depth += 1
+        self._blocks += 1
+        if self._blocks > 1:
+            return
+        try:
+            self._thread = threading.get_ident()
             for number in _NUMBERS:
                 handler = signal.getsignal(number)
-                if callable(handler) and handler is not self._stand_in:
-                    self._handlers[number] = handler
-                    signal.signal(number, self._stand_in)
-            self._thread = threading.get_ident()
-        self._depth += 1  # last: nothing is held back before all are
+                if callable(handler):
+                    stand_in = handler if isinstance(handler, _StandIn) else _StandIn(handler, self)
+                    self._installed[number] = stand_in
+                    signal.signal(number, stand_in)
+        except BaseException:  # of a handler that no stand-in was there for
+            self._leave()
+            raise
 
     def __exit__(self, *_: object) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        self._depth -= 1
-        if not self._depth:
-            try:
-                self._restore()
-            finally:
-                self._hand_on()
+        if self._blocks == 1:
+            self._leave()
+            return
+        self._blocks -= 1
+        self.depth -= 1
+        if not self.depth:  # within what is heard
+            self.hand_on()
 
     def after_fork(self) -> None:
         """In the child of another thread than the one within: that one does not go on there."""
-        if self._depth and threading.get_ident() != self._thread:
-            self._depth, self._waiting = 0, []
+        if self._installed and threading.get_ident() != self._thread:
+            self.depth, self._blocks, self.waiting = 0, 0, {}
             self._restore()
 
-    def _restore(self) -> None:
-        for number, handler in list(self._handlers.items()):
-            if signal.getsignal(number) is self._stand_in:
-                signal.signal(number, handler)
-
-    def _called(self, number: int, frame: FrameType | None) -> None:
-        if self._depth:
-            self._waiting.append(number)
-        else:
-            self._handlers[number](number, frame)
-
-    def _hand_on(self) -> None:
-        """Each signal to its handler, once, though one of them raises."""
-        while self._waiting:
-            number = self._waiting[0]
-            self._waiting = [other for other in self._waiting if other != number]
+    def hand_on(self) -> None:
+        """Each signal that waits to its handler, once, though one of them raises."""
+        while self.waiting:
+            number = next(iter(self.waiting))
+            handler, frame = self.waiting.pop(number)
             try:
-                self._handlers[number](number, None)
+                handler(number, frame)
             finally:
-                self._hand_on()
+                self.hand_on()
+
+    def _leave(self) -> None:
+        try:
+            self._restore()  # what is not yet restored is still held back
+        finally:
+            self.depth = self._blocks = 0
+            self.hand_on()
+
+    def _restore(self) -> None:
+        """Each handler to its place, though one that is back is called at once and raises."""
+        try:
+            while self._installed:
+                number, stand_in = next(iter(self._installed.items()))
+                found: object = signal.getsignal(number)
+                if found is stand_in:
+                    signal.signal(number, stand_in.handler)
+                self._installed.pop(number)
+        except BaseException:
+            self._restore()
+            raise
+
+
+class _Heard:
+    """A part of a block in which handlers are called at once, unless another block is around."""
+
+    def __init__(self, held: Undisturbed) -> None:
+        self._held = held
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._held.depth -= 1
+        try:
+            if not self._held.depth:
+                self._held.hand_on()
+        except BaseException:
+            self._held.depth += 1
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._held.depth += 1
 
 
 undisturbed = Undisturbed()

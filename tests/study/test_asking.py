@@ -16,15 +16,15 @@ SMALL = {"initial": 3, "paths": 8, "points": 12}
 
 def test_a_larger_budget_takes_up_a_search_that_its_policy_ended_for_want_of_budget():
     store = MemoryStore(Clock())
-    first = search(study(Rollout(**SMALL), Budget(time=60), store=store))
+    first = search(study(Rollout(**SMALL), Budget(time=90), store=store))
     assert first.outcome.reason.startswith("nothing is affordable")
-    same = study(Rollout(**SMALL), Budget(time=60), store=store)
+    same = study(Rollout(**SMALL), Budget(time=90), store=store)
     assert same.ask() == Finish(first.outcome.reason)
-    larger = study(Rollout(**SMALL), Budget(time=100), store=store)
+    larger = study(Rollout(**SMALL), Budget(time=150), store=store)
     assert not larger.outcome.over
     search(larger)
     assert len(larger.trials) > len(first.trials)
-    assert larger.spent.time > 60
+    assert larger.spent.time > 90
     assert larger.outcome.over
     assert [d for d in replay(larger.problem, Rollout(**SMALL), larger.events()) if d[1] != d[2]] == []
 

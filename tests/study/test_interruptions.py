@@ -6,18 +6,16 @@ knows is what a fresh one reads.
 
 from __future__ import annotations
 
-import signal
-import sys
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar
 
 import pytest
+import sqlalchemy
+from interrupted import ROOM, default_ctrl_c, uninterrupted
 
-import haltune
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune._utils.forks import doors
 from haltune._utils.threads import _libraries, _one, one_thread
@@ -25,48 +23,14 @@ from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Reported
 from haltune.policies import RandomSearch
 
+__all__ = ["default_ctrl_c"]
 STEP = 3  # places between two that are tried: a prime, so that each of a loop's is
-ROOM = str(Path(haltune.__file__).parent)
-T = TypeVar("T")
+LIBRARY = str(Path(sqlalchemy.__file__).parent)
 
 
 def opened(store: str | None) -> Study:
     problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0.0, 1.0)), max_epochs=100_000)
     return Study(problem, RandomSearch(), store, seed=0, budget=Budget(trials=9), max_retries=10_000)
-
-
-@pytest.fixture
-def default_ctrl_c() -> Iterator[None]:
-    """Ctrl-C as in a terminal: in the background of a shell it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def uninterrupted(work: Callable[[], T], place: int) -> T | None:
-    """What `work` returns, or None for Ctrl-C at that place in haltune, counted from 1.
-
-    A place is where Python looks for signals: as a function begins, and after a call of one that is written in C.
-    """
-    left = place
-
-    def profile(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal left
-        # what a generator that is closed raises is nobody's to catch
-        closed = frame.f_code.co_name == "<genexpr>"
-        if event in ("call", "c_return") and frame.f_code.co_filename.startswith(ROOM) and not closed:
-            left -= 1
-            if not left:
-                sys.setprofile(None)
-                signal.raise_signal(signal.SIGINT)
-
-    try:
-        sys.setprofile(profile)
-        return work()
-    except KeyboardInterrupt:
-        return None
-    finally:
-        sys.setprofile(None)
 
 
 def asked(study: Study) -> Trial:
@@ -129,6 +93,33 @@ def test_asking_and_giving_back_may_be_interrupted_anywhere(tmp_path: Path) -> N
         other.store.close()
     assert place > 20 * STEP
     assert doors._count == 0
+
+
+def in_another_thread(work: Callable[[], object], seconds: float) -> bool:
+    """Whether it ends in time."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+@pytest.mark.usefixtures("default_ctrl_c")
+def test_a_server_s_connections_survive_ctrl_c_anywhere_also_in_the_library(postgres_url: str) -> None:
+    study = opened(postgres_url)
+    pool = study.store._database.engine.pool
+    trial, place, told, acknowledged = asked(study), 1, 0, set[float]()
+    while uninterrupted(partial(trial.report, told / 1e6), place, (ROOM, LIBRARY)) is None:
+        assert pool.checkedout() == 0
+        assert in_another_thread(study.sync, 20.0)
+        told += 1
+        trial.report(told / 1e6)
+        acknowledged.add(told / 1e6)
+        told, place = told + 1, place + 7 * STEP
+    assert place > 20 * 7 * STEP
+    recorded = Counter(e.value for e in study.store.read(study.name) if isinstance(e, Reported))
+    assert [v for v, n in recorded.items() if n > 1] == []
+    assert acknowledged <= set(recorded)
+    assert list(study.trials[0].values) == list(opened(postgres_url).trials[0].values) == list(recorded)
 
 
 @pytest.mark.usefixtures("default_ctrl_c")

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
+from interrupted import default_ctrl_c, uninterrupted
 
+from haltune._utils import signals
 from haltune._utils.signals import interrupts, undisturbed
+
+__all__ = ["default_ctrl_c"]
 
 
 @pytest.fixture
@@ -108,6 +113,82 @@ def test_a_fork_of_another_thread_hears_signals_again(heard: list[str]) -> None:
         thread.join()
         codes.append(in_child(lambda: not hears()))  # the thread within goes on there, still undisturbed
     assert codes == [0, 0]
+
+
+def blocks() -> bool:
+    with undisturbed:
+        with undisturbed:
+            pass
+        with undisturbed.heard:
+            pass
+    return True
+
+
+@pytest.mark.usefixtures("default_ctrl_c")
+def test_ctrl_c_on_the_way_in_or_out_leaves_every_handler_where_it_was(heard: list[str]) -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before, place = [signal.getsignal(number) for number in numbers], 1
+    while uninterrupted(blocks, place, (signals.__file__,)) is None:
+        assert [signal.getsignal(number) for number in numbers] == before, place
+        assert undisturbed.depth == 0, place
+        place += 1
+    assert place > 30
+    signal.raise_signal(signal.SIGUSR1)
+    assert heard == ["SIGUSR1"]
+
+
+def test_a_part_of_a_block_is_left_by_a_handler_that_raises_and_the_rest_is_undisturbed(
+    heard: list[str],
+) -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), undisturbed:
+        with pytest.raises(KeyboardInterrupt), undisturbed.heard:
+            signal.raise_signal(signal.SIGTERM)
+            done.append("not reached")
+        signal.raise_signal(signal.SIGTERM)
+        done.append("reached")
+    assert done == ["reached"]
+    assert heard == ["SIGTERM", "SIGTERM"]
+
+
+def test_what_waits_is_called_as_a_part_begins_that_is_heard_unless_a_block_is_around(
+    heard: list[str],
+) -> None:
+    with undisturbed:
+        signal.raise_signal(signal.SIGUSR1)
+        with undisturbed, undisturbed.heard:
+            assert heard == []
+        with undisturbed.heard:
+            assert heard == ["SIGUSR1"]
+
+
+def test_a_handler_that_was_set_within_and_calls_the_one_before_ends(heard: list[str]) -> None:
+    """As libraries chain: the one before, as they find it, is the stand-in."""
+    with undisturbed:
+        before = signal.getsignal(signal.SIGUSR1)
+
+        def chained(number: int, frame: object) -> None:
+            heard.append("mine")
+            before(number, frame)  # type: ignore[operator, arg-type]
+
+        signal.signal(signal.SIGUSR1, chained)
+    with undisturbed:
+        signal.raise_signal(signal.SIGUSR1)
+    assert heard == ["mine", "SIGUSR1"]
+    assert signal.getsignal(signal.SIGUSR1) is chained
+
+
+def test_nothing_is_kept_of_a_handler_that_is_gone(heard: list[str]) -> None:
+    def passing(number: int, frame: object) -> None:
+        raise AssertionError
+
+    gone = weakref.ref(passing)
+    own = signal.signal(signal.SIGUSR2, passing)
+    with undisturbed:
+        pass
+    signal.signal(signal.SIGUSR2, own)
+    del passing
+    assert gone() is None
 
 
 def test_ctrl_c_and_exits_interrupt_and_exceptions_fail() -> None:

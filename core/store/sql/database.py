@@ -12,7 +12,6 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -54,9 +53,12 @@ class Database(ABC):
         began, lost, told = time.monotonic(), 0, False
         while True:
             try:
-                with self._transaction(write) as c:
-                    return work(c)
+                return self._transact(work, write)
             except (SQLAlchemyError, OSError, UnicodeError) as error:  # UnicodeError: a damaged file's text
+                if (
+                    isinstance(error, OSError) and error.errno is None
+                ):  # the user's own, from a handler of signals
+                    raise
                 away, waited = self._is_away(error), time.monotonic() - began
                 self.outages += away
                 lost += away
@@ -87,8 +89,8 @@ class Database(ABC):
         """An engine of this process's own."""
 
     @abstractmethod
-    def _transaction(self, write: bool) -> AbstractContextManager[sa.Connection]:
-        """A connection within a transaction, committed at its end."""
+    def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
+        """`work` with a connection in one transaction, committed at its end. Left by Ctrl-C, it leaves nothing held."""
 
     @abstractmethod
     def _keeper(self) -> str | None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from haltune._utils.signals import interrupts, undisturbed
 from haltune.errors import StoreError
 
 from ..database import Database
@@ -19,6 +22,7 @@ T = TypeVar("T")
 _LOCK_TIMEOUT = "3s"  # of a server, for one try
 _IDLE_TIMEOUT = "10s"  # of a server, for the rest of a transaction that was begun
 _CONNECTING = 5  # seconds that a server may take to answer at first
+_POOL_TIMEOUT = 0.1  # seconds that a thread waits for one of its connections before it asks again
 _CONNECTIONS = 8  # of one process, besides one that is kept: each costs the server a process
 _BUSY = ("40001", "40P01", "55P03", "57014")  # serialization, deadlock, lock_timeout, statement_timeout
 _GONE = frozenset({"OperationalError", "ConnectionTimeout", "AdminShutdown", "CrashShutdown", "CannotConnectNow",
@@ -52,18 +56,34 @@ class PostgresDatabase(Database):
     def _connecting(self) -> sa.Engine:
         return engine_of(self._address, self._reading)
 
-    @contextmanager
-    def _transaction(self, write: bool) -> Iterator[sa.Connection]:
-        with self.engine.connect() as c:
+    def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
+        """See Database. Ctrl-C is heard while the server is waited for, and costs the connection, then of no use.
+
+        Taking one and giving it back is whole: half-way there SQLAlchemy's pool would lose it, or lock out the others.
+        """
+        around = sys.exc_info()[1]
+        with undisturbed, self.engine.connect() as c:
             if not write:  # one statement, or a log that only grows: no transaction is needed
-                yield c.execution_options(isolation_level="AUTOCOMMIT")
-                return
-            with c.begin():
-                yield c
+                c.execution_options(isolation_level="AUTOCOMMIT")
+            try:
+                with undisturbed.heard:
+                    found = work(c)
+                    if (
+                        write
+                    ):  # by the driver: SQLAlchemy's own, ended half-way, raises an AssertionError instead
+                        self.raw(c, c.connection.driver_connection.commit)  # type: ignore[union-attr]
+                    return found
+            except BaseException as error:
+                if (interruption := _interruption(error, around)) is not None:
+                    c.invalidate()
+                    raise interruption from None
+                raise
 
     def _keeper(self) -> str | None:
-        with suppress(Exception), self._transaction(write=False) as c:
-            found = c.exec_driver_sql(_KEEPER.replace("%", "%%")).fetchone()
+        with suppress(Exception):
+            found = self._transact(
+                lambda c: c.exec_driver_sql(_KEEPER.replace("%", "%%")).fetchone(), write=False
+            )
             if found is None:
                 return None
             name, address, pid, state, seconds = found
@@ -73,7 +93,11 @@ class PostgresDatabase(Database):
 
     def _is_busy(self, error: Exception) -> bool:
         found = error.orig if isinstance(error, DBAPIError) else None
-        return (isinstance(found, self._driver.Error) and found.sqlstate in _BUSY) or super()._is_busy(error)
+        if isinstance(error, PoolTimeout) or (
+            isinstance(found, self._driver.Error) and found.sqlstate in _BUSY
+        ):
+            return True
+        return super()._is_busy(error)
 
     def _is_away(self, error: Exception) -> bool:
         if not isinstance(error, DBAPIError):
@@ -82,22 +106,43 @@ class PostgresDatabase(Database):
         return lost and not any(sign in str(error.orig) for sign in _FOR_GOOD)
 
 
+def _interruption(error: BaseException, around: BaseException | None) -> BaseException | None:
+    """Ctrl-C, also where the driver, which could not tidy up after it, raised its own error instead.
+
+    around: what was handled before; it is none of this one's.
+    """
+    found: BaseException | None = error
+    while found is not None and found is not around:
+        if interrupts(found):
+            return found
+        found = found.__context__
+    return None
+
+
 def engine_of(address: str, reading: bool = False) -> sa.Engine:
     """An engine of a few connections. reading: it writes nothing at all. Raises StoreError for another driver."""
     engine = sa.create_engine(
-        _with_driver(address), connect_args=_timeouts(address), pool_size=1, max_overflow=_CONNECTIONS
-    )
+        _with_driver(address), connect_args=_timeouts(address),
+        pool_size=1, max_overflow=_CONNECTIONS, pool_timeout=_POOL_TIMEOUT,
+    )  # fmt: skip
 
-    @sa.event.listens_for(engine, "connect")
-    def _connect(dbapi: Any, _: Any) -> None:
-        # the server itself ends the transaction of a process that is stopped within it: all others wait for it
-        dbapi.autocommit = True
-        dbapi.execute(
-            f"SET lock_timeout = '{_LOCK_TIMEOUT}'; SET idle_in_transaction_session_timeout = '{_IDLE_TIMEOUT}'"
-        )
-        if reading:
-            dbapi.execute("SET default_transaction_read_only = on")
-        dbapi.autocommit = False
+    @sa.event.listens_for(engine, "do_connect")
+    def _connect(dialect: sa.Dialect, _: Any, arguments: Any, named: Any) -> Any:
+        with undisturbed.heard:
+            dbapi: Any = dialect.connect(*arguments, **named)
+            try:
+                # the server itself ends the transaction of a process that is stopped within it: all others wait for it
+                dbapi.autocommit = True
+                dbapi.execute(
+                    f"SET lock_timeout = '{_LOCK_TIMEOUT}'; SET idle_in_transaction_session_timeout = '{_IDLE_TIMEOUT}'"
+                )
+                if reading:
+                    dbapi.execute("SET default_transaction_read_only = on")
+                dbapi.autocommit = False
+            except BaseException:
+                dbapi.close()
+                raise
+            return dbapi
 
     return engine
 

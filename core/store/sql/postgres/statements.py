@@ -83,7 +83,7 @@ def append(
             raw.execute(_FLUSH)
         found = added.fetchone()
         return locked.fetchone() is not None, None if found is None else int(found[0])
-    except BaseException:
+    except Exception:
         if not raw.closed:
             raw.rollback()
         raise

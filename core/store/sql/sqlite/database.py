@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -65,15 +65,16 @@ class SqliteDatabase(Database):
     def _connecting(self) -> sa.Engine:
         return engine_of(self._address, self._reading)
 
-    @contextmanager
-    def _transaction(self, write: bool) -> Iterator[sa.Connection]:
+    def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
+        """See Database."""
         with doors.within():  # no fork finds SQLite in the middle of one, nor closes what is looked at
             with self.engine.connect() as c:
                 if write:
                     c.execution_options(haltune_write=True)
                 with c.begin():
-                    yield c
+                    found = work(c)
             self.file.used()
+            return found
 
     def _keeper(self) -> str | None:
         return locks.keeper(self.file.path)
