@@ -8,8 +8,10 @@ import pytest
 HERE = Path(__file__).parent
 EVERYWHERE = ("keras_checks.py", "keras_resume_checks.py", "keras_loading_checks.py")
 ON_ONE = ("keras_pause_checks.py", "keras_misuse_checks.py", "keras_company_checks.py")
+COMPILED = "keras_resume_checks.py::test_it_does_in_another_process_and_in_compiled_steps"
 WHOLE = [  # what is the same on every backend is checked on torch, which is fastest
-    pytest.param("torch", EVERYWHERE + ON_ONE, id="torch"),
+    pytest.param("torch", (*EVERYWHERE, *ON_ONE, "-k not another_process"), id="torch"),
+    pytest.param("torch", (COMPILED,), id="torch, compiled", marks=pytest.mark.slow),
     pytest.param("tensorflow", EVERYWHERE, id="tensorflow", marks=pytest.mark.slow),
     pytest.param("jax", EVERYWHERE[1:2], id="jax, resuming", marks=pytest.mark.slow),
     pytest.param("jax", EVERYWHERE[::2], id="jax, the rest", marks=pytest.mark.slow),
@@ -34,7 +36,7 @@ def check(in_a_process, tmp_path):
             if importlib.util.find_spec(package) is None:
                 pytest.skip(f"{package} is not installed")
         arguments = [
-            *(str(HERE / c) for c in checks),
+            *(c if c.startswith("-") else str(HERE / c) for c in checks),
             "-q",
             "--import-mode=importlib",
             "-p",
@@ -57,7 +59,7 @@ def test_the_keras_callback_holds_its_contract(check, backend, files):
     check(backend, *files)
 
 
-@pytest.mark.parametrize("backend", list(SHORT))
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
 def test_on_every_backend_it_stops_and_a_pause_leaves_no_trace(check, backend):
     check(backend, *SHORT[backend])
 

@@ -99,6 +99,7 @@ def test_pending_points_keep_the_mean_and_lower_the_deviation() -> None:
     assert (believed.variance(points[:2]) < 0.6 * posterior.variance(points[:2])).all()
 
 
+@pytest.mark.slow
 def test_gp_ucb_finds_more_than_random_search() -> None:
     def found(policy: object, seed: int) -> float:
         best = search(small_study(policy, trials=20, seed=seed)).best

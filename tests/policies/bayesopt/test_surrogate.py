@@ -52,6 +52,7 @@ def test_lengthscales_are_learnt_from_every_trial_until_refit_every_and_then_kep
     assert len({kernels[n] for n in range(7, 11)}) == 1
 
 
+@pytest.mark.slow
 def test_bobos_finds_the_top_of_a_plain_hill_when_most_runs_stop_early() -> None:
     space = Space({"lr": Float(1e-4, 1, log=True), "n": Int(1, 5), "k": Choice(["a", "b"])})
     hill = Problem(space, Maximize("accuracy", bounds=(0, 1)), max_epochs=30)

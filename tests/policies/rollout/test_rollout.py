@@ -207,6 +207,7 @@ def test_moving_far_is_dear_and_a_search_that_plans_moves_less():
     assert np.mean(ways["plans"]) < 0.7 * np.mean(ways["random"])
 
 
+@pytest.mark.slow
 def test_the_learnt_chance_of_stopping_makes_trainings_cheaper():
     halting = Halting(Rollout(**SMALL), OptimalStopping(paths=2000, first=10, resolve_at=(20, 30)))
     found = search(study(halting, Budget(epochs=120), epochs=20))
