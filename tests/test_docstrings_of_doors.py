@@ -36,7 +36,7 @@ DOORS = {
     ],
     "haltune.callbacks": ["check_resume"],
     "haltune.callbacks.loop": ["TrainingLoop"],
-    "haltune.report": ["learning_curves", "live", "region", "summary", "write"],
+    "haltune.report": ["learning_curves", "live", "region", "replay", "summary", "write"],
     "haltune.launch": ["run", "run_script"],
     "haltune.launch.ray": ["run"],
     "haltune.callbacks.xgboost": ["HaltuneCallback"],

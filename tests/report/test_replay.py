@@ -1,0 +1,309 @@
+"""What if: rules replayed on curves whose answers are known by hand, and by a plain simulation."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from told_rules import At, Behind, Scripted, Told, written
+
+from haltune import HaltuneError, Maximize, Minimize, OptimalStopping, Study
+from haltune.errors import InvalidInput
+from haltune.log.decisions import Action
+from haltune.log.events import to_json
+from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch
+from haltune.report import replay
+from haltune.report.replay import Rule
+
+RISING, LATE, FLAT, LOW = (0.1, 0.2, 0.3, 0.4), (0.1, 0.1, 0.2, 0.6), (0.5,) * 4, (0.0, 0.0, 0.0, 0.1)
+CURVES = [RISING, LATE, FLAT, LOW]
+STOP, PAUSE = Action.STOP, Action.PAUSE
+
+
+def only(study: Study, policy: Scripted) -> Rule:
+    (rule,) = replay(study, policy)
+    return rule
+
+
+def ended(rule: Rule) -> list[float | None]:
+    return [r.ended for r in rule.runs]
+
+
+# -- by hand ---------------------------------------------------------------------------
+
+
+def test_a_rule_that_stops_everything_at_one_epoch() -> None:
+    rule = only(written(CURVES), At(2))
+    assert ended(rule) == [2, 2, 2, 2]
+    assert (rule.recorded, rule.trained, rule.saved) == (16, 8, 8)
+    assert [r.incumbent for r in rule.runs][1:] == [0.2, 0.2, 0.5]  # the values that the rule left
+    assert math.isnan(rule.runs[0].incumbent)
+    assert [r.wrong for r in rule.runs] == [True, True, True, False]
+    assert (rule.wrong, rule.winners, rule.unknown) == (3, 3, 0)
+    assert rule.best is not None
+    assert (rule.best.trial, rule.best.value) == (2, 0.5)
+    assert rule.regret == pytest.approx(0.1)
+
+
+def test_a_rule_sees_the_runs_that_it_stopped_as_it_left_them() -> None:
+    rule = only(written(CURVES), Behind(2))
+    assert ended(rule) == [None, 2, None, 2]
+    assert [r.reason for r in rule.runs] == ["", "0.1 is behind 0.4", "", "0 is behind 0.5"]
+    assert [r.wins for r in rule.runs] == [True, True, True, False]  # 0.5 beats 0.4: nobody saw the 0.6
+    assert (rule.wrong, rule.winners, rule.saved, rule.unknown) == (1, 3, 4, 0)
+
+
+def test_a_rule_that_never_stops_changes_nothing() -> None:
+    study = written(CURVES)
+    rule = only(study, Scripted())
+    assert (rule.stopped, rule.saved, rule.wrong, rule.unknown, rule.beyond, rule.regret) == (
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    )
+    assert (rule.winners, rule.best) == (2, study.best)
+
+
+def test_a_loss_is_better_the_lower_it_is() -> None:
+    curves = [[1.0 - v for v in curve] for curve in CURVES]
+    study = written(curves, goal=Minimize("loss", (0, 1)))
+    assert only(study, At(2)).regret == pytest.approx(0.1)
+    assert [r.wrong for r in only(study, At(2)).runs] == [True, True, True, False]
+
+
+def test_where_runs_count_for_their_best_epoch_a_stop_after_it_costs_nothing() -> None:
+    curves = [(0.3, 0.3, 0.3), (0.1, 0.9, 0.2)]
+    rule = only(written(curves, goal=Maximize("acc", (0, 1), of="best")), At(2))
+    assert [r.wrong for r in rule.runs] == [True, True]
+    assert rule.regret == 0.0
+    rule = only(written(curves), At(2))  # for their last
+    assert [r.wrong for r in rule.runs] == [True, False]
+
+
+def test_a_value_that_is_not_finite_wins_nothing() -> None:
+    rule = only(written([(0.1, 0.2, math.nan), (0.1, 0.1, math.inf)]), At(1))
+    assert [r.wrong for r in rule.runs] == [False, False]
+    assert (rule.unknown, rule.winners) == (0, 0)
+
+
+# -- what the log does not hold ----------------------------------------------------------
+
+
+def test_a_run_that_the_log_ended_before_is_unknown_from_there_on() -> None:
+    study = written(CURVES, {(1, 2): STOP})
+    rule = only(study, At(3))
+    assert ended(rule) == [3, None, 3, 3]
+    late = rule.runs[1]
+    assert (late.trained, late.recorded, late.wins, late.wrong, late.beyond) == (2, 2, None, None, 2)
+    assert (rule.unknown, rule.unjudged, rule.beyond) == (1, 0, 2)
+    assert (rule.recorded, rule.saved) == (14, 3)
+
+
+def test_a_stop_before_that_of_the_log_saves_and_nobody_knows_whether_it_was_wrong() -> None:
+    rule = only(written(CURVES, {(1, 3): STOP}), At(2))
+    late = rule.runs[1]
+    assert (late.ended, late.saved, late.wrong, late.beyond) == (2, 1, None, 0)
+    assert (rule.unknown, rule.unjudged) == (1, 1)
+
+
+def test_a_run_that_failed_is_unknown() -> None:
+    study = written(CURVES[:2])
+    study.budget = type(study.budget)(trials=3)
+    for trial in study:
+        trial.report(0.9, seconds=1.0)
+        trial.fail(RuntimeError("boom"))
+    rule = only(study, At(2))
+    assert (rule.runs[2].wins, rule.runs[2].ended, rule.runs[2].beyond) == (None, None, 0)
+
+
+def test_a_run_that_is_still_trained_is_unknown() -> None:
+    study = written(CURVES[:2])
+    study.budget = type(study.budget)(trials=3)
+    study.ask().report(0.9, seconds=1.0)  # type: ignore[union-attr]
+    rule = only(study, Scripted())
+    assert (rule.runs[2].wins, rule.runs[2].beyond, rule.unknown) == (None, 3, 1)
+
+
+def test_a_run_that_ended_by_itself_is_whole() -> None:
+    study = written([RISING, LATE[:3]])
+    assert [r.wins for r in only(study, At(2)).runs] == [True, False]
+
+
+def test_a_training_that_went_on_in_spite_of_a_stop_tells_all() -> None:
+    study = written(CURVES, {(1, 1): STOP, (2, 2): STOP}, obeys=False)
+    assert study.trials[1].epoch == 4
+    rule = only(study, Scripted())
+    assert (rule.stopped, rule.unknown, rule.saved) == (0, 0, 0)
+    rule = only(study, At(3))
+    assert ended(rule) == [3, 3, 3, 3]
+    assert [r.wrong for r in rule.runs] == [True, True, True, False]
+    own = only(study, Scripted({(1, 1): STOP, (2, 2): STOP}))
+    assert ended(own) == [None, 1, 2, None]
+    assert (own.saved, own.wrong) == (5, 2)
+
+
+# -- pauses ----------------------------------------------------------------------------
+
+
+def test_a_pause_where_the_log_has_none_ends_the_run() -> None:
+    rule = only(written(CURVES), Behind(2, PAUSE))
+    assert ended(rule) == [None, 2, None, 2]
+    assert rule.saved == 4
+
+
+def test_a_pause_of_the_log_goes_on_as_there() -> None:
+    study = written(CURVES, told := {(1, 2): PAUSE, (3, 3): PAUSE})
+    assert [t.attempt for t in study.trials] == [1, 2, 1, 2]
+    for rule in replay(study, Scripted(told), Scripted()):
+        assert (rule.stopped, rule.saved, rule.unknown) == (0, 0, 0)
+
+
+def test_a_pause_before_that_of_the_log_ends_the_run_though_the_log_resumes_it() -> None:
+    rule = only(written(CURVES, {(1, 2): PAUSE}), Scripted({(1, 1): PAUSE}))
+    assert ended(rule) == [None, 1, None, None]
+    assert (rule.saved, rule.wrong) == (3, 1)
+
+
+def test_a_stop_where_the_log_pauses_ends_the_run() -> None:
+    rule = only(written(CURVES, {(1, 2): PAUSE}), Scripted({(1, 2): STOP}))
+    assert (ended(rule), rule.saved) == ([None, 2, None, None], 2)
+
+
+def test_epochs_that_were_trained_twice_count_twice() -> None:
+    study = written(CURVES, {(1, 2): PAUSE}, saves=False)  # it begins anew
+    rule = only(study, Scripted())
+    assert [r.recorded for r in rule.runs] == [4, 6, 4, 4]
+    assert [r.trained for r in only(study, At(1)).runs] == [1, 1, 1, 1]
+
+
+# -- what is given, and what is printed ---------------------------------------------------
+
+
+def test_rules_are_named_or_written_as_one_writes_them() -> None:
+    study = written(CURVES)
+    stopping = Halting(RandomSearch(), OptimalStopping(K1=2000))
+    found = replay(study, {"bold": At(1)}, stopping, BOBOS(), BOBOS(), At(3))
+    assert [rule.name for rule in found] == [
+        "bold", "Halting(RandomSearch(), OptimalStopping(K1=2000))", "BOBOS()", "BOBOS() (2)", "At",
+    ]  # fmt: skip
+    assert found["bold"].stopped == 4
+    assert len(found) == 5
+    with pytest.raises(KeyError, match="bold"):
+        found["shy"]
+
+
+def test_the_table_says_what_each_rule_comes_to_and_what_is_unknown() -> None:
+    text = str(replay(written(CURVES, {(1, 2): STOP}), {"early": At(1), "patient": Scripted()}))
+    head, _, titles, log, early, patient, *notes = text.splitlines()
+    assert head == "4 runs and 14 epochs recorded, 3 to the end"
+    assert " ".join(titles.split()) == "rule stopped trained saved wrong stops unknown best acc regret"
+    assert " ".join(log.split()) == "as recorded 1 of 4 14 0 (0%) 0 of 2 winners 1 run 0.5 0"
+    assert " ".join(early.split()) == "early 4 of 4 4 10 (71%) 2 of 2 winners 1 run 0.5 0"
+    assert " ".join(patient.split()) == "patient 0 of 4 14 0 (0%) 0 of 2 winners 1 run 0.5 0"
+    assert len({len(line) for line in (titles, log, early, patient)}) == 1
+    assert notes == [
+        "",
+        "early: whether 1 stop was right is unknown, for the log does not hold the end of that run",
+        "patient: 1 run ends in the log where this rule does not end it, with at most 2 epochs still to train",
+    ]
+
+
+def test_it_is_told_in_json() -> None:
+    found = replay(written(CURVES, {(1, 2): STOP}), At(2))
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert told["metric"] == "acc"
+    assert told["log"]["name"] == "as recorded"
+    (rule,) = told["rules"]
+    assert (rule["name"], rule["stopped"], rule["saved"], rule["unknown"]) == ("At", 4, 6, 1)
+    assert rule["runs"][0]["incumbent"] is None
+    assert rule["runs"][3] == {
+        "trial": 3, "trained": 2, "recorded": 4, "ended": 2, "reason": "stop at epoch 2", "incumbent": 0.5,
+        "wins": False, "beyond": 0, "saved": 2, "wrong": False,
+    }  # fmt: skip
+
+
+def test_a_study_without_runs_has_a_table_too() -> None:
+    study = Study(written(CURVES).problem, RandomSearch())
+    rule = only(study, At(1))
+    assert (rule.runs, rule.best) == ((), None)
+    assert math.isnan(rule.regret)
+    assert "0 runs and 0 epochs recorded" in str(replay(study, At(1)))
+
+
+def test_a_file_is_read_and_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    study = written(CURVES, store=str(path))
+    before, log = {p.name: p.read_bytes() for p in tmp_path.iterdir()}, list(map(to_json, study.events()))
+    found, of_study = replay(path, At(2)), replay(study, At(2))
+    assert json.dumps(found.to_dict()) == json.dumps(of_study.to_dict())
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+    study.sync()
+    assert list(map(to_json, study.events())) == log
+
+
+def test_what_is_no_study_and_no_rule_is_refused(tmp_path: Path) -> None:
+    study = written(CURVES)
+    for study_, rules in ((study, ()), (study, (At,)), (study, ({1: At(1)},)), (7, (At(1),))):
+        with pytest.raises(InvalidInput, match="replay"):
+            replay(study_, *rules)  # type: ignore[arg-type]
+    with pytest.raises(HaltuneError):
+        replay(tmp_path / "none.db", At(1))
+
+
+def test_a_schedule_cannot_judge_runs_that_it_has_no_place_for() -> None:
+    with pytest.raises(InvalidInput, match="Hyperband cannot take up"):
+        replay(written(CURVES), Hyperband(eta=2))
+
+
+# -- properties --------------------------------------------------------------------------
+
+VALUES = st.sampled_from([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, math.nan])
+TABLES = st.integers(1, 5).flatmap(
+    lambda epochs: st.lists(st.lists(VALUES, min_size=epochs, max_size=epochs), min_size=1, max_size=6)
+)
+TOLD = st.dictionaries(
+    st.tuples(st.integers(0, 5), st.integers(1, 4)),
+    st.sampled_from([STOP, PAUSE, Action.CONTINUE]),
+    max_size=8,
+)
+
+
+@given(TABLES, TOLD, TOLD, st.booleans(), st.booleans())
+def test_what_is_saved_and_trained_is_what_was_recorded(
+    curves: list[list[float]], log: Told, told: Told, obeys: bool, saves: bool
+) -> None:
+    study = written(curves, log, obeys, saves)
+    never, rule = replay(study, Scripted(), Scripted(told))
+    assert (never.saved, never.stopped, never.wrong) == (0, 0, 0)
+    assert never.best == study.best
+    spent = study.spent.epochs
+    for found in (never, rule):
+        assert found.recorded == spent
+        assert found.saved + found.trained == found.recorded
+        assert all(0 <= r.saved <= r.recorded and r.trained >= 0 for r in found.runs)
+        assert all(r.ended is None or r.saved > 0 or r.wins is None for r in found.runs)
+
+
+@given(TABLES, TOLD)
+def test_curves_that_are_whole_tell_what_a_plain_simulation_tells(
+    curves: list[list[float]], told: Told
+) -> None:
+    """One run after the other: the incumbent is the best last value of those before, as the rule left them."""
+    rule, left, epochs = only(written(curves), Scripted(told)), [], len(curves[0])
+    for trial, curve in enumerate(curves):
+        stops = [n for n in range(1, epochs) if told.get((trial, n)) in (STOP, PAUSE)]
+        until = min(stops, default=epochs)
+        incumbent = max((v for v in left if math.isfinite(v)), default=-math.inf)
+        run = rule.runs[trial]
+        assert run.ended == (until if stops else None)
+        assert run.trained == until
+        assert run.wins == (math.isfinite(curve[-1]) and curve[-1] > incumbent)
+        left.append(curve[until - 1])
+    assert rule.unknown == 0
