@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from haltune.log.fate import FATES, fate_of
 from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.log.records import Best, TrialRecord
+from haltune.study.audit import Audit
 from haltune.study.receipt import saved_epochs, saved_seconds
 from haltune.study.results import Results
 
@@ -69,6 +70,7 @@ class Digest:
     seconds: float  # wall-clock while any trial was held
     outcome: str  # one sentence, "" when only a history is known
     over: bool
+    audit: Audit | None = None  # where a share of the runs is audited, and more than a history is known
 
     @cached_property
     def levels(self) -> bool:
@@ -103,7 +105,9 @@ def digest(source: Source, most: int | None = None) -> Digest:
     if isinstance(source, Results):
         source.sync()
         outcome = source.outcome
-        return _digest(source.history, source.name, outcome.reason, outcome.over, most)
+        facts = _digest(source.history, source.name, outcome.reason, outcome.over, most)
+        audit = source.audit()
+        return replace(facts, audit=audit) if audit.share else facts
     if isinstance(source, History):
         return _digest(source, "study", source.finished or "", source.finished is not None, most)
     raise InvalidInput(f"a report is made of a Study or its history, not of {source!r}")

@@ -23,6 +23,7 @@ from .wording import clipped, duration, escaped, settings, short
 
 _NONE = "\N{EN DASH}"
 _COLUMNS = 8  # parameters with a column of their own; more are written as one text
+_AUDITED = 50  # would-be stops that are listed
 _CONFIG = {
     "displaylogo": False,
     "responsive": True,
@@ -110,6 +111,7 @@ def page(facts: Digest) -> str:
 <h2>Learning curves</h2>
 <p class="quiet">{_legend(facts)}{_shown(facts)}</p>
 <div class="figure">{figure}</div>
+{_audit(facts)}
 {_trials(facts)}
 <footer>{_footnote(facts)}</footer>
 </main>
@@ -184,6 +186,17 @@ def _best(facts: Digest) -> str:
         f'<h2>Best configuration <small class="quiet">trial {facts.best.trial}, '
         f"at epoch {facts.best.epoch:g}</small></h2>\n<dl>{items or '<div><dd>the only one there is</dd></div>'}</dl>"
     )
+
+
+def _audit(facts: Digest) -> str:
+    """What runs came to that would have been stopped, where a share of them trains on."""
+    if facts.audit is None:
+        return ""
+    found = "<br>".join(escaped(line) for line in str(facts.audit).splitlines())
+    runs = "".join(f"<li>{escaped(run)}</li>" for run in facts.audit.runs[:_AUDITED])
+    more = len(facts.audit.runs) - _AUDITED
+    rest = f"<li>and {plural(more, 'other')}</li>" if more > 0 else ""
+    return f"<h2>Audit</h2>\n<p>{found}</p>" + (f'\n<ul class="quiet">{runs}{rest}</ul>' if runs else "")
 
 
 def _trials(facts: Digest) -> str:

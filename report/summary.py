@@ -44,6 +44,8 @@ def summary(study: Source) -> str:
         f"{plural(facts.trials, 'trial')}: {facts.states or 'none yet'}",
         spending(facts),
     ]
+    if facts.audit is not None:
+        lines.append(str(facts.audit).splitlines()[0])
     if facts.outcome:
         lines.append(f"the search is over: {facts.outcome}" if facts.over else facts.outcome)
     return visible("\n".join(lines))

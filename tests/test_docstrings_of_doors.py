@@ -31,6 +31,7 @@ DOORS = {
         "Problem",
         "Space",
         "Study",
+        "Study.audit",
         "Trial.report",
         "Trial.save",
     ],

@@ -12,6 +12,7 @@ from haltune.log.fate import fate_of
 from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.log.records import Best, TrialRecord
+from haltune.study.audit import Audit
 from haltune.study.reading import Reading
 
 
@@ -20,6 +21,7 @@ def status(study: Reading) -> dict[str, Any]:
     history, store, name, outcome = study.history, study.store, study.name, study.outcome
     spent, top = history.spent, study.best
     counts = {str(s): len(history.with_status(s)) for s in Status}
+    audit = study.audit()
     state = "held" if outcome.held else "finished" if outcome.over else "goes on"
     return {
         "study": name, "store": store.url, "state": state, "reason": outcome.reason,
@@ -30,12 +32,21 @@ def status(study: Reading) -> dict[str, Any]:
             {"trial": w.trial, "attempt": w.attempt, "worker": w.holder, "silent": store.now() - w.renewed}
             for w in store.leases(name)
         ],
+        **({"audit": audited(audit)} if audit.share else {}),
     }  # fmt: skip
 
 
 def best(b: Best) -> dict[str, Any]:
     """The best run: its number, what it counts for, and its checkpoint."""
     return {"trial": b.trial, "value": number(b.value), "epoch": b.epoch, "checkpoint": b.checkpoint}
+
+
+def audited(a: Audit) -> dict[str, Any]:
+    """What an audit found so far."""
+    return {
+        "share": a.share, "audited": a.audited, "stops": a.stops, "wrong": a.wrong, "unknown": a.unknown,
+        "interval": list(a.of_stops.interval), "cost": a.cost, "saved": a.saved,
+    }  # fmt: skip
 
 
 def trial(t: TrialRecord, problem: Problem) -> dict[str, Any]:

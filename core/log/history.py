@@ -27,7 +27,7 @@ from .validity import ADVICE, misplaced
 
 _RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
 # streams of randomness; numbers are for ever
-PURPOSES = {"propose": 1, "judge": 2, "stopping": 3, "design": 4, "fit": 5}
+PURPOSES = {"propose": 1, "judge": 2, "stopping": 3, "design": 4, "fit": 5, "audit": 6}
 
 
 class History(Accounted):

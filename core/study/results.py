@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from haltune.policies.autobct.outlook import Outlook
     from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
 
+    from .audit import Audit
+
 
 class Results(ABC):
     """The half of a Study that only reads: the log as far as this process has read it, to one position."""
@@ -101,6 +103,45 @@ class Results(ABC):
 
         with self._log.lock:
             return maximisers(self.history, self.events(), self.policy)
+
+    def audit(self, wanted: float = 0.02) -> Audit:
+        """How often stopping was wrong, measured on the runs that `audit=` of Halting or BOBOS lets train on.
+
+        Runs that failed, were cut by something else or are not over count as unknown, and the rates are of the others.
+        `K1` is the least with which at most the `wanted` share of the stops among the audited runs would have been
+        wrong; a smaller one than the present, which stops more, only where the whole interval lies below that share.
+        It is approximate: each decision's loss of going on stays as it was recorded, though it grows a little with K1;
+        a run that a larger K1 lets go on at its would-be stop is taken never to be stopped; and no more runs than were
+        audited tell it. None while there is no would-be stop whose end is known, or where no K1 changes it.
+
+        Args:
+            wanted: share of stops that may be wrong. Default: 0.02.
+
+        Returns:
+            The counts, rates with exact 95% intervals, epochs and K1; print it.
+
+        Raises:
+            InvalidInput: for a share that is not at least 0 and below 1.
+
+        Example:
+            >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+            >>> from haltune.policies import Halting, RandomSearch
+            >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+            >>> study = Study(problem, Halting(RandomSearch(), audit=0.5), seed=0, budget=Budget(trials=8))
+            >>> for trial in study:
+            ...     with trial:
+            ...         for epoch in trial.epochs():
+            ...             verdict = trial.report(0.9 * epoch / (epoch + 9 * trial.config["lr"]))
+            >>> found = study.audit()
+            >>> found.audited, found.stops, found.wrong, found.cost
+            (3, 2, 0, 3.0)
+            >>> print(found.of_stops)
+            0 of 2: 0%, 95% interval 0% to 84.2%
+        """
+        from .audit import audit
+
+        with self._log.lock:
+            return audit(self.history, self.events(), wanted)
 
     def frame(self) -> pd.DataFrame:
         """One row a report. Raises ImportError saying how to get pandas when it is missing."""

@@ -12,10 +12,10 @@ import pytest
 from told import a_search, tell_trial, told
 from worlds import search, small_study
 
-from haltune import Choice, Float, HaltuneError, Maximize, Problem, Space
+from haltune import Choice, Float, HaltuneError, Maximize, OptimalStopping, Problem, Space
 from haltune.log.events import Status
-from haltune.policies import RandomSearch
-from haltune.report import write
+from haltune.policies import Halting, RandomSearch
+from haltune.report import summary, write
 from haltune.report.wording import duration
 
 
@@ -175,6 +175,55 @@ def test_each_trial_tells_why_it_was_chosen_and_how_carefully_it_was_measured(tm
     seen = Seen(page_of(history, tmp_path))
     assert "level" in seen.text
     assert "3 seeds" in seen.text
+
+
+def audited(metric, name="study", policy=None):
+    """A search of which all runs are audited, two of them losers from the start."""
+    problem = Problem(Space({metric: Float(0.0, 1.0)}), Maximize(metric, (0, 1)), 10)
+    study = small_study(
+        policy or Halting(RandomSearch(), OptimalStopping(paths=2000), audit=1.0),
+        problem=problem,
+        trials=3,
+        name=name,
+    )
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report((0.9, 0.3, 0.2)[trial.id] - 0.1 / epoch, seconds=1.0)
+    return study
+
+
+def test_an_audit_has_a_section_with_what_became_of_its_runs(tmp_path):
+    study = audited("acc")
+    text = re.sub(r"\s+", " ", Seen(page_of(study, tmp_path)).text)
+    assert study.audit().stops == 2
+    assert (
+        "audit of 100% of the runs: 3 drawn so far, 2 of them would have been stopped; wrong stops 0 of 2"
+        in text
+    )
+    for run in study.audit().runs:
+        assert str(run) in text
+    assert f"the audit cost {study.audit().cost:g} epochs" in text
+
+
+def test_without_an_audit_nothing_is_said_of_one(tmp_path):
+    study = audited("acc", policy=Halting(RandomSearch(), OptimalStopping(paths=2000)))
+    for source in (study, a_search()):
+        assert "audit" not in Seen(page_of(source, tmp_path)).text.lower()
+    assert "audit" not in summary(study)
+
+
+def test_what_a_user_typed_is_text_in_an_audit_too(tmp_path):
+    evil = "</p><script>alert(1)</script><img src=x>"
+    seen, expected = (Seen(page_of(audited(name, name), tmp_path)) for name in (evil, "acc"))
+    for tag in ("script", "img", "li", "p"):
+        assert seen.tags.count(tag) == expected.tags.count(tag)
+
+
+def test_the_summary_of_an_audited_search_has_a_line_of_it():
+    lines = summary(audited("acc")).splitlines()
+    assert sum("audit of 100%" in line for line in lines) == 1
+    assert any("wrong stops 0 of 2: 0%, 95% interval 0% to 84.2%" in line for line in lines)
 
 
 # -- more trials than a page shows -------------------------------------------------------------

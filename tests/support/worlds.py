@@ -74,6 +74,8 @@ POLICIES: dict[str, Callable[[], Any]] = {
         initial=2, stopping=OptimalStopping(mode="faithful", paths=2000, first=20), kappa=math.inf
     ),
     "halting-random": lambda: Halting(RandomSearch(trials=5), QUICK),
+    "halting-audit": lambda: Halting(RandomSearch(trials=5), QUICK, audit=0.6),
+    "bobos-audit": lambda: BOBOS(initial=2, refit_every=2, stopping=QUICK, audit=0.6),
     "halving": lambda: SuccessiveHalving(n=5, eta=2, rounds=9),
     "hyperband": lambda: Hyperband(eta=2, rounds=9),
     "hyperband-retrains": lambda: Hyperband(eta=2, rounds=9, resume=False, sampler="lhs"),

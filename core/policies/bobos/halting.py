@@ -8,7 +8,7 @@ from typing import Any, Literal
 from numpy.random import Generator
 
 from haltune.errors import InvalidInput
-from haltune.log.decisions import Action, Verdict
+from haltune.log.decisions import AUDIT, Action, Move, Verdict
 from haltune.log.events import Event
 from haltune.log.fold import Finished, fold_finished
 from haltune.log.history import History
@@ -17,11 +17,14 @@ from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.policies.bayesopt.surrogate import Surrogate
 
+from .audit import Audited, check_share, declare, fold_audited, told, trained_on, trains_on
 from .certainty import certain_enough, marked_rows
 from .optimal_stopping import OptimalStopping
 from .stopper import Stopper
 
-State = tuple[Any, Finished]  # the inner policy's, and the trials that ended in log order
+State = tuple[
+    Any, Finished, Audited
+]  # the inner policy's, the trials that ended in log order, the audited ones
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Halting(Wrapper):
         noise: deviation of the noise of a value, in units of the score; 0 leaves it out, as the paper's experiments
             do. Default: 0.
         kappa: of BO-BOS's condition C2, on a Gaussian process over the finished trials. Default: None, without it.
+        audit: share of the runs, drawn by the study's seed and declared when they start, that train on where they
+            would be stopped: `study.audit()` then tells how often a stop is wrong. Default: 0.
 
     Raises:
         InvalidInput: for options outside these, when K1 < K2 + c, and for a problem without a horizon.
@@ -66,6 +71,7 @@ class Halting(Wrapper):
     epoch_cost: Literal["epochs", "seconds"] = "epochs"
     noise: float = 0.0
     kappa: float | None = None
+    audit: float = 0.0
     _stopper: Stopper = field(init=False, repr=False, compare=False)
     _surrogate: Surrogate = field(init=False, repr=False, compare=False)
 
@@ -78,6 +84,7 @@ class Halting(Wrapper):
             raise InvalidInput(
                 f"Halting(kappa={self.kappa!r}): at least 1, or None to leave condition C2 out"
             )
+        check_share("Halting", self.audit)
         object.__setattr__(self, "_stopper", stopper)
         object.__setattr__(self, "_surrogate", Surrogate(marked_rows, refit_every=10, minimum=6))
 
@@ -89,34 +96,53 @@ class Halting(Wrapper):
             "inner": self.policy.spec,
             "kappa": self.kappa,
             "stopping": self._stopper.spec,
+            **told(self.audit),
         }
 
     def start(self, problem: Problem) -> State:
-        """The inner policy's state, and no trial finished. Raises InvalidInput without a horizon."""
+        """The inner policy's state, and no trial finished or audited. Raises InvalidInput without a horizon."""
         if problem.max_epochs is None:
             raise InvalidInput(
                 "Halting needs a horizon: give the Problem max_epochs, the epochs of a full training"
             )
-        return self.policy.start(problem), ()
+        return self.policy.start(problem), (), {}
 
     def fold(self, state: State, event: Event) -> State:
-        """The inner policy's fold, and the trials that ended, in log order."""
-        inner, finished = state
-        return self.policy.fold(inner, event), fold_finished(finished, event)
+        """The inner policy's fold, the trials that ended, in log order, and the audited ones."""
+        inner, finished, audited = state
+        return self.policy.fold(inner, event), fold_finished(finished, event), fold_audited(audited, event)
 
     def inside(self, state: State) -> Any:
         """The inner policy's state."""
         return state[0]
 
+    def propose(self, state: State, history: History, rng: Generator) -> Move:
+        """The inner policy's move; a new run may be declared audited."""
+        return declare(self.policy.propose(state[0], history, rng), self.audit, history)
+
     def judge(self, state: State, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """STOP when either says so; else the inner policy's PAUSE; else the stopping rule's CONTINUE."""
+        """STOP when either says so; else the inner policy's PAUSE; else the stopping rule's CONTINUE.
+
+        An audited run is stopped by the inner policy alone.
+        """
         inner = self.policy.judge(state[0], history, trial, rng)
-        if inner.action is Action.STOP:
+        if inner.action is Action.STOP or AUDIT in inner.evidence:
             return inner
-        halting = self._stopper.verdict(history, trial)
-        if halting.stops and self.kappa is not None:
-            before = self._surrogate.posterior(history, state[1])
-            halting = certain_enough(before, history, trial, self.kappa, halting)
+        halting = self._ruled(state, history, trial)
         if halting.action is Action.STOP or inner.action is Action.CONTINUE:
             return Verdict(halting.action, halting.reason, halting.evidence, inner.until)
+        if AUDIT in halting.evidence:  # told though the run pauses
+            reason, evidence = f"{inner.reason}; {halting.reason}", {**inner.evidence, **halting.evidence}
+            return Verdict(inner.action, reason, evidence, inner.until)
         return inner
+
+    def _ruled(self, state: State, history: History, trial: TrialRecord) -> Verdict:
+        """The stopping rule's verdict: C1 and, with kappa, C2; an audited run trains on."""
+        _, finished, audited = state
+        if (stopped := audited.get(trial.id)) is not None:
+            return trained_on(stopped)
+        verdict = self._stopper.verdict(history, trial)
+        if verdict.stops and self.kappa is not None:
+            before = self._surrogate.posterior(history, finished)
+            verdict = certain_enough(before, history, trial, self.kappa, verdict)
+        return trains_on(verdict, trial.epoch) if trial.id in audited else verdict

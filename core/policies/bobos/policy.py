@@ -32,14 +32,17 @@ from haltune.policies.bayesopt.gpucb import (
 )
 from haltune.policies.bayesopt.surrogate import Surrogate
 
+from .audit import Audited, check_share, declare, fold_audited, told, trained_on, trains_on
 from .certainty import certain_enough, late_rows, marked_rows
 from .induction import losses_for
 from .optimal_stopping import OptimalStopping
 from .stopper import Stopper
 
+State = tuple[Finished, Audited]  # the trials that ended in log order, and the audited ones
+
 
 @dataclass(frozen=True)
-class BOBOS(Policy[Finished]):
+class BOBOS(Policy[State]):
     """BO-BOS: Bayesian optimisation that stops runs which will not win (Dai et al. 2019).
 
     GP-UCB over configurations and epochs chooses, Bayesian optimal stopping halts. "robust", to be recommended,
@@ -73,6 +76,8 @@ class BOBOS(Policy[Finished]):
         refit_every: finished trials between fits of the kernel; while there are fewer, each is a fit. Default: 10.
         stopping: an OptimalStopping with further settings of the solver, instead of mode, K1, K2 and c. Default:
             None.
+        audit: share of the runs, drawn by the study's seed and declared when they start, that train on where they
+            would be stopped: `study.audit()` then tells how often a stop is wrong. Default: 0.
 
     Raises:
         InvalidInput: for options outside these, when K1 < K2 + c, and for a problem without a horizon.
@@ -105,6 +110,7 @@ class BOBOS(Policy[Finished]):
     delta: float = 0.1
     refit_every: int = 10
     stopping: OptimalStopping | None = None
+    audit: float = 0.0
     _stopper: Stopper = field(init=False, repr=False, compare=False)
     _surrogate: Surrogate = field(init=False, repr=False, compare=False)
 
@@ -114,6 +120,7 @@ class BOBOS(Policy[Finished]):
             raise InvalidInput(
                 f"BOBOS(kappa={self.kappa!r}): at least 1, or infinity to leave condition C2 out"
             )
+        check_share("BOBOS", self.audit)
         settings = self.stopping or self._settings()
         stopper = Stopper(settings, self.growth, self.certain_from, self.epoch_cost, self.noise, self.delta)
         object.__setattr__(self, "_stopper", stopper)
@@ -139,32 +146,46 @@ class BOBOS(Policy[Finished]):
             "policy": "BOBOS",
             **{name: getattr(self, name) for name in names},
             "stopping": self._stopper.spec,
+            **told(self.audit),
         }
 
-    def start(self, problem: Problem) -> Finished:
-        """No trial has finished. Raises InvalidInput without a horizon."""
+    def start(self, problem: Problem) -> State:
+        """No trial has finished or is audited. Raises InvalidInput without a horizon."""
         if problem.max_epochs is None:
             raise InvalidInput(
                 "BOBOS needs a horizon: give the Problem max_epochs, the epochs of a full training"
             )
         check_ucb("BOBOS", problem, self.beta)
-        return ()
+        return (), {}
 
-    def fold(self, state: Finished, event: Event) -> Finished:
-        """The trials that ended, in log order."""
-        return fold_finished(state, event)
+    def fold(self, state: State, event: Event) -> State:
+        """The trials that ended, in log order, and the audited ones."""
+        finished, audited = state
+        return fold_finished(finished, event), fold_audited(audited, event)
 
-    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
-        """The initial design, then the highest UCB at the full horizon (line 2)."""
-        posterior = self._surrogate.posterior(history, state)
+    def propose(self, state: State, history: History, rng: Generator) -> Move:
+        """The initial design, then the highest UCB at the full horizon (line 2); it may be declared audited."""
+        return declare(self._proposed(state[0], history, rng), self.audit, history)
+
+    def _proposed(self, finished: Finished, history: History, rng: Generator) -> Move:
+        posterior = self._surrogate.posterior(history, finished)
         if len(history) < self.initial or posterior is None:
             return initial_design(history, self.initial, rng)
         beta = beta_t(self.beta, history.problem.space, len(history) + 1, self.delta)
         return propose_ucb(history, posterior, (1.0,), beta, rng)
 
-    def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """C1 and C2 (line 9)."""
+    def judge(self, state: State, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """C1 and C2 (line 9); an audited run trains on."""
+        finished, audited = state
+        if (stopped := audited.get(trial.id)) is not None:
+            return trained_on(stopped)
+        verdict = self._ruled(finished, history, trial)
+        return trains_on(verdict, trial.epoch) if trial.id in audited else verdict
+
+    def _ruled(self, finished: Finished, history: History, trial: TrialRecord) -> Verdict:
         verdict = self._stopper.verdict(history, trial)
         if not verdict.stops or math.isinf(self.kappa):
             return verdict
-        return certain_enough(self._surrogate.posterior(history, state), history, trial, self.kappa, verdict)
+        return certain_enough(
+            self._surrogate.posterior(history, finished), history, trial, self.kappa, verdict
+        )

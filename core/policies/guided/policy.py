@@ -19,7 +19,7 @@ from haltune._utils.memo import Memo
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior, fit
-from haltune.log.decisions import Move, Start
+from haltune.log.decisions import AUDIT, Move, Start
 from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper, check_policy
@@ -186,6 +186,9 @@ class Guided(Wrapper):
             return move
         expected, sd = scale.value(float(mean[best])), scale.width * float(variance[best]) ** 0.5
         evidence = {"mean": expected, "sd": sd, "ucb": scale.value(float(value[best])), "rows": len(rows)}
+        evidence |= (
+            {AUDIT: move.evidence[AUDIT]} if AUDIT in move.evidence else {}
+        )  # what the policy inside declared
         name = history.problem.goal.metric
         seen = plural(len(rows), "value")
         reason = f"best in view: {name} = {expected:.4g} ± {sd:.2g} at the full horizon, from {seen}"

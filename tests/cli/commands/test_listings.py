@@ -14,10 +14,19 @@ from curves import accuracy
 from trainings import PROBLEM
 from typer.testing import CliRunner
 
-from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
+from haltune import Budget, Choice, Float, Maximize, Minimize, OptimalStopping, Problem, Space, Study
 from haltune.cli.app import app
 from haltune.log.events import Budgeted
-from haltune.policies import BOBOS, GPUCB, EIPerCost, Ladder, RandomSearch, Rollout, SuccessiveHalving
+from haltune.policies import (
+    BOBOS,
+    GPUCB,
+    EIPerCost,
+    Halting,
+    Ladder,
+    RandomSearch,
+    Rollout,
+    SuccessiveHalving,
+)
 from haltune.store.open import open_store
 from haltune.store.studies import hold
 from haltune.study.reading import read_study
@@ -76,6 +85,23 @@ def test_every_listing_is_strict_json_for_programs(log):
     assert (best["trial"], best["value"], best["config"]) == (0, 0.125, dict(study.trials[0].config))
     told = strict(haltune("explain", path, 2, "--format", "json"))
     assert [e["kind"] for e in told] == ["started", "reported", "reported", "ended"]
+
+
+def test_the_status_of_an_audited_search_tells_what_it_found(tmp_path):
+    path = tmp_path / "audited.db"
+    stopping = OptimalStopping(paths=2000)
+    problem = Problem(Space({"lr": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 10)
+    policy = Halting(RandomSearch(trials=2), stopping, audit=1.0)
+    for trial in Study(problem, policy, path, seed=0):
+        with trial:
+            for epoch in trial.epochs():
+                trial.report((0.9, 0.3)[trial.id] - 0.1 / epoch, seconds=1.0)
+    assert "audit of 100% of the runs: 2 drawn so far, 1 of them would have been stopped" in haltune(
+        "status", path
+    )
+    told = strict(haltune("status", path, "--format", "json"))["audit"]
+    assert (told["audited"], told["stops"], told["wrong"], told["unknown"]) == (2, 1, 0, 0)
+    assert told["interval"] == pytest.approx([0.0, 0.975])
 
 
 @pytest.mark.parametrize("command", [*LISTINGS, "report", "stop", "resume", "doctor"])

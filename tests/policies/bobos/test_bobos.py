@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from curves import accuracy
+from rising import HORIZON, SOLVER, Pausing, curve
 from worlds import QUICK, problem, search, small_study, train
 
 from haltune import (
@@ -15,12 +16,10 @@ from haltune import (
     Budget,
     HaltuneWarning,
     OptimalStopping,
-    Resume,
     Start,
     Study,
     Trial,
     Verdict,
-    Wait,
 )
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
@@ -29,13 +28,6 @@ from haltune.log.fold import fold_finished
 from haltune.policies import BOBOS, Halting, RandomSearch
 from haltune.policies.bayesopt.surrogate import Surrogate
 from haltune.policies.bobos.certainty import marked_rows
-
-HORIZON = 30
-SOLVER = OptimalStopping(paths=4000)
-
-
-def curve(end: float, epoch: float) -> float:
-    return end - (end - 0.1) / epoch
 
 
 def verdicts(study: Study) -> list[Reported]:
@@ -229,21 +221,6 @@ def test_the_rows_of_a_trial_are_its_marked_epochs_and_its_last() -> None:
 
 
 # Halting
-
-
-class Pausing(RandomSearch):
-    """Pauses every trial at epoch 3 and resumes the paused ones in turn."""
-
-    def propose(self, state: Any, history: Any, rng: Any) -> Any:
-        paused = history.with_status(Status.PAUSED)
-        if paused and len(history) >= 4:
-            return Resume(paused[0].id, reason="its turn")
-        return super().propose(state, history, rng) if len(history) < 4 else Wait("nothing is paused")
-
-    def judge(self, state: Any, history: Any, trial: Any, rng: Any) -> Verdict:
-        if trial.epoch == 3 and trial.attempt == 1:
-            return Verdict(Action.PAUSE, "rung 3")
-        return Verdict(Action.CONTINUE, "below the rung")
 
 
 def test_a_stop_wins_over_a_pause_and_a_pause_over_going_on() -> None:

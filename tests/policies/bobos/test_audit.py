@@ -1,0 +1,246 @@
+"""The audit: a declared share of the runs trains on where the rule would stop it, and says so once."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from rising import HORIZON, SOLVER, Pausing, curve
+from scipy.stats import binom
+from worlds import problem, search, small_study, train
+
+from haltune import Action, Budget, OptimalStopping, Start, Study, Trial
+from haltune.errors import InvalidInput
+from haltune.log import events as ev
+from haltune.log.decisions import AUDIT
+from haltune.log.events import Reported, Started, Status
+from haltune.log.history import History
+from haltune.policies import BOBOS, Guided, Halting, Hyperband, RandomSearch
+from haltune.policies.bobos.audit import declare
+from haltune.policies.from_spec import policy_from
+from haltune.store.memory import MemoryStore
+
+ENDS = (0.9, 0.5, 0.3, 0.92, 0.2)  # of trial 0, 1, ...: 1, 2 and 4 lose
+
+
+def ends_as_told(study: Study) -> Study:
+    """Train the trials in turn to ENDS."""
+    for trial in study:
+        train(trial, lambda _, epoch, end=ENDS[trial.id]: curve(end, epoch))  # type: ignore[misc]
+    return study
+
+
+def of_five(policy: Any, **options: Any) -> Study:
+    return small_study(policy, problem=problem(epochs=HORIZON), trials=5, **options)
+
+
+def judged(study: Study, trial: int) -> list[Reported]:
+    return [e for e in study.events() if isinstance(e, Reported) and e.trial == trial]
+
+
+def marked(study: Study, trial: int) -> list[Reported]:
+    """The reports of a trial whose verdict tells of an audit."""
+    return [e for e in judged(study, trial) if AUDIT in e.verdict.evidence]
+
+
+def declared(study: Study) -> list[int]:
+    return [e.trial for e in study.events() if isinstance(e, Started) and AUDIT in e.evidence]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.4, 1.0])
+def test_the_declared_share_is_the_share(share: float) -> None:
+    histories = [History(problem()) for _ in range(4000)]
+    for seed, history in enumerate(histories):
+        history.seed = seed
+    drawn = sum(AUDIT in declare(Start({}), share, h).evidence for h in histories)  # type: ignore[union-attr]
+    assert binom.ppf(1e-6, 4000, share) <= drawn <= binom.ppf(1 - 1e-6, 4000, share)
+
+
+def test_the_runs_of_one_study_are_drawn_one_by_one_from_its_seed() -> None:
+    def drawn(seed: int) -> list[int]:
+        policy = Halting(RandomSearch(), audit=0.5)
+        return declared(
+            search(small_study(policy, problem=problem(epochs=1), trials=60, seed=seed), lambda c, e: 0.5)
+        )
+
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+    assert binom.ppf(1e-6, 60, 0.5) <= len(drawn(1)) <= binom.ppf(1 - 1e-6, 60, 0.5)
+
+
+def test_a_run_is_declared_where_it_is_started_in_words() -> None:
+    study = ends_as_told(of_five(Halting(RandomSearch(), SOLVER, audit=0.5), seed=3))
+    starts = [e for e in study.events() if isinstance(e, Started)]
+    assert 0 < len(declared(study)) < 5
+    for start in starts:
+        assert ("audit of 50% of the runs" in start.reason) == (AUDIT in start.evidence)
+        assert start.evidence.get(AUDIT, 0.5) == 0.5
+
+
+POLICIES = {
+    "halting": lambda audit: Halting(RandomSearch(), SOLVER, audit=audit),
+    "halting-kappa": lambda audit: Halting(RandomSearch(), SOLVER, kappa=2.0, audit=audit),
+    "bobos": lambda audit: BOBOS(
+        initial=6, stopping=SOLVER, audit=audit
+    ),  # the same designs, whatever is seen
+}
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_the_would_be_stop_is_the_stop_that_would_have_been(name: str) -> None:
+    plain, audited = (ends_as_told(of_five(POLICIES[name](share))) for share in (0.0, 1.0))
+    assert [t.status for t in audited.trials] == [Status.COMPLETED] * 5
+    stopped = [t.id for t in plain.trials if t.status is Status.STOPPED]
+    assert {1, 2} <= set(stopped)
+    for id in (1, 2):  # later ones have more runs beside them
+        would = marked(audited, id)[0]
+        stop = judged(plain, id)[-1]
+        assert would.epoch == stop.epoch
+        assert would.verdict.action is Action.CONTINUE
+        assert would.verdict.evidence == {**stop.verdict.evidence, AUDIT: stop.epoch}
+        expected = f"audit: would stop here, {stop.verdict.reason}; trains on to see whether that is right"
+        assert would.verdict.reason == expected
+
+
+def test_after_its_would_be_stop_a_run_is_not_judged_again_and_says_why() -> None:
+    study = ends_as_told(of_five(Halting(RandomSearch(), SOLVER, audit=1.0)))
+    first, *later = marked(study, 2)
+    assert [e.epoch for e in later] == [float(n) for n in range(int(first.epoch) + 1, HORIZON)]
+    for e in later:
+        assert e.verdict.evidence == {AUDIT: first.epoch}
+        assert f"would have been stopped at epoch {first.epoch:g}" in e.verdict.reason
+
+
+def test_who_is_not_drawn_is_judged_as_without_an_audit() -> None:
+    none, plain = (ends_as_told(of_five(Halting(RandomSearch(), SOLVER, audit=a))) for a in (1e-12, 0.0))
+    told = [[ev.to_json(e)["verdict"] for e in s.events() if isinstance(e, Reported)] for s in (none, plain)]
+    assert told[0] == told[1]
+    assert declared(none) == []
+
+
+def test_a_run_that_diverged_is_audited_as_any_other() -> None:
+    study = of_five(Halting(RandomSearch(), SOLVER, audit=1.0))
+    for trial in study:
+        train(trial, lambda _, epoch, id=trial.id: curve(0.9, epoch) if id == 0 else float("nan"))  # type: ignore[misc]
+    assert "no finite value" in marked(study, 1)[0].verdict.reason
+    assert study.trials[1].epoch == HORIZON
+
+
+# policies inside and around
+
+
+def test_a_pause_of_the_policy_inside_stands_and_the_rule_is_not_asked_again() -> None:
+    policy = Halting(Pausing(), OptimalStopping(paths=4000, first=3), audit=1.0)
+    study = Study(problem(epochs=12), policy, seed=3, budget=Budget(epochs=100))
+    for _ in range(8):
+        trial = study.ask()
+        if not isinstance(trial, Trial):
+            break
+        if trial.attempt == 1:
+            trial.checkpointed("nowhere") if trial.epoch else None
+        else:
+            trial.epoch = 3.0  # as if a checkpoint had been loaded
+            study.history._trials[trial.id].checkpoint_epoch = 3.0
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(curve((0.9, 0.15, 0.88, 0.2)[trial.id], epoch), epoch=epoch)
+    first, *later = marked(study, 1)
+    assert (first.epoch, first.attempt, first.verdict.action) == (3.0, 1, Action.PAUSE)
+    assert first.verdict.reason.startswith("rung 3; audit: would stop here, P(beats")
+    assert first.verdict.evidence["p_win"] <= first.verdict.evidence["bound"]
+    assert later
+    assert all(e.verdict.evidence == {AUDIT: 3.0} and e.attempt == 2 for e in later)
+    assert [t.status for t in study.trials] == [Status.COMPLETED] * 4
+
+
+class Watching(RandomSearch):
+    """What an inner policy hears of runs that ended."""
+
+    def start(self, problem: Any) -> Any:
+        return []
+
+    def fold(self, state: Any, event: Any) -> Any:
+        return [*state, event.status] if isinstance(event, ev.Ended) else state
+
+
+def test_the_policy_inside_sees_an_audited_run_complete() -> None:
+    study = ends_as_told(of_five(Halting(Watching(), SOLVER, audit=1.0)))
+    assert study.session.log.state[0] == [Status.COMPLETED] * 5
+
+
+def test_a_pause_by_hyperband_is_no_stop_of_the_rule() -> None:
+    policy = Halting(Hyperband(eta=2, rounds=1), OptimalStopping(paths=4000, first=3), audit=1.0)
+    study = search(small_study(policy, problem=problem(epochs=12), trials=30))
+    told = study.audit()
+    by = [str(t.verdict and t.verdict.reason) for t in study.trials if t.status is Status.STOPPED]
+    assert all("rank" in reason for reason in by)  # Hyperband's own
+    assert study.history.paused > 0
+    assert told.audited == len(study.trials)
+    assert 0 < told.unknown == sum(not study.trials[run.trial].complete for run in told.runs)
+    assert told.saved == 0
+    assert told.stops == told.unknown + told.of_stops.of
+
+
+def test_a_declaration_passes_through_a_policy_around() -> None:
+    policy = Guided(Halting(RandomSearch(), SOLVER, audit=1.0), initial=2, candidates=12)
+    study = ends_as_told(of_five(policy))
+    assert declared(study) == [0, 1, 2, 3, 4]
+    assert {t.status for t in study.trials} == {Status.COMPLETED}
+    assert study.audit().stops >= 2
+
+
+def test_an_audit_inside_holds_for_the_rule_around_too() -> None:
+    study = ends_as_told(of_five(Halting(BOBOS(initial=6, stopping=SOLVER, audit=1.0), SOLVER)))
+    assert {t.status for t in study.trials} == {Status.COMPLETED}
+    assert study.audit().stops >= 2
+
+
+# resuming
+
+
+def test_a_run_that_is_offered_again_keeps_its_first_would_be_stop() -> None:
+    store = MemoryStore()
+    study = of_five(Halting(RandomSearch(), SOLVER, audit=1.0), store=store)
+    train(study.ask(), lambda _, epoch: curve(0.9, epoch))  # type: ignore[arg-type]
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    for epoch in range(1, 16):
+        trial.report(curve(0.3, epoch))
+    trial.interrupt()
+    again = of_five(Halting(RandomSearch(), SOLVER, audit=1.0), store=store, seed=7)
+    for trial in again:
+        train(trial, lambda _, epoch, end=ENDS[trial.id]: curve(end, epoch))  # type: ignore[misc]
+    first, *later = marked(again, 1)
+    assert first.attempt == 1
+    assert [e.epoch for e in later if e.attempt == 2] == [float(n) for n in range(1, HORIZON)]
+    assert all(e.verdict.evidence == {AUDIT: first.epoch} for e in later)
+    assert again.audit().cost == sum(HORIZON - r.epoch for r in again.audit().runs) + 15  # it began anew
+
+
+def test_the_epochs_of_would_be_stops_only_move_on() -> None:
+    study = ends_as_told(of_five(Halting(RandomSearch(), SOLVER, audit=1.0)))
+    for trial in range(5):
+        assert all(a.epoch < b.epoch for a, b in pairwise(judged(study, trial)))
+
+
+# options
+
+
+def test_without_an_audit_the_spec_is_as_it_was() -> None:
+    for policy in (BOBOS(), Halting(RandomSearch())):
+        assert AUDIT not in policy.spec
+        assert policy_from(policy.spec).spec == policy.spec
+
+
+def test_an_audit_is_in_the_spec_and_comes_back_from_it() -> None:
+    for policy in (BOBOS(audit=0.05), Halting(RandomSearch(), audit=0.05)):
+        assert policy.spec[AUDIT] == 0.05
+        assert policy_from(policy.spec).spec == policy.spec
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), True, "5%", None])
+def test_what_is_no_share_is_refused(share: Any) -> None:
+    for make in (lambda: BOBOS(audit=share), lambda: Halting(RandomSearch(), audit=share)):
+        with pytest.raises(InvalidInput, match="from 0 to 1"):
+            make()

@@ -1,0 +1,426 @@
+"""What an audit counts, from logs whose counts are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from rising import HORIZON, SOLVER, curve
+from scipy.stats import binom, binomtest
+from worlds import problem, search, small_study
+
+from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, Verdict
+from haltune.errors import InvalidInput
+from haltune.log.decisions import AUDIT, Action, go_on, stop
+from haltune.log.events import (
+    Checkpointed,
+    Created,
+    Ended,
+    Event,
+    Expired,
+    Reported,
+    Resumed,
+    Started,
+    Status,
+    verdict_from_json,
+    verdict_to_json,
+)
+from haltune.log.history import History
+from haltune.policies import BOBOS, Halting, RandomSearch
+from haltune.study.audit import Audit, Rate, audit
+from haltune.study.reading import read_study
+
+ONE = Problem(Space({"lr": Float(0, 1)}), Maximize("acc", (0, 1)), 10)
+K1 = 500.0
+SPEC = Halting(RandomSearch(), audit=0.2).spec
+
+
+def numbers(p: float, incumbent: float = 0.8, go: float = 2.0, k1: float = K1, **more: Any) -> dict[str, Any]:
+    """A decision's evidence, where going on is expected to cost `go`."""
+    return {
+        "p_win": p, "loss_stop": k1 * p, "loss_continue": go, "loss_win": 99.0 * (1.0 - p), "incumbent": incumbent,
+        "K1": k1, "K2": 99.0, "c": 1.0, **more,
+    }  # fmt: skip
+
+
+def would_stop(epoch: float, p: float = 0.002, incumbent: float = 0.8, **more: Any) -> Verdict:
+    """The verdict of a would-be stop."""
+    return go_on("audit: would stop here", **numbers(p, incumbent, **more), audit=epoch)
+
+
+class Log:
+    """A log told by hand."""
+
+    def __init__(self, problem: Problem = ONE, spec: Mapping[str, Any] = SPEC) -> None:
+        self.history, self.events = History(problem), list[Event]()
+        self.add(Created(at=0.0, problem={}, policy=dict(spec), seed=0))
+
+    def add(self, event: Event) -> None:
+        self.history.apply(event)
+        self.events.append(event)
+
+    @property
+    def at(self) -> float:
+        return float(len(self.events))
+
+    def start(self, drawn: bool = True) -> int:
+        id = len(self.history)
+        self.add(
+            Started(
+                at=self.at, trial=id, config={"lr": 0.5}, until=10.0, resource=None, tags={}, reason="",
+                evidence={AUDIT: 0.2} if drawn else {}, seen=len(self.events), deciding=0.0, worker="w",
+            )
+        )  # fmt: skip
+        return id
+
+    def report(self, id: int, epoch: float, value: float, verdict: Verdict | None = None) -> None:
+        said = verdict_from_json(verdict_to_json(verdict or go_on("on it goes")))  # as a store gives it back
+        self.add(
+            Reported(
+                at=self.at, trial=id, attempt=self.history.trial(id).attempt, epoch=epoch, value=value, seconds=1.0,
+                verdict=said, seen=len(self.events),
+            )
+        )  # fmt: skip
+
+    def end(self, id: int, status: Status | None = Status.COMPLETED) -> None:
+        if status is not None:
+            attempt = self.history.trial(id).attempt
+            self.add(Ended(at=self.at, trial=id, attempt=attempt, status=status))
+
+    def resume(self, id: int, anew: bool = False) -> None:
+        attempt = self.history.trial(id).attempt + 1
+        self.add(
+            Resumed(
+                at=self.at, trial=id, attempt=attempt, until=10.0, resource=None, tags={}, reason="", evidence={},
+                seen=len(self.events), deciding=0.0, worker="w", by_policy=False, anew=anew,
+            )
+        )  # fmt: skip
+
+    def run(
+        self, values: Sequence[float], verdicts: Mapping[int, Verdict], drawn: bool = True,
+        status: Status | None = Status.COMPLETED,
+    ) -> int:  # fmt: skip
+        """One run, a report an epoch."""
+        id = self.start(drawn)
+        for epoch, value in enumerate(values, 1):
+            self.report(id, float(epoch), value, verdicts.get(epoch))
+        self.end(id, status)
+        return id
+
+    def audit(self, wanted: float = 0.02) -> Audit:
+        return audit(self.history, self.events, wanted)
+
+
+def to(end: float) -> list[float]:
+    return [*[0.1] * 9, end]
+
+
+# counting
+
+
+def test_a_log_whose_counts_are_known() -> None:
+    log = Log()
+    log.run(to(0.8), {}, drawn=False)
+    log.run(to(0.7), {4: would_stop(4)})  # right: 6 epochs
+    log.run(to(0.9), {3: would_stop(3)})  # wrong: 7
+    log.run(to(0.95), {5: go_on("", **numbers(0.5, 0.9))})  # a winner that would not have been stopped
+    log.run(to(0.6), {5: go_on("", **numbers(0.5, 0.95))})  # a loser that would not
+    log.run([0.1] * 4, {2: would_stop(2)}, status=Status.FAILED)  # unknown: 2
+    log.run([0.1] * 5, {2: would_stop(2)}, status=Status.PAUSED)  # unknown: 3
+    log.run([0.1] * 6, {2: would_stop(2)}, status=None)  # runs: 4
+    log.run([0.1] * 3, {3: stop("", **numbers(0.0, 0.95))}, drawn=False, status=Status.STOPPED)  # saved 7
+    log.run(
+        [0.1] * 2, {2: stop("last of its rung", rank=3)}, drawn=False, status=Status.STOPPED
+    )  # not the rule's
+    log.run([0.1] * 4, {2: would_stop(2), 4: stop("its rung")}, status=Status.STOPPED)  # cut by another: 2
+    told = log.audit()
+    assert (told.share, told.audited, told.stops, told.wrong, told.unknown) == (0.2, 8, 6, 1, 4)
+    assert (told.of_stops, told.of_winners) == (Rate(1, 2), Rate(1, 2))
+    assert (told.cost, told.saved) == (6 + 7 + 2 + 3 + 4 + 2, 7)
+    assert [(r.trial, r.epoch, r.wrong) for r in told.runs] == [
+        (1, 4.0, False), (2, 3.0, True), (5, 2.0, None), (6, 2.0, None), (7, 2.0, None), (10, 2.0, None)
+    ]  # fmt: skip
+
+
+def test_a_run_is_held_against_the_incumbent_of_its_time() -> None:
+    log = Log()
+    log.run(to(0.85), {3: would_stop(3, incumbent=0.8)})
+    log.run(to(0.85), {3: would_stop(3, incumbent=0.9)})
+    log.run(to(0.8), {3: would_stop(3, incumbent=0.8)})  # a tie does not beat it
+    assert [r.wrong for r in log.audit().runs] == [True, False, False]
+
+
+def test_the_goal_says_which_value_counts() -> None:
+    peaks = [0.1, 0.1, 0.85, *[0.2] * 7]
+    for of, wrong in (("last", False), ("best", True)):
+        log = Log(Problem(SPACE_OF_ONE, Maximize("acc", (0, 1), of=of), 10))  # type: ignore[arg-type]
+        log.run(peaks, {4: would_stop(4)})
+        (run,) = log.audit().runs
+        assert (run.wrong, run.came_to) == (wrong, 0.85 if wrong else 0.2)
+
+
+SPACE_OF_ONE = Space({"lr": Float(0, 1)})
+
+
+def test_a_smaller_loss_is_better_where_the_goal_says_so() -> None:
+    log = Log(Problem(SPACE_OF_ONE, Minimize("loss"), 10))
+    log.run([*[2.0] * 9, 0.5], {4: would_stop(4, incumbent=0.6)})
+    log.run([*[2.0] * 9, 0.7], {4: would_stop(4, incumbent=0.6)})
+    assert [r.wrong for r in log.audit().runs] == [True, False]
+
+
+def test_a_run_without_a_value_in_the_end_was_stopped_rightly() -> None:
+    log = Log()
+    log.run(to(math.nan), {4: would_stop(4)})
+    (run,) = log.audit().runs
+    assert run.wrong is False
+    assert "no value: a right stop" in str(run)
+
+
+def test_what_an_interrupted_run_trained_again_is_part_of_the_cost() -> None:
+    log = Log()
+    id = log.start()
+    log.report(id, 1.0, 0.1)
+    log.add(Checkpointed(at=log.at, trial=id, attempt=1, epoch=1.0, path="a"))
+    log.report(id, 2.0, 0.1, would_stop(2))
+    log.report(id, 3.0, 0.1)
+    log.add(Expired(at=log.at, trial=id, attempt=1, holder="w", last_alive=log.at, status=Status.INTERRUPTED))
+    log.report(id, 4.0, 0.1, Verdict(Action.UNJUDGED, "late"))  # of a worker that is lost: in no curve
+    assert (log.audit().cost, log.audit().unknown) == (1.0, 1)
+    log.resume(id)
+    for epoch in range(2, 11):
+        log.report(id, epoch, 0.9, go_on("", audit=2.0))
+    log.end(id)
+    told = log.audit()
+    assert told.cost == 1 + 9
+    assert (told.stops, told.wrong, told.runs[0].epoch) == (1, 1, 2.0)
+    assert log.history.spent.epochs == 3 + 9
+
+
+def test_a_run_that_begins_anew_costs_all_of_it_again() -> None:
+    log = Log()
+    id = log.start()
+    log.report(id, 1.0, 0.1, would_stop(1))
+    log.add(Checkpointed(at=log.at, trial=id, attempt=1, epoch=1.0, path="a"))
+    log.end(id, Status.INTERRUPTED)
+    log.resume(id, anew=True)
+    for epoch in range(1, 11):
+        log.report(id, epoch, 0.1, go_on("", audit=1.0))
+    log.end(id)
+    assert log.audit().cost == 10
+
+
+def test_without_an_audit_there_is_nothing_to_count() -> None:
+    log = Log(spec=Halting(RandomSearch()).spec)
+    log.run(to(0.7), {})
+    told = log.audit()
+    assert (told.share, told.audited, told.stops, told.K1) == (0.0, 0, 0, None)
+    assert "BOBOS(audit=0.05)" in str(told)
+    assert str(small_study(RandomSearch()).audit()) == str(told)
+
+
+# rates
+
+
+def test_an_interval_is_the_exact_one() -> None:
+    for of in (1, 5, 30, 200):
+        for count in {0, 1, of // 3, of - 1, of}:
+            low, high = Rate(count, of).interval
+            known = binomtest(count, of).proportion_ci(0.95, method="exact")
+            assert (low, high) == pytest.approx((known.low, known.high), abs=1e-9)
+            if count:
+                assert binom.sf(count - 1, of, low) == pytest.approx(0.025)
+            if count < of:
+                assert binom.cdf(count, of, high) == pytest.approx(0.025)
+
+
+def test_an_interval_of_none_and_of_all_has_a_closed_form() -> None:
+    for of in (1, 7, 40):
+        assert Rate(0, of).interval == pytest.approx((0.0, 1.0 - 0.025 ** (1.0 / of)))
+        assert Rate(of, of).interval == pytest.approx((0.025 ** (1.0 / of), 1.0))
+    assert Rate(0, 0).interval == (0.0, 1.0)
+    assert math.isnan(Rate(0, 0).value)
+
+
+# the K1 of a wanted rate
+
+
+def test_a_larger_k1_is_one_at_which_the_wrong_stop_is_not_made() -> None:
+    log = Log()
+    log.run(to(0.9), {4: would_stop(4, p=0.003)})  # stopped up to K1 = 2 / 0.003 = 667
+    log.run(to(0.7), {4: would_stop(4, p=0.001)})  # up to 2000
+    assert log.audit().K1 == 667.0
+    assert log.audit(wanted=0.6).K1 == K1  # as it is: one of two may be wrong
+
+
+def test_no_k1_helps_a_wrong_stop_with_no_chance_at_all() -> None:
+    log = Log()
+    log.run(to(0.9), {4: would_stop(4, p=0.0)})
+    assert log.audit().K1 is None
+    assert "no K1 gives at most 2% of stops wrong: the rule saw no chance at all" in str(log.audit())
+
+
+def test_where_nobody_would_have_been_stopped_no_k1_is_told() -> None:
+    log = Log()
+    log.run(to(0.9), {4: go_on("", **numbers(0.3))})
+    log.run([0.1] * 5, {4: would_stop(4)}, status=Status.FAILED)
+    assert log.audit().K1 is None
+    assert "they do not tell which K1 gives at most 2%" in str(log.audit())
+
+
+def test_a_smaller_k1_is_told_only_by_many_runs() -> None:
+    def told(losers: int) -> float | None:
+        log = Log()
+        log.run(to(0.9), {4: go_on("", **numbers(0.04))})  # stopped below K1 = 50
+        for _ in range(losers):
+            log.run(
+                to(0.7), {4: go_on("", **numbers(0.01)), 6: would_stop(6, p=0.001)}
+            )  # from 200 on at epoch 4
+        return log.audit(wanted=0.2).K1
+
+    assert told(5) == K1
+    assert told(60) == 100.0  # K2 + c, no less: theorem 2
+
+
+def test_a_stop_that_the_surrogate_forbade_tells_nothing_of_k1() -> None:
+    log = Log()
+    log.run(
+        to(0.9),
+        {4: go_on("", **numbers(0.0001, sd_end=3.0, sd_now=1.0, kappa=2.0)), 5: would_stop(5, p=0.003)},
+    )
+    log.run(to(0.7), {4: would_stop(4, p=0.0)})
+    assert log.audit().K1 == 667.0
+
+
+def test_a_run_that_diverged_is_stopped_at_any_k1() -> None:
+    log = Log()
+    log.run(to(math.nan), {4: go_on("audit: would stop here", incumbent=0.8, audit=4.0)})
+    log.run(to(0.9), {4: would_stop(4, p=0.003)})
+    told = log.audit(wanted=0.5)
+    assert (told.stops, told.wrong, told.K1) == (2, 1, K1)
+    assert log.audit().K1 == 667.0
+    assert str(told.runs[0]) == "trial 0, at epoch 4, came to no value: a right stop"
+
+
+def test_k1_is_that_of_the_first_trial_where_it_grows() -> None:
+    log = Log()
+    log.run(to(0.9), {4: would_stop(4, p=0.001, k1=1000.0)})  # stopped up to twice its own K1
+    assert log.audit().K1 == 1010.0
+
+
+def test_the_k1_is_the_least_of_all_that_reach_the_rate() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        log, runs = Log(), []
+        for _ in range(int(rng.integers(3, 12))):
+            p = float(rng.choice([0.0005, 0.001, 0.002, 0.003, 0.004]))
+            wins = bool(rng.random() < 0.3)
+            log.run(to(0.9 if wins else 0.7), {4: would_stop(4, p=p)})
+            runs.append((p, wins))
+        wanted = float(rng.choice([0.0, 0.1, 0.3]))
+        tried = [K1, *[k for k in range(500, 5000, 1) if k > K1]]
+
+        def fits(k1: float, runs: Any = runs, wanted: float = wanted) -> bool:
+            stopped = [wins for p, wins in runs if k1 * p <= 2.0]
+            return sum(stopped) <= wanted * len(stopped)
+
+        least = next(k for k in tried if fits(k))
+        found = log.audit(wanted).K1
+        assert found is not None
+        assert least <= found <= least * 1.01 + 1  # of three digits
+        assert fits(found)
+
+
+@pytest.mark.parametrize("wanted", [-0.1, 1.0, math.nan, "2%", None])
+def test_what_is_no_wanted_share_is_refused(wanted: Any) -> None:
+    with pytest.raises(InvalidInput, match="from 0 to below 1"):
+        Log().audit(wanted)
+
+
+# words
+
+
+def test_it_reads_as_sentences() -> None:
+    log = Log()
+    log.run(to(0.7), {4: would_stop(4)})
+    log.run(to(0.9), {3: would_stop(3, p=0.003)})
+    log.run([0.1] * 4, {2: would_stop(2)}, status=Status.FAILED)
+    log.run([0.1] * 3, {3: stop("", **numbers(0.0))}, drawn=False, status=Status.STOPPED)
+    assert str(log.audit()).splitlines() == [
+        "audit of 20% of the runs: 3 drawn so far, 3 of them would have been stopped (of 1 the end is not known); "
+        "wrong stops 1 of 2: 50%, 95% interval 1.26% to 98.7%",
+        "winners that stopping would have lost: 1 of 1: 100%, 95% interval 2.5% to 100%",
+        "the audit cost 15 epochs; stopping saved 7 in the other runs",
+        "as far as they tell, K1=667 gives at most 2% of stops wrong",
+    ]
+    assert [str(r) for r in log.audit().runs] == [
+        "trial 0, at epoch 4 with P(beats 0.8) = 0.002, came to 0.7: a right stop",
+        "trial 1, at epoch 3 with P(beats 0.8) = 0.003, came to 0.9: a wrong stop",
+        "trial 2, at epoch 2 with P(beats 0.8) = 0.002, how it would have ended is not known",
+    ]
+
+
+# of real searches
+
+
+def searched(policy: Any, **options: Any) -> Study:
+    rng = np.random.default_rng(4)
+    ends = rng.uniform(0.2, 0.95, 40)
+    study = small_study(policy, problem=problem(epochs=HORIZON), trials=12, **options)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(curve(ends[trial.id], epoch), seconds=1.0)
+    return study
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Halting(RandomSearch(), SOLVER, audit=0.5), BOBOS(initial=3, stopping=SOLVER, audit=0.5)],
+    ids=["halting", "bobos"],
+)
+def test_a_search_is_counted_as_its_curves_tell(policy: Any, tmp_path: Any) -> None:
+    study = searched(policy, store=str(tmp_path / "audited.db"))
+    told, drawn = study.audit(), set[int]()
+    stops, best = dict[int, tuple[float, float]](), -math.inf
+    for event in study.events():
+        if isinstance(event, Started) and AUDIT in event.evidence:
+            drawn.add(event.trial)
+        if isinstance(event, Reported) and "would stop here" in event.verdict.reason:
+            stops[event.trial] = event.epoch, best
+        if isinstance(event, Ended):
+            best = max(best, float(study.trials[event.trial].values[-1]))
+    assert told.audited == len(drawn)
+    assert 0 < told.stops == len(stops)
+    assert told.wrong == sum(study.trials[i].values[-1] > then for i, (_, then) in stops.items())
+    assert told.cost == sum(HORIZON - epoch for epoch, _ in stops.values())
+    assert told.saved == sum(HORIZON - t.epoch for t in study.trials if t.status is Status.STOPPED)
+    assert {t.status for t in study.trials if t.id in drawn} == {Status.COMPLETED}
+    assert read_study(str(tmp_path / "audited.db")).audit() == told  # by whoever has not its program
+
+
+def test_a_smaller_share_audits_a_part_of_the_same_runs() -> None:
+    few, many = (
+        {
+            r.id
+            for r in searched(Halting(RandomSearch(), SOLVER, audit=a)).history.trials
+            if "audit of" in r.proposed
+        }
+        for a in (0.2, 0.7)
+    )
+    assert few < many
+
+
+def test_a_search_goes_on_with_its_audit_where_it_was(tmp_path: Any) -> None:
+    policy = Halting(RandomSearch(), SOLVER, audit=0.5)
+    whole = searched(policy)
+    store = str(tmp_path / "audited.db")
+    search(small_study(policy, store, problem=problem(epochs=HORIZON), budget=Budget(trials=1)))
+    parts = [
+        t.config for t in search(small_study(policy, store, problem=problem(epochs=HORIZON), trials=3)).trials
+    ]
+    assert parts == [t.config for t in whole.trials[:3]]
+    assert read_study(store).audit().audited == sum("audit of" in t.proposed for t in whole.trials[:3])
