@@ -70,6 +70,10 @@ HALTING: dict[
     ),
     "kappa": (lambda: RandomSearch(trials=12), lambda p: Halting(p, QUICK, kappa=1.5)),
     "bobos": (lambda: BOBOS(initial=8, wrong_stop=0.001), lambda p: BOBOS(initial=8, stopping=QUICK)),
+    "audited": (
+        lambda: Halting(RandomSearch(trials=8), QUICK, audit=1.0),  # which trains all in full
+        lambda p: Halting(p.policy, QUICK),
+    ),
 }
 
 

@@ -46,8 +46,13 @@ def declare(move: Move, share: float, history: History) -> Move:
     return replace(move, reason=reason, evidence={**move.evidence, AUDIT: share})
 
 
-def fold_audited(audited: Audited, event: Event) -> Audited:
-    """The runs that were declared, and where each would have been stopped first."""
+def fold_audited(audited: Audited, event: Event, share: float) -> Audited:
+    """The runs that were declared, and where each would have been stopped first.
+
+    None without a share: a rule that audits nothing may be asked what it had done in an audited search.
+    """
+    if not share:
+        return audited
     if isinstance(event, Started) and AUDIT in event.evidence:
         return {**audited, event.trial: None}
     if not isinstance(event, Reported) or AUDIT not in event.verdict.evidence:

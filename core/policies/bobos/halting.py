@@ -110,7 +110,11 @@ class Halting(Wrapper):
     def fold(self, state: State, event: Event) -> State:
         """The inner policy's fold, the trials that ended, in log order, and the audited ones."""
         inner, finished, audited = state
-        return self.policy.fold(inner, event), fold_finished(finished, event), fold_audited(audited, event)
+        return (
+            self.policy.fold(inner, event),
+            fold_finished(finished, event),
+            fold_audited(audited, event, self.audit),
+        )
 
     def inside(self, state: State) -> Any:
         """The inner policy's state."""

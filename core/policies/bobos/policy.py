@@ -161,7 +161,7 @@ class BOBOS(Policy[State]):
     def fold(self, state: State, event: Event) -> State:
         """The trials that ended, in log order, and the audited ones."""
         finished, audited = state
-        return fold_finished(finished, event), fold_audited(audited, event)
+        return fold_finished(finished, event), fold_audited(audited, event, self.audit)
 
     def propose(self, state: State, history: History, rng: Generator) -> Move:
         """The initial design, then the highest UCB at the full horizon (line 2); it may be declared audited."""
