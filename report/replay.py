@@ -42,8 +42,8 @@ def replay(
     Args:
         study: A Study, finished or running, or a store's path or URL that holds one, which is opened to be read.
         policies: Those whose `judge` is asked; of `Halting(RandomSearch(), OptimalStopping(K1=2000))` that is the
-            stopping alone. Or mappings of names to them. One that judges by the place that it gave a trial, such as
-            Hyperband by its rungs, can only be asked about trials of its own.
+            stopping alone. Or mappings of names to them. One that places each trial as it proposes it, such as
+            Hyperband, can only be asked about trials of its own.
 
     Returns:
         A Replay, to be printed: for each rule the runs stopped, the epochs saved of those recorded, the winners
@@ -80,7 +80,7 @@ def replay(
 
 def _rule(name: str, log: Lived, lived: Lived) -> Rule:
     goal, best, top = log.history.problem.goal, lived.history.best(), log.history.best()
-    regret = goal.sign * (top.value - best.value) + 0.0 if top and best else math.nan  # no -0.0
+    regret = goal.sign * (top.value - best.value) if top and best else math.nan
     return Rule(name, tuple(_run(t, log, lived) for t in log.history.trials), best, regret)
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from haltune.policies.bobos.induction import DecisionTable
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
 
 FIRST, OTHERS = 8, (1, 3, 10)
@@ -71,13 +72,17 @@ def optimal(settings: OptimalStopping) -> Rule:
     """Bayesian optimal stopping, a table per epoch of solving."""
 
     def rule(run: Run, incumbent: float) -> int:
-        horizon, table = len(run.errors), None
-        plan = settings.plan(horizon)
-        for epoch in range(plan.solve_at[0], horizon):
-            if epoch in plan.solve_at:
-                rng = np.random.default_rng([run.seed, epoch])
-                table = settings.solve_at(run.errors[:epoch], horizon, incumbent, settings.losses(), rng)
-            if table and epoch >= plan.first_decision and table.decide(run.errors[:epoch]).d == "stop":
+        horizon, tables = len(run.errors), {}
+
+        def table(at: int) -> DecisionTable:
+            if at not in tables:
+                rng = np.random.default_rng([run.seed, at])
+                tables[at] = settings.solve_at(run.errors[:at], horizon, incumbent, settings.losses(), rng)
+            return tables[at]
+
+        for epoch in range(1, horizon):
+            decision, _ = settings.decide(run.errors[:epoch], horizon, table)
+            if decision is not None and decision.d == "stop":
                 return epoch
         return horizon
 

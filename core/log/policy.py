@@ -104,11 +104,6 @@ class Policy(ABC, Generic[S]):
         return False
 
     @property
-    def places(self) -> bool:
-        """True when its verdicts follow from the place, such as a rung, that it gave a trial as it proposed it."""
-        return False
-
-    @property
     def member_set(self) -> Any:
         """What it knows of level sets and maximisers, a `MemberSet` of policies.truvar; None when it keeps none."""
         return None
@@ -162,11 +157,6 @@ class Wrapper(Policy[Any]):
     def retrains(self) -> bool:
         """As the inner policy."""
         return self.policy.retrains
-
-    @property
-    def places(self) -> bool:
-        """As the inner policy."""
-        return self.policy.places
 
     @property
     def member_set(self) -> Any:

@@ -9,7 +9,7 @@ it stood in the log. Beyond that the log knows nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from haltune.log.decisions import CUT, FULL, Action, Verdict
 from haltune.log.events import Reported, Status, trial_of
 from haltune.log.fold import Fold
 from haltune.log.history import History
-from haltune.log.policy import Policy, Wrapper
+from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.scores import outgrown
 
@@ -32,19 +32,19 @@ class Lived:
 
     def __init__(self, problem: Problem, log: Sequence[ev.Event], policy: Policy[Any] | None = None) -> None:
         self.history = History(problem)
-        self._fold: Fold | None = None
-        if policy is not None:
-            _check_places(policy, log)
-            self._fold = Fold(problem, policy)
-            self.history = self._fold.history
         self.trained: dict[int, float] = {}  # trial -> epochs, those of superseded attempts included
         self.ended: dict[int, Verdict] = {}  # trial -> the rule's last word, where that ended it
-        # trial -> the best of the others at its last report; NaN: none
-        self.incumbents: dict[int, float] = {}
+        self.incumbents: dict[
+            int, float
+        ] = {}  # trial -> the best of the others at its last report; NaN: none
+        self._fold = None if policy is None else Fold(problem, policy)
+        if self._fold is not None:
+            self.history = self._fold.history
         self._log, self._taken = log, 0
         self._lasts = {e.trial: n for n, e in enumerate(log) if isinstance(e, Reported)}
-        # position -> the rule's answer to a report that is not yet folded
-        self._verdicts: dict[int, Verdict] = {}
+        self._verdicts: dict[
+            int, Verdict
+        ] = {}  # position -> the rule's answer to a report that is not yet folded
         self._paused: set[tuple[int, int]] = set()  # (trial, attempt) that the rule paused where the log did
         self._cut: set[int] = set()  # trials that the rule ended and the log did not
         self._live()
@@ -97,17 +97,15 @@ class Lived:
             self.incumbents[trial] = self.history.incumbent(exclude=trial)
             self.ended.pop(trial, None)
         self._apply(event if found is None else replace(event, verdict=found))
-        if self._fold is None and ends(event.verdict):
-            self.ended[trial] = event.verdict
-        if found is not None and found.stops:
+        if found is None:
+            if ends(event.verdict) and self._fold is None:
+                self.ended[trial] = event.verdict
+        elif found.stops:
             self.ended[trial] = found
             if not self._as_logged(n, event, found):
-                self._end(event, Status.STOPPED if found.action is Action.STOP else Status.PAUSED)
-
-    def _end(self, event: Reported, status: Status) -> None:
-        """The trial ends with this report, whatever the log says of it after."""
-        self._apply(ev.Ended(at=event.at, trial=event.trial, attempt=event.attempt, status=status))
-        self._cut.add(event.trial)
+                status = Status.STOPPED if found.action is Action.STOP else Status.PAUSED
+                self._apply(ev.Ended(at=event.at, trial=trial, attempt=event.attempt, status=status))
+                self._cut.add(trial)
 
     def _as_logged(self, n: int, event: Reported, found: Verdict) -> bool:
         """True when what the log says next of the trial is what follows from the verdict, too."""
@@ -135,27 +133,9 @@ class Lived:
         except Exception as error:
             name = type(self._fold.policy).__name__
             raise InvalidInput(
-                f"{name} cannot take up these trials, at {event.kind}: {one_line(error)}"
+                f"{name} cannot take up this study's {event.kind} trial ({one_line(error)}): a policy that gives each "
+                "trial its place as it proposes it, such as Hyperband, judges trials of its own alone"
             ) from error
-
-
-def _check_places(policy: Policy[Any], log: Sequence[ev.Event]) -> None:
-    """Raises InvalidInput for a schedule that did not propose the trials of the log."""
-    inner: Any = policy
-    while isinstance(inner, Wrapper):
-        inner = inner.policy
-    created = log[0] if log else None
-    if policy.places and isinstance(created, ev.Created) and not _holds(created.policy, ev.plain(inner.spec)):
-        name, other = type(inner).__name__, created.policy.get("policy")
-        raise InvalidInput(
-            f"{name} judges trials by the places that it gave them as it proposed them, and those of this study have "
-            f"theirs from {f'a {name} of other options' if name == other else other}: it cannot judge them"
-        )
-
-
-def _holds(spec: Mapping[str, Any], part: Any) -> bool:
-    """True for a policy that is `part`, or has it inside."""
-    return ev.plain(spec) == part or any(_holds(v, part) for v in spec.values() if isinstance(v, Mapping))
 
 
 def ends(verdict: Verdict) -> bool:

@@ -233,10 +233,13 @@ def check_verdict(e: ev.Reported, auditor: Auditor) -> None:
     for said in re.findall(r"P\(beats ([^)]+)\)", reason):
         assert said == f"{auditor.incumbent(e.trial):.4g}"
         assert evidence["incumbent"] == auditor.incumbent(e.trial)
-    for said in re.findall(r"(?:at )?epoch ([\d.]+)", reason):
+    for said in re.findall(r"\bepoch ([\d.]+)", reason):
         assert float(said) == e.epoch
-    if (said := re.search(r"P\(beats [^)]+\) = (\S+) at", reason)) is not None:
-        assert said[1] == f"{evidence['p_win']:.2g}"
+    if "p_win" in evidence and (said := re.search(r"P\(beats [^)]+\) ([=<]) (\S+) at", reason)) is not None:
+        last = 10.0 ** -len(said[2].partition(".")[2])  # what its last digit is worth
+        assert 0.0 <= evidence["p_win"] <= float(said[2]) + (said[1] == "=") * 0.501 * last
+        assert said[1] == "<" or abs(evidence["p_win"] - float(said[2])) <= 0.501 * last
+        assert 0 <= evidence["beside_full"] <= evidence["beside"] < len(auditor.trials)
     if (said := re.search(r"rank (\d+) of (\d+) at ([\d.]+) (\w+)", reason)) is not None:
         assert (int(said[1]), int(said[2])) == (evidence["rank"], evidence["arrived"])
         assert 1 <= evidence["rank"] <= evidence["arrived"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,9 +14,8 @@ from told_rules import At, Behind, Scripted, Told, written
 from haltune import HaltuneError, Maximize, Minimize, OptimalStopping, Study
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Action
-from haltune.log.events import Event, Started, to_json
-from haltune.log.policy import Policy
-from haltune.policies import BOBOS, Guided, Halting, Hyperband, Ladder, RandomSearch, SuccessiveHalving
+from haltune.log.events import to_json
+from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch
 from haltune.report import replay
 from haltune.report.replay import Rule
 
@@ -77,7 +75,6 @@ def test_a_loss_is_better_the_lower_it_is() -> None:
     curves = [[1.0 - v for v in curve] for curve in CURVES]
     study = written(curves, goal=Minimize("loss", (0, 1)))
     assert only(study, At(2)).regret == pytest.approx(0.1)
-    assert str(only(study, Scripted()).regret) == "0.0"
     assert [r.wrong for r in only(study, At(2)).runs] == [True, True, True, False]
 
 
@@ -260,25 +257,9 @@ def test_what_is_no_study_and_no_rule_is_refused(tmp_path: Path) -> None:
         replay(tmp_path / "none.db", At(1))
 
 
-@pytest.mark.parametrize("policy", [Hyperband(eta=2), Halting(SuccessiveHalving(n=4)), Guided(Ladder())])
-def test_a_schedule_judges_no_runs_that_it_did_not_place(policy: Policy[Any]) -> None:
-    with pytest.raises(InvalidInput, match="it cannot judge them"):
-        replay(written(CURVES), policy)
-    placed = Study(written(CURVES).problem, Hyperband(eta=2, rounds=1))
-    with pytest.raises(InvalidInput, match=r"theirs from .*Hyperband"):
-        replay(placed, policy)
-    assert len(replay(placed, Hyperband(eta=2, rounds=1), Halting(Hyperband(eta=2, rounds=1)))) == 2
-
-
-def test_a_policy_that_cannot_take_up_what_the_log_says_is_told_so() -> None:
-    class Tagged(Scripted):
-        def fold(self, state: int, event: Event) -> int:
-            return int(event.tags["mine"]) if isinstance(event, Started) else state
-
-    with pytest.raises(
-        InvalidInput, match=r"Tagged cannot take up these trials, at started: KeyError: 'mine'"
-    ):
-        replay(written(CURVES), Tagged())
+def test_a_schedule_cannot_judge_runs_that_it_has_no_place_for() -> None:
+    with pytest.raises(InvalidInput, match="Hyperband cannot take up"):
+        replay(written(CURVES), Hyperband(eta=2))
 
 
 # -- properties --------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from haltune.policies import RandomSearch
 
 HORIZON = 30
 SOLVER = OptimalStopping(paths=4000)
+ALONE = OptimalStopping(paths=4000, beside=False)
 
 
 def curve(end: float, epoch: float) -> float:

@@ -2,28 +2,38 @@
 
 Two modes share the machinery of `induction`. `faithful` is the paper's: paths from the exponential-decay
 GP, solved once after the first 8 of 51 epochs. `robust`, the default, draws its paths from a Bayesian
-power law and solves again as the curve grows; between two solutions the last table decides.
+power law, and from the runs beside it where there are such, and solves again as the curve grows; between two
+solutions the last table decides.
 Nothing here knows of trials or logs: errors and an rng in, a decision out, the same bits each time.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 
 from .decay_curves import checked_errors, conditional_paths
-from .induction import DecisionTable, Losses, StopDecision, solve, undecided
+from .induction import MIN_PATHS, DecisionTable, Losses, StopDecision, solve, undecided
+from .matched_curves import Beside, believed, matched_paths
 from .power_law_curves import power_law_paths
 
 REFERENCE_HORIZON = 51  # `first` and `resolve_at` count epochs of this many, and scale with the horizon
 _MIN_VISITS = 30
 _FEWEST = 3  # errors below which no curve is judged, however short the horizon
 _RESOLVE_AT = {"faithful": (), "robust": (12, 16, 24, 32, 40)}
+# with runs beside, besides every epoch from _SOON to `first`
+_COMPANY_AT = (10, 14, 18, 20, 28, 36, 44, 48)
+_SOON = 2  # the first epoch that is judged with runs beside
+_COMPANY = 3  # runs known beyond an epoch without which it is not judged before `first`
+_SHARE = 5  # with runs beside, of so many paths at most one is drawn: it costs that much more
 _K1 = {"faithful": 100.0, "robust": 500.0}
+_BESIDE = {"faithful": False, "robust": True}
+_MISSING = {"faithful": 0.0, "robust": 0.1}
 _PATHS = {"faithful": 100_000, "robust": 20_000}  # robust: allotted evenly to the mixture, solved six times
 
 
@@ -57,9 +67,14 @@ class OptimalStopping:
         K2: loss of going on wrongly to the end. Default: 99.
         c: loss of each further epoch. Default: 1.
         paths: curves simulated a solution. Default: None, 20,000 or (faithful) 100,000.
-        cells: of the grid over the running mean, at each epoch. Default: 100.
+        cells: of the grid over the running mean, at each epoch. Default: 16.
+        slopes: cuts of each cell, by how the recent epochs differ from what the running mean foretells. Default: 8.
         min_visits: a cell with so many paths or fewer goes on. Default: None, 30, or (robust) paths / 200 where
             that is more.
+        missing: what the final value of a run is worth, as a share of a whole training: a stop near the end saves
+            less than that. Default: None, 0.1, or (faithful) 0.
+        beside: True to learn from the curves of the other runs of the study; False to look at one curve alone.
+            Default: None, True, or (faithful) False, where True is refused.
 
     Raises:
         InvalidInput: for settings outside these.
@@ -78,10 +93,13 @@ class OptimalStopping:
     K2: float = 99.0
     c: float = 1.0
     paths: int | None = None  # simulated per solution; None: the mode's own, 20,000 or (faithful) 100,000
-    cells: int = 100
+    cells: int = 16
     min_visits: int | None = (
         None  # a cell with so many paths or fewer continues; None: 30, robust paths / 200
     )
+    slopes: int = 8
+    missing: float | None = None  # share of a training; None: 0.1 or (faithful) 0
+    beside: bool | None = None  # learn from other runs; None: True or (faithful) False
 
     def __post_init__(self) -> None:
         if self.mode not in _K1:
@@ -89,10 +107,10 @@ class OptimalStopping:
         if self.resolve_at is None:
             object.__setattr__(self, "resolve_at", _RESOLVE_AT[self.mode])
         object.__setattr__(self, "resolve_at", tuple(self.resolve_at or ()))
-        for name, defaults in (("K1", _K1), ("paths", _PATHS)):
+        for name, defaults in (("K1", _K1), ("paths", _PATHS), ("missing", _MISSING), ("beside", _BESIDE)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, defaults[self.mode])
-        for name in ("first", "paths", "cells"):
+        for name in ("first", "paths", "cells", "slopes"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} is {getattr(self, name)}; it is at least 1.")
         if self.min_visits is None:
@@ -104,6 +122,10 @@ class OptimalStopping:
                 f"min_visits is {self.min_visits} and resolve_at {self.resolve_at} with first {self.first}; "
                 "min_visits is not negative, and every further solution comes after the first."
             )
+        if self.mode == "faithful" and self.beside:
+            raise InvalidInput(
+                "mode 'faithful' looks at one curve alone, as the paper does: leave beside out."
+            )
         self.losses()
 
     def losses(self, K1: float | None = None, c: float | None = None) -> Losses:
@@ -111,15 +133,19 @@ class OptimalStopping:
         own = self.K1 if self.K1 is not None else _K1[self.mode]
         return Losses(own if K1 is None else K1, self.K2, self.c if c is None else c)
 
-    def plan(self, horizon: int) -> StoppingPlan:
+    def plan(self, horizon: int, beside: Beside | None = None) -> StoppingPlan:
         """When runs of `horizon` epochs are solved: `first` and `resolve_at` in proportion to 51.
 
-        A faithful run is first judged one epoch after solving, as in algorithm 1; a robust one at once.
+        A faithful run is first judged one epoch after solving, as in algorithm 1; a robust one at once, and earlier
+        and more often with runs beside it.
         """
         if horizon < 1:
             raise InvalidInput(f"horizon is {horizon}; a training has at least one epoch.")
-        further = self.resolve_at or ()
-        scaled = (max(_FEWEST, round(e * horizon / REFERENCE_HORIZON)) for e in (self.first, *further))
+        learns = self.beside and beside is not None and beside.beyond(_SOON) > 0
+        further = (self.resolve_at or ()) + (_COMPANY_AT if learns else ())
+        scaled = [max(_FEWEST, round(e * horizon / REFERENCE_HORIZON)) for e in (self.first, *further)]
+        if learns and beside is not None:
+            scaled += [e for e in range(_SOON, scaled[0]) if beside.beyond(e) >= _COMPANY]
         solve_at = tuple(sorted({e for e in scaled if e < horizon}))
         if not solve_at:
             return StoppingPlan(horizon, (), horizon)
@@ -132,15 +158,49 @@ class OptimalStopping:
         incumbent_error: float,
         losses: Losses,
         rng: np.random.Generator,
+        beside: Beside | None = None,
     ) -> DecisionTable:
-        """The table solved from all of `errors` (n0,), n0 < horizon; each (trial, n0) has its own rng."""
+        """The table solved from all of `errors` (n0,), n0 < horizon; each (trial, n0) has its own rng.
+
+        beside: the curves of other runs, which a robust one learns from.
+        """
         y = checked_errors(errors)
         faithful = self.mode == "faithful"
-        draw = conditional_paths if faithful else power_law_paths
-        paths = draw(y, horizon, self.paths or _PATHS[self.mode], rng)
+        count, fewest = self.paths or _PATHS[self.mode], self.min_visits or 0
+        learns = self.beside and beside is not None and beside.beyond(y.size) > 0
+        if learns and beside is not None:
+            first = self.plan(horizon).solve_at[:1]
+            share = max(1, min(_SHARE, count // (2 * MIN_PATHS)))
+            count, fewest = count // share, fewest // share
+            paths = matched_paths(y, horizon, beside, count, rng, own=bool(first) and y.size >= first[0])
+        else:
+            paths = (conditional_paths if faithful else power_law_paths)(y, horizon, count, rng)
+        losses = replace(losses, missing=(self.missing or 0.0) * losses.c * horizon)
         return solve(
-            paths, y, incumbent_error, losses, self.cells, self.min_visits or 0, saturated_loses=faithful
-        )
+            paths, y, incumbent_error, losses, self.cells, fewest, self.slopes,
+            saturated_loses=faithful, believed=believed if learns else None,
+        )  # fmt: skip
+
+    def decide(
+        self,
+        errors: Array,
+        horizon: int,
+        table: Callable[[int], DecisionTable],
+        beside: Beside | None = None,
+    ) -> tuple[StopDecision | None, int]:
+        """The decision after epoch n given errors (n,), and the epoch of its table; None before the first.
+
+        table: what `solve_at` says of the first so many errors, kept or made. The plan's last table decides, unless
+        the curve has left its paths; and a robust stop is made only where a table of all n errors agrees.
+        """
+        n = len(errors)
+        at = self.plan(horizon, beside).solved_at(n)
+        if at is None:
+            return None, 0
+        decision = table(at).decide(errors)
+        if at < n and (decision.basis == "left" or (decision.d == "stop" and self.mode == "robust")):
+            return table(n).decide(errors), n
+        return decision, at
 
     def judge(
         self,
@@ -150,18 +210,21 @@ class OptimalStopping:
         K1: float | None = None,
         c: float | None = None,
         rng: np.random.Generator | int = 0,
+        beside: Beside | None = None,
     ) -> StopDecision:
-        """The decision after epoch n given errors (n,): solve at the plan's last epoch <= n and look up n.
+        """The decision after epoch n given errors (n,), each table solved with `rng` as it is.
 
-        The same as keeping that epoch's table and asking it, if `rng` is in the state it was solved with.
+        The same as keeping the plan's tables and asking `decide`.
         """
         y = checked_errors(errors)
-        losses = self.losses(K1, c)
-        at = self.plan(horizon).solved_at(y.size)
-        if at is None:
-            return undecided("waiting", losses)
-        table = self.solve_at(y[:at], horizon, incumbent_error, losses, np.random.default_rng(rng))
-        return table.decide(y)
+        losses, seed = self.losses(K1, c), np.random.default_rng(rng).bit_generator.state
+
+        def table(at: int) -> DecisionTable:
+            own = np.random.default_rng(0)
+            own.bit_generator.state = seed
+            return self.solve_at(y[:at], horizon, incumbent_error, losses, own, beside)
+
+        return self.decide(y, horizon, table, beside)[0] or undecided("waiting", losses)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` rebuilds these settings from."""

@@ -8,6 +8,7 @@ symbols: incumbent y*_{t-1}, costs K_{1,t}, K_2, c_{d_0}, noise correction xi_t.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -15,15 +16,17 @@ import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
-from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Verdict, go_on, stop
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
-from haltune.log.scores import FALL, measured
+from haltune.log.scores import Scale, measured
 
-from .induction import DecisionTable, Losses, StopDecision
+from .company import beside, company, errors_of, who
+from .induction import DecisionTable, Losses
+from .matched_curves import Beside
 from .optimal_stopping import OptimalStopping
+from .receipt import Receipt
 
 _FINEST = 120  # epochs that a stopping problem tells apart
 _SLOWEST = 1e6  # times as long as others an epoch may count for: c is a number
@@ -51,6 +54,7 @@ class Stopper:
     noise: float = 0.0
     delta: float = 0.1
     _tables: Memo[DecisionTable] = field(default_factory=lambda: Memo(64), repr=False, compare=False)
+    _curves: Memo[Beside] = field(default_factory=lambda: Memo(8), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.growth >= 1.0:
@@ -83,10 +87,11 @@ class Stopper:
         losses = self._losses(history, trial)
         if self._diverged(trial) and math.isfinite(losses.K1):
             return stop(f"the last {_LOST} epochs gave no finite value", incumbent=best)
-        errors, falls = _errors(trial, history.problem.goal.of == "best")
+        errors, falls = errors_of(trial, history.problem.goal.of == "best")
         threshold = 1.0 - float(scale.score(best)) + self._correction(trial.id + 1)
-        decision, solved = self._decide(history, trial, errors, falls, threshold, losses)
-        verdict = _worded(decision, best, int(trial.epoch), losses, solved)
+        verdict = self._decide(history, trial, scale, errors, threshold, losses).verdict(
+            best, int(trial.epoch), losses
+        )
         return replace(verdict, evidence={**verdict.evidence, "warning": FALLING}) if falls else verdict
 
     def _losses(self, history: History, trial: TrialRecord) -> Losses:
@@ -112,12 +117,12 @@ class Stopper:
         self,
         history: History,
         trial: TrialRecord,
+        scale: Scale,
         errors: Array,
-        falls: bool,
         threshold: float,
         losses: Losses,
-    ) -> tuple[StopDecision | None, int]:
-        """The decision at the last epoch, and the epoch its table was solved at; None before the first table.
+    ) -> Receipt:
+        """The decision at the last epoch, and what it rests on.
 
         Beyond 120 epochs the problem is solved on every second, third, ... of them: a step of it then
         costs as many c, and between two steps the decision of the last one stands.
@@ -125,29 +130,30 @@ class Stopper:
         stride = math.ceil((history.problem.max_epochs or 1) / _FINEST)
         horizon = (history.problem.max_epochs or 1) // stride
         errors, losses = errors[stride - 1 :: stride], replace(losses, c=losses.c * stride)
-        solved = self.settings.plan(horizon).solved_at(len(errors))
-        if solved is None:
-            return None, 0
-        key = (history.seed, trial.id, horizon, threshold, losses, errors[:solved].tobytes())
+        key, others = self._beside(history, trial, scale, horizon, stride)
 
-        def table() -> DecisionTable:
-            rng = history.rng("stopping", trial.id, solved)
-            return self.settings.solve_at(errors[:solved], horizon, threshold, losses, rng)
+        def table(at: int) -> DecisionTable:
+            def solved() -> DecisionTable:
+                rng = history.rng("stopping", trial.id, at)
+                return self.settings.solve_at(errors[:at], horizon, threshold, losses, rng, others)
 
-        return self._tables(key, table).decide(errors), solved * stride
+            known = (history.seed, trial.id, horizon, threshold, losses, errors[:at].tobytes(), key)
+            return self._tables(known, solved)
 
+        decision, at = self.settings.decide(errors, horizon, table, others)
+        beyond, full = (0, 0) if others is None else (others.beyond(at), others.beyond(horizon - 1))
+        return Receipt(decision, at * stride, beyond, full)
 
-def _errors(trial: TrialRecord, peaks: bool) -> tuple[Array, bool]:
-    """Errors 1 - score of epochs 1..n, gaps filled along straight lines; and whether the curve falls.
-
-    Where runs count for their best epoch (peaks), it is the curve of the running best, which never falls. Else
-    one whose last finite value lies well below its best is replaced by that.
-    """
-    epochs, scores = trial.epochs[trial.whole], trial.scores[trial.whole]
-    errors = np.interp(np.arange(1.0, epochs[-1] + 1.0), epochs, 1.0 - scores)
-    finite = scores[np.isfinite(trial.values[trial.whole])]
-    falls = bool(len(finite) and finite.max() - finite[-1] > FALL)
-    return (np.minimum.accumulate(errors) if falls or peaks else errors), falls and not peaks
+    def _beside(
+        self, history: History, trial: TrialRecord, scale: Scale, horizon: int, stride: int
+    ) -> tuple[Hashable, Beside | None]:
+        """The runs beside, and what tells them from others; None for a rule that looks at one curve alone."""
+        if not self.settings.beside:
+            return None, None
+        runs = company(history, trial)
+        key = (history.seed, who(runs), scale, horizon)
+        peaks = history.problem.goal.of == "best"
+        return key, self._curves(key, lambda: beside(runs, peaks, scale, horizon, stride))
 
 
 def _relative_epoch(history: History, trial: TrialRecord) -> float:
@@ -159,29 +165,3 @@ def _relative_epoch(history: History, trial: TrialRecord) -> float:
     typical = float(np.median([*others, own]))
     # coarse on purpose: each new weight is a stopping problem to be solved anew
     return max(0.1, round(min(own / typical, _SLOWEST), 1)) if typical > 0 and own > 0 else 1.0
-
-
-def _worded(decision: StopDecision | None, best: float, epoch: int, losses: Losses, solved: int) -> Verdict:
-    if decision is None:
-        return go_on(f"epoch {epoch}: too early to judge", incumbent=best)
-    evidence = {
-        "p_win": decision.p_win, "bound": decision.bound, "loss_stop": decision.loss_stop,
-        "loss_continue": decision.loss_continue, "loss_win": decision.loss_win, "incumbent": best,
-        "basis": decision.basis, "solved_at": solved, "K1": losses.K1, "K2": losses.K2, "c": losses.c,
-    }  # fmt: skip
-    return (stop if decision.d == "stop" else go_on)(_sentence(decision, best, epoch), **evidence)
-
-
-def _sentence(d: StopDecision, best: float, epoch: int) -> str:
-    if d.basis == "saturated" and d.d == "stop":
-        return f"the score was the worst possible for {plural(epoch, 'epoch')}: it counts as losing to {best:.4g}"
-    if math.isnan(d.p_win):
-        return (
-            f"P(beats {best:.4g}) is not known at epoch {epoch}: too few simulated curves look like this one"
-        )
-    chance = f"P(beats {best:.4g}) = {d.p_win:.2g} at epoch {epoch}"
-    if d.d == "stop":
-        return f"{chance}; expected loss of stopping {d.loss_stop:.3g} <= {d.loss_continue:.3g} of going on"
-    if d.d == "win":
-        return f"{chance}: likely to win, so it goes on"
-    return f"{chance}; expected loss of going on {d.loss_continue:.3g} < {d.loss_stop:.3g} of stopping"

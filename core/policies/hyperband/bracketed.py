@@ -45,7 +45,6 @@ class Bracketed(Policy[Any]):
     sampler: Design | Policy[Any] = "random"
     asynchronous: Async = False
     plans = True  # by the budget: rounds, and what may begin
-    places = True  # on rungs
     _schedulers: Memo[Scheduler] = field(
         default_factory=lambda: Memo(4), init=False, repr=False, compare=False
     )

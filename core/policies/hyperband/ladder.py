@@ -77,7 +77,6 @@ class Ladder(Policy[Climb]):
     sampler: Design | Policy[Any] = field(default="random", kw_only=True)
 
     plans = True  # by the budget: what may begin
-    places = True  # on rungs
     _climbers: Memo[Climber] = field(default_factory=lambda: Memo(4), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

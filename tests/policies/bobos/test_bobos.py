@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from curves import accuracy
-from rising import HORIZON, SOLVER, Pausing, curve
+from rising import ALONE, HORIZON, SOLVER, Pausing, curve
 from worlds import QUICK, problem, search, small_study, train
 
 from haltune import (
@@ -28,6 +28,7 @@ from haltune.log.fold import fold_finished
 from haltune.policies import BOBOS, Halting, RandomSearch
 from haltune.policies.bayesopt.surrogate import Surrogate
 from haltune.policies.bobos.certainty import marked_rows
+from haltune.policies.bobos.matched_curves import Beside
 
 
 def verdicts(study: Study) -> list[Reported]:
@@ -82,10 +83,10 @@ def test_no_stop_is_made_above_the_bound_of_lemma_8() -> None:
 
 
 def test_nothing_is_stopped_from_the_trial_on_at_which_k1_is_infinite() -> None:
-    study = judged_search(BOBOS(initial=3, certain_from=4, kappa=math.inf))
+    study = judged_search(BOBOS(initial=3, certain_from=8, kappa=math.inf))
     status = [t.status for t in study.trials]
-    assert "stopped" in status[:3]
-    assert set(status[3:]) == {"completed"}
+    assert "stopped" in status[:7]
+    assert set(status[7:]) == {"completed"}
 
 
 def test_impossible_costs_are_refused() -> None:
@@ -117,7 +118,10 @@ def test_a_verdict_is_what_the_solver_says_of_the_errors_so_far() -> None:
     verdict = judge_curve(policy, 0.72, values)
     rng = small_study(policy).history.rng("stopping", 1, verdict.evidence["solved_at"])
     with one_thread():  # as every decision is made
-        oracle = SOLVER.judge(1.0 - np.array(values), HORIZON, 1.0 - curve(0.72, HORIZON), rng=rng)
+        before = Beside.of([1.0 - np.array([curve(0.72, n) for n in range(1, HORIZON + 1)])], HORIZON)
+        oracle = SOLVER.judge(
+            1.0 - np.array(values), HORIZON, 1.0 - curve(0.72, HORIZON), rng=rng, beside=before
+        )
     assert 0.0 < oracle.p_win < 1.0
     assert verdict.evidence["p_win"] == pytest.approx(oracle.p_win, abs=1e-12)
     assert verdict.evidence["loss_continue"] == pytest.approx(oracle.loss_continue, abs=1e-9)
@@ -185,11 +189,11 @@ def test_noise_makes_stopping_more_careful() -> None:
 
 
 def test_a_stop_needs_the_surrogate_to_be_sure_enough_of_the_end() -> None:
-    study = judged_search(BOBOS(initial=3, kappa=1.3, stopping=SOLVER), trials=14)
+    study = judged_search(BOBOS(initial=3, kappa=1.05, stopping=ALONE), trials=14)
     tested = [e.verdict for e in verdicts(study) if "sd_end" in e.verdict.evidence]
     assert {v.action for v in tested} == {Action.STOP, Action.CONTINUE}
     for v in tested:
-        assert (v.action is Action.STOP) == (v.evidence["sd_end"] <= 1.3 * v.evidence["sd_now"])
+        assert (v.action is Action.STOP) == (v.evidence["sd_end"] <= 1.05 * v.evidence["sd_now"])
 
 
 def test_c2_is_asked_of_the_trials_before_without_this_trials_own_epochs() -> None:

@@ -345,7 +345,7 @@ def test_optimal_stopping_ends_runs_inside_it() -> None:
         return (1.0 - config["x"]) * (1.0 - 0.5**epoch)
 
     problem = Problem(PLANE.space, Maximize("acc", (0, 1)), 51)
-    policy = Halting(Guided(Ladder(1.2, 1.2, patience=4), initial=4, candidates=30), QUICK)
+    policy = Halting(Guided(Ladder(1.2, 1.2, patience=9), initial=16, candidates=30), QUICK)
     study = searched(policy, plateau, problem, budget=Budget(trials=24))
     assert any(t.status is Status.STOPPED for t in study.trials)
     assert any(t.status is Status.PAUSED for t in study.trials)

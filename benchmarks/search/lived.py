@@ -1,0 +1,302 @@
+"""Stopping as a study lives it: 50 runs of a task in random order, earlier ones seen as the rule itself left them.
+
+    python benchmarks/search/lived.py --data DIR [--orders 20] [--half 0|1] [--rules NAME ...] [--paths N]
+
+Data: learning_curves.npz (6 tasks) and training_curves.npz (14), errors in [0, 1] as stopping.py scales them; the
+untrained first point of learning_curves is left out. The incumbent is the best final error among the runs completed so
+far. A run is a winner when its final error beats the incumbent of its time; `wrong` is the share of the winners that a
+rule stops, `saved` that of all epochs, `foresight` saved over what stopping every loser at epoch 1 saves, `regret` that
+of the best found, over the distance from the best of the runs to the task's median. Of each suite's tasks every second
+is in half 0, on which settings were chosen.
+"""
+
+import os
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from stopping import extrapolated as power_law
+from stopping import to_errors
+
+from haltune.policies.bobos.induction import DecisionTable
+from haltune.policies.bobos.matched_curves import Beside
+from haltune.policies.bobos.optimal_stopping import OptimalStopping
+
+RUNS = 50
+BINS = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+@dataclass
+class Life:
+    """What a rule knows when a run begins, and what it says meanwhile."""
+
+    errors: np.ndarray  # (N,) of this run: a rule looks at those before its epoch only
+    incumbent: float
+    before: list[np.ndarray]  # the earlier runs' errors, as far as they were trained
+    seed: list[int]
+    said: list[tuple[float, bool]] = field(
+        default_factory=list
+    )  # stated probability of a win, and whether it wins
+
+    @property
+    def horizon(self) -> int:
+        return len(self.errors)
+
+    def say(self, p_win: float) -> None:
+        if math.isfinite(p_win):
+            self.said.append((p_win, bool(self.errors[-1] < self.incumbent)))
+
+
+Rule = Callable[[Life], int]  # the epoch at which it stops, the horizon for never
+
+
+def tasks(data: Path) -> dict[str, np.ndarray]:
+    """Errors (runs, N) of each task, named suite/task."""
+    found = {}
+    text, others = np.load(data / "learning_curves.npz"), np.load(data / "training_curves.npz")
+    for key in text.files:
+        if key.endswith("/valid_loss"):
+            found[f"text/{key.split('/')[0]}"] = to_errors(text[key].astype(float))[:, 1:]
+    for key in others.files:
+        if key.endswith("/scores"):
+            found[key.removesuffix("/scores")] = np.clip(1.0 - others[key].astype(float), 0.0, 1.0)
+    return found
+
+
+def halves(names: list[str]) -> dict[str, int]:
+    """Every second task of a suite is in half 1."""
+    seen: dict[str, int] = {}
+    found = {}
+    for name in names:
+        suite = name.split("/")[0]
+        found[name] = seen.get(suite, 0) % 2
+        seen[suite] = seen.get(suite, 0) + 1
+    return found
+
+
+# -- rules ----------------------------------------------------------------------------------------------------
+
+
+def optimal(settings: OptimalStopping, beside: bool) -> Rule:
+    """Bayesian optimal stopping, with the runs beside or without."""
+
+    def rule(life: Life) -> int:
+        others = Beside.of(life.before, life.horizon) if beside else None
+        tables: dict[int, DecisionTable] = {}
+
+        def table(at: int) -> DecisionTable:
+            if at not in tables:
+                rng = np.random.default_rng([*life.seed, at])
+                tables[at] = settings.solve_at(
+                    life.errors[:at], life.horizon, life.incumbent, settings.losses(), rng, others
+                )
+            return tables[at]
+
+        for epoch in range(1, life.horizon):
+            decision, _ = settings.decide(life.errors[:epoch], life.horizon, table, others)
+            if decision is not None:
+                life.say(decision.p_win)
+                if decision.d == "stop":
+                    return epoch
+        return life.horizon
+
+    return rule
+
+
+def epochs(life: Life) -> Iterator[tuple[int, np.ndarray]]:
+    return ((n, life.errors[:n]) for n in range(1, life.horizon))
+
+
+def first(life: Life, stops: Callable[[int, np.ndarray], bool], begins: int = 1) -> int:
+    return next((n for n, y in epochs(life) if n >= begins and stops(n, y)), life.horizon)
+
+
+def median(life: Life) -> int:
+    """Its best so far is worse than the median of the earlier runs' running means (Vizier), from a sixth on."""
+
+    def stops(n: int, y: np.ndarray) -> bool:
+        others = [e[:n].mean() for e in life.before if len(e) >= n]
+        return len(others) >= 5 and bool(y.min() > np.median(others))
+
+    return first(life, stops, max(1, round(life.horizon * 8 / 51)))
+
+
+def median_pruner(life: Life) -> int:
+    """Optuna's MedianPruner: 5 complete runs before it, and no epoch is spared."""
+
+    def stops(n: int, y: np.ndarray) -> bool:
+        others = [e[n - 1] for e in life.before if len(e) >= n]
+        return len(life.before) >= 5 and bool(others) and bool(y.min() > np.median(others))
+
+    return first(life, stops)
+
+
+def halving(eta: int, least: int) -> Rule:
+    """Asynchronous successive halving that stops: at least x eta^k a run goes on in the top 1 / eta of what arrived."""
+
+    def rule(life: Life) -> int:
+        rungs = {least * eta**k for k in range(20)}
+
+        def stops(n: int, y: np.ndarray) -> bool:
+            if n not in rungs:
+                return False
+            arrived = sorted([float(e[n - 1]) for e in life.before if len(e) >= n] + [float(y[-1])])
+            return bool(y[-1] > arrived[max(1, len(arrived) // eta) - 1])
+
+        return first(life, stops)
+
+    return rule
+
+
+def margin(life: Life) -> int:
+    return first(life, lambda _, y: bool(y[-1] > life.incumbent + 0.1), max(1, round(life.horizon * 8 / 51)))
+
+
+def extrapolated(life: Life) -> int:
+    return first(
+        life,
+        lambda n, _: power_law(life, n, life.incumbent),  # type: ignore[arg-type]
+        max(4, round(life.horizon * 8 / 51)),
+    )
+
+
+def rules(paths: int | None, k1: float | None) -> dict[str, Rule]:
+    sizes = {} if paths is None else {"paths": paths}
+    sizes |= {} if k1 is None else {"K1": k1}
+    return {
+        "beside": optimal(OptimalStopping(**sizes), True),
+        "alone": optimal(OptimalStopping(beside=False, **sizes), False),
+        "faithful": optimal(OptimalStopping("faithful", **sizes), False),
+        "median": median,
+        "median-pruner": median_pruner,
+        "halving": halving(3, 1),
+        "margin": margin,
+        "power-law": extrapolated,
+    }
+
+
+# -- measuring ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Measured:
+    """One rule on one task, over all orders."""
+
+    wins: int = 0
+    wrong: int = 0
+    saved: int = 0
+    of: int = 0
+    foresight: int = 0
+    regret: list[float] = field(default_factory=list)
+    said: list[tuple[float, bool]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def live(rule: Rule, errors: np.ndarray, task: int, orders: range) -> Measured:
+    horizon, m = errors.shape[1], Measured()
+    for order in orders:
+        chosen = np.random.default_rng([task, order]).permutation(len(errors))[:RUNS]
+        incumbent, before, full = math.inf, [], []
+        for nth, run in enumerate(chosen):
+            life = Life(errors[run], incumbent, before, [task, order, nth])
+            began = time.perf_counter()
+            stop = rule(life) if math.isfinite(incumbent) else horizon
+            m.seconds += time.perf_counter() - began
+            wins = bool(nth and errors[run, -1] < incumbent)
+            m.wins += wins
+            m.wrong += wins and stop < horizon
+            m.saved += horizon - stop
+            m.of += horizon
+            m.foresight += 0 if wins or not nth else horizon - 1
+            m.said += life.said
+            before.append(errors[run, :stop])
+            if stop == horizon:
+                incumbent = min(incumbent, float(errors[run, -1]))
+                full.append(incumbent)
+        best = float(errors[chosen, -1].min())
+        m.regret.append((incumbent - best) / max(float(np.median(errors[:, -1])) - best, 1e-9))
+    return m
+
+
+def summary(found: dict[str, Measured]) -> str:
+    """The mean over suites, each the mean of its tasks' shares; and each suite's wrong / share of foresight."""
+    suites: dict[str, list[Measured]] = {}
+    for name, m in found.items():
+        suites.setdefault(name.split("/")[0], []).append(m)
+    rows = {
+        suite: (
+            100 * sum(m.wrong for m in ms) / max(1, sum(m.wins for m in ms)),
+            100 * float(np.mean([m.saved / m.of for m in ms])),
+            100 * float(np.mean([m.saved / max(1, m.foresight) for m in ms])),
+            float(np.mean([np.mean(m.regret) for m in ms])),
+        )
+        for suite, ms in suites.items()
+    }
+    wrong, saved, share, regret = np.mean(list(rows.values()), axis=0)
+    parts = " ".join(f"{suite} {w:.1f}/{s:.0f}" for suite, (w, _, s, _) in rows.items())
+    return f"{wrong:5.2f} {saved:5.1f} {share:6.1f} {regret:7.4f}   {parts}"
+
+
+def calibration(said: list[tuple[float, bool]]) -> str:
+    """Stated against observed, by bin; expected calibration error and Brier score."""
+    if not said:
+        return ""
+    p, wins = (np.array(column, dtype=float) for column in zip(*said, strict=True))
+    lines, error = [], 0.0
+    for low, high in pairwise(BINS):
+        inside = (p >= low) & ((p < high) | (high == 1.0))
+        if inside.any():
+            error += inside.mean() * abs(p[inside].mean() - wins[inside].mean())
+            lines.append(
+                f"{100 * low:g}-{100 * high:g}%: {inside.sum()} said {100 * p[inside].mean():.2f} were "
+                f"{100 * wins[inside].mean():.2f}"
+            )
+    return f"    error {error:.4f}, Brier {((p - wins) ** 2).mean():.4f}; " + "; ".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default=os.environ.get("HALTUNE_DATA"), help="folder of the curves")
+    parser.add_argument("--orders", type=int, default=20)
+    parser.add_argument(
+        "--half", type=int, choices=(0, 1), help="of the tasks; default: both, one after the other"
+    )
+    parser.add_argument("--rules", nargs="*", help="some of them; default: all")
+    parser.add_argument("--paths", type=int, help="simulated paths; default: the mode's own")
+    parser.add_argument("--K1", type=float, help="of optimal stopping; default: the mode's own")
+    parser.add_argument("--tasks", action="store_true", help="a line for each task, too")
+    args = parser.parse_args()
+    data = Path(args.data or ".")
+    if not (data / "training_curves.npz").is_file():
+        sys.exit(f"{data}/training_curves.npz is missing: name its folder by --data DIR or HALTUNE_DATA.")
+    curves = tasks(data)
+    half = halves(list(curves))
+    print("rule (half)        wrong saved foresight regret   suites: wrong / share of foresight")
+    for which in (0, 1) if args.half is None else (args.half,):
+        for name, rule in rules(args.paths, args.K1).items():
+            if args.rules and name not in args.rules:
+                continue
+            found = {
+                task: live(rule, errors, nth, range(args.orders))
+                for nth, (task, errors) in enumerate(curves.items())
+                if half[task] == which
+            }
+            seconds = sum(m.seconds for m in found.values()) / (args.orders * RUNS * len(found))
+            print(f"{name:14s} ({which}) {summary(found)}   {1e3 * seconds:.0f} ms a run", flush=True)
+            for task, m in found.items() if args.tasks else ():
+                print(f"    {task:42s} {m.wrong}/{m.wins} {100 * m.saved / max(1, m.foresight):.0f}")
+            if text := calibration([pair for m in found.values() for pair in m.said]):
+                print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main()

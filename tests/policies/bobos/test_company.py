@@ -1,0 +1,121 @@
+"""A run is judged by what it has shown and by the runs beside it, and the receipt says so."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rising import HORIZON, SOLVER, curve
+from worlds import problem, small_study, train
+
+from haltune import Budget, Minimize, OptimalStopping, Problem, Study
+from haltune.errors import InvalidInput
+from haltune.log.events import Reported, Status
+from haltune.policies import Halting, RandomSearch
+from haltune.policies.bobos.receipt import told
+
+# a fine-tuning whose loss stays where it began for five epochs, and then drops
+DROPS = [0.686, 0.672, 0.667, 0.678, 0.681, 0.648, 0.570, 0.524]
+
+
+def fine_tuned(curves: list[list[float]], stopping: OptimalStopping) -> Study:
+    """A study of these runs in turn, each trained until it is stopped."""
+    space = problem().space
+    goal = Problem(space, Minimize("loss", (0.0, 1.0)), max_epochs=len(DROPS))
+    study = Study(goal, Halting(RandomSearch(), stopping), seed=0, budget=Budget(trials=len(curves)))
+    for trial in study:
+        with trial:
+            for value in curves[trial.id]:
+                if trial.report(value).stops:
+                    break
+    return study
+
+
+def reports(study: Study, trial: int) -> list[Reported]:
+    return [e for e in study.events() if isinstance(e, Reported) and e.trial == trial]
+
+
+def test_a_plateau_is_not_stopped_where_the_best_run_itself_had_stood() -> None:
+    others = [[v + d for v in DROPS] for d in (0.03, 0.02, 0.01)]
+    study = fine_tuned([*others, DROPS, [0.687, 0.675, 0.667, 0.670, 0.672, 0.64, 0.56, 0.51]], SOLVER)
+    assert [t.status for t in study.trials] == [Status.COMPLETED] * 5
+
+
+def test_runs_that_are_each_a_little_better_than_all_before_are_hardly_stopped() -> None:
+    better = [[v - 0.004 * k for v in DROPS] for k in range(13)]
+    stopped = [sum(t.status is Status.STOPPED for t in fine_tuned(better, s).trials) for s in (SOLVER, ALONE)]
+    assert stopped[0] <= 1, stopped
+
+
+ALONE = OptimalStopping(paths=4000, beside=False)
+
+
+def test_what_lies_far_behind_many_runs_is_stopped_before_one_curve_alone_would_tell() -> None:
+    good = [[curve(0.9 - 0.01 * k, n) for n in range(1, HORIZON + 1)] for k in range(6)]
+    slow = [0.1 + 0.004 * n for n in range(1, HORIZON + 1)]
+    ends = {}
+    for name, stopping in (("beside", SOLVER), ("alone", ALONE)):
+        study = small_study(Halting(RandomSearch(), stopping), problem=problem(epochs=HORIZON), trials=7)
+        for trial in study:
+            values = [*good, slow][trial.id]
+            train(trial, lambda c, e, values=values: values[int(e) - 1])
+        assert study.trials[0].status is Status.COMPLETED
+        ends[name] = study.trials[6].epoch
+    assert ends["beside"] < ends["alone"]
+
+
+def test_the_receipt_names_the_epochs_and_the_runs_that_it_rests_on() -> None:
+    study = small_study(Halting(RandomSearch(), SOLVER), problem=problem(epochs=HORIZON), trials=3)
+    for trial in study:
+        train(trial, lambda c, e, end=(0.9, 0.85, 0.3)[trial.id]: curve(end, e))
+    first, last = (e.verdict for e in (reports(study, 0)[-1], reports(study, 2)[-1]))
+    assert "p_win" not in first.evidence
+    solved, beyond = int(last.evidence["solved_at"]), int(last.evidence["beside"])
+    known = [t.epoch for t in study.trials[:2]]
+    assert beyond == sum(n > solved for n in known)
+    assert last.evidence["beside_full"] == sum(n == HORIZON for n in known)
+    assert re.search(
+        rf"from its own {solved} epochs? and {beyond} runs? known beyond, \d of them to the end", last.reason
+    )
+
+
+def test_runs_on_fewer_samples_are_no_company() -> None:
+    from haltune.policies.bobos.company import company
+
+    class Partial(RandomSearch):
+        def propose(self, state: Any, history: Any, rng: Any) -> Any:
+            from dataclasses import replace
+
+            move = super().propose(state, history, rng)
+            return replace(move, resource=0.5) if len(history) == 0 else move
+
+    study = small_study(Partial(), problem=problem(epochs=3), trials=3)
+    for trial in study:
+        train(trial, lambda c, e: 0.5)
+    history = study.history
+    assert [t.id for t in company(history, history.trial(2))] == [1]
+
+
+@given(st.integers(0, 5000), st.integers(1, 5000))
+def test_a_probability_is_told_to_the_digits_that_its_curves_carry(wins: int, paths: int) -> None:
+    p = min(wins, paths) / paths
+    text = told(p, paths)
+    sign, number = text.split()
+    digits = len(number.split(".")[1])
+    error = np.sqrt(max(p * (1.0 - p), 1.0 / paths) / paths)
+    assert digits == 1 or 10.0**-digits >= error * 0.999 / 10.0**0.5  # the last digit is about its error
+    if sign == "=":
+        assert abs(float(number) - p) <= 0.5 * 10.0**-digits + 1e-12
+    else:
+        assert p <= float(number)
+        assert p > 0.0 or 3.0 / paths <= float(number) + 1e-12
+
+
+def test_faithful_looks_at_one_curve_alone() -> None:
+    assert OptimalStopping("faithful").beside is False
+    with pytest.raises(InvalidInput, match="one curve alone"):
+        OptimalStopping("faithful", beside=True)
