@@ -126,17 +126,17 @@ class Results(ABC):
         Example:
             >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
             >>> from haltune.policies import Halting, RandomSearch
-            >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
-            >>> study = Study(problem, Halting(RandomSearch(), audit=0.5), seed=0, budget=Budget(trials=8))
+            >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=20)
+            >>> study = Study(problem, Halting(RandomSearch(), audit=0.5), seed=0, budget=Budget(trials=12))
             >>> for trial in study:
             ...     with trial:
             ...         for epoch in trial.epochs():
-            ...             verdict = trial.report(0.9 * epoch / (epoch + 9 * trial.config["lr"]))
+            ...             verdict = trial.report((1 - trial.config["lr"] ** 0.5) * epoch / (epoch + 1))
             >>> found = study.audit()
             >>> found.audited, found.stops, found.wrong, found.cost
-            (3, 2, 0, 3.0)
+            (6, 4, 0, 43.0)
             >>> print(found.of_stops)
-            0 of 2: 0%, 95% interval 0% to 84.2%
+            0 of 4: 0%, 95% interval 0% to 60.2%
         """
         from .audit import audit
 

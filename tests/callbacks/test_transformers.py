@@ -355,6 +355,7 @@ print("agreed")
 """
 
 
+@pytest.mark.slow  # Lightning's two ranks agree by the same code in the quick tests
 def test_two_processes_agree_on_stops_errors_and_pauses(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

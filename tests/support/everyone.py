@@ -13,7 +13,9 @@ def leaders() -> list[str]:
 
 
 LEADERS = leaders()
+_ALIKE = ("ei-per-cost", "ei-cooled")  # classes of their own that differ from EI in what they divide by
 everyone = pytest.mark.parametrize("name", list(POLICIES))
 each_class = pytest.mark.parametrize(  # quickly; its variants in the slow tests
-    "name", [n if n in LEADERS else pytest.param(n, marks=pytest.mark.slow) for n in POLICIES]
+    "name",
+    [n if n in LEADERS and n not in _ALIKE else pytest.param(n, marks=pytest.mark.slow) for n in POLICIES],
 )

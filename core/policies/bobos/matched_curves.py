@@ -43,6 +43,7 @@ _NEARS = 0.3  # kappa
 _GROWTH = 1.3  # of knots
 _PERSISTS = 0.25  # share of a slope that goes on
 _WALK = 0.1  # scale of the walk per root of log-epochs; its steps are Student's with 3 degrees of freedom
+_STRAYS = 0.4  # of that scale, around a power law
 _FEW = 0.5  # of that scale, over sqrt(1 + W): how little a few runs say
 _JITTER = 0.015  # deviation of a drawn step per root of log-epochs
 _STAYS = 0.7  # probability that the next step is drawn from the same run
@@ -141,7 +142,7 @@ def _walked(
     walked = [v]
     for a, b in pairwise(knots):
         dt = math.log(b / a)
-        new = v + _WALK * math.sqrt(dt) * _heavy(count, rng)
+        new = v + (_WALK if ahead is None else _STRAYS * _WALK) * math.sqrt(dt) * _heavy(count, rng)
         if ahead is None:
             new += _PERSISTS * dt * s
         else:

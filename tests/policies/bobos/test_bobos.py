@@ -61,7 +61,7 @@ def judge_curve(policy: Any, incumbent: float, values: list[float], seconds: flo
 
 
 def test_k1_grows_by_the_factor_of_the_paper_each_trial() -> None:
-    study = judged_search(BOBOS(initial=3, K1=200.0, stopping=None))
+    study = judged_search(BOBOS(initial=3, K1=200.0, stopping=None), trials=8)
     seen = {e.trial: e.verdict.evidence["K1"] for e in verdicts(study)}
     assert len(seen) > 5
     for trial, k1 in seen.items():
@@ -75,7 +75,7 @@ def test_the_default_k1_is_that_of_the_mode() -> None:
 
 
 def test_no_stop_is_made_above_the_bound_of_lemma_8() -> None:
-    study = judged_search(BOBOS(initial=3, wrong_stop=0.05, kappa=math.inf))
+    study = judged_search(BOBOS(initial=3, wrong_stop=0.05, kappa=math.inf), trials=9)
     stops = [e.verdict.evidence for e in verdicts(study) if e.verdict.action is Action.STOP]
     assert stops
     for evidence in stops:
