@@ -47,7 +47,7 @@ _STRAYS = 0.4  # of that scale, around a power law
 _FEW = 0.5  # of that scale, over sqrt(1 + W): how little a few runs say
 _JITTER = 0.015  # deviation of a drawn step per root of log-epochs
 _STAYS = 0.7  # probability that the next step is drawn from the same run
-_SHARPENS, _LOWERS = 0.8, 0.5  # log odds that are believed: 0.8 of those of the paths, less 0.5
+_FLATTENS, _LOWERS = 0.8, 0.5  # log odds that are believed: 0.8 of those of the paths, less 0.5
 _MOST = 64  # runs beside that are looked at
 
 
@@ -96,7 +96,7 @@ def believed(share: float) -> float:
     """The probability of winning when `share` of the paths win."""
     if not 0.0 < share < 1.0:
         return share
-    return 1.0 / (1.0 + math.exp(_LOWERS - _SHARPENS * math.log(share / (1.0 - share))))
+    return 1.0 / (1.0 + math.exp(_LOWERS - _FLATTENS * math.log(share / (1.0 - share))))
 
 
 def _nearest(errors: Array, y: Array) -> Array:
