@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 # option of a policy -> what was recorded where nothing was given, and what is now: no difference
-_DEFAULTS = {"rounds": (1, None)}
+_DEFAULTS = {"rounds": (1, None), "cells": (100, 16)}
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -38,11 +38,6 @@ def company(history: History, trial: TrialRecord) -> list[TrialRecord]:
         for t in history.with_status(*_AT_REST)
         if t.id != trial.id and len(t.epochs) and (t.partial, t.resource) == (trial.partial, trial.resource)
     ]
-
-
-def who(runs: Sequence[TrialRecord]) -> Hashable:
-    """What tells one company from another within a study."""
-    return tuple([(t.id, len(t.epochs), t.attempt) for t in runs])
 
 
 def beside(runs: Sequence[TrialRecord], peaks: bool, scale: Scale, horizon: int, stride: int) -> Beside:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from haltune._utils.arrays import Array
+from haltune._utils.checks import is_number
 from haltune.errors import InvalidInput
 
 from .decay_curves import checked_errors, conditional_paths
@@ -23,6 +24,7 @@ from .matched_curves import Beside, believed, matched_paths
 from .power_law_curves import power_law_paths
 
 REFERENCE_HORIZON = 51  # `first` and `resolve_at` count epochs of this many, and scale with the horizon
+_FIRST = 8
 _MIN_VISITS = 30
 _FEWEST = 3  # errors below which no curve is judged, however short the horizon
 _RESOLVE_AT = {"faithful": (), "robust": (12, 16, 24, 32, 40)}
@@ -61,8 +63,10 @@ class OptimalStopping:
     Args:
         mode: "robust" solves again along the run, over power-law curves; "faithful" once, as BO-BOS does, over
             curves of an exponential-decay process. Default: "robust".
-        first: N0 in BO-BOS: epochs, of 51, before anything is decided; scaled to the horizon. Default: 8.
-        resolve_at: further epochs, of 51, to solve at. Default: None, (12, 16, 24, 32, 40), or none (faithful).
+        first: N0 in BO-BOS: epochs, of 51, before anything is decided; scaled to the horizon. Default: 8, and with
+            runs beside it the second epoch.
+        resolve_at: further epochs, of 51, to solve at. Default: None, (12, 16, 24, 32, 40) and with runs beside some
+            more, or none (faithful).
         K1: loss of a wrong stop, may be infinite. Default: None, 500 or (faithful) 100.
         K2: loss of going on wrongly to the end. Default: 99.
         c: loss of each further epoch. Default: 1.
@@ -87,7 +91,7 @@ class OptimalStopping:
     """
 
     mode: Literal["robust", "faithful"] = "robust"
-    first: int = 8  # N0 in BO-BOS: epochs, of 51, before anything is decided
+    first: int = _FIRST  # N0 in BO-BOS: epochs, of 51, before anything is decided
     resolve_at: tuple[int, ...] | None = None  # further epochs, of 51, to solve at; None: the mode's own
     K1: float | None = None  # cost of a wrong stop; None: the mode's own, 500 or (faithful) 100
     K2: float = 99.0
@@ -111,8 +115,15 @@ class OptimalStopping:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, defaults[self.mode])
         for name in ("first", "paths", "cells", "slopes"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} is {getattr(self, name)}; it is at least 1.")
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise InvalidInput(f"{name} is {value!r}; it is a whole number, at least 1.")
+        if self.missing is None or not (is_number(self.missing) and 0.0 <= self.missing <= 1.0):
+            raise InvalidInput(
+                f"missing is {self.missing!r}; it is a share of a whole training, from 0 to 1, for example 0.1."
+            )
+        if not isinstance(self.beside, bool):
+            raise InvalidInput(f"beside is {self.beside!r}; it is True or False.")
         if self.min_visits is None:
             # 31 paths without a winner bound p_win by 0.1 only, which at K1 = 500 may cost 50 epochs
             share = (self.paths or 0) // 200 if self.mode == "robust" else 0
@@ -142,9 +153,10 @@ class OptimalStopping:
         if horizon < 1:
             raise InvalidInput(f"horizon is {horizon}; a training has at least one epoch.")
         learns = self.beside and beside is not None and beside.beyond(_SOON) > 0
-        further = (self.resolve_at or ()) + (_COMPANY_AT if learns else ())
+        oftener = learns and self.resolve_at == _RESOLVE_AT[self.mode]
+        further = (self.resolve_at or ()) + (_COMPANY_AT if oftener else ())
         scaled = [max(_FEWEST, round(e * horizon / REFERENCE_HORIZON)) for e in (self.first, *further)]
-        if learns and beside is not None:
+        if learns and beside is not None and self.first == _FIRST:
             scaled += [e for e in range(_SOON, scaled[0]) if beside.beyond(e) >= _COMPANY]
         solve_at = tuple(sorted({e for e in scaled if e < horizon}))
         if not solve_at:

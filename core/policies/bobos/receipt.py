@@ -66,5 +66,7 @@ def told(p: float, paths: int) -> str:
     digits = min(4, max(1, round(-math.log10(math.sqrt(max(p * (1.0 - p), 1.0 / n) / n)))))
     least = 10.0**-digits
     if p < 0.5 * least:
-        return f"< {max(least, math.ceil(3.0 / n / least) * least) if p == 0.0 else least:.{digits}f}"
+        return (
+            f"< {max(least, min(1.0, math.ceil(3.0 / n / least) * least)) if p == 0.0 else least:.{digits}f}"
+        )
     return f"= {p:.{digits}f}"

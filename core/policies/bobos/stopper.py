@@ -22,7 +22,7 @@ from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import Scale, measured
 
-from .company import beside, company, errors_of, who
+from .company import beside, company, errors_of
 from .induction import DecisionTable, Losses
 from .matched_curves import Beside
 from .optimal_stopping import OptimalStopping
@@ -30,6 +30,7 @@ from .receipt import Receipt
 
 _FINEST = 120  # epochs that a stopping problem tells apart
 _SLOWEST = 1e6  # times as long as others an epoch may count for: c is a number
+_NEW = ("slopes", "missing", "beside")  # options of OptimalStopping that studies may have been begun without
 _LOST = 3  # whole epochs in a row without a finite value: diverged
 FALLING = (
     "a learning curve falls well below its best: BO-BOS assumes that curves rise, so such a run is judged on its "
@@ -73,7 +74,9 @@ class Stopper:
     def spec(self) -> dict[str, Any]:
         """JSON of every option."""
         names = ("growth", "certain_from", "epoch_cost", "noise", "delta")
-        return {**self.settings.to_json(), **{name: getattr(self, name) for name in names}}
+        usual = OptimalStopping(self.settings.mode).to_json()  # what a log of an earlier version does not say
+        settings = {k: v for k, v in self.settings.to_json().items() if k not in _NEW or v != usual[k]}
+        return settings | {name: getattr(self, name) for name in names}
 
     def verdict(self, history: History, trial: TrialRecord) -> Verdict:
         """CONTINUE or STOP for a trial whose last entry is the report being judged."""
@@ -147,12 +150,15 @@ class Stopper:
     def _beside(
         self, history: History, trial: TrialRecord, scale: Scale, horizon: int, stride: int
     ) -> tuple[Hashable, Beside | None]:
-        """The runs beside, and what tells them from others; None for a rule that looks at one curve alone."""
+        """The runs beside, and what tells them from others; None for a rule that looks at one curve alone.
+
+        Records are told apart by being others: one policy may serve several studies, whose runs look alike by number.
+        """
         if not self.settings.beside:
             return None, None
         runs = company(history, trial)
-        key = (history.seed, who(runs), scale, horizon)
         peaks = history.problem.goal.of == "best"
+        key = (tuple(runs), scale, horizon, peaks)
         return key, self._curves(key, lambda: beside(runs, peaks, scale, horizon, stride))
 
 

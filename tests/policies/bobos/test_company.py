@@ -13,10 +13,12 @@ from rising import HORIZON, SOLVER, curve
 from worlds import problem, small_study, train
 
 from haltune import Budget, Minimize, OptimalStopping, Problem, Study
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Reported, Status
 from haltune.policies import Halting, RandomSearch
+from haltune.policies.bobos.matched_curves import Beside
 from haltune.policies.bobos.receipt import told
+from haltune.store.memory import MemoryStore
 
 # a fine-tuning whose loss stays where it began for five epochs, and then drops
 DROPS = [0.686, 0.672, 0.667, 0.678, 0.681, 0.648, 0.570, 0.524]
@@ -100,6 +102,59 @@ def test_runs_on_fewer_samples_are_no_company() -> None:
     assert [t.id for t in company(history, history.trial(2))] == [1]
 
 
+def test_one_policy_that_serves_two_studies_learns_in_each_from_its_own_runs() -> None:
+    """Their trials are alike by number, length and configuration."""
+    policy = Halting(RandomSearch(), SOLVER)
+
+    def lived(policy: Any, ends: tuple[float, ...]) -> list[tuple[float, str]]:
+        study = small_study(policy, problem=problem(epochs=HORIZON), trials=len(ends))
+        for trial in study:
+            train(trial, lambda c, e, end=ends[trial.id]: curve(end, e))
+        return [(e.epoch, e.verdict.reason) for e in study.events() if isinstance(e, Reported)]
+
+    tasks = ((0.5, 0.6, 0.7, 0.65), (0.9, 0.91, 0.92, 0.65))
+    assert [lived(policy, ends) for ends in tasks] == [
+        lived(Halting(RandomSearch(), SOLVER), ends) for ends in tasks
+    ]
+
+
+def test_a_study_of_an_earlier_version_is_opened_with_todays_settings() -> None:
+    class Earlier(Halting):
+        @property
+        def spec(self) -> dict[str, Any]:
+            spec = super().spec
+            known = {k: v for k, v in spec["stopping"].items() if k not in ("slopes", "missing", "beside")}
+            return {**spec, "policy": "Halting", "stopping": {**known, "cells": 100}}
+
+    store = MemoryStore()
+    small_study(Earlier(RandomSearch()), store, trials=1)
+    small_study(Halting(RandomSearch()), store, trials=1)
+    with pytest.raises(StudyMismatch, match="slopes"):
+        small_study(Halting(RandomSearch(), OptimalStopping(slopes=4)), store, trials=1)
+
+
+def test_who_says_when_the_first_decision_comes_waits_for_it_with_others_beside_too() -> None:
+    beside = Beside.of([np.full(51, 0.5)] * 5, 51)
+    assert OptimalStopping().plan(51, beside).first_decision == 2
+    assert OptimalStopping(first=20, resolve_at=(30,)).plan(51, beside).solve_at == (20, 30)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"missing": -1.0},
+        {"missing": float("nan")},
+        {"slopes": 1.5},
+        {"cells": 2.5},
+        {"paths": True},
+        {"beside": 1},
+    ],
+)
+def test_what_is_no_setting_is_refused_at_once(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(options))):
+        OptimalStopping(**options)
+
+
 @given(st.integers(0, 5000), st.integers(1, 5000))
 def test_a_probability_is_told_to_the_digits_that_its_curves_carry(wins: int, paths: int) -> None:
     p = min(wins, paths) / paths
@@ -107,12 +162,13 @@ def test_a_probability_is_told_to_the_digits_that_its_curves_carry(wins: int, pa
     sign, number = text.split()
     digits = len(number.split(".")[1])
     error = np.sqrt(max(p * (1.0 - p), 1.0 / paths) / paths)
+    assert 0.0 <= float(number) <= 1.0
     assert digits == 1 or 10.0**-digits >= error * 0.999 / 10.0**0.5  # the last digit is about its error
     if sign == "=":
         assert abs(float(number) - p) <= 0.5 * 10.0**-digits + 1e-12
     else:
         assert p <= float(number)
-        assert p > 0.0 or 3.0 / paths <= float(number) + 1e-12
+        assert p > 0.0 or min(1.0, 3.0 / paths) <= float(number) + 1e-12
 
 
 def test_faithful_looks_at_one_curve_alone() -> None:
