@@ -25,6 +25,7 @@ from .power_law_curves import power_law_paths
 
 REFERENCE_HORIZON = 51  # `first` and `resolve_at` count epochs of this many, and scale with the horizon
 _FIRST = 8
+_LEAST_WORTH = 1.5  # epochs: of the shortest trainings a tenth is less than one
 _MIN_VISITS = 30
 _FEWEST = 3  # errors below which no curve is judged, however short the horizon
 _RESOLVE_AT = {"faithful": (), "robust": (12, 16, 24, 32, 40)}
@@ -75,8 +76,8 @@ class OptimalStopping:
         slopes: cuts of each cell, by how the recent epochs differ from what the running mean foretells. Default: 8.
         min_visits: a cell with so many paths or fewer goes on. Default: None, 30, or (robust) paths / 200 where
             that is more.
-        missing: what the final value of a run is worth, as a share of a whole training: a stop near the end saves
-            less than that. Default: None, 0.1, or (faithful) 0.
+        missing: what the final value of a run is worth, as a share of a whole training, and unless that is 0 at least
+            1.5 epochs: a stop near the end saves less. Default: None, 0.1, or (faithful) 0.
         beside: True to learn from the curves of the other runs of the study; False to look at one curve alone.
             Default: None, True, or (faithful) False, where True is refused.
 
@@ -187,11 +188,15 @@ class OptimalStopping:
             paths = matched_paths(y, horizon, beside, count, rng, own=bool(first) and y.size >= first[0])
         else:
             paths = (conditional_paths if faithful else power_law_paths)(y, horizon, count, rng)
-        losses = replace(losses, missing=(self.missing or 0.0) * losses.c * horizon)
+        losses = replace(losses, missing=self._missing(horizon) * losses.c)
         return solve(
             paths, y, incumbent_error, losses, self.cells, fewest, self.slopes,
             saturated_loses=faithful, believed=believed if learns else None,
         )  # fmt: skip
+
+    def _missing(self, horizon: int) -> float:
+        """What a final value is worth, in epochs."""
+        return max(self.missing * horizon, _LEAST_WORTH) if self.missing else 0.0
 
     def decide(
         self,

@@ -209,6 +209,17 @@ def test_a_curve_that_leaves_the_paths_is_decided_by_a_table_of_all_its_errors()
     assert anew.decide(noisy).basis == "solved"
 
 
+@pytest.mark.parametrize("horizon", [6, 8, 30])
+def test_a_losing_run_is_not_stopped_to_save_less_than_its_final_value_is_worth(horizon):
+    losing = np.full(horizon, 0.9)
+    last = [
+        n
+        for n in range(3, horizon)
+        if OptimalStopping(paths=4000).judge(losing[:n], horizon, 0.1).d == "stop"
+    ][-1]
+    assert horizon - last >= max(1.5, 0.1 * horizon)
+
+
 def test_a_robust_stop_is_made_only_where_a_table_of_all_errors_agrees():
     settings, errors = OptimalStopping(paths=4000, missing=0.0), FALLING[:14]
     asked = []
