@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 _ONE = {"epochs": "epoch", "seconds": "second", "trials": "trial", "samples": "sample"}
 _KINDS = ("OutOfMemory", "ResourceExhausted")  # torch, tensorflow
 _WORDS = ("out of memory", "can't allocate memory", "resource_exhausted")  # CUDA, the CPU allocator, XLA
@@ -21,6 +23,25 @@ def amount(count: float, unit: str, digits: int = 6) -> str:
     """So much of a unit that is named in the plural: 1 epoch, 1e+06 epochs; one of the user's own stays as it is."""
     told = f"{count:.{digits}g}"
     return f"{told} {_ONE.get(unit, unit) if told == '1' else unit}"
+
+
+def chance(p: float, of: int) -> str:
+    """A probability as simulated curves tell it: "= 0.04"; to two decimals, below 0.01 to the first that is not 0.
+
+    So many curves tell it; where its standard error is above 0.1 there is one decimal, and where none of them wins
+    it is at most 3 / of at 95% (the rule of three).
+    """
+    if p == 0.0 and of:
+        most = min(1.0, 3.0 / of)
+        digits = max(1, math.ceil(-math.log10(most)))
+        return f"< {min(1.0, math.ceil(most * 10.0**digits) / 10.0**digits):.{digits}f}"
+    few = of > 0 and p >= 0.05 and p * (1.0 - p) > 0.01 * of
+    if p > 0.995:
+        return "> 0.9" if few else "> 0.99"
+    if 0.0 < p < 0.01:
+        p = float(f"{p:.0e}")
+    digits = 1 if few else 2 if p >= 0.01 or p == 0.0 else math.ceil(-math.log10(p))
+    return f"= {p:.{digits}f}"
 
 
 def one_line(error: BaseException) -> str:

@@ -233,13 +233,18 @@ def check_verdict(e: ev.Reported, auditor: Auditor) -> None:
     for said in re.findall(r"P\(beats ([^)]+)\)", reason):
         assert said == f"{auditor.incumbent(e.trial):.4g}"
         assert evidence["incumbent"] == auditor.incumbent(e.trial)
-    for said in re.findall(r"\bepoch ([\d.]+)", reason):
+    drawn = re.compile(r", by curves drawn at epoch ([\d.]+)")
+    for said in drawn.findall(reason):
+        assert float(said) == evidence["solved_at"] < e.epoch
+    for said in re.findall(r"\bepoch ([\d.]+)", drawn.sub("", reason)):
         assert float(said) == e.epoch
-    if "p_win" in evidence and (said := re.search(r"P\(beats [^)]+\) ([=<]) (\S+) at", reason)) is not None:
+    if "p_win" in evidence and (said := re.search(r"P\(beats [^)]+\) ([=<>]) (\S+) at", reason)) is not None:
         last = 10.0 ** -len(said[2].partition(".")[2])  # what its last digit is worth
-        assert 0.0 <= evidence["p_win"] <= float(said[2]) + (said[1] == "=") * 0.501 * last
-        assert said[1] == "<" or abs(evidence["p_win"] - float(said[2])) <= 0.501 * last
-        assert 0 <= evidence["beside_full"] <= evidence["beside"] < len(auditor.trials)
+        p, number = evidence["p_win"], float(said[2])
+        assert {"=": abs(p - number) <= 0.501 * last, "<": p <= number, ">": p >= number}[said[1]]
+        company = [evidence[name] for name in ("beside_full", "beside", "beside_known")]
+        assert company == sorted(company)
+        assert 0 <= company[0] <= company[2] < len(auditor.trials)
     if (said := re.search(r"rank (\d+) of (\d+) at ([\d.]+) (\w+)", reason)) is not None:
         assert (int(said[1]), int(said[2])) == (evidence["rank"], evidence["arrived"])
         assert 1 <= evidence["rank"] <= evidence["arrived"]

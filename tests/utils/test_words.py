@@ -1,8 +1,11 @@
 """Counts in words, and what a training that raised is recorded as."""
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from haltune._utils.words import amount, counted, one_line, plural
+from haltune._utils.words import amount, chance, counted, one_line, plural
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,33 @@ def test_a_unit_is_told_of_one_where_its_word_is_known(count, unit, told):
 
 def test_what_rounds_to_one_is_told_as_one():
     assert amount(1.0004, "epochs", 3) == "1 epoch"
+
+
+@pytest.mark.parametrize(
+    ("p", "of", "told"),
+    [(0.0383, 4000, "= 0.04"), (0.0648, 4000, "= 0.06"), (0.4, 4000, "= 0.40"), (0.4, 150, "= 0.40"),
+     (0.4, 20, "= 0.4"), (0.00192, 4000, "= 0.002"), (0.0096, 4000, "= 0.01"), (0.0003, 4000, "= 0.0003"),
+     (0.0, 4000, "< 0.0008"), (0.0, 62, "< 0.05"), (0.0, 2, "< 1.0"), (0.9986, 4000, "> 0.99"), (0.0, 0, "= 0.00")],
+)  # fmt: skip
+def test_a_probability_is_told_to_two_decimals_and_a_small_one_to_its_first_digit(p, of, told):
+    assert chance(p, of) == told
+
+
+@given(st.integers(0, 5000), st.integers(1, 5000))
+def test_a_probability_is_told_to_no_digit_beyond_the_first_of_its_error(wins: int, paths: int) -> None:
+    p = min(wins, paths) / paths
+    sign, number = chance(p, paths).split()
+    said, unit = float(number), 10.0 ** -len(number.split(".")[1])
+    error = np.sqrt(max(p * (1.0 - p), 1.0 / paths) / paths)
+    assert 0.0 <= said <= 1.0
+    if sign == "=":
+        assert abs(said - p) <= 0.5 * unit + 1e-12
+        assert unit >= 0.1 * error or p < 0.05
+    elif sign == "<":
+        assert p == 0.0
+        assert min(1.0, 3.0 / paths) <= said + 1e-12 <= max(1.0, 6.0 / paths)
+    else:
+        assert p > said
 
 
 class OutOfMemoryError(RuntimeError):

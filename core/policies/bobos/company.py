@@ -40,7 +40,7 @@ def company(history: History, trial: TrialRecord) -> list[TrialRecord]:
     ]
 
 
-def beside(runs: Sequence[TrialRecord], peaks: bool, scale: Scale, horizon: int, stride: int) -> Beside:
-    """Their errors on the scale of the run that is judged, at every `stride`-th epoch."""
-    curves = [errors_of(t, peaks, scale)[0][stride - 1 :: stride] for t in runs if t.whole.any()]
+def beside(runs: Sequence[TrialRecord], peaks: bool, scale: Scale, horizon: int, steps: slice) -> Beside:
+    """Their errors on the scale of the run that is judged, at those of epochs 1, 2, ... that `steps` takes."""
+    curves = [errors_of(t, peaks, scale)[0][steps] for t in runs if t.whole.any()]
     return Beside.of(curves, horizon)

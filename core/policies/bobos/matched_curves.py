@@ -65,6 +65,15 @@ class Beside:
             row[: len(curve)] = curve[:horizon]
         return Beside(errors)
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.errors)
+
+    def near(self, errors: Array) -> Beside:
+        """Those that the paths of a run with errors (n0,) are drawn by: known beyond n0, and no more than 64."""
+        return Beside(_nearest(self.errors, errors))
+
     def beyond(self, epoch: int) -> int:
         """How many were trained further than `epoch`."""
         return int(np.isfinite(self.errors[:, epoch]).sum()) if epoch < self.errors.shape[1] else 0
@@ -84,7 +93,7 @@ def matched_paths(
     alone = power_law_paths(y, horizon, count, rng) if own else None
     if not beside.beyond(n0):
         return alone or power_law_paths(y, horizon, count, rng)
-    others = np.log(_nearest(beside.errors, y) + _WARP)
+    others = np.log(beside.near(y).errors + _WARP)
     ahead = None if alone is None else np.log(alone.values[:, rng.permutation(count)] + np.float32(_WARP))
     knots = _knots(n0, horizon)
     at_knots = _walked(np.log(y + _WARP), others, knots, ahead, count, rng)

@@ -32,7 +32,7 @@ _RESOLVE_AT = {"faithful": (), "robust": (12, 16, 24, 32, 40)}
 # with runs beside, besides every epoch from _SOON to `first`
 _COMPANY_AT = (10, 14, 18, 20, 28, 36, 44, 48)
 _SOON = 2  # the first epoch that is judged with runs beside
-_COMPANY = 3  # runs known beyond an epoch without which it is not judged before `first`
+_COMPANY = 3  # runs trained beyond an epoch without which it is not judged before `first`
 _SHARE = 5  # with runs beside, of so many paths at most one is drawn: it costs that much more
 _K1 = {"faithful": 100.0, "robust": 500.0}
 _BESIDE = {"faithful": False, "robust": True}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from haltune._utils.words import plural
+from haltune._utils.words import chance, plural
 from haltune.log.decisions import Verdict, go_on, stop
 
 from .induction import Losses, StopDecision
@@ -17,8 +17,10 @@ class Receipt:
 
     decision: StopDecision | None
     solved: int = 0  # epoch
-    beside: int = 0  # runs known beyond it
-    full: int = 0  # of them, known to the end
+    seen: int = 0  # the last epoch of its own that it rests on; of long trainings only some are looked at
+    beside: int = 0  # runs trained further than `solved` that its curves were drawn by
+    full: int = 0  # of them, trained to the end
+    known: int = 0  # runs trained further than `solved`
 
     def verdict(self, best: float, epoch: int, losses: Losses) -> Verdict:
         """CONTINUE or STOP, with its reason and evidence. best: the incumbent, raw."""
@@ -29,7 +31,7 @@ class Receipt:
             "p_win": d.p_win, "bound": d.bound, "loss_stop": d.loss_stop,
             "loss_continue": d.loss_continue, "loss_win": d.loss_win, "incumbent": best,
             "basis": d.basis, "solved_at": self.solved, "K1": losses.K1, "K2": losses.K2, "c": losses.c,
-            "paths": d.paths, "beside": self.beside, "beside_full": self.full,
+            "paths": d.paths, "beside": self.beside, "beside_full": self.full, "beside_known": self.known,
         }  # fmt: skip
         return (stop if d.d == "stop" else go_on)(self._sentence(d, best, epoch), **evidence)
 
@@ -40,33 +42,22 @@ class Receipt:
             )
         if math.isnan(d.p_win):
             return f"P(beats {best:.4g}) is not known at epoch {epoch}: too few simulated curves look like this one"
-        chance = f"P(beats {best:.4g}) {told(d.p_win, d.paths)} at epoch {epoch}, from {self._basis()}"
+        told = f"P(beats {best:.4g}) {chance(d.p_win, d.paths)} at epoch {epoch}, from {self._basis(epoch)}"
         if d.d == "stop":
-            return (
-                f"{chance}; expected loss of stopping {d.loss_stop:.3g} <= {d.loss_continue:.3g} of going on"
-            )
+            return f"{told}; expected loss of stopping {d.loss_stop:.3g} <= {d.loss_continue:.3g} of going on"
         if d.d == "win":
-            return f"{chance}: likely to win, so it goes on"
-        return f"{chance}; expected loss of going on {d.loss_continue:.3g} < {d.loss_stop:.3g} of stopping"
+            return f"{told}: likely to win, so it goes on"
+        return f"{told}; expected loss of going on {d.loss_continue:.3g} < {d.loss_stop:.3g} of stopping"
 
-    def _basis(self) -> str:
-        """What the simulated curves were drawn from."""
-        own = f"its own {plural(self.solved, 'epoch')}"
-        if not self.beside:
-            return own
-        return f"{own} and {plural(self.beside, 'run')} known beyond, {self.full} of them to the end"
-
-
-def told(p: float, paths: int) -> str:
-    """A probability that so many simulated curves tell, to the digit that is nearest to its standard error.
-
-    Where none of them wins, at most 3 / paths at 95% (the rule of three).
-    """
-    n = max(paths, 1)
-    digits = min(4, max(1, round(-math.log10(math.sqrt(max(p * (1.0 - p), 1.0 / n) / n)))))
-    least = 10.0**-digits
-    if p < 0.5 * least:
-        return (
-            f"< {max(least, min(1.0, math.ceil(3.0 / n / least) * least)) if p == 0.0 else least:.{digits}f}"
-        )
-    return f"= {p:.{digits}f}"
+    def _basis(self, epoch: int) -> str:
+        """What it was seen from, and what the simulated curves were drawn by."""
+        own = f"its {'own' if self.seen == epoch else 'first'} {plural(self.seen, 'epoch')}"
+        known = plural(self.beside, "run")
+        if self.known > self.beside:
+            known = f"{self.beside} of {plural(self.known, 'run')}"
+        known += f" trained further, {self.full or 'none'} of them to the end"
+        if self.full == self.known:
+            known = f"{plural(self.beside, 'run')} trained to the end"
+        if self.solved == self.seen:
+            return f"{own} and {known}" if self.beside else own
+        return f"{own}, by curves drawn at epoch {self.solved}{f' from {known}' if self.beside else ''}"

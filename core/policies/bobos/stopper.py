@@ -127,13 +127,14 @@ class Stopper:
     ) -> Receipt:
         """The decision at the last epoch, and what it rests on.
 
-        Beyond 120 epochs the problem is solved on every second, third, ... of them: a step of it then
-        costs as many c, and between two steps the decision of the last one stands.
+        Beyond 120 epochs the problem is solved on every second, third, ... of them, the last among them: a step
+        of it then costs as many c, and between two steps the decision of the last one stands.
         """
         stride = math.ceil((history.problem.max_epochs or 1) / _FINEST)
-        horizon = (history.problem.max_epochs or 1) // stride
-        errors, losses = errors[stride - 1 :: stride], replace(losses, c=losses.c * stride)
-        key, others = self._beside(history, trial, scale, horizon, stride)
+        horizon, before = divmod(history.problem.max_epochs or 1, stride)
+        steps = slice(before + stride - 1, None, stride)
+        errors, losses = errors[steps], replace(losses, c=losses.c * stride)
+        key, others = self._beside(history, trial, scale, horizon, steps)
 
         def table(at: int) -> DecisionTable:
             def solved() -> DecisionTable:
@@ -144,11 +145,18 @@ class Stopper:
             return self._tables(known, solved)
 
         decision, at = self.settings.decide(errors, horizon, table, others)
-        beyond, full = (0, 0) if others is None else (others.beyond(at), others.beyond(horizon - 1))
-        return Receipt(decision, at * stride, beyond, full)
+        if decision is None:
+            return Receipt(None)
+        near = None if others is None else others.near(errors[:at])
+        company = (
+            ()
+            if others is None or near is None
+            else (near.count, near.beyond(horizon - 1), others.beyond(at))
+        )
+        return Receipt(decision, before + at * stride, before + len(errors) * stride, *company)
 
     def _beside(
-        self, history: History, trial: TrialRecord, scale: Scale, horizon: int, stride: int
+        self, history: History, trial: TrialRecord, scale: Scale, horizon: int, steps: slice
     ) -> tuple[Hashable, Beside | None]:
         """The runs beside, and what tells them from others; None for a rule that looks at one curve alone.
 
@@ -159,7 +167,7 @@ class Stopper:
         runs = company(history, trial)
         peaks = history.problem.goal.of == "best"
         key = (tuple(runs), scale, horizon, peaks)
-        return key, self._curves(key, lambda: beside(runs, peaks, scale, horizon, stride))
+        return key, self._curves(key, lambda: beside(runs, peaks, scale, horizon, steps))
 
 
 def _relative_epoch(history: History, trial: TrialRecord) -> float:
