@@ -33,7 +33,8 @@ MARK, FOLDER = "HALTUNE_RUN", "HALTUNE_RUN_FOLDER"
 
 def shared() -> str | None:
     """The folder where all ranks were told to meet; None for none, or for one without a name."""
-    return os.environ.get(FOLDER) or None
+    folder = os.environ.get(FOLDER)
+    return os.path.expanduser(folder) if folder else None
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = 
         url = os.fspath(where)
         if "://" not in url:
             if not url.endswith((".db", ".sqlite", ".sqlite3")):
+                memory = "" if reading else ", or None for memory"
                 raise InvalidInput(
-                    f"store={url!r}: a URL such as 'sqlite:///search.db', a path ending in .db, or None for memory"
+                    f"store={url!r}: a URL such as 'sqlite:///search.db', or a path ending in .db{memory}"
                 )
             url = f"sqlite:///{url}"
         from .sql.open import open_sql  # SQLAlchemy: a study in memory does without

@@ -212,6 +212,14 @@ def test_links_are_not_followed(scene: Scene, tmp_path: Path) -> None:
 # -- what the environment says wrongly
 
 
+def test_a_folder_of_runs_may_be_named_from_the_home_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HALTUNE_RUN_FOLDER", "~/runs")
+    assert place({**RANK_0, "HALTUNE_RUN_FOLDER": "~/runs"}, None, "0").folder.parent == tmp_path / "runs"
+
+
 @pytest.mark.parametrize("end", [Writer, Reader])
 @pytest.mark.parametrize("below", ["a file", "a file/in it", "x" * 300, "/proc/no process", "/dev/null"])
 def test_a_folder_that_cannot_be_made_is_said_on_every_rank_with_what_to_do(

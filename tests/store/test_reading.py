@@ -57,8 +57,13 @@ def test_the_database_of_something_else_is_left_as_it_is(path: Path, journal: st
 
 
 def test_what_is_not_there_is_not_made(path: Path) -> None:
-    with pytest.raises(StoreError, match="unable to open"):
-        open_store(path, reading=True)
+    for where in (path, str(path), f"sqlite:///{path}"):
+        with pytest.raises(StoreError) as refused:
+            open_store(where, reading=True)
+        assert (
+            str(refused.value)
+            == f"there is no file {path}: give the database that a search was recorded in, or its URL"
+        )
     assert contents(path.parent) == {}
 
 

@@ -67,6 +67,38 @@ def test_interruptions_are_never_swallowed_and_the_trial_is_offered_again(
     assert world.study.history.failures_in_a_row == 0
 
 
+def test_a_trial_that_was_interrupted_says_whether_it_goes_on_or_begins_anew(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupted(saves: bool) -> str:
+        caplog.clear()
+        with pytest.raises(KeyboardInterrupt), world.ask() as trial:
+            trial.report(0.1)
+            if saves:
+                trial.checkpointed("somewhere")
+            raise KeyboardInterrupt
+        return caplog.messages[-1]
+
+    anew = (
+        "trial 0 was interrupted: the same program offers it again, and it begins anew, for nothing was saved"
+    )
+    assert interrupted(saves=False).startswith(anew)
+    assert interrupted(saves=True) == (
+        "trial 0 was interrupted: the same program goes on after epoch 1, its last checkpoint"
+    )
+
+
+def test_trials_that_failed_count_in_the_budget_of_trials_and_it_says_so() -> None:
+    world = World(trials=4)
+    world.succeed()
+    for _ in range(2):
+        with world.ask():
+            raise ValueError("a bug")
+    world.succeed()
+    assert "4 trials begun, " in world.study.outcome.reason
+    assert world.study.outcome.reason.endswith(", 2 failed: each counts as one begun")
+
+
 def test_a_broken_store_does_not_hide_the_exception_of_the_training(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,12 +135,13 @@ def _full(log: Log, budget: Budget) -> str | None:
 def _harvest(history: History) -> str:
     """What a budget came to, in words."""
     begun = f"{plural(len(history), 'trial')} begun"
-    if history.problem.max_epochs is None:
-        return begun
     kinds = Counter(fate_of(trial, history.problem).kind for trial in history.trials)
-    full, itself = kinds["completed"] + kinds["schedule"], kinds["itself"]
+    full, itself, lost = kinds["completed"] + kinds["schedule"], kinds["itself"], kinds["failed"]
+    failed = f", {lost} failed: {'each counts' if lost > 1 else 'it counts'} as one begun" if lost else ""
+    if history.problem.max_epochs is None:
+        return begun + failed
     others = f", {itself} {FATES['itself'][itself > 1]}" if itself else ""
-    return f"{begun}, {full or 'none'} trained in full{others}"
+    return f"{begun}, {full or 'none'} trained in full{others}{failed}"
 
 
 def _may_go_on(log: Log) -> bool:

@@ -80,9 +80,20 @@ def end(
             "Save it: trial.save(write), TrainingLoop(trial, save=write)", attempt.id, attempt.epoch,
         )  # fmt: skip
     if status is Status.INTERRUPTED and held:
-        _log.warning("trial %d was interrupted: the same program goes on where it was", attempt.id)
+        _log.warning("trial %d was interrupted: %s", attempt.id, _taken_up(replica.history, attempt))
     if silent and held:
         _complain_of_silence(replica.history, attempt, max_failures)
+
+
+def _taken_up(history: History, attempt: Attempt) -> str:
+    """What the same program makes of a trial that was interrupted."""
+    saved = history.trial(attempt.id).checkpoint_epoch
+    if saved:
+        return f"the same program goes on after epoch {saved:g}, its last checkpoint"
+    anew = "the same program offers it again, and it begins anew"
+    if not attempt.epoch:
+        return anew
+    return f"{anew}, for nothing was saved that it could go on from; trial.checkpointed(path) tells of what you save"
 
 
 def lose(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:

@@ -93,7 +93,9 @@ def judged(curves: list[list[float]], epochs: int) -> list[Verdict]:
             if trial.id == len(curves) - 1 and epoch < len(curves[-1]):
                 history = study.history
                 said.append(
-                    rule.judge(rule.start(study.problem), history, history.trial(trial.id), np.random.default_rng(0))
+                    rule.judge(
+                        rule.start(study.problem), history, history.trial(trial.id), np.random.default_rng(0)
+                    )
                 )
         trial.finish("stopped" if len(curves[trial.id]) < epochs else None)
     return said

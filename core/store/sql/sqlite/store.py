@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
 
-from haltune.errors import warn
+from haltune.errors import StoreError, warn
 from haltune.log.events import Event
 
 from ...base import Conflict, Lease, Release
@@ -32,6 +33,10 @@ class SqliteStore(SqlStore):
     def __init__(self, url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> None:
         database = SqliteDatabase(url, reading)
         path = database.file.path
+        if reading and not os.path.exists(path):
+            raise StoreError(
+                f"there is no file {path}: give the database that a search was recorded in, or its URL"
+            )
         self._alone = without_journal(path)  # before it is opened
         if missing := lost(f"{path}-wal"):
             warn(
