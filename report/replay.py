@@ -32,11 +32,13 @@ def replay(
     judged is judged by the rule, on the history as the rule itself would have left it at that moment. A run that it
     stops ends there: nobody sees its later epochs, and it is an incumbent for its values up to there alone. A pause
     (Hyperband's) counts as a stop, unless the log paused the run at the same epoch: then it went on where it did in
-    the log. A stop was wrong if the run's end, as recorded, beats the incumbent of that moment.
+    the log. A stop was wrong if the run's end, as recorded, beats the incumbent of that moment; while there is none,
+    as for the first run, it is neither right nor wrong.
 
     Only a run that the log holds to its end can tell that: the others are counted as unknown. Where the log ended a
     run before the rule would, nothing is known of what the rule would have made of it; the run stands as it stood in
-    the log, and what it had before it is told as epochs `beyond` the log. So a study trained in full tells all, and
+    the log, and what it had before it is told as epochs `beyond` the log: what is saved of the recorded ones is then a
+    bound. So a study trained in full tells all, and
     one that stopped most of its runs little of rules that are more patient.
 
     Args:
@@ -80,7 +82,7 @@ def replay(
 
 def _rule(name: str, log: Lived, lived: Lived) -> Rule:
     goal, best, top = log.history.problem.goal, lived.history.best(), log.history.best()
-    regret = goal.sign * (top.value - best.value) if top and best else math.nan
+    regret = goal.sign * (top.value - best.value) + 0.0 if top and best else math.nan  # 0, not -0
     return Rule(name, tuple(_run(t, log, lived) for t in log.history.trials), best, regret)
 
 
@@ -95,9 +97,14 @@ def _run(t: TrialRecord, log: Lived, lived: Lived) -> Run:
         ended=None if word is None else lived.history.trial(t.id).epoch,
         reason="" if word is None else word.reason,
         incumbent=incumbent,
-        wins=problem.goal.better(t.result(problem.goal), than=incumbent) if t.complete else None,
+        wins=_wins(t, incumbent, problem) if t.complete else None,
         beyond=0.0 if word else _before(t, problem),
     )
+
+
+def _wins(t: TrialRecord, incumbent: float, problem: Problem) -> bool:
+    """Whether a run beat the best of its time; without one, such as the first run, it is no case."""
+    return not math.isnan(incumbent) and problem.goal.better(t.result(problem.goal), than=incumbent)
 
 
 def _before(t: TrialRecord, problem: Problem) -> float:

@@ -24,7 +24,7 @@ class Run:
     ended: float | None  # the epoch at which the rule stopped it, or paused it for good; None: it did neither
     reason: str  # of that, in the rule's words; "" without it
     incumbent: float  # the best of the other runs at its last report here, as the rule left them; NaN: there was none
-    wins: bool | None  # its end in the log beats that; None: not known, for the log holds no end of it
+    wins: bool | None  # its end in the log beats that, which there must be; None: the log holds no end of it
     beyond: float  # epochs at most that it had still before it where the log ends it and the rule does not
 
     @property
@@ -120,9 +120,8 @@ class Replay:
         recorded = f"{plural(len(log.runs), 'run')} and {plural(round(log.recorded, 1), 'epoch')} recorded"
         head = f"{recorded}, {whole} to the end"
         notes = [note for rule in self.rules for note in _notes(rule)]
-        return visible(
-            "\n".join([head, "", *_table(self.metric, (log, *self.rules)), *[""] * bool(notes), *notes])
-        )
+        table = _table(self.metric, (log, *self.rules))
+        return visible("\n".join([head, "", *table, "", *_words(self.metric, log, self.rules), *notes]))
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in JSON's types; what is not a finite number is None."""
@@ -142,16 +141,31 @@ def _table(metric: str, rules: Sequence[Rule]) -> list[str]:
 
 def _cells(rule: Rule) -> tuple[str, ...]:
     share = f" ({rule.saved / rule.recorded:.0%})" if rule.recorded else ""
+    least, most = ("at least ", "at most ") if rule.beyond else ("", "")
     return (
         rule.name,
         f"{rule.stopped} of {len(rule.runs)}",
-        counted(round(rule.trained, 1)),
-        f"{counted(round(rule.saved, 1))}{share}",
+        f"{least}{counted(round(rule.trained, 1))}",
+        f"{most}{counted(round(rule.saved, 1))}{share}",
         f"{rule.wrong} of {plural(rule.winners, 'winner')}",
         plural(rule.unknown, "run") if rule.unknown else "none",
         "none" if rule.best is None else short(rule.best.value),
         short(rule.regret, 3) if math.isfinite(rule.regret) else "",
     )
+
+
+def _words(metric: str, log: Rule, rules: Sequence[Rule]) -> list[str]:
+    """What the columns mean."""
+    bound = (
+        "; at most so many where a rule would train on beyond them" if any(r.beyond for r in rules) else ""
+    )
+    cut = log.unknown
+    itself = f" ({plural(cut, 'run does', 'runs do')} not go to the end)" if cut else ""
+    return [
+        f"saved: of the epochs recorded{itself}{bound}",
+        "wrong stops: of runs that beat the best of their time, where there was one",
+        f"regret: how far the best {metric} that is left lies behind the best of the log",
+    ]
 
 
 def _notes(rule: Rule) -> list[str]:

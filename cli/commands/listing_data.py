@@ -46,6 +46,7 @@ def audited(a: Audit) -> dict[str, Any]:
     return {
         "share": a.share, "audited": a.audited, "stops": a.stops, "wrong": a.wrong, "unknown": a.unknown,
         "interval": list(a.of_stops.interval), "cost": a.cost, "saved": a.saved,
+        "K1": a.K1, "advice": a.advice,
     }  # fmt: skip
 
 

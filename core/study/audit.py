@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from scipy.special import betaincinv
-
 from haltune._utils.checks import is_number
-from haltune._utils.words import plural
+from haltune._utils.words import chance, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import AUDIT
@@ -28,36 +26,8 @@ from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 
+from .rate import Rate, enough, percent
 from .receipt import saved_epochs
-
-_TAIL = 0.025  # beyond each end of a 95% interval
-
-
-@dataclass(frozen=True)
-class Rate:
-    """A share that was counted."""
-
-    count: int
-    of: int
-
-    @property
-    def value(self) -> float:
-        """The share; NaN of none."""
-        return self.count / self.of if self.of else math.nan
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The exact 95% interval of Clopper and Pearson; (0, 1) of none."""
-        k, rest = self.count, self.of - self.count
-        low = float(betaincinv(k, rest + 1, _TAIL)) if k else 0.0
-        return low, float(betaincinv(k + 1, rest, 1.0 - _TAIL)) if rest else 1.0
-
-    def __str__(self) -> str:
-        if not self.of:
-            return "0 of 0"
-        low, high = self.interval
-        shares = [_percent(share) for share in (self.value, low, high)]
-        return "{} of {}: {}, 95% interval {} to {}".format(self.count, self.of, *shares)
 
 
 @dataclass(frozen=True)
@@ -70,15 +40,17 @@ class WouldBeStop:
     incumbent: float  # what it had to beat then, the goal's metric
     came_to: float  # what the run counts for in the end; NaN when it has no value, or is not known
     wrong: bool | None  # None: not known
+    paths: int = 0  # simulated curves that p_win is a share of; 0 where the log does not say
 
     def __str__(self) -> str:
-        chance = "" if math.isnan(self.p_win) else f" with P(beats {self.incumbent:.4g}) = {self.p_win:.2g}"
+        said = "" if math.isnan(self.p_win) else chance(self.p_win, self.paths)
+        seen = f" with P(beats {self.incumbent:.4g}) {said}" if said else ""
         end = {
             True: f"came to {self.came_to:.4g}: a wrong stop",
             False: f"came to {'no value' if math.isnan(self.came_to) else format(self.came_to, '.4g')}: a right stop",
             None: "how it would have ended is not known",
         }[self.wrong]
-        return f"trial {self.trial}, at epoch {self.epoch:g}{chance}, {end}"
+        return f"trial {self.trial}, at epoch {self.epoch:g}{seen}, {end}"
 
 
 @dataclass(frozen=True)
@@ -95,13 +67,14 @@ class Audit:
     cost: float  # epochs that audited runs trained after they would have been stopped
     saved: float  # epochs that stopping by the rule saved, in all runs of the study
     wanted: float  # share of stops that may be wrong
-    K1: float | None  # the least that would reach it, as those runs tell; None where they do not
+    K1: float | None  # the least that would reach it among those runs; None where none does: see `advice`
+    at_K1: Rate  # wrong stops among those runs with that K1
     runs: tuple[WouldBeStop, ...] = ()
 
     def __str__(self) -> str:
         if not self.share:
             return "no audit: its policy has no share of runs that train on, such as BOBOS(audit=0.05)"
-        head = f"audit of {_percent(self.share)} of the runs: {self.audited} drawn so far"
+        head = f"audit of {percent(self.share)} of the runs: {self.audited} drawn so far"
         if not self.stops:
             return (
                 f"{head}, none of them would have been stopped; stopping saved {plural(self.saved, 'epoch')}"
@@ -114,14 +87,22 @@ class Audit:
         lines.append(
             f"the audit cost {plural(self.cost, 'epoch')}; stopping saved {self.saved:g} in the other runs"
         )
-        return "\n".join([*lines, self._advice(f"at most {_percent(self.wanted)} of stops wrong")])
+        return "\n".join([*lines, self.advice])
 
-    def _advice(self, goal: str) -> str:
-        if self.K1 is not None:
-            return f"as far as they tell, K1={self.K1:g} gives {goal}"
-        if any(run.wrong and run.p_win == 0.0 for run in self.runs):
+    @property
+    def advice(self) -> str:
+        """Which K1 keeps wrong stops at the wanted share, and whether these runs can tell; or why none does."""
+        goal = f"at most {percent(self.wanted)} of stops wrong"
+        if self.K1 is None:
+            if not self.of_stops.of:
+                return f"which K1 gives {goal} is not known: no run that would have been stopped has come to its end"
             return f"no K1 gives {goal}: the rule saw no chance at all for runs that won"
-        return f"they do not tell which K1 gives {goal}"
+        if not self.at_K1.of:
+            return f"K1={self.K1:g} stops none of these runs, so they do not tell whether it gives {goal}"
+        if self.at_K1.interval[1] <= self.wanted:
+            return f"K1={self.K1:g} gives {goal}: among these runs {self.at_K1}"
+        needed = f"; to tell takes at least {enough(self.wanted)} stops" if self.wanted else ""
+        return f"too few to tell whether K1={self.K1:g} gives {goal}: among these runs {self.at_K1}{needed}"
 
 
 def audit(history: History, log: Iterable[ev.Event], wanted: float) -> Audit:
@@ -131,7 +112,7 @@ def audit(history: History, log: Iterable[ev.Event], wanted: float) -> Audit:
     events = iter(log)
     options = _options(next(events, None))
     if options is None:
-        return Audit(0.0, 0, 0, 0, 0, Rate(0, 0), Rate(0, 0), 0.0, 0.0, wanted, None)
+        return Audit(0.0, 0, 0, 0, 0, Rate(0, 0), Rate(0, 0), 0.0, 0.0, wanted, None, Rate(0, 0))
     followed: dict[int, _Followed] = {}
     for event in events:
         _follow(followed, event)
@@ -139,6 +120,7 @@ def audit(history: History, log: Iterable[ev.Event], wanted: float) -> Audit:
     stops = [run for run in runs if run.stop is not None]
     wrong, right = (sum(run.wins is said for run in stops) for said in (True, False))
     winners = sum(run.wins is True for run in runs)
+    K1, at_K1 = _k1(runs, options.get("stopping", {}), wanted)
     return Audit(
         share=float(options[AUDIT]),
         audited=len(runs),
@@ -150,9 +132,13 @@ def audit(history: History, log: Iterable[ev.Event], wanted: float) -> Audit:
         cost=sum(run.cost for run in runs),
         saved=sum(saved_epochs(history, t) for t in history.trials if _by_rule(t)),
         wanted=wanted,
-        K1=_k1(runs, options.get("stopping", {}), wanted),
+        K1=K1,
+        at_K1=at_K1,
         runs=tuple(run.told(run.stop) for run in stops if run.stop),
     )
+
+
+_ESTIMATE = (("p_win", math.nan), ("paths", 0.0))  # of a decision, and where it has none
 
 
 @dataclass
@@ -194,8 +180,8 @@ class _Followed:
 
     def told(self, stop: ev.Reported) -> WouldBeStop:
         """With the report at which it would have been stopped."""
-        p_win = _number(stop.verdict.evidence, "p_win")
-        return WouldBeStop(self.trial, stop.epoch, p_win, self.incumbent, self.came_to, self.wins)
+        p_win, paths = (_number(stop.verdict.evidence, name, otherwise) for name, otherwise in _ESTIMATE)
+        return WouldBeStop(self.trial, stop.epoch, p_win, self.incumbent, self.came_to, self.wins, int(paths))
 
 
 def _follow(followed: dict[int, _Followed], event: ev.Event) -> None:
@@ -250,32 +236,35 @@ def _number(told: Mapping[str, Any], name: str, otherwise: float = math.nan) -> 
         return otherwise
 
 
-def _k1(runs: list[_Followed], options: Mapping[str, Any], wanted: float) -> float | None:
-    """The least K1 with which at most the `wanted` share of the stops among the audited runs would have been wrong.
+def _k1(runs: list[_Followed], options: Mapping[str, Any], wanted: float) -> tuple[float | None, Rate]:
+    """The least K1 with which at most the `wanted` share of the audited runs' stops would be wrong, and their share.
 
     One below the present is told only where the whole interval lies below that share: it would stop more.
     """
     told = [(run.reach, run.wins) for run in runs if run.wins is not None and run.reach >= 0.0]
     if not any(run.stop is not None and run.wins is not None for run in runs):
-        return None
+        return None, Rate(0, 0)
+
+    def rate(reach: float) -> Rate:
+        stopped = [wins for r, wins in told if r >= reach]
+        return Rate(sum(map(bool, stopped)), len(stopped))
+
     now, least = float(options["K1"]), float(options["K2"]) + float(options["c"])  # the least of theorem 2
     reaches = [0.0, *sorted({reach for reach, _ in told if reach > 0.0})]
     for below, reach in pairwise(reaches):
-        stopped = [wins for r, wins in told if r >= reach]
-        rate = Rate(sum(map(bool, stopped)), len(stopped))
-        if rate.interval[1] <= wanted:
+        found = rate(reach)
+        if found.interval[1] <= wanted:
             break
-        if rate.value <= wanted and reach >= 1.0:
+        if found.value <= wanted and reach >= 1.0:
             if below < 1.0:
-                return now
+                return now, found
             break
     else:
         below = reaches[-1]  # above which none of them is stopped
-    return max(_above(below * now), least) if math.isfinite(below) else None
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.3g}%"
+    if not math.isfinite(below):
+        return None, Rate(0, 0)
+    k1 = max(_above(below * now), least)
+    return k1, rate(k1 / now)
 
 
 def _above(x: float) -> float:

@@ -112,7 +112,8 @@ class Results(ABC):
         wrong; a smaller one than the present, which stops more, only where the whole interval lies below that share.
         It is approximate: each decision's loss of going on stays as it was recorded, though it grows a little with K1;
         a run that a larger K1 lets go on at its would-be stop is taken never to be stopped; and no more runs than were
-        audited tell it. None while there is no would-be stop whose end is known, or where no K1 changes it.
+        audited tell it: `at_K1` is the share among them, with its interval. None while there is no would-be stop whose
+        end is known, or where no K1 changes it; `advice` says which, and whether the stops are enough to tell.
 
         Args:
             wanted: share of stops that may be wrong. Default: 0.02.

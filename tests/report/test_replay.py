@@ -42,8 +42,8 @@ def test_a_rule_that_stops_everything_at_one_epoch() -> None:
     assert (rule.recorded, rule.trained, rule.saved) == (16, 8, 8)
     assert [r.incumbent for r in rule.runs][1:] == [0.2, 0.2, 0.5]  # the values that the rule left
     assert math.isnan(rule.runs[0].incumbent)
-    assert [r.wrong for r in rule.runs] == [True, True, True, False]
-    assert (rule.wrong, rule.winners, rule.unknown) == (3, 3, 0)
+    assert [r.wrong for r in rule.runs] == [False, True, True, False]  # the first had nothing to beat
+    assert (rule.wrong, rule.winners, rule.unknown) == (2, 2, 0)
     assert rule.best is not None
     assert (rule.best.trial, rule.best.value) == (2, 0.5)
     assert rule.regret == pytest.approx(0.1)
@@ -53,8 +53,8 @@ def test_a_rule_sees_the_runs_that_it_stopped_as_it_left_them() -> None:
     rule = only(written(CURVES), Behind(2))
     assert ended(rule) == [None, 2, None, 2]
     assert [r.reason for r in rule.runs] == ["", "0.1 is behind 0.4", "", "0 is behind 0.5"]
-    assert [r.wins for r in rule.runs] == [True, True, True, False]  # 0.5 beats 0.4: nobody saw the 0.6
-    assert (rule.wrong, rule.winners, rule.saved, rule.unknown) == (1, 3, 4, 0)
+    assert [r.wins for r in rule.runs] == [False, True, True, False]  # 0.5 beats 0.4: nobody saw the 0.6
+    assert (rule.wrong, rule.winners, rule.saved, rule.unknown) == (1, 2, 4, 0)
 
 
 def test_a_rule_that_never_stops_changes_nothing() -> None:
@@ -68,23 +68,32 @@ def test_a_rule_that_never_stops_changes_nothing() -> None:
         0,
         0,
     )
-    assert (rule.winners, rule.best) == (2, study.best)
+    assert (rule.winners, rule.best) == (1, study.best)
 
 
 def test_a_loss_is_better_the_lower_it_is() -> None:
     curves = [[1.0 - v for v in curve] for curve in CURVES]
     study = written(curves, goal=Minimize("loss", (0, 1)))
     assert only(study, At(2)).regret == pytest.approx(0.1)
-    assert [r.wrong for r in only(study, At(2)).runs] == [True, True, True, False]
+    assert [r.wrong for r in only(study, At(2)).runs] == [False, True, True, False]
+
+
+def test_no_regret_is_nought_for_a_loss_too() -> None:
+    study = written([[1.0 - v for v in curve] for curve in CURVES], goal=Minimize("loss", (0, 1)))
+    text = str(replay(study, {"never": Scripted()}))
+    assert [line.split()[-1] for line in text.splitlines() if line.startswith(("never", "as recorded"))] == [
+        "0",
+        "0",
+    ]
 
 
 def test_where_runs_count_for_their_best_epoch_a_stop_after_it_costs_nothing() -> None:
     curves = [(0.3, 0.3, 0.3), (0.1, 0.9, 0.2)]
     rule = only(written(curves, goal=Maximize("acc", (0, 1), of="best")), At(2))
-    assert [r.wrong for r in rule.runs] == [True, True]
+    assert [r.wrong for r in rule.runs] == [False, True]
     assert rule.regret == 0.0
     rule = only(written(curves), At(2))  # for their last
-    assert [r.wrong for r in rule.runs] == [True, False]
+    assert [r.wrong for r in rule.runs] == [False, False]
 
 
 def test_a_value_that_is_not_finite_wins_nothing() -> None:
@@ -133,7 +142,7 @@ def test_a_run_that_is_still_trained_is_unknown() -> None:
 
 def test_a_run_that_ended_by_itself_is_whole() -> None:
     study = written([RISING, LATE[:3]])
-    assert [r.wins for r in only(study, At(2)).runs] == [True, False]
+    assert [r.wins for r in only(study, At(2)).runs] == [False, False]
 
 
 def test_a_training_that_went_on_in_spite_of_a_stop_tells_all() -> None:
@@ -143,7 +152,7 @@ def test_a_training_that_went_on_in_spite_of_a_stop_tells_all() -> None:
     assert (rule.stopped, rule.unknown, rule.saved) == (0, 0, 0)
     rule = only(study, At(3))
     assert ended(rule) == [3, 3, 3, 3]
-    assert [r.wrong for r in rule.runs] == [True, True, True, False]
+    assert [r.wrong for r in rule.runs] == [False, True, True, False]
     own = only(study, Scripted({(1, 1): STOP, (2, 2): STOP}))
     assert ended(own) == [None, 1, 2, None]
     assert (own.saved, own.wrong) == (5, 2)
@@ -204,12 +213,16 @@ def test_the_table_says_what_each_rule_comes_to_and_what_is_unknown() -> None:
     head, _, titles, log, early, patient, *notes = text.splitlines()
     assert head == "4 runs and 14 epochs recorded, 3 to the end"
     assert " ".join(titles.split()) == "rule stopped trained saved wrong stops unknown best acc regret"
-    assert " ".join(log.split()) == "as recorded 1 of 4 14 0 (0%) 0 of 2 winners 1 run 0.5 0"
-    assert " ".join(early.split()) == "early 4 of 4 4 10 (71%) 2 of 2 winners 1 run 0.5 0"
-    assert " ".join(patient.split()) == "patient 0 of 4 14 0 (0%) 0 of 2 winners 1 run 0.5 0"
+    assert " ".join(log.split()) == "as recorded 1 of 4 14 0 (0%) 0 of 1 winner 1 run 0.5 0"
+    assert " ".join(early.split()) == "early 4 of 4 4 10 (71%) 1 of 1 winner 1 run 0.5 0"
+    assert " ".join(patient.split()) == "patient 0 of 4 at least 14 at most 0 (0%) 0 of 1 winner 1 run 0.5 0"
     assert len({len(line) for line in (titles, log, early, patient)}) == 1
     assert notes == [
         "",
+        "saved: of the epochs recorded (1 run does not go to the end); at most so many where a rule would train on "
+        "beyond them",
+        "wrong stops: of runs that beat the best of their time, where there was one",
+        "regret: how far the best acc that is left lies behind the best of the log",
         "early: whether 1 stop was right is unknown, for the log does not hold the end of that run",
         "patient: 1 run ends in the log where this rule does not end it, with at most 2 epochs still to train",
     ]
@@ -304,6 +317,6 @@ def test_curves_that_are_whole_tell_what_a_plain_simulation_tells(
         run = rule.runs[trial]
         assert run.ended == (until if stops else None)
         assert run.trained == until
-        assert run.wins == (math.isfinite(curve[-1]) and curve[-1] > incumbent)
+        assert run.wins == (math.isfinite(curve[-1]) and curve[-1] > incumbent > -math.inf)
         left.append(curve[until - 1])
     assert rule.unknown == 0

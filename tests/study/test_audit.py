@@ -30,7 +30,8 @@ from haltune.log.events import (
 )
 from haltune.log.history import History
 from haltune.policies import BOBOS, Halting, RandomSearch
-from haltune.study.audit import Audit, Rate, audit
+from haltune.study.audit import Audit, audit
+from haltune.study.rate import Rate, enough
 from haltune.study.reading import read_study
 
 ONE = Problem(Space({"lr": Float(0, 1)}), Maximize("acc", (0, 1)), 10)
@@ -268,7 +269,11 @@ def test_where_nobody_would_have_been_stopped_no_k1_is_told() -> None:
     log.run(to(0.9), {4: go_on("", **numbers(0.3))})
     log.run([0.1] * 5, {4: would_stop(4)}, status=Status.FAILED)
     assert log.audit().K1 is None
-    assert "they do not tell which K1 gives at most 2%" in str(log.audit())
+    advice = log.audit().advice
+    assert advice.startswith(
+        "which K1 gives at most 2% of stops wrong is not known: no run that would have been stopped"
+    )
+    assert str(log.audit()).splitlines()[-1] == advice
 
 
 def test_a_smaller_k1_is_told_only_by_many_runs() -> None:
@@ -334,6 +339,43 @@ def test_the_k1_is_the_least_of_all_that_reach_the_rate() -> None:
         assert fits(found)
 
 
+def test_few_stops_tell_no_rate_and_the_advice_says_so() -> None:
+    def told(stops: int, wrong: int = 0) -> Audit:
+        log = Log()
+        for n in range(stops):
+            log.run(to(0.9 if n < wrong else 0.7), {4: would_stop(4, p=0.001)})
+        return log.audit()
+
+    six = told(6)
+    assert (six.K1, six.at_K1) == (K1, Rate(0, 6))
+    assert six.advice == (
+        "too few to tell whether K1=500 gives at most 2% of stops wrong: among these runs 0 of 6: 0%, 95% interval "
+        "0% to 45.9%; to tell takes at least 183 stops"
+    )
+    assert "too few" in told(182).advice
+    assert told(183).advice.startswith(
+        "K1=100 gives at most 2% of stops wrong: among these runs 0 of 183: 0%, 95% "
+    )
+
+
+@pytest.mark.parametrize("share", [0.001, 0.02, 0.3])
+def test_so_many_are_enough_to_tell_a_share_and_one_fewer_is_not(share: float) -> None:
+    assert Rate(0, enough(share)).interval[1] <= share < Rate(0, enough(share) - 1).interval[1]
+
+
+def test_the_share_of_wrong_stops_is_told_of_the_runs_that_its_k1_stops() -> None:
+    log = Log()
+    log.run(to(0.9), {4: would_stop(4, p=0.003)})  # stopped up to K1 = 667
+    log.run(to(0.7), {4: would_stop(4, p=0.001)})  # up to 2000
+    assert (log.audit().K1, log.audit().at_K1) == (667.0, Rate(0, 1))
+    assert log.audit(0.6).at_K1 == Rate(1, 2)
+    log = Log()
+    log.run(to(0.9), {4: would_stop(4, p=0.003)})
+    assert log.audit().advice == (
+        "K1=667 stops none of these runs, so they do not tell whether it gives at most 2% of stops wrong"
+    )
+
+
 @pytest.mark.parametrize("wanted", [-0.1, 1.0, math.nan, "2%", None])
 def test_what_is_no_wanted_share_is_refused(wanted: Any) -> None:
     with pytest.raises(InvalidInput, match="from 0 to below 1"):
@@ -354,7 +396,8 @@ def test_it_reads_as_sentences() -> None:
         "wrong stops 1 of 2: 50%, 95% interval 1.26% to 98.7%",
         "winners that stopping would have lost: 1 of 1: 100%, 95% interval 2.5% to 100%",
         "the audit cost 15 epochs; stopping saved 7 in the other runs",
-        "as far as they tell, K1=667 gives at most 2% of stops wrong",
+        "too few to tell whether K1=667 gives at most 2% of stops wrong: among these runs 0 of 1: 0%, 95% interval "
+        "0% to 97.5%; to tell takes at least 183 stops",
     ]
     assert [str(r) for r in log.audit().runs] == [
         "trial 0, at epoch 4 with P(beats 0.8) = 0.002, came to 0.7: a right stop",
