@@ -32,6 +32,7 @@ DOORS = {
         "Space",
         "Study",
         "Study.audit",
+        "Study.enqueue",
         "Trial.report",
         "Trial.save",
     ],

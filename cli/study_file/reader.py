@@ -15,6 +15,10 @@ kernel = { choice = ["rbf", "poly"] }
 degree = { int = [2, 5], when = { kernel = "poly" } }
 batch = 64
 
+[[start]]    # trained first; as many of these as there are
+lr = 1e-3
+kernel = "rbf"
+
 [policy]
 name = "BOBOS"
 
@@ -27,7 +31,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +49,7 @@ from haltune.study import Study
 from .lines import Keys, Lines, meant
 from .parameters import parameter
 
-_TABLES = ("study", "goal", "space", "policy", "budget")
+_TABLES = ("study", "goal", "space", "policy", "budget", "start")
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,8 @@ class _Reader:
         table = self._table("space")
         domains = {n: self._lines.at(("space", n), lambda v=v: parameter(v)) for n, v in table.items()}  # type: ignore[misc]
         space = self._space(domains)
-        return self._lines.at(("study", "max_epochs"), lambda: Problem(space, goal, max_epochs))
+        problem = self._lines.at(("study", "max_epochs"), lambda: Problem(space, goal, max_epochs))
+        return self._lines.at(("start",), lambda: replace(problem, start=self._data.get("start", ())))
 
     def _space(self, domains: dict[str, Domain]) -> Space:
         try:

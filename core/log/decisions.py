@@ -14,6 +14,9 @@ from typing import Any
 CUT = "policy"  # in a verdict's evidence: the budget ended the run, the policy was not asked
 FULL = "full"  # in a STOP's evidence: the run had all that its policy gives any; it was not cut short
 AUDIT = "audit"  # in a Start's evidence: its run trains on where it would be stopped; in a verdict's: the epoch of that
+ENQUEUED = (
+    "enqueued"  # in a Start's evidence: it has the user's configuration; the rest tells of the policy's own
+)
 Config = Mapping[str, Any]  # parameter name -> value; inactive parameters are absent
 
 
@@ -72,6 +75,11 @@ class Start:
     def goes_on(self) -> bool:
         """True when it trains again what an earlier trial won with: nothing new begins."""
         return "of" in self.tags
+
+    @property
+    def repeats(self) -> bool:
+        """True when it is about a configuration that was trained: another cannot take its place."""
+        return self.goes_on or self.tags.get("repeat", 1) != 1
 
 
 @dataclass(frozen=True, slots=True)

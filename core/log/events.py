@@ -178,6 +178,14 @@ class Budgeted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Enqueued(Event):
+    """The user wants a configuration trained: it is begun before any that the policy proposes."""
+
+    kind: ClassVar[str] = "enqueued"
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finished(Event):
     """The policy ended the search: for good, unless it plans by the budget and that changes."""
 
@@ -194,24 +202,9 @@ class Held(Event):
     reason: str | None
 
 
-MOVES = (Started, Resumed, Rescaled, Budgeted, Finished, Held)
-_KINDS: dict[str, type[Event]] = {
-    k.kind: k
-    for k in (
-        Created,
-        Started,
-        Resumed,
-        Reported,
-        Checkpointed,
-        Slept,
-        Ended,
-        Expired,
-        Rescaled,
-        Budgeted,
-        Finished,
-        Held,
-    )
-}
+MOVES = (Started, Resumed, Rescaled, Budgeted, Enqueued, Finished, Held)
+_OTHERS = (Created, Reported, Checkpointed, Slept, Ended, Expired)
+_KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (*_OTHERS, *MOVES)}
 
 
 def trial_of(event: Event) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
@@ -18,7 +19,8 @@ from haltune._utils.checks import LARGEST
 from haltune.errors import InvalidInput, StoreError
 
 from . import events as ev
-from .events import OVER, Event, Status, trial_of
+from .decisions import ENQUEUED, Config
+from .events import Event, Status, trial_of
 from .problem import Budget, Problem
 from .records import Best, Growing, TrialRecord, restore
 from .scores import Scale, given, learn, measured
@@ -47,6 +49,7 @@ class History(Accounted):
         self.failures_in_a_row = 0
         self.deciding = 0.0  # seconds that the policy's last start or resume took it
         self.tried: set[str] = set()  # keys of all configurations started
+        self.queue: deque[Config] = deque(problem.start)  # the user's, begun before any of the policy's
         self._trials: list[Growing] = []
         self._peaks = array("d")  # sign * best value of each trial, -inf when none
         self._results = array("d")  # sign * what each trial that is over or paused came to, -inf for others
@@ -193,6 +196,8 @@ class History(Accounted):
                 self._rescaled(event)
             case ev.Budgeted():
                 self._budgeted(event)
+            case ev.Enqueued():
+                self.queue.append(event.config)
             case ev.Created():
                 self.seed = event.seed
             case ev.Finished():
@@ -212,6 +217,8 @@ class History(Accounted):
     def _started(self, e: ev.Started) -> None:
         self.moves += 1
         self.tried.add(self.problem.space.key_of_canonical(e.config))
+        if ENQUEUED in e.evidence and self.queue:
+            self.queue.popleft()
         self._trials.append(Growing.of(e, self.scale, self.problem))
         self._peaks.append(-math.inf)
         self._results.append(-math.inf)
@@ -260,7 +267,6 @@ class History(Accounted):
         if e.attempt == t.attempt and t.status is Status.RUNNING:
             t.error = e.error
             self._let_go(t, e.status, e.at)
-            self._count_failure(e.status)
 
     def _expired(self, e: ev.Expired) -> None:
         t = self._trials[e.trial]
@@ -268,25 +274,19 @@ class History(Accounted):
             t.losses += 1
             t.error = e.reason or f"worker {e.holder} was lost"
             self._let_go(t, e.status, e.last_alive, lost=True)
-            if e.status is Status.FAILED:
-                self._count_failure(e.status)
 
     def _let_go(self, t: Growing, status: Status, at: float, lost: bool = False) -> None:
         self._move(t, status)
         self._spending.end(t.id, at, lost)
         if status in _RANKED:
-            self._results[t.id] = t.counts
+            self._results[t.id], self.failures_in_a_row = t.counts, 0
+        elif status is Status.FAILED:
+            self.failures_in_a_row += 1
 
     def _move(self, t: Growing, status: Status) -> None:
         self._with[t.status].discard(t.id)
         self._with[status].add(t.id)
         t.status, t.record = status, None
-
-    def _count_failure(self, status: Status) -> None:
-        if status is Status.FAILED:
-            self.failures_in_a_row += 1
-        elif status in OVER or status is Status.PAUSED:
-            self.failures_in_a_row = 0
 
     def _rescaled(self, e: ev.Rescaled) -> None:
         self.scale = Scale(e.low, e.high, self.problem.goal.sign)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, InvalidSpace
 from haltune.space import Space
 
 
@@ -125,9 +125,12 @@ class Problem:
         goal: Maximize(...) or Minimize(...) of a metric.
         max_epochs: Epochs of a full training. Default: None, the infinite horizon, for policies that bring their
             own schedule: their trials have a `trial.max_epochs` of ENDLESS, which frameworks take.
+        start: Configurations that are trained first, in their order, whatever the policy: defaults, guesses. More
+            can follow by `study.enqueue`, which says how they are begun. Default: none.
 
     Raises:
-        InvalidInput: For a space or a goal that is none, and epochs that are no whole number of at least 1.
+        InvalidInput: For a space or a goal that is none, epochs that are no whole number of at least 1, and
+            configurations to start with that are not of the space or that are given twice.
 
     Example:
         >>> from haltune import Float, Space
@@ -139,6 +142,7 @@ class Problem:
     space: Space
     goal: Goal
     max_epochs: int | None = None
+    start: Sequence[Mapping[str, Any]] = field(default=(), hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, Space):
@@ -151,6 +155,31 @@ class Problem:
         n = self.max_epochs
         if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
             raise InvalidInput(f"max_epochs is a whole number of epochs, at least 1, or None; not {n!r}")
+        object.__setattr__(self, "start", self._checked_start())
+
+    def _checked_start(self) -> tuple[dict[str, Any], ...]:
+        if isinstance(self.start, (str, Mapping)) or not isinstance(self.start, Sequence):
+            raise InvalidInput(f"start is a list of configurations, [{{...}}, {{...}}], not {self.start!r}")
+        found = tuple(self.checked(config, f"start[{i}]") for i, config in enumerate(self.start))
+        keys = self.space.keys(found)
+        for i, key in enumerate(keys):
+            if (first := keys.index(key)) < i:
+                raise InvalidInput(
+                    f"start[{i}] is start[{first}] again: once is enough; study.enqueue(config, again=True) trains a "
+                    "configuration once more"
+                )
+        return found
+
+    def checked(self, config: Mapping[str, Any], what: str) -> dict[str, Any]:
+        """A whole configuration in canonical form. Raises InvalidInput that names `what` is none."""
+        try:
+            canonical = self.space.canonical(config)
+        except InvalidSpace as error:
+            raise InvalidInput(f"{what}: {error}") from error
+        broken = [c.name for c in self.space.constraints if not c.allows(canonical)]
+        if broken:
+            raise InvalidInput(f"{what}: the constraint {broken[0]!r} does not allow {canonical!r}")
+        return canonical
 
     def to_json(self) -> dict[str, Any]:
         """A JSON form: what a study records and compares when it is reopened."""
@@ -158,6 +187,9 @@ class Problem:
             "space": self.space.to_json(),
             "goal": self.goal.to_json(),
             "max_epochs": self.max_epochs,
+            **(
+                {"start": list(self.start)} if self.start else {}
+            ),  # logs from before there was any stay equal
         }
 
     @classmethod
@@ -168,7 +200,7 @@ class Problem:
     ) -> Problem:
         """The inverse of `to_json`. Raises InvalidSpace unless the functions of its constraints are supplied."""
         space = Space.from_json(data["space"], constraints)
-        return cls(space, goal_from_json(data["goal"]), data["max_epochs"])
+        return cls(space, goal_from_json(data["goal"]), data["max_epochs"], data.get("start", ()))
 
 
 _UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -159,6 +159,37 @@ class Study(Results):
                 "give one, such as budget=Budget(time='2h') or Budget(trials=50)"
             )
         return self.session.ask(partial(Trial, self.session))
+
+    def enqueue(self, config: Mapping[str, Any], again: bool = False) -> bool:
+        """Have a configuration of yours trained before any that the policy proposes; those enqueued first come first.
+
+        Where the policy would next begin a configuration of its own, this one takes its place: when, how far and on
+        what resource it trains, and when it is stopped, the policy decides as of any other. Runs that go on come
+        before it, and so does the end of the search. It counts for the budget. TruVaR and LevelSetSearch over a grid
+        learn from a configuration beside the grid, but will never choose it.
+
+        Args:
+            config: The whole configuration, a value for every parameter that is active in it.
+            again: Whether to train it once more where it was begun already, or waits. Default: False.
+
+        Returns:
+            True when it waits now; False when it was begun already or waited, so that nothing was done: a program
+            that enqueues its defaults may be run again.
+
+        Raises:
+            InvalidInput: For what is not a whole configuration of the space, and when the policy has ended the
+                search.
+
+        Example:
+            >>> from haltune.policies import GPUCB
+            >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+            >>> study = Study(problem, GPUCB(), seed=0, budget=Budget(trials=3))
+            >>> study.enqueue({"lr": 0.003}), study.enqueue({"lr": 0.003})
+            (True, False)
+            >>> study.ask().config
+            {'lr': 0.003}
+        """
+        return self.session.enqueue(self.problem.checked(config, "enqueue(config)"), again)
 
     def take(self, id: int, attempt: int, holder: str, leaving: Callable[[], str | None]) -> Trial:
         """A trial that a launcher holds and has this process train; `leaving` says why it should let go, or None.

@@ -51,6 +51,7 @@ _BY_TYPE = {
     ev.Expired: {"trial": numbers, "attempt": attempts, "holder": names, "last_alive": seconds,
                  "status": ended},
     ev.Budgeted: {"budget": st.dictionaries(st.sampled_from(["time", "cost", "epochs"]), some_epochs)},
+    ev.Enqueued: {"config": plain_mappings},
     ev.Finished: {"reason": st.text(), "seen": numbers},
 }  # fmt: skip
 
@@ -87,6 +88,7 @@ def image_of(history: History) -> Any:
             "trials": history.trials, "best": history.best(), "ranked": history.ranked(),
             "spent": history.spent, "pending": [t.id for t in history.pending], "scale": history.scale,
             "learnt": history.learnt_scale(), "incumbent": history.incumbent(), "finished": history.finished,
+            "queue": list(history.queue),
             "counts": [history.position, history.moves, history.failures_in_a_row, history.running, history.paused],
             "interrupted": history.interrupted, "tried": sorted(history.tried), "now": history.now,
             "seed": history.seed, "losses": [history.losses(i) for i in range(len(history))],

@@ -19,7 +19,7 @@ from whims import PAUSE, PROBLEM, STOP, Whims
 
 from haltune import Budget, Choice, Float, Int, Maximize, Problem, Space, Start, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
-from haltune.errors import StoreError
+from haltune.errors import InvalidInput, StoreError
 from haltune.log.decisions import Action
 
 RANK = int(os.environ.get("RANK", 0))
@@ -215,10 +215,26 @@ def train_elsewhere(trial: Trial) -> None:
     trial.finish()
 
 
+def the_users_own_first() -> Seen:
+    """Enqueued on both ranks, recorded once; what is none is refused on both."""
+    study = a_study(3, name="enqueued")
+    mine = dict(PROBLEM.space.sample(1, np.random.default_rng(5))[0])
+    yield study.enqueue(mine), study.enqueue(mine), len(study.history.queue)
+    try:
+        study.enqueue({})
+    except InvalidInput as error:
+        yield type(error).__name__, str(error)
+    for trial in study:
+        with trial:
+            trial.report(0.5 + RANK)
+        yield trial.config == mine, len(study.history.queue)
+
+
 SCENES = [
     search_in_memory, search_in_a_file, types, stop_pause_and_resume, a_full_disk, rank_0_alone_reports,
     failures_everywhere, failures_of_rank_0, nowhere_to_write, errors_while_deciding,
     several_studies_and_a_wait, a_training_loop, a_resumed_loop_draws_on,
+    the_users_own_first,
 ]  # fmt: skip
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ class Guided(Wrapper):
     def propose(self, state: State, history: History, rng: Generator) -> Move:
         """The policy's move; a new configuration is the model's choice."""
         move = self.policy.propose(state[0], history, rng)
-        if not isinstance(move, Start) or move.goes_on:  # a winner that trains anew stays as it is
+        if not isinstance(move, Start) or move.repeats:  # a winner that trains anew stays as it is
             return move
         if len(history) < self.initial or rng.random() < self.share:
             return move

@@ -19,6 +19,7 @@ from haltune.log.spending import Outcome
 from haltune.store.base import Conflict
 
 from .claims import claimed
+from .queue import from_queue
 from .replica import Replica, plans_anew
 from .session import Clock, Log
 
@@ -81,6 +82,8 @@ def _decide(replica: Replica, full: str | None, clock: Clock) -> Taken | Wait | 
     if isinstance(move, Finish):
         replica.append(ev.Finished(at=replica.now(), reason=move.reason, seen=history.position), None)
         replica.tidy()
+        if history.queue:
+            replica.warn_once(f"the policy ended the search{_left(history)}: {move.reason}")
     return move
 
 
@@ -104,9 +107,10 @@ def _wait(full: str) -> Wait:
 
 
 def propose(policy: Policy[S], state: S, history: History) -> Move:
-    """The policy's next move."""
+    """The next move: the policy's, with the user's own configurations first."""
     with one_thread():
-        return policy.propose(state, history, history.rng("propose", history.moves))
+        move = policy.propose(state, history, history.rng("propose", history.moves))
+    return from_queue(move, history)
 
 
 def outcome(log: Log, budget: Budget) -> Outcome:
@@ -139,9 +143,14 @@ def _harvest(history: History) -> str:
     full, itself, lost = kinds["completed"] + kinds["schedule"], kinds["itself"], kinds["failed"]
     failed = f", {lost} failed: {'each counts' if lost > 1 else 'it counts'} as one begun" if lost else ""
     if history.problem.max_epochs is None:
-        return begun + failed
+        return f"{begun}{_left(history)}{failed}"
     others = f", {itself} {FATES['itself'][itself > 1]}" if itself else ""
-    return f"{begun}, {full or 'none'} trained in full{others}{failed}"
+    return f"{begun}, {full or 'none'} trained in full{others}{_left(history)}{failed}"
+
+
+def _left(history: History) -> str:
+    """How many of the user's own configurations were not begun, to be added to a sentence."""
+    return f", {plural(len(history.queue), 'enqueued configuration')} not begun" if history.queue else ""
 
 
 def _may_go_on(log: Log) -> bool:

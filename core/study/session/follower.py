@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -73,6 +73,10 @@ class FollowerSession:
         """See Session."""
         found = self._rank_0.decide("ask", partial(answer_from_json, space=self._given.problem.space))
         return found if isinstance(found, Wait | Finish) else make(found)
+
+    def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
+        """See Session."""
+        return bool(self._rank_0.decide("enqueues"))
 
     def take(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from .asking import answer
 from .attempt import Attempt, Json, answer_to_json
 from .claims import in_turn
 from .judging import record
+from .queue import enqueue
 from .replica import Replica
 from .session import A, Clock, Failure, Report, Settings
 from .spawned import Attempts, carried
@@ -129,6 +130,11 @@ class LocalSession:
         except BaseException:
             self.replica.handed_out -= begun  # nobody has it: it is offered again at once
             raise
+
+    def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
+        """See Session."""
+        work = partial(enqueue, self.replica, config, again)
+        return self._leader.decide("enqueues", partial(self._retried, work))
 
     def take(
         self,

@@ -138,6 +138,10 @@ class Session(Protocol):
         """See Study.ask. make: what the worker is given of its attempt; while it lives the attempt is trained here."""
         ...
 
+    def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
+        """See Study.enqueue. config: in canonical form."""
+        ...
+
     def take(
         self,
         id: int,

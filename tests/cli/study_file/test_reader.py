@@ -83,6 +83,14 @@ def test_what_is_left_out_has_a_default(file, tmp_path):
     assert study.store == f"sqlite:///{tmp_path / 'digits.db'}"
 
 
+def test_configurations_to_start_with_are_part_of_the_problem(file):
+    first = '[[start]]\nlr = 1e-3\nkernel = "lr = 3"\n[[start]]\nlr = 0.1\nkernel = "lr = 3"\n\n[policy]'
+    study = read(file(("[policy]", first)))
+    assert [dict(config) for config in study.problem.start] == [
+        {"lr": lr, "kernel": "lr = 3", "batch": 64} for lr in (1e-3, 0.1)
+    ]
+
+
 def test_a_goal_may_count_the_best_epoch(file):
     study = read(file(("bounds = [0, 1]", 'bounds = [0, 1]\nof = "best"')))
     assert study.problem.goal == Maximize("val_acc", (0, 1), of="best")
@@ -121,6 +129,8 @@ ERRORS = [
     ("[goal]", "[gaol]", 6, "unknown; did you mean 'goal'?"),
     ("max_epochs = 30", "max_epoch = 30", 3, "did you mean 'max_epochs'?"),
     ("max_epochs = 30", "max_epochs = 0", 3, "at least 1"),
+    ("[policy]", "[[start]]\nlr = 0.01\n\n[policy]", 20, "start[0]: 'kernel' is missing"),
+    ("[policy]", "[start]\nlr = 0.01\n\n[policy]", 20, "a list of configurations"),
     ("seed = 4", "seed = -4", 4, "a whole number, 0 or more"),
     ("seed = 4", "store = 4", 4, "a text that is not empty"),
     ("seed = 4", 'disk_quota = "lots"', 4, "'20GB'"),
