@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haltune._utils.words import counted
+from haltune.study.audit import WouldBeStop
 
 from .digest import Digest, Row, Source, digest
 from .palette import ACCENT_INK, FONT, INK, LOOKS, MUTED, PAPER, RULE
@@ -59,6 +60,8 @@ def figure_of(facts: Digest) -> go.Figure:
     for look, rows in groups:
         if rows:
             figure.add_trace(graph.Scatter(_marks(facts, rows, look, metric)))
+    if would_be_stops(facts):
+        figure.add_trace(graph.Scatter(_would_be(facts, metric)))
     for row in facts.rows:
         if row.leads and row.ending:
             figure.add_annotation(_label(facts))
@@ -114,6 +117,34 @@ def _marks(facts: Digest, rows: list[Row], look: Any, metric: str) -> dict[str, 
         "customdata": [[_title(facts, row), _details(row)] for row in rows],
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}"
         "<br>%{customdata[1]}<extra></extra>",
+    }
+
+
+def would_be_stops(facts: Digest) -> list[tuple[WouldBeStop, float]]:
+    """Those of the audited runs that are shown, each with the run's value there."""
+    shown = {row.record.id: row.record for row in facts.rows}
+    found = []
+    for run in facts.audit.runs if facts.audit else ():
+        if (t := shown.get(run.trial)) is not None:
+            value = t.values[t.epochs == run.epoch]
+            found += [(run, float(v)) for v in value if math.isfinite(v)]
+    return found
+
+
+def _would_be(facts: Digest, metric: str) -> dict[str, Any]:
+    """One trace for the would-be stops of audited runs, each with what it came to."""
+    stops = would_be_stops(facts)
+    return {
+        "uid": "audited",
+        "x": [run.epoch for run, _ in stops],
+        "y": [value for _, value in stops],
+        "mode": "markers",
+        "marker": {"symbol": "circle-x-open", "size": 10, "color": INK, "line": {"width": 1.4}},
+        "name": f"would have been stopped, audited ({len(stops)})",
+        "meta": [metric],
+        "ids": [f"trial-{run.trial}" for run, _ in stops],
+        "customdata": [_wrapped(f"audit: {run}") for run, _ in stops],
+        "hovertemplate": "%{meta[0]} %{y:.4~g} at epoch %{x}<br>%{customdata}<extra></extra>",
     }
 
 

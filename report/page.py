@@ -16,7 +16,7 @@ from haltune.errors import InvalidInput
 from haltune.log.events import Status
 
 from .digest import Digest, Row, Source, digest
-from .figure import figure_of
+from .figure import figure_of, would_be_stops
 from .sample import MOST
 from .style import CSS, SCRIPT
 from .wording import clipped, duration, escaped, settings, short
@@ -121,8 +121,11 @@ def page(facts: Digest) -> str:
 
 
 def _legend(facts: Digest) -> str:
+    audited = " A circled cross is where an audited run would have been." if would_be_stops(facts) else ""
     if any(row.record.status is Status.STOPPED for row in facts.rows):
-        return "A line is a trial and a cross is where it was stopped; point at one for the reason."
+        return f"A line is a trial and a cross is where it was stopped; point at one for the reason.{audited}"
+    if audited:
+        return "A line is a trial; a circled cross is where an audited run would have been stopped."
     return "A line is a trial; point at one for its numbers."
 
 
@@ -209,7 +212,7 @@ def _trials(facts: Digest) -> str:
         "chosen because", "outcome",
     ]  # fmt: skip
     header = "".join(f"<th>{escaped(h)}</th>" for h in heads)
-    rows = "\n".join(_trial(facts, row, shown) for row in facts.rows)
+    rows = "\n".join(_trial(facts, row, shown, len(heads)) for row in facts.rows)
     return (
         f'<h2>Trials{_share(facts)}</h2>\n<div class="wide"><table>\n<thead><tr>{header}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody></table></div>"
@@ -221,7 +224,8 @@ def _share(facts: Digest) -> str:
     return "" if count == facts.trials else f' <small class="quiet">{count:,} of {facts.trials:,}</small>'
 
 
-def _trial(facts: Digest, row: Row, names: Iterable[str]) -> str:
+def _trial(facts: Digest, row: Row, names: Iterable[str], columns: int) -> str:
+    """Its row, and one below for a reason: as wide as the table, however many columns there are."""
     t = row.record
     config = [_value(t.config.get(name, _NONE)) for name in names]
     if not config:
@@ -234,10 +238,14 @@ def _trial(facts: Digest, row: Row, names: Iterable[str]) -> str:
         *[_value(t.tags.get("level", _NONE))] * facts.levels,
         *config,
         _value(t.proposed or _NONE),
-        f'<td class="outcome">{outcome}{f" <span>{escaped(clipped(row.reason))}</span>" if row.reason else ""}</td>',
+        f"<td>{outcome}</td>",
     ]
     best = ' class="best"' if row.leads else ""
-    return f'<tr data-trial="trial-{t.id}"{best}>{"".join(cells)}</tr>'
+    found = f'<tr data-trial="trial-{t.id}"{best}>{"".join(cells)}</tr>'
+    if not row.reason:
+        return found
+    why = f'<td colspan="{columns}"><div>{escaped(clipped(row.reason))}</div></td>'
+    return f'{found}\n<tr class="why" data-trial="trial-{t.id}">{why}</tr>'
 
 
 def _value(value: object) -> str:

@@ -31,11 +31,10 @@ dd {{ margin: 0; font-size: 17px; font-weight: 600; font-variant-numeric: tabula
 table {{ border-collapse: collapse; width: 100%; font-size: 13.5px; font-variant-numeric: tabular-nums; }}
 th {{ padding: 6px 10px; text-align: left; font-weight: 500; color: {MUTED}; white-space: nowrap;
      border-bottom: 1px solid {MUTED}; vertical-align: bottom; }}
-td {{ padding: 7px 10px; border-bottom: 1px solid {RULE}; vertical-align: top; white-space: nowrap; }}
+td {{ padding: 7px 10px; border-top: 1px solid {RULE}; vertical-align: top; white-space: nowrap; }}
 th:first-child, td:first-child {{ padding-left: 0; }}
-.number {{ text-align: right; }}
-td.outcome {{ min-width: 300px; white-space: normal; overflow-wrap: anywhere; }}
-td.outcome span {{ display: block; color: {MUTED}; font-weight: 400; }}
+tr.why td {{ padding: 0 0 8px; border-top: 0; color: {MUTED}; white-space: normal; }}
+tr.why div {{ position: sticky; left: 0; max-width: min(1096px, 100vw - 64px); overflow-wrap: anywhere; }}
 td.long {{ max-width: 220px; overflow: hidden; text-overflow: ellipsis; }}
 tr.best td {{ font-weight: 600; color: {ACCENT_INK}; }}
 tr.lit td {{ background: #f3f5f7; }}
@@ -45,7 +44,7 @@ tr.lit td {{ background: #f3f5f7; }}
 tr.best .run i {{ background: {ACCENT}; }}
 .lit path.js-line {{ stroke: {INK} !important; stroke-width: 3.5px !important; stroke-opacity: 1 !important; }}
 footer {{ margin-top: 32px; font-size: 13px; color: {MUTED}; }}
-@media print {{ main {{ padding: 0; }} tr {{ break-inside: avoid; }} }}
+@media print {{ main {{ padding: 0; }} tr {{ break-inside: avoid; }} tr.why {{ break-before: avoid; }} }}
 """
 
 SCRIPT = """

@@ -1,5 +1,6 @@
 """The page: self-contained, escaped, written at once."""
 
+import html
 import math
 import os
 import re
@@ -15,7 +16,7 @@ from worlds import search, small_study
 from haltune import Choice, Float, HaltuneError, Maximize, OptimalStopping, Problem, Space
 from haltune.log.events import Status
 from haltune.policies import Halting, RandomSearch
-from haltune.report import summary, write
+from haltune.report import learning_curves, summary, write
 from haltune.report.wording import duration
 
 
@@ -124,7 +125,7 @@ def test_hundreds_of_trials_have_a_row_each(tmp_path):
     history = told()
     for i in range(300):
         tell_trial(history, [i / 1000, i / 500], Status.STOPPED)
-    assert Seen(page_of(history, tmp_path)).tags.count("tr") == 301
+    assert page_of(history, tmp_path).count("<tr data-trial=") == 300
 
 
 def test_a_study_that_is_over_says_why(tmp_path):
@@ -204,6 +205,39 @@ def test_an_audit_has_a_section_with_what_became_of_its_runs(tmp_path):
     for run in study.audit().runs:
         assert str(run) in text
     assert f"the audit cost {study.audit().cost:g} epochs" in text
+
+
+def test_a_would_be_stop_is_marked_on_its_curve():
+    study = audited("acc")
+    (trace,) = (t for t in learning_curves(study).data if t.uid == "audited")
+    runs = study.audit().runs
+    values = [float(study.trials[r.trial].values[int(r.epoch) - 1]) for r in runs]
+    assert (list(trace.x), list(trace.y)) == ([r.epoch for r in runs], values)
+    assert list(trace.ids) == [f"trial-{r.trial}" for r in runs]
+    assert "a right stop" in " ".join(trace.customdata[0].split("<br>"))
+    assert trace.name == "would have been stopped, audited (2)"
+    assert not any(t.uid == "audited" for t in learning_curves(study.history).data)  # knows of no audit
+
+
+def test_the_page_says_what_a_circled_cross_is_where_there_is_one(tmp_path):
+    said = "circled cross"
+    assert said in Seen(page_of(audited("acc"), tmp_path)).text
+    assert said not in Seen(page_of(a_search(), tmp_path)).text
+
+
+def test_a_reason_has_a_row_of_its_own_as_wide_as_the_table(tmp_path):
+    names = [f"hyperparameter_{n}" for n in range(8)]
+    problem = Problem(Space({n: Float(0.0, 1.0) for n in names}), Maximize("acc", (0, 1)), 10)
+    study = small_study(Halting(RandomSearch(), OptimalStopping(paths=2000)), problem=problem, trials=2)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                if trial.report((0.9, 0.2)[trial.id] - 0.1 / epoch, seconds=1.0).stops:
+                    break
+    page = page_of(study, tmp_path)
+    (why,) = re.findall(r'<tr class="why" data-trial="trial-1"><td colspan="(\d+)"><div>(.*?)</div>', page)
+    assert why == (str(page.count("<th>")), html.escape(study.trials[1].verdict.reason, quote=True))
+    assert page.count("<th>") == len(names) + 5
 
 
 def test_without_an_audit_nothing_is_said_of_one(tmp_path):
