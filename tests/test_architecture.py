@@ -38,6 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "policies.bayesopt": MODELS | {"policies.costs", "policies.random"},
     "policies.hyperband": MODELS | {"policies.random"},
     "policies.guided": BAYES | {"policies.hyperband"},
+    "policies.multifidelity": BAYES | {"policies.hyperband", "policies.guided"},
     "policies.bobos": BAYES,
     "policies.rollout": BAYES,
     "policies.truvar": BAYES,
@@ -186,7 +187,7 @@ def test_every_module_says_what_it_is() -> None:
 
 def test_importing_haltune_imports_no_policy_and_no_framework() -> None:
     others = ("torch", "lightning", "keras", "tensorflow", "jax", "ray", "plotly", "rich", "typer", "pandas")
-    wrong = f"[m for m in sys.modules if m.startswith('haltune.policies') or m in {others}]"
+    wrong = f"[m for m in sys.modules if m.startswith('haltune.policies.') or m in {others}]"
     code = f"import sys, haltune; print({wrong})"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -12,7 +12,17 @@ import peer_smac
 import peer_syne_tune
 from recorded import Meter, Task, search
 
-from haltune.policies import BOBOS, GPUCB, Guided, Halting, Hyperband, Ladder, RandomSearch, SuccessiveHalving
+from haltune.policies import (
+    BOBOS,
+    GPUCB,
+    Guided,
+    Halting,
+    Hyperband,
+    Ladder,
+    MultiFidelity,
+    RandomSearch,
+    SuccessiveHalving,
+)
 from haltune.policies.hyperband.brackets import Bracket, Rung, hyperband
 from haltune.policies.hyperband.plan import Plan
 
@@ -64,6 +74,7 @@ METHODS: dict[str, Method] = {
     "halving81": of(lambda: SuccessiveHalving(n=81, rounds=None), (0.611, 0.222, 0.146, 0.068, 0.020)),
     "asha_promote": of(lambda: SuccessiveHalving(n=10**6, rounds=None, asynchronous=True)),
     "asha_stop": of(lambda: SuccessiveHalving(n=10**6, rounds=None, asynchronous="stop")),
+    "multifidelity": of(MultiFidelity),  # the default
     "gpucb": of(GPUCB),
     "bobos": of(BOBOS),
     "halting_random": of(lambda: Halting(RandomSearch())),

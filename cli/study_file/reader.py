@@ -176,7 +176,7 @@ class _Reader:
         return options
 
     def _policy(self, where: Keys, table: dict[str, Any]) -> Any:
-        name = table.pop("name", "BOBOS")
+        name = table.pop("name", "MultiFidelity")
         if name not in policies.NAMES:
             raise self._lines.error(
                 (*where, "name"),

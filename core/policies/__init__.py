@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .guided.policy import Guided
     from .hyperband.ladder import Ladder
     from .hyperband.policy import Hyperband, InfiniteHyperband, SuccessiveHalving
+    from .multifidelity.policy import MultiFidelity
     from .random import RandomSearch
     from .rollout.policy import Rollout
     from .truvar.level_set_search import LevelSetSearch
@@ -36,6 +37,7 @@ _ROOMS = {
         "InfiniteHyperband",
         "SuccessiveHalving",
     ),
+    "multifidelity.policy": ("MultiFidelity",),
     "random": ("RandomSearch",),
     "rollout.policy": ("Rollout",),
     "truvar.level_set_search": ("LevelSetSearch",),
@@ -56,6 +58,7 @@ __all__ = [
     "InfiniteHyperband",
     "Ladder",
     "LevelSetSearch",
+    "MultiFidelity",
     "Policy",
     "RandomSearch",
     "Rollout",

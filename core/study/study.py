@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from haltune import policies
 from haltune._utils.checks import check_counts, check_seconds
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
@@ -33,7 +34,8 @@ class Study(Results):
 
     Args:
         problem: What is searched: a Problem of space, goal and epochs.
-        policy: What decides: Guided(), BOBOS(), Hyperband(), ...
+        policy: What decides: BOBOS(), Hyperband(), ... Default: None, MultiFidelity(), one search for every kind of
+            training.
         store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). A
             study of this name that is there already is reopened and goes on where it was. Default: None, memory.
         name: Of the study, in a store of several. Default: "study".
@@ -73,7 +75,7 @@ class Study(Results):
     def __init__(
         self,
         problem: Problem,
-        policy: Policy[Any],
+        policy: Policy[Any] | None = None,
         store: str | os.PathLike[str] | Store | None = None,
         name: str = "study",
         seed: int | None = None,
@@ -207,7 +209,8 @@ def check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> Policy
     """The policy. Raises InvalidInput for what is not a problem, a policy, a name or a budget."""
     if not isinstance(problem, Problem):
         raise InvalidInput(f"the first argument is a Problem(space, goal, max_epochs), not {problem!r}")
-    decides = check_policy("the second argument is a policy such as BOBOS()", policy)
+    asked = policies.MultiFidelity() if policy is None else policy
+    decides = check_policy("the second argument is a policy such as BOBOS()", asked)
     if not isinstance(name, str) or not name or _UNHELD.search(name):
         raise InvalidInput(
             f"name={name!r}: a study's name is a text that is not empty, which a file can be called: without the "

@@ -36,6 +36,7 @@ from haltune.policies import (
     InfiniteHyperband,
     Ladder,
     LevelSetSearch,
+    MultiFidelity,
     RandomSearch,
     Rollout,
     SuccessiveHalving,
@@ -88,6 +89,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "asha-stopping": lambda: SuccessiveHalving(n=5, eta=2, rounds=9, asynchronous="stop"),
     "infinite-hyperband": lambda: InfiniteHyperband(),
     "ladder": lambda: Ladder(2, 2, 2, patience=2),
+    "multifidelity": lambda: MultiFidelity(4, 1.0, 2, 2, patience=2, candidates=24),
     "guided-ladder": lambda: Guided(Ladder(2, 2, 2, patience=2), initial=2, candidates=24),
     "guided-hyperband": lambda: Guided(Hyperband(eta=2, rounds=9, resume=False), initial=2, candidates=24),
     "halting-guided-ladder": lambda: Halting(

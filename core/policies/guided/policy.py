@@ -27,54 +27,14 @@ from haltune.log.problem import Problem
 from haltune.log.scores import measured
 from haltune.policies.bayesopt.surrogate import epoch_coordinate, hallucinate
 from haltune.policies.hyperband.ladder import Ladder
-from haltune.space import Space
-from haltune.space.domains import Float
 
+from .candidates import candidates, first_untried
 from .curve_rows import CurveRows, Row
+from .targets import TargetScale, fitted
 
 State = tuple[Any, CurveRows]  # the inner policy's, and what the model learns from
 _LEARN_FROM = 120  # rows that hyperparameters are learnt from
 _KEEP = 500  # rows that a fit keeps: a decision costs as much in a long search
-_STEP = (8, 100)  # rows between fits: a fifth of those there are, within these
-_TOP = 5  # best trials that have neighbours among the candidates
-_NEAR = 0.15  # deviation of a neighbour in the unit cube
-
-
-@dataclass(frozen=True, slots=True)
-class TargetScale:
-    """Targets of the model: 0 at the median of the first trials, 1 at the best so far, and nothing below -1.
-
-    So runs that diverge are as bad as any, by however much they do; were they the scale, all others would look equal.
-    The median is that of trials which were not chosen for their promise: among those that are, -1 would be close by.
-    """
-
-    sign: float  # of the goal
-    centre: float  # sign * value
-    width: float
-
-    @classmethod
-    def of(cls, values: Array, first: Array, sign: float) -> TargetScale | None:
-        """From measured values (n,), and those of them that the first trials had; None when none is finite."""
-        v = sign * values[np.isfinite(values)]
-        if not len(v):
-            return None
-        early = sign * first[np.isfinite(first)]
-        centre = float(np.median(early if len(early) else v))
-        width = float(v.max()) - centre
-        return cls(sign, centre, width if width > 0 else max(abs(centre), 1.0))
-
-    def targets(self, values: Array) -> Array:
-        """Of measured values (n,); what is not finite is at the bottom."""
-        v = np.where(np.isfinite(values), self.sign * values, -np.inf)
-        with np.errstate(over="ignore"):  # divided by a small width
-            return np.clip((v - self.centre) / self.width, -1.0, _ABOVE)
-
-    def value(self, target: float) -> float:
-        """The metric that a target stands for."""
-        return self.sign * (self.centre + self.width * target)
-
-
-_ABOVE = 10.0  # a first median and best that are nearly equal must not make the next value enormous
 
 
 @dataclass(frozen=True)
@@ -153,7 +113,7 @@ class Guided(Wrapper):
         if len(history) < self.initial or rng.random() < self.share:
             return move
         rows = [(trial, epoch, float(measured(value))) for trial, epoch, value in state[1].listed]
-        m = _fitted(len(rows), self.initial)
+        m = fitted(len(rows), self.initial)
         values, first = _values(rows[:m]), _values([row for row in rows[:m] if row[0] < self.initial])
         scale = TargetScale.of(values, first, history.problem.goal.sign)
         return move if scale is None else self._chosen(move, history, rows, m, scale, rng)
@@ -162,11 +122,11 @@ class Guided(Wrapper):
         """Hyperparameters fitted to the first m rows, the rest conditioned on, pending trials hallucinated."""
         x, y = _points(history, rows), scale.targets(_values(rows))
 
-        def fitted() -> Posterior:
+        def fitted_to_m() -> Posterior:
             rng = history.rng("fit", m)
             return fit(x[:m], y[:m], rng=rng, starts=1, learn_from=_LEARN_FROM, limit=_KEEP)
 
-        posterior = self._fits((history.seed, x[:m].tobytes(), y[:m].tobytes()), fitted)
+        posterior = self._fits((history.seed, x[:m].tobytes(), y[:m].tobytes()), fitted_to_m)
         if len(y) > m:
             posterior = posterior.condition(x[m:], y[m:])
         pending = [history.point(t.id) for t in history.pending]
@@ -176,14 +136,12 @@ class Guided(Wrapper):
         self, move: Start, history: History, rows: list[Row], m: int, scale: TargetScale, rng: Generator
     ) -> Start:
         """The candidate of highest UCB that was not tried."""
-        points = self._candidates(history, rows, rng)
+        points = candidates(history, rows, self.candidates, rng)
         mean, variance = self._posterior(history, rows, m, scale).predict(_at_end(points))
         value = mean + self.deviations * np.sqrt(variance)
-        order = (int(i) for i in np.argsort(-value, kind="stable"))
-        untried = ((i, config) for i in order if (config := _open(history, points[i])) is not None)
-        best, config = next(untried, (0, None))
-        if config is None:
+        if (found := first_untried(history, points, value)) is None:
             return move
+        best, config = found
         expected, sd = scale.value(float(mean[best])), scale.width * float(variance[best]) ** 0.5
         evidence = {"mean": expected, "sd": sd, "ucb": scale.value(float(value[best])), "rows": len(rows)}
         evidence |= (
@@ -193,31 +151,6 @@ class Guided(Wrapper):
         seen = plural(len(rows), "value")
         reason = f"best in view: {name} = {expected:.4g} ± {sd:.2g} at the full horizon, from {seen}"
         return replace(move, config=config, reason=reason, evidence=evidence)
-
-    def _candidates(self, history: History, rows: list[Row], rng: Generator) -> Array:
-        """(n, d) random configurations, and neighbours of the best trials in about half of their coordinates.
-
-        All configurations, in a space with no more.
-        """
-        space, near = history.problem.space, self.candidates // 3
-        if space.size is not None and space.size <= self.candidates:
-            return space.encode_many(space.enumerate())
-        sign = history.problem.goal.sign
-        ranked = sorted((-sign * value if np.isfinite(value) else np.inf, i) for i, _, value in rows)
-        top = list(dict.fromkeys(i for _, i in ranked))[:_TOP]
-        anywhere = rng.random((self.candidates - near, space.dim))
-        base = np.array([history.point(i) for i in rng.choice(top, near)])
-        moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEAR, base.shape)
-        points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0)])
-        return points if _free(space) else space.encode_many(space.decode_many(points))
-
-
-def _free(space: Space) -> bool:
-    """True when a point and its configuration are one: all coordinates are numbers that depend on no other."""
-    return all(
-        isinstance(d, Float) and not d.when and not isinstance(d.low, str) and not isinstance(d.high, str)
-        for d in space.parameters.values()
-    )
 
 
 def _values(rows: list[Row]) -> Array:
@@ -232,20 +165,5 @@ def _points(history: History, rows: list[Row]) -> Array:
     return np.column_stack([x, epoch_coordinate(epochs, horizon)])
 
 
-def _open(history: History, point: Array) -> dict[str, Any] | None:
-    """The configuration at a point, unless it breaks a constraint or was tried: asked one by one, for it is slow."""
-    space = history.problem.space
-    config = space.decode(point)
-    return config if space.contains(config) and space.key_of_canonical(config) not in history.tried else None
-
-
 def _at_end(points: Array) -> Array:
     return np.hstack([points, np.ones((len(points), 1))])
-
-
-def _fitted(count: int, first: int) -> int:
-    """The last number of rows at which hyperparameters were fitted."""
-    m, (least, most) = first, _STEP
-    while (following := m + min(most, max(least, m // 5))) <= count:
-        m = following
-    return min(m, count)

@@ -29,7 +29,8 @@ class Climber:
 
     unit: "epochs" or "seconds". eta: one in so many of a rung goes on; first: of the first rung, as of the others
     if None. stops: the stopping form; else the promotion form. patience: trials that arrive at the first rung
-    before any goes on. ends: the last rung of a bracket is a full training.
+    before any goes on. ends: the last rung of a bracket is a full training. base: the rung that counts as the first;
+    below it nobody is compared, and all go on.
     """
 
     plan: Plan
@@ -40,6 +41,7 @@ class Climber:
     first: Fraction | None = None
     patience: int = 1
     ends: bool = True
+    base: int = 0
 
     # -- the fold ------------------------------------------------------------------------
 
@@ -124,7 +126,7 @@ class Climber:
     def propose(self, state: Climb, history: History) -> Move:
         """The promotion at the highest rung, or a new configuration."""
         for bracket, steps in state.ladders.items():
-            for rung in range(len(steps) - 2, -1, -1):
+            for rung in range(len(steps) - 2, self.base - 1, -1):
                 top, count = self._top(steps[rung], rung), steps[rung].count
                 if (id := self._promotable(steps[rung], top, history)) is not None:
                     why = f"in the top {top} of {count} at rung {rung}"
@@ -133,13 +135,15 @@ class Climber:
 
     def _top(self, step: Step, rung: int) -> int:
         """How many of those that arrived at a rung go on."""
-        if rung == 0 and step.count < self.patience:
+        if rung < self.base:
+            return step.count
+        if rung == self.base and step.count < self.patience:
             return 0
         return max(int(self.stops), step.count // self._cut(rung))
 
     def _cut(self, rung: int) -> Fraction:
         """One in so many of a rung goes on."""
-        return self.eta if self.first is None or rung else self.first
+        return self.eta if self.first is None or rung > self.base else self.first
 
     def _promotable(self, step: Step, top: int, history: History) -> int | None:
         leading = (id for id in step.leading(top) if history.trial(id).status is Status.PAUSED)
@@ -219,6 +223,11 @@ class Climber:
         if member.result is None:
             member = replace(member, result=score)
             step = step.arrive(key_of(member, trial))
+        if on.rung < self.base:
+            compared = on.bracket.rungs[self.base].resource
+            text = f"on to {amount(compared, self.unit)}, where runs are first compared"
+            evidence = {"rung": on.rung, "first_rung": self.base}
+            return Verdict(Action.CONTINUE, text, evidence, until(compared, self.unit, history))
         rank, top = step.arrived.rank(key_of(member, trial)), self._top(step, on.rung)
         evidence = {"rank": rank + 1, "arrived": step.count, "go_on": top, "rung": on.rung}
         place = f"rank {rank + 1} of {step.count} at {amount(on.needed, self.unit)}"

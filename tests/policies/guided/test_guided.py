@@ -26,7 +26,7 @@ from haltune.policies import BOBOS, Guided, Halting, Hyperband, Ladder, RandomSe
 from haltune.policies.bayesopt.surrogate import epoch_coordinate
 from haltune.policies.from_spec import policy_from
 from haltune.policies.guided.curve_rows import CurveRows, Row
-from haltune.policies.guided.policy import TargetScale, _fitted
+from haltune.policies.guided.targets import TargetScale, fitted
 from haltune.study.replay import replay
 from haltune.study.session.asking import propose
 
@@ -168,7 +168,7 @@ def test_a_choice_comes_with_the_mean_and_deviation_of_a_dense_solve() -> None:
         history, curve_rows = folded(PLANE, log, e.seen)
         rows = curve_rows.listed
         x = np.array([[*history.point(t), epoch_coordinate(n, 9)] for t, n, _ in rows])
-        m = _fitted(len(rows), 6)
+        m = fitted(len(rows), 6)
         v = np.array([value for _, _, value in rows])
         middle = np.median([value for trial, _, value in rows[:m] if trial < 6])
         width = v[:m].max() - middle
@@ -274,11 +274,11 @@ def test_a_policy_without_any_memory_decides_the_same() -> None:
 
 
 def test_hyperparameters_are_learnt_at_counts_that_grow_by_a_fifth() -> None:
-    counts = sorted({_fitted(n, 20) for n in range(20, 300)})
+    counts = sorted({fitted(n, 20) for n in range(20, 300)})
     assert counts[:5] == [20, 28, 36, 44, 52]
     assert all(b - a == max(8, a // 5) for a, b in pairwise(counts))
-    assert all(0 <= n - _fitted(n, 20) < 100 for n in range(9_000, 9_500))
-    assert [_fitted(n, 20) for n in (5, 20, 27, 28)] == [5, 20, 20, 28]
+    assert all(0 <= n - fitted(n, 20) < 100 for n in range(9_000, 9_500))
+    assert [fitted(n, 20) for n in (5, 20, 27, 28)] == [5, 20, 20, 28]
 
 
 # -- workers ----------------------------------------------------------------------------------

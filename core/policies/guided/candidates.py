@@ -1,0 +1,57 @@
+"""The configurations that a model compares: anywhere in the space, and near the best that was seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from haltune._utils.arrays import Array
+from haltune.log.history import History
+from haltune.space import Space
+from haltune.space.domains import Float
+
+from .curve_rows import Row
+
+_TOP = 5  # best trials that have neighbours among the candidates
+_NEAR = 0.15  # deviation of a neighbour in the unit cube
+
+
+def candidates(history: History, rows: list[Row], count: int, rng: Generator) -> Array:
+    """(n, d) random configurations, and neighbours of the best trials in about half of their coordinates.
+
+    A third of `count` are neighbours. All configurations, in a space with no more.
+    """
+    space, near = history.problem.space, count // 3
+    if space.size is not None and space.size <= count:
+        return space.encode_many(space.enumerate())
+    sign = history.problem.goal.sign
+    ranked = sorted((-sign * value if np.isfinite(value) else np.inf, i) for i, _, value in rows)
+    top = list(dict.fromkeys(i for _, i in ranked))[:_TOP]
+    anywhere = rng.random((count - near, space.dim))
+    base = np.array([history.point(i) for i in rng.choice(top, near)])
+    moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEAR, base.shape)
+    points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0)])
+    return points if _free(space) else space.encode_many(space.decode_many(points))
+
+
+def first_untried(history: History, points: Array, value: Array) -> tuple[int, dict[str, Any]] | None:
+    """The point (n, d) of largest value (n,) whose configuration breaks no constraint and was not tried, and that one.
+
+    None when there is none. They are asked one by one, for it is slow.
+    """
+    space = history.problem.space
+    for i in np.argsort(-value, kind="stable"):
+        config = space.decode(points[i])
+        if space.contains(config) and space.key_of_canonical(config) not in history.tried:
+            return int(i), config
+    return None
+
+
+def _free(space: Space) -> bool:
+    """True when a point and its configuration are one: all coordinates are numbers that depend on no other."""
+    return all(
+        isinstance(d, Float) and not d.when and not isinstance(d.low, str) and not isinstance(d.high, str)
+        for d in space.parameters.values()
+    )

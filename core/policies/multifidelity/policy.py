@@ -1,0 +1,248 @@
+"""MultiFidelity: one search for every kind of training.
+
+Trials climb one ladder of rungs, as in asynchronous successive halving (Li et al. 2020, ASHA; hyperband.ladder). What
+differs is learnt within the study, by one Gaussian process of what runs reached at each rung (`stage_kernel`):
+
+- where runs are first compared: at the rung whose order foretells the end well enough for its price (`first_rung`).
+  Where a schedule falls late that is a late rung; at the last the search is Bayesian optimisation of full trainings;
+- which configuration begins: the one of the highest mean plus deviations at the end, of which early values move the
+  belief only as far as they have foretold ends.
+
+Who goes on is decided by rank. A fair value of every run, weighed against that of beginning anew (Weitzman 1979; Xie et
+al. 2024), was tried on the same process and was worse on recorded trainings: it begins too many runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from haltune._utils.arrays import Array
+from haltune._utils.checks import check_whole
+from haltune._utils.memo import Memo
+from haltune._utils.words import amount, plural
+from haltune.errors import InvalidInput
+from haltune.log.decisions import AUDIT, Move, Start, Verdict
+from haltune.log.events import Event
+from haltune.log.history import History
+from haltune.log.policy import Policy
+from haltune.log.problem import Problem
+from haltune.log.records import TrialRecord
+from haltune.log.scores import measured
+from haltune.policies.guided.candidates import candidates, first_untried
+from haltune.policies.guided.curve_rows import CurveRows, Row
+from haltune.policies.guided.targets import TargetScale, fitted
+from haltune.policies.hyperband.asynchronous import Climber
+from haltune.policies.hyperband.brackets import Bracket, Rung, exact
+from haltune.policies.hyperband.climb import Climb
+from haltune.policies.hyperband.plan import Plan
+from haltune.policies.hyperband.sampler import Sampler
+
+from .first_rung import first_rung
+from .stage_kernel import StageKernel, Stages
+from .stage_process import StageProcess, learn
+from .stage_rows import KEPT, LEARNT, seen_at_stages, spread
+
+_STEP = 3  # ratio of the epochs of rungs
+_TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
+_TAUGHT = 16  # rows before the first fit: by then eight runs were seen at the first two rungs
+_FEWEST, _MOST = 8, 40  # trials that are compared before any goes on
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """What is known: the ladder, and what the process learns from."""
+
+    climb: Climb
+    rows: CurveRows
+
+
+@dataclass(frozen=True)
+class MultiFidelity(Policy[Ascent]):
+    """One search for every kind of training: it learns how much early epochs say, and compares runs no sooner.
+
+    What `Study(problem)` runs when no policy is given. Endless: a budget ends it. Whoever paused may still go on, so
+    their checkpoints stay; `Study(disk_quota=)` bounds them.
+
+    Args:
+        initial: Trials that are drawn at random before the model chooses. Default: 20.
+        deviations: Of the model that are added to its mean where it chooses. Default: 3.
+        eta: One in so many of a rung goes on. Default: 3.
+        first_cut: The same of the rung where runs are first compared. Default: 6.
+        patience: Trials that are compared before any goes on. Default: None, as many as cost four fifths of a full
+            training, from 8 to 40.
+        candidates: Points that are compared for a new configuration; a third lie near the five best trials. Default:
+            300.
+
+    Raises:
+        InvalidInput: for options outside these, and for a problem without a horizon.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import MultiFidelity
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, MultiFidelity(initial=4), seed=0, budget=Budget(trials=6))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        6
+    """
+
+    initial: int = 20
+    deviations: float = 3.0
+    eta: float = 3
+    first_cut: float = 6
+    patience: int | None = None
+    candidates: int = 300
+
+    plans = True  # by the budget: what may begin
+    _climbers: Memo[Climber] = field(default_factory=lambda: Memo(4), init=False, repr=False, compare=False)
+    _kernels: Memo[StageKernel] = field(
+        default_factory=lambda: Memo(2), init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("eta", "first_cut"):
+            if not exact(getattr(self, name)) > 1:
+                raise InvalidInput(
+                    f"MultiFidelity({name}={getattr(self, name)!r}): above 1; 3 or 6 are usual"
+                )
+        check_whole("MultiFidelity", 2, initial=self.initial)
+        check_whole("MultiFidelity", 3, candidates=self.candidates)
+        if self.patience is not None:
+            check_whole("MultiFidelity", 1, patience=self.patience)
+        if not 0 <= self.deviations < np.inf:
+            raise InvalidInput(
+                f"MultiFidelity(deviations={self.deviations!r}): a number that is not negative"
+            )
+
+    def rungs(self, horizon: int) -> tuple[int, ...]:
+        """The epochs at which trials may be compared, the last being the horizon: 1, 3, 9, 27, 50."""
+        epochs = [1]
+        while epochs[-1] * _STEP * _TOO_CLOSE < horizon:
+            epochs.append(epochs[-1] * _STEP)
+        return (*epochs, horizon) if horizon > 1 else (1,)
+
+    def start(self, problem: Problem) -> Ascent:
+        """Nobody on the ladder. Raises InvalidInput without a horizon."""
+        if problem.max_epochs is None:
+            raise InvalidInput(
+                "MultiFidelity needs a horizon: give the Problem max_epochs, or choose InfiniteHyperband()"
+            )
+        return Ascent(
+            Climb(problem.goal.sign, problem.goal.of == "best", problem.max_epochs), CurveRows(problem.goal)
+        )
+
+    def fold(self, state: Ascent, event: Event) -> Ascent:
+        """The ladder and the rows after `event`."""
+        return Ascent(self._climber(state).fold(state.climb, event), state.rows.fold(event))
+
+    def judge(self, state: Ascent, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """On to the rung where runs are compared; from there on, PAUSE unless it leads."""
+        on = state.climb.trials.get(trial.id)
+        climber = self._climber(state)
+        if on is not None and on.member.after("epochs", trial.epoch, 0.0) >= on.needed:
+            climber = self._based(state, history)
+        return climber.judge(state.climb, history, trial)
+
+    def propose(self, state: Ascent, history: History, rng: Generator) -> Move:
+        """Who goes on at the highest rung, or the configuration that may end best."""
+        move = self._based(state, history).propose(state.climb, history)
+        if not isinstance(move, Start) or len(history) < self.initial:
+            return move
+        return self._chosen(move, state, history, rng)
+
+    # -- the ladder ----------------------------------------------------------------------
+
+    def _climber(self, state: Ascent) -> Climber:
+        assert state.climb.horizon is not None  # `start` saw to it
+        return self._climbers(state.climb.horizon, partial(self._climbing, state.climb.horizon))
+
+    def _climbing(self, horizon: int) -> Climber:
+        bracket = Bracket(tuple(Rung(_MOST, float(n)) for n in self.rungs(horizon)), 0)
+        return Climber(
+            Plan(repeat(bracket)), Sampler("random"), "epochs", exact(self.eta), first=exact(self.first_cut)
+        )
+
+    def _based(self, state: Ascent, history: History) -> Climber:
+        """The ladder, compared from the rung on that the study has learnt; from the second, while it has not."""
+        climber, horizon = self._climber(state), state.climb.horizon or 1
+        epochs = self.rungs(horizon)
+        kernel = self._kernel(history, state.rows.listed)
+        base = min(1, len(epochs) - 1) if kernel is None else first_rung(kernel.foretells, epochs)
+        patience = self.patience or min(_MOST, max(_FEWEST, 4 * horizon // (5 * epochs[base])))
+        return replace(climber, base=base, patience=patience)
+
+    # -- the model -----------------------------------------------------------------------
+
+    def _kernel(self, history: History, rows: list[Row]) -> StageKernel | None:
+        """Learnt from the first m rows, m growing by a fifth; None while they are few."""
+        if len(rows) < _TAUGHT:
+            return None
+        m = fitted(len(rows), _TAUGHT)
+        scale = self._scale(history, rows[:m])
+        if scale is None:
+            return None
+        stages = Stages(self.rungs(history.problem.max_epochs or 1), history.problem.space.dim)
+        seen = seen_at_stages(history, rows[:m], stages, scale)
+
+        def learnt() -> StageKernel:
+            return learn(stages, seen.at(spread(seen, LEARNT, history.rng("fit", m))))
+
+        return self._kernels((history.seed, stages.epochs, seen.key), learnt)
+
+    def _scale(self, history: History, rows: list[Row]) -> TargetScale | None:
+        """0 at the median of what the first trials have come to, 1 at the best."""
+        last = {trial: value for trial, _, value in rows if trial < self.initial}
+        first = measured(np.array(list(last.values())))
+        return TargetScale.of(_values(rows), first, history.problem.goal.sign)
+
+    def _chosen(self, move: Start, state: Ascent, history: History, rng: Generator) -> Start:
+        """The candidate of highest UCB at the end that was not tried; the move itself while nothing was learnt."""
+        rows = [(trial, epoch, float(measured(value))) for trial, epoch, value in state.rows.listed]
+        kernel, scale = self._kernel(history, rows), self._scale(history, rows)
+        if kernel is None or scale is None:
+            return move
+        points = candidates(history, rows, self.candidates, rng)
+        mean, deviation = self._process(kernel, history, rows, scale).ends(points)
+        value = mean + self.deviations * deviation
+        if (found := first_untried(history, points, value)) is None:
+            return move
+        best, config = found
+        epochs = kernel.stages.epochs
+        base = first_rung(kernel.foretells, epochs)
+        evidence: dict[str, Any] = {
+            "mean": scale.value(float(mean[best]) + 1.0), "sd": scale.width * float(deviation[best]),
+            "ucb": scale.value(float(value[best]) + 1.0), "rows": len(rows), "first_rung": epochs[base],
+            "foretells": round(float(kernel.foretells[base]), 3),
+        }  # fmt: skip
+        if AUDIT in move.evidence:
+            evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
+        return replace(move, config=config, reason=_reason(history, evidence), evidence=evidence)
+
+    def _process(
+        self, kernel: StageKernel, history: History, rows: list[Row], scale: TargetScale
+    ) -> StageProcess:
+        """Given all that was seen, and pending trials as if they had ended where they are expected to."""
+        seen = seen_at_stages(history, rows, kernel.stages, scale)
+        process = StageProcess.of(kernel, seen.at(spread(seen, KEPT, None)))
+        pending: Array = np.array([history.point(t.id) for t in history.pending])
+        return process.with_ends(pending)
+
+
+def _reason(history: History, evidence: dict[str, Any]) -> str:
+    name, told = history.problem.goal.metric, f"{evidence['foretells']:.2f}"
+    expected = f"{name} = {evidence['mean']:.4g} ± {evidence['sd']:.2g} at the full horizon"
+    compared = f"runs are compared from {amount(evidence['first_rung'], 'epochs')} on (correlation {told})"
+    return f"best in view: {expected}, from {plural(evidence['rows'], 'value')}; {compared}"
+
+
+def _values(rows: list[Row]) -> Array:
+    return measured(np.array([value for _, _, value in rows]))

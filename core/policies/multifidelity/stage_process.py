@@ -1,0 +1,75 @@
+"""What is believed of the ends of runs: the Gaussian process of `stage_kernel` given what was seen at any stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+
+from haltune._utils.arrays import Array, Indices
+from haltune.gp.cholesky import factorise, solve_lower
+
+from .stage_kernel import Seen, StageKernel, Stages, descent
+
+_EVALUATIONS = 40  # of the density, in the search for its mode
+
+
+def learn(stages: Stages, seen: Seen) -> StageKernel:
+    """The kernel of the largest posterior density given what was seen, from the prior's mode on."""
+    found = minimize(
+        lambda theta: descent(stages, seen, theta),
+        stages.mean,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=stages.bounds,
+        options={"maxfun": _EVALUATIONS},
+    )
+    return StageKernel(stages, found.x if np.isfinite(found.fun) else stages.mean)
+
+
+@dataclass(frozen=True)
+class StageProcess:
+    """A posterior: n values seen, and what they say of the last stage."""
+
+    kernel: StageKernel
+    seen: Seen
+    factor: Array  # (n, n) Cholesky, lower
+    weights: Array  # (n,) K^-1 y
+
+    @classmethod
+    def of(cls, kernel: StageKernel, seen: Seen) -> StageProcess:
+        """Given what was seen."""
+        rho, _ = kernel.near(seen.points, seen.points)
+        covariance = kernel.common[seen.pairs] + rho[np.ix_(seen.run, seen.run)] * kernel.shared[seen.pairs]
+        covariance += (seen.run[:, None] == seen.run) * kernel.own[seen.pairs]
+        covariance.flat[:: len(seen) + 1] += kernel.noise
+        factor, _ = factorise(covariance, float(covariance.diagonal().max(initial=1.0)))
+        weights = solve_lower(factor, solve_lower(factor, seen.value), transposed=True)
+        return cls(kernel, seen, factor, weights)
+
+    def ends(self, points: Array) -> tuple[Array, Array]:
+        """Mean and deviation (m,) of where new runs of configurations (m, d) in the unit cube will end."""
+        kernel, seen = self.kernel, self.seen
+        rho, _ = kernel.near(seen.points, points)
+        cross = kernel.common[seen.stage, -1, None] + rho[seen.run] * kernel.shared[seen.stage, -1, None]
+        explained = (solve_lower(self.factor, cross) ** 2).sum(axis=0)
+        prior = kernel.common[-1, -1] + kernel.shared[-1, -1] + kernel.own[-1, -1]
+        return cross.T @ self.weights, np.sqrt(np.maximum(prior - explained, 1e-12))
+
+    def with_ends(self, points: Array) -> StageProcess:
+        """Pending configurations (m, d) taken for ended at their means, so that parallel workers spread."""
+        if not len(points):
+            return self
+        seen, count, last = self.seen, len(self.seen.points), len(self.kernel.stages.epochs) - 1
+        mean, _ = self.ends(points)
+        runs: Indices = np.arange(count, count + len(points))
+        return StageProcess.of(
+            self.kernel,
+            Seen(
+                np.vstack([seen.points, points]),
+                np.concatenate([seen.run, runs]),
+                np.concatenate([seen.stage, np.full(len(points), last)]),
+                np.concatenate([seen.value, mean]),
+            ),
+        )

@@ -1,0 +1,119 @@
+"""The covariance of stages: its gradient, what it learns of two families of runs, and the belief as dense algebra."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import approx_fprime
+from scipy.stats import multivariate_normal
+
+from examples import many
+from haltune.policies.multifidelity.stage_kernel import Seen, StageKernel, Stages, descent
+from haltune.policies.multifidelity.stage_process import StageProcess, learn
+
+EPOCHS = (1, 3, 9, 27, 50)
+
+
+def drawn(stages: Stages, runs: int, seed: int, values: int = 3) -> Seen:
+    rng = np.random.default_rng(seed)
+    last = len(stages.epochs)
+    stage = np.concatenate([np.sort(rng.choice(last, min(values, last), replace=False)) for _ in range(runs)])
+    run = np.repeat(np.arange(runs), min(values, last))
+    return Seen(rng.random((runs, stages.dim)), run, stage, rng.standard_normal(len(run)))
+
+
+def dense(kernel: StageKernel, points: np.ndarray, stage: np.ndarray, run: np.ndarray) -> np.ndarray:
+    """The covariance as the module's equations have it, entry by entry, without noise."""
+    theta, stages = kernel.theta, kernel.stages
+    k, d = len(stages.epochs), stages.dim
+    s, length, _, c, r = np.exp(theta[:5])
+    a, steps, scales = np.exp(theta[5 : 5 + k]), np.exp(theta[5 + k : 4 + 2 * k]), np.exp(theta[-d:])
+    t = np.log1p(stages.epochs) / np.log1p(stages.epochs[-1])
+    u = np.concatenate([[0.0], np.cumsum(steps)])
+    found = np.empty((len(stage), len(stage)))
+    for i in range(len(stage)):
+        for j in range(len(stage)):
+            p, q = stage[i], stage[j]
+            x = np.sqrt(5 * (((points[i] - points[j]) / scales) ** 2).sum())
+            rho = (1 + x + x**2 / 3) * np.exp(-x)
+            common = 1 + (t[p] - 1) * (t[q] - 1) + s**2 * np.exp(-((t[p] - t[q]) ** 2) / (2 * length**2))
+            shared = a[p] * a[q] * np.exp(-abs(u[p] - u[q])) * rho
+            own = (run[i] == run[j]) * c**2 * a[p] * a[q] * np.exp(-r * abs(u[p] - u[q]))
+            found[i, j] = common + shared + own
+    return found
+
+
+@settings(max_examples=many(20), deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    stages=st.sampled_from([(1,), (1, 2), (1, 3, 5), EPOCHS]),
+    dim=st.integers(1, 4),
+)
+def test_the_density_is_that_of_the_equations_and_its_gradient_that_of_differences(
+    seed: int, stages: tuple[int, ...], dim: int
+) -> None:
+    prior = Stages(stages, dim)
+    seen = drawn(prior, 6, seed)
+    theta = prior.mean + 0.3 * np.random.default_rng(seed).standard_normal(len(prior.mean))
+    kernel = StageKernel(prior, theta)
+    covariance = dense(kernel, seen.points[seen.run], seen.stage, seen.run) + kernel.noise * np.eye(len(seen))
+    off = theta - prior.mean
+    density = multivariate_normal(np.zeros(len(seen)), covariance).logpdf(seen.value)
+    density += 0.5 * len(seen) * np.log(2 * np.pi) - 0.5 * off @ prior.precision @ off
+    value, gradient = descent(prior, seen, theta)
+    assert value == pytest.approx(-density, rel=1e-6, abs=1e-6)
+    numeric = approx_fprime(theta, lambda at: descent(prior, seen, at)[0], 1e-6)
+    assert gradient == pytest.approx(numeric, rel=2e-3, abs=2e-2 * max(1.0, np.abs(numeric).max() * 1e-2))
+
+
+@settings(max_examples=many(20), deadline=None)
+@given(seed=st.integers(0, 10**6), stages=st.sampled_from([(1,), (1, 2), EPOCHS]))
+def test_ends_are_foretold_as_dense_algebra_has_it(seed: int, stages: tuple[int, ...]) -> None:
+    prior = Stages(stages, 2)
+    seen, rng = drawn(prior, 5, seed), np.random.default_rng(seed)
+    kernel = StageKernel(prior, prior.mean + 0.2 * rng.standard_normal(len(prior.mean)))
+    new = rng.random((3, 2))
+    last = len(stages) - 1
+    points = np.vstack([seen.points[seen.run], new])
+    stage, run = np.r_[seen.stage, [last] * 3], np.r_[seen.run, 90, 91, 92]
+    whole = dense(kernel, points, stage, run)
+    n = len(seen)
+    solved = np.linalg.solve(whole[:n, :n] + kernel.noise * np.eye(n), whole[:n, n:])
+    variance = (whole[n:, n:] - whole[n:, :n] @ solved).diagonal()
+    mean, deviation = StageProcess.of(kernel, seen).ends(new)
+    assert mean == pytest.approx(solved.T @ seen.value, rel=1e-5, abs=1e-6)
+    assert deviation == pytest.approx(np.sqrt(variance), rel=1e-4, abs=1e-5)
+
+
+def runs_of(correlation: float, seed: int) -> tuple[Stages, Seen]:
+    """24 runs seen at the first three stages, a third to the end; the first stage foretells the others by so much."""
+    rng, stages = np.random.default_rng(seed), Stages(EPOCHS, 2)
+    points = rng.random((24, 2))
+    end = np.sin(4 * points[:, 0]) + points[:, 1]
+    end = (end - end.mean()) / end.std()
+    first = correlation * end + np.sqrt(1 - correlation**2) * rng.standard_normal(24)
+    rows = [(i, k) for i in range(24) for k in range(5 if i % 3 == 0 else 3)]
+    value = [0.35 * (first[i] if k == 0 else end[i] + 0.05 * rng.standard_normal()) - 1.0 for i, k in rows]
+    run, stage = np.array(rows).T
+    return stages, Seen(points, run, stage, np.array(value))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_it_learns_how_much_the_first_stage_says_of_the_end(seed: int) -> None:
+    mute, telling = (learn(*runs_of(correlation, seed)).foretells for correlation in (0.0, 0.98))
+    assert mute[0] < 0.4 < 0.7 < telling[0]
+    assert mute[1] > 0.85  # the others tell
+
+
+def test_pending_configurations_keep_the_means_and_take_the_doubt() -> None:
+    stages = Stages(EPOCHS, 2)
+    process = StageProcess.of(StageKernel(stages, stages.mean), drawn(stages, 3, 0))
+    points = np.random.default_rng(5).random((40, 2))
+    mean, deviation = process.ends(points)
+    after_mean, after = process.with_ends(points[:2]).ends(points)
+    assert after_mean == pytest.approx(mean, abs=1e-4)
+    assert (after <= deviation + 1e-9).all()
+    assert (after[:2] < 0.9 * deviation[:2]).all()
+    assert process.with_ends(np.empty((0, 2))) is process
