@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -25,7 +25,6 @@ from haltune.log.policy import Policy, Wrapper
 from haltune.ranks.agreement import alone
 
 Array = NDArray[np.float64]
-EPOCHS = 50  # of a full training: the untrained network, recorded first, is left out
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,8 @@ class Task:
     name: str
     number: int  # among all tasks: part of the random stream
     points: Array  # (n, d)
-    scores: Array  # (n, EPOCHS), 1 best
+    scores: Array  # (n, epochs), 1 best
+    of: Literal["last", "best"] = "last"  # which epoch of a run counts
 
     @cached_property
     def space(self) -> Space:
@@ -45,7 +45,7 @@ class Task:
     @cached_property
     def problem(self) -> Problem:
         """A score to maximise, with bounds that are true."""
-        return Problem(self.space, Maximize("score", bounds=(0, 1)), EPOCHS)
+        return Problem(self.space, Maximize("score", bounds=(0, 1), of=self.of), self.scores.shape[1])
 
     @cached_property
     def keys(self) -> list[str]:
@@ -85,6 +85,21 @@ def load(folder: str | None) -> list[Task]:
         )
         for number, name in enumerate(names)
     ]
+
+
+def load_kinds(folder: str | None) -> dict[str, list[Task]]:
+    """The tasks of both files by suite. Their runs count for their best epochs, as their regrets do."""
+    text = [replace(task, of="best") for task in load(folder)]
+    suites: dict[str, list[Task]] = {"text": text}
+    tables, number = np.load(found(folder, "training_curves.npz")), len(text)
+    for key in tables.files:
+        if key.endswith("/scores"):
+            suite, name, _ = key.split("/")
+            points, scores = tables[f"{suite}/{name}/points"], tables[key]
+            task = Task(name, number, points.astype(np.float64), scores.astype(np.float64), "best")
+            suites.setdefault(suite, []).append(task)
+            number += 1
+    return suites
 
 
 def found(folder: str | None, file: str) -> Path:

@@ -172,11 +172,15 @@ class MultiFidelity(Policy[Ascent]):
         )
 
     def _based(self, state: Ascent, history: History) -> Climber:
-        """The ladder, compared from the rung on that the study has learnt; from the second, while it has not."""
+        """The ladder, compared from the rung on that the study has learnt.
+
+        While it has not, from the second, where eight runs to that cost no more than a full training; else the first.
+        """
         climber, horizon = self._climber(state), state.climb.horizon or 1
         epochs = self.rungs(horizon)
         kernel = self._kernel(history, state.rows.listed)
-        base = min(1, len(epochs) - 1) if kernel is None else first_rung(kernel.foretells, epochs)
+        second = len(epochs) > 1 and _FEWEST * epochs[1] <= horizon
+        base = int(second) if kernel is None else first_rung(kernel.foretells, epochs)
         patience = self.patience or min(_MOST, max(_FEWEST, 4 * horizon // (5 * epochs[base])))
         return replace(climber, base=base, patience=patience)
 

@@ -1,0 +1,82 @@
+"""Searching every kind of recorded training: mean regret after 2, 5, 10 and 20 full trainings, suite by suite.
+
+    python benchmarks/search/kinds.py --data DIR [--policy multifidelity ...] [--seeds 20] [--half 0 or 1] [--by-task]
+
+Data: learning_curves.npz (text RNNs) and training_curves.npz (AlexNet and DeBERTa, small CNNs, LSTMs and architectures,
+OpenCLIP, tabular MLPs); every table keeps its own number of epochs. Protocol as in curves.py, regret at most 1; a run
+counts for its best epoch. A suite's row is the mean over its tasks, `mean` that over the suites, `worst` the worst
+suite. Settings are chosen on half 0, the first, third, ... task of each suite; half 1 shows what they are worth
+elsewhere.
+"""
+
+import os
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import argparse
+import time
+import warnings
+from multiprocessing import get_context
+
+import numpy as np
+from methods import METHODS, after
+from recorded import Task, load_kinds
+
+BUDGETS = (2, 5, 10, 20)  # full trainings
+
+
+def one(name: str, task: Task, seed: int) -> np.ndarray:
+    """The regrets of one search, at each budget."""
+    warnings.simplefilter("ignore")
+    return np.minimum(after(METHODS[name], task, seed, True, BUDGETS), 1.0)
+
+
+def row(name: str, regrets: np.ndarray) -> str:
+    """Means over seeds and tasks, and the standard error of the last but one, of regrets (tasks, seeds, budgets)."""
+    error = np.sqrt((regrets.var(axis=1, ddof=1) / regrets.shape[1]).sum(axis=0)) / len(regrets)
+    cells = "  ".join(f"{m:.3f}±{e:.3f}" for m, e in zip(regrets.mean(axis=(0, 1)), error, strict=True))
+    return f"    {name:32s} {cells}"
+
+
+def show(name: str, suites: dict[str, list[Task]], found: dict[str, np.ndarray], by_task: bool) -> None:
+    """The rows of a method."""
+    means = np.array([found[suite].mean(axis=(0, 1)) for suite in suites])
+    print(f"{name:36s} " + "  ".join(f"{m:.3f}      " for m in means.mean(axis=0)) + "  mean of suites")
+    print(" " * 37 + "  ".join(f"{m:.3f}      " for m in means.max(axis=0)) + "  worst suite")
+    for suite, tasks in suites.items():
+        print(row(suite, found[suite]), flush=True)
+        for task, regrets in zip(tasks, found[suite], strict=True):
+            print(row(f"    {task.name[:26]}", regrets[None])) if by_task else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", help="folder of learning_curves.npz and training_curves.npz")
+    parser.add_argument("--policy", nargs="+", choices=list(METHODS), default=["multifidelity"])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--half", type=int, choices=(0, 1), help="of the tasks of each suite; default: all")
+    parser.add_argument("--suite", nargs="+", help="default: all")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--by-task", action="store_true")
+    args = parser.parse_args()
+    suites = {
+        suite: tasks[args.half :: 2] if args.half is not None else tasks
+        for suite, tasks in load_kinds(args.data).items()
+        if args.suite is None or suite in args.suite
+    }
+    print(f"regret, {args.seeds} seeds, after trainings  " + "  ".join(f"{b:<11d}" for b in BUDGETS))
+    with get_context("spawn").Pool(args.processes) as pool:
+        for name in args.policy:
+            begin, found = time.perf_counter(), {}
+            for suite, tasks in suites.items():
+                seeds = range(args.first_seed, args.first_seed + args.seeds)
+                jobs = [(name, task, seed) for task in tasks for seed in seeds]
+                regrets = np.array(pool.starmap(one, jobs, chunksize=1))
+                found[suite] = regrets.reshape(len(tasks), args.seeds, len(BUDGETS))
+            show(name, suites, found, args.by_task)
+            print(f"    {time.perf_counter() - begin:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
