@@ -12,7 +12,7 @@ from examples import many
 from haltune import Budget, Choice, Constant, Float, Int, Maximize, Minimize, OptimalStopping, Space
 from haltune.cli.study_file.reader import read
 from haltune.errors import HaltuneError, InvalidInput
-from haltune.policies import BOBOS, GPUCB, Halting, Hyperband
+from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity
 
 GOOD = """# a search
 [study]
@@ -77,7 +77,7 @@ def test_a_file_is_read_as_it_says(file, tmp_path):
 def test_what_is_left_out_has_a_default(file, tmp_path):
     text = '[goal]\nminimize = "loss"\n[space]\nx = { float = [0, 1] }\n'
     study = read(file(text=text))
-    assert study.policy == BOBOS()
+    assert study.policy == MultiFidelity()
     assert study.problem.goal == Minimize("loss")
     assert (study.problem.max_epochs, study.name, study.budget) == (None, "study", Budget())
     assert study.store == f"sqlite:///{tmp_path / 'digits.db'}"
