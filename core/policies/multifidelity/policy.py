@@ -36,7 +36,7 @@ from haltune.log.records import TrialRecord
 from haltune.log.scores import measured
 from haltune.policies.guided.candidates import candidates, first_untried
 from haltune.policies.guided.curve_rows import CurveRows, Row
-from haltune.policies.guided.targets import TargetScale, fitted
+from haltune.policies.guided.targets import fitted
 from haltune.policies.hyperband.asynchronous import Climber
 from haltune.policies.hyperband.brackets import Bracket, Rung, exact
 from haltune.policies.hyperband.climb import Climb
@@ -44,6 +44,7 @@ from haltune.policies.hyperband.plan import Plan
 from haltune.policies.hyperband.sampler import Sampler
 
 from .first_rung import first_rung
+from .log_regret import LogRegret
 from .stage_kernel import StageKernel, Stages
 from .stage_process import StageProcess, learn
 from .stage_rows import KEPT, LEARNT, seen_at_stages, spread
@@ -178,7 +179,7 @@ class MultiFidelity(Policy[Ascent]):
         """
         climber, horizon = self._climber(state), state.climb.horizon or 1
         epochs = self.rungs(horizon)
-        kernel = self._kernel(history, state.rows.listed)
+        kernel = self._kernel(history, _rows(state))
         second = len(epochs) > 1 and _FEWEST * epochs[1] <= horizon
         base = int(second) if kernel is None else first_rung(kernel.foretells, epochs)
         patience = self.patience or min(_MOST, max(_FEWEST, 4 * horizon // (5 * epochs[base])))
@@ -202,15 +203,15 @@ class MultiFidelity(Policy[Ascent]):
 
         return self._kernels((history.seed, stages.epochs, seen.key), learnt)
 
-    def _scale(self, history: History, rows: list[Row]) -> TargetScale | None:
-        """0 at the median of what the first trials have come to, 1 at the best."""
+    def _scale(self, history: History, rows: list[Row]) -> LogRegret | None:
+        """By the best so far, and by what the first trials have come to."""
         last = {trial: value for trial, _, value in rows if trial < self.initial}
-        first = measured(np.array(list(last.values())))
-        return TargetScale.of(_values(rows), first, history.problem.goal.sign)
+        values = np.array([value for _, _, value in rows])
+        return LogRegret.of(values, np.array(list(last.values())), history.problem.goal.sign)
 
     def _chosen(self, move: Start, state: Ascent, history: History, rng: Generator) -> Start:
         """The candidate of highest UCB at the end that was not tried; the move itself while nothing was learnt."""
-        rows = [(trial, epoch, float(measured(value))) for trial, epoch, value in state.rows.listed]
+        rows = _rows(state)
         kernel, scale = self._kernel(history, rows), self._scale(history, rows)
         if kernel is None or scale is None:
             return move
@@ -223,8 +224,8 @@ class MultiFidelity(Policy[Ascent]):
         epochs = kernel.stages.epochs
         base = first_rung(kernel.foretells, epochs)
         evidence: dict[str, Any] = {
-            "mean": scale.value(float(mean[best]) + 1.0), "sd": scale.width * float(deviation[best]),
-            "ucb": scale.value(float(value[best]) + 1.0), "rows": len(rows), "first_rung": epochs[base],
+            "mean": scale.value(float(mean[best])), "sd": scale.deviation(float(mean[best]), float(deviation[best])),
+            "ucb": scale.value(float(value[best])), "rows": len(rows), "first_rung": epochs[base],
             "foretells": round(float(kernel.foretells[base]), 3),
         }  # fmt: skip
         if AUDIT in move.evidence:
@@ -232,7 +233,7 @@ class MultiFidelity(Policy[Ascent]):
         return replace(move, config=config, reason=_reason(history, evidence), evidence=evidence)
 
     def _process(
-        self, kernel: StageKernel, history: History, rows: list[Row], scale: TargetScale
+        self, kernel: StageKernel, history: History, rows: list[Row], scale: LogRegret
     ) -> StageProcess:
         """Given all that was seen, and pending trials as if they had ended where they are expected to."""
         seen = seen_at_stages(history, rows, kernel.stages, scale)
@@ -248,5 +249,5 @@ def _reason(history: History, evidence: dict[str, Any]) -> str:
     return f"best in view: {expected}, from {plural(evidence['rows'], 'value')}; {compared}"
 
 
-def _values(rows: list[Row]) -> Array:
-    return measured(np.array([value for _, _, value in rows]))
+def _rows(state: Ascent) -> list[Row]:
+    return [(trial, epoch, float(measured(value))) for trial, epoch, value in state.rows.listed]

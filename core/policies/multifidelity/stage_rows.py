@@ -9,16 +9,16 @@ from haltune._utils.arrays import Array, Indices
 from haltune.gp.subset import subset
 from haltune.log.history import History
 from haltune.policies.guided.curve_rows import Row
-from haltune.policies.guided.targets import TargetScale
 
+from .log_regret import LogRegret
 from .stage_kernel import Seen, Stages
 
 LEARNT = 160  # values that hyperparameters are learnt from
 KEPT = 400  # values that a process keeps: a decision costs as much in a long search
 
 
-def seen_at_stages(history: History, rows: list[Row], stages: Stages, scale: TargetScale) -> Seen:
-    """The rows (trial, epochs, raw value) at their stages, best 0, the median of the first trials -1, nothing below -2.
+def seen_at_stages(history: History, rows: list[Row], stages: Stages, scale: LogRegret) -> Seen:
+    """The rows (trial, epochs, raw value) at their stages, as targets of the scale.
 
     What diverged counts for the end: it stays so. An epoch that is none of the stages' counts for the nearest where the
     trial has no later row.
@@ -38,7 +38,7 @@ def seen_at_stages(history: History, rows: list[Row], stages: Stages, scale: Tar
     points: Array = np.array([history.point(trial) for trial in trials]).reshape(len(trials), stages.dim)
     run: Indices = np.array([number_of[trial] for trial, _ in taken], dtype=np.intp)
     stage: Indices = np.array([k for _, k in taken], dtype=np.intp)
-    return Seen(points, run, stage, scale.targets(np.array(list(taken.values()))) - 1.0)
+    return Seen(points, run, stage, scale.targets(np.array(list(taken.values()))))
 
 
 def _nearest(stages: Stages, epoch: float) -> int:
