@@ -27,7 +27,7 @@ from haltune._utils.checks import check_whole
 from haltune._utils.memo import Memo
 from haltune._utils.words import amount, plural
 from haltune.errors import InvalidInput
-from haltune.log.decisions import AUDIT, Move, Start, Verdict
+from haltune.log.decisions import AUDIT, Action, Move, Start, Verdict
 from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -45,6 +45,7 @@ from haltune.policies.hyperband.sampler import Sampler
 
 from .first_rung import first_rung
 from .log_regret import LogRegret
+from .pauses import declined
 from .stage_kernel import StageKernel, Stages
 from .stage_process import StageProcess, learn
 from .stage_rows import KEPT, LEARNT, seen_at_stages, spread
@@ -61,6 +62,7 @@ class Ascent:
 
     climb: Climb
     rows: CurveRows
+    stays: bool = False  # nothing can pause: a run was told to, and had nothing to go on from
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class MultiFidelity(Policy[Ascent]):
     """One search for every kind of training: it learns how much early epochs say, and compares runs no sooner.
 
     What `Study(problem)` runs when no policy is given. Endless: a budget ends it. Whoever paused may still go on, so
-    their checkpoints stay; `Study(disk_quota=)` bounds them.
+    their checkpoints stay; `Study(disk_quota=)` bounds them. Where the first run that is to pause has saved nothing, or
+    cannot, runs are stopped for good from then on: one that others overtake later is then lost.
 
     Args:
         initial: Trials that are drawn at random before the model chooses. Default: 20.
@@ -143,7 +146,8 @@ class MultiFidelity(Policy[Ascent]):
 
     def fold(self, state: Ascent, event: Event) -> Ascent:
         """The ladder and the rows after `event`."""
-        return Ascent(self._climber(state).fold(state.climb, event), state.rows.fold(event))
+        stays = state.stays or declined(state.climb, state.rows, event)
+        return Ascent(self._climber(state).fold(state.climb, event), state.rows.fold(event), stays)
 
     def judge(self, state: Ascent, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """On to the rung where runs are compared; from there on, PAUSE unless it leads."""
@@ -151,7 +155,10 @@ class MultiFidelity(Policy[Ascent]):
         climber = self._climber(state)
         if on is not None and on.member.after("epochs", trial.epoch, 0.0) >= on.needed:
             climber = self._based(state, history)
-        return climber.judge(state.climb, history, trial)
+        verdict = climber.judge(state.climb, history, trial)
+        if state.stays and verdict.action is Action.STOP and "rank" in verdict.evidence:
+            return replace(verdict, reason=f"{verdict.reason}; stopped for good, for runs cannot pause here")
+        return verdict
 
     def propose(self, state: Ascent, history: History, rng: Generator) -> Move:
         """Who goes on at the highest rung, or the configuration that may end best."""
@@ -183,6 +190,8 @@ class MultiFidelity(Policy[Ascent]):
         second = len(epochs) > 1 and _FEWEST * epochs[1] <= horizon
         base = int(second) if kernel is None else first_rung(kernel.foretells, epochs)
         patience = self.patience or min(_MOST, max(_FEWEST, 4 * horizon // (5 * epochs[base])))
+        if state.stays:  # decided on arrival, and nobody waits to be compared
+            return replace(climber, base=base, stops=True)
         return replace(climber, base=base, patience=patience)
 
     # -- the model -----------------------------------------------------------------------

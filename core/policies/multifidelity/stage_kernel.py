@@ -39,7 +39,7 @@ _AMPLITUDE, _AMPLITUDE_SD = 0.35, 0.3  # a at the last stage, common to all
 _GROWTH, _GROWTH_SD = 0.3, 0.3  # of log a per unit of t
 _EACH_SD = 0.12  # of a single amplitude
 _FIRST, _FIRST_SD = 0.25, 1.0  # the first step; its deviation is on top of those of all
-_PACE, _STEPS_SD, _STEP_SD = 3.3, 0.6, 0.5  # t per unit of u; of all steps together, of a single one
+_PACE, _STEPS_SD, _STEP_SD = 3.3, 0.8, 1.0  # t per unit of u; of all steps together, of a single one
 _SCALE, _SCALE_SD = 1.0, 0.7  # lengthscales in the unit cube
 
 
@@ -122,12 +122,12 @@ class StageKernel:
     @cached_property
     def scales(self) -> Array:
         """(d,) lengthscales."""
-        return np.exp(self.theta[self.stages.parts[2]])
+        return np.asarray(np.exp(self.theta[self.stages.parts[2]]))
 
     @cached_property
     def apart(self) -> Array:
         """|u_k - u_l|."""
-        return np.tensordot(np.exp(self.theta[self.stages.parts[1]]), self.stages.between, 1)
+        return np.asarray(np.tensordot(np.exp(self.theta[self.stages.parts[1]]), self.stages.between, 1))
 
     @cached_property
     def wave(self) -> Array:
@@ -149,12 +149,13 @@ class StageKernel:
     @cached_property
     def shared(self) -> Array:
         """cov f at equal configurations."""
-        return self._amplitudes * np.exp(-self.apart)
+        return np.asarray(self._amplitudes * np.exp(-self.apart))
 
     @cached_property
     def own(self) -> Array:
         """cov g."""
-        return np.exp(2 * self.theta[3]) * self._amplitudes * np.exp(-np.exp(self.theta[4]) * self.apart)
+        told = np.exp(2 * self.theta[3] - np.exp(self.theta[4]) * self.apart)
+        return np.asarray(told * self._amplitudes)
 
     @property
     def foretells(self) -> Array:

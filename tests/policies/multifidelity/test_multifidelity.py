@@ -1,0 +1,139 @@
+"""The search as a whole: where it compares, what it chooses, and what it does where nothing can pause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study
+from haltune.errors import InvalidInput
+from haltune.log.decisions import Action
+from haltune.log.events import Reported, Resumed, Started, Status
+from haltune.log.history import History
+from haltune.policies import MultiFidelity, RandomSearch
+from haltune.policies.from_spec import policy_from
+from haltune.policies.guided.curve_rows import CurveRows
+from haltune.policies.hyperband.climb import Climb
+from haltune.policies.multifidelity.policy import Ascent
+
+SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+LONG = Problem(SPACE, Maximize("acc", (0, 1)), 27)
+
+
+def quality(config: dict[str, Any]) -> float:
+    """Highest, 0.9, at (0.3, 0.7)."""
+    return 0.9 - 0.8 * (config["x"] - 0.3) ** 2 - 0.8 * (config["y"] - 0.7) ** 2
+
+
+def early(config: dict[str, Any], epoch: float) -> float:
+    """Ranked from the first epoch on."""
+    return quality(config) * epoch / (epoch + 1)
+
+
+def late(config: dict[str, Any], epoch: float) -> float:
+    """Until epoch 9 its values have nothing to do with the end."""
+    return quality(config) if epoch > 9 else 0.3 + 0.1 * np.sin(37 * config["x"] + 17 * config["y"])
+
+
+def searched(curve: Any = early, problem: Problem = LONG, *, saves: bool = True, **options: Any) -> Study:
+    policy = options.pop("policy", MultiFidelity(initial=10))
+    study = Study(problem, policy, **{"seed": 3, "budget": Budget(epochs=400), **options})
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(curve(trial.config, epoch), seconds=1.0)
+            if saves and trial.verdict is not None and trial.verdict.resumable:
+                trial.checkpointed(f"memory of {trial.id}")
+    return study
+
+
+def test_without_a_policy_a_study_runs_it() -> None:
+    study = Study(LONG, budget=Budget(trials=2), seed=0)
+    assert study.policy == MultiFidelity()
+    assert policy_from(study.policy.spec) == MultiFidelity()
+
+
+def known_of(curve: Any) -> tuple[Ascent, History]:
+    """What twenty random runs teach, all trained in full."""
+    history, rows = History(LONG), CurveRows(LONG.goal)
+    for event in searched(curve, policy=RandomSearch(trials=20)).events():
+        history.apply(event)
+        rows = rows.fold(event)
+    return Ascent(Climb(1.0, False, 27), rows), history
+
+
+@pytest.mark.parametrize(("curve", "first"), [(early, 1), (late, 27)])
+def test_runs_are_compared_where_they_can_be_told_apart(curve: Any, first: int) -> None:
+    policy, (state, history) = MultiFidelity(), known_of(curve)
+    assert policy.rungs(27)[policy._based(state, history).base] == first
+
+
+def test_where_early_epochs_rank_many_begin_and_few_are_trained_far() -> None:
+    studies = [searched(early, seed=seed) for seed in (4, 5, 6)]
+    assert np.mean([t.epoch == 27 for study in studies for t in study.trials]) < 0.25
+    assert min(study.best.value for study in studies) > 0.85
+
+
+def test_it_finds_more_than_random_configurations_trained_in_full() -> None:
+    found = np.mean([searched(seed=s).best.value for s in range(4)])
+    rng = np.random.default_rng(0)
+    draws = [{"x": a, "y": b} for a, b in rng.random((400, 2))]
+    at_random = np.mean([max(early(c, 27) for c in draws[k : k + 400 // 27]) for k in range(0, 380, 20)])
+    assert found > at_random
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 4, 10])
+def test_any_horizon_has_a_ladder_that_ends_in_a_full_training(horizon: int) -> None:
+    rungs = MultiFidelity().rungs(horizon)
+    assert rungs[-1] == horizon
+    assert list(rungs) == sorted(set(rungs))
+    study = searched(problem=Problem(SPACE, Minimize("loss"), horizon), budget=Budget(trials=30))
+    assert len(study.trials) == 30
+    assert any(t.epoch == horizon for t in study.trials)
+
+
+def test_a_new_configuration_says_from_where_on_runs_are_compared_and_what_is_expected() -> None:
+    study = searched()
+    chosen = [e for e in study.events() if isinstance(e, Started) and "foretells" in e.evidence]
+    assert chosen
+    for t in chosen:
+        assert t.evidence["first_rung"] in (1, 3, 9, 27)
+        assert f"runs are compared from {t.evidence['first_rung']} epoch" in t.reason
+        assert abs(t.evidence["mean"]) <= 2.0
+        assert t.evidence["sd"] > 0
+
+
+def test_where_nothing_can_pause_runs_are_stopped_for_good_from_the_second_on() -> None:
+    study = searched(saves=False)
+    events = list(study.events())
+    actions = [e.verdict.action for e in events if isinstance(e, Reported)]
+    assert actions.count(Action.PAUSE) == 1
+    stopped = [t for t in study.trials if t.status is Status.STOPPED and t.epoch < 27]
+    assert stopped
+    reasons = [e.verdict.reason for e in events if isinstance(e, Reported) and "rank" in e.verdict.evidence]
+    assert sum("runs cannot pause here" in reason for reason in reasons) == len(stopped)
+    assert sum(isinstance(e, Resumed) for e in events) <= 1
+    assert study.best.epoch == 27
+
+
+@pytest.mark.parametrize(
+    ("options", "about"),
+    [
+        ({"eta": 1}, "eta"),
+        ({"first_cut": 0.5}, "first_cut"),
+        ({"initial": 1}, "initial"),
+        ({"candidates": 2}, "candidates"),
+        ({"deviations": -1.0}, "deviations"),
+        ({"patience": 0}, "patience"),
+    ],
+)
+def test_settings_that_are_none_are_refused(options: dict[str, Any], about: str) -> None:
+    with pytest.raises(InvalidInput, match=about):
+        MultiFidelity(**options)
+
+
+def test_a_search_without_a_horizon_is_told_of_the_one_that_needs_none() -> None:
+    with pytest.raises(InvalidInput, match="InfiniteHyperband"):
+        Study(Problem(SPACE, Maximize("acc", (0, 1))), seed=0, budget=Budget(trials=2))
