@@ -13,8 +13,8 @@ the configuration decides; g, what is the run's own.
 
 The time u of a stage is the sum of the steps before it, one for each pair of neighbouring stages. Every stage has an
 amplitude a_k and every step its length of its own, which the runs teach: where the first epoch says nothing of the
-last, the first step is long, and nothing that was seen there moves what is believed of the end. The priors are what
-fits to recorded trainings have in common (benchmarks/search/stage_priors.py).
+last, the first step is long, and nothing that was seen there moves what is believed of the end.
+`benchmarks/search/stage_priors.py` shows the hyperparameters of recorded trainings beside the priors' medians.
 """
 
 from __future__ import annotations

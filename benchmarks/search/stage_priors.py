@@ -1,0 +1,74 @@
+"""The hyperparameters of MultiFidelity's process as recorded trainings have them, beside the prior's medians.
+
+    python benchmarks/search/stage_priors.py --data DIR [--runs 60] [--draws 3]
+
+Of each task of half 0 (see kinds.py) so many random runs are taken at all rungs, and the mode under a prior of three
+times the deviations is found; a row is the geometric mean over draws. `foretells` is the correlation of each rung with
+the end.
+"""
+
+import os
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import argparse
+
+import numpy as np
+from recorded import Task, load_kinds
+
+from haltune.policies import MultiFidelity
+from haltune.policies.multifidelity.log_regret import LogRegret
+from haltune.policies.multifidelity.stage_kernel import Seen, StageKernel, Stages
+from haltune.policies.multifidelity.stage_process import learn
+
+
+class Wide(Stages):
+    """Stages under a prior of three times the deviations."""
+
+    @property
+    def precision(self) -> np.ndarray:  # type: ignore[override]
+        return super().precision / 9.0
+
+
+def fitted(task: Task, runs: int, seed: int) -> np.ndarray:
+    """theta of so many random runs."""
+    rng = np.random.default_rng(seed)
+    epochs = MultiFidelity().rungs(task.scores.shape[1])
+    rows = rng.choice(len(task.points), min(runs, len(task.points)), replace=False)
+    best = np.maximum.accumulate(task.scores[rows], axis=1)[:, np.array(epochs) - 1]
+    scale = LogRegret.of(best.ravel(), best[:, -1], 1.0)
+    assert scale is not None
+    run, stage = np.repeat(np.arange(len(rows)), len(epochs)), np.tile(np.arange(len(epochs)), len(rows))
+    stages = Wide(epochs, task.points.shape[1])
+    return learn(stages, Seen(task.points[rows], run, stage, scale.targets(best.ravel()))).theta
+
+
+def row(name: str, theta: np.ndarray, stages: Stages) -> str:
+    """One line of the table."""
+    amplitudes, steps, scales = (np.exp(theta[part]) for part in stages.parts)
+    numbers = " ".join(f"{v:6.3f}" for v in np.exp(theta[:5]))
+    told = " ".join(f"{v:.2f}" for v in StageKernel(stages, theta).foretells)
+    return (
+        f"{name:28s} {numbers}  a {amplitudes[0]:.2f} to {amplitudes[-1]:.2f}  steps {np.round(steps, 2)}  "
+        f"lengths {np.round(np.sort(scales), 1)}  foretells {told}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", help="folder of learning_curves.npz and training_curves.npz")
+    parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--draws", type=int, default=3)
+    args = parser.parse_args()
+    print(f"{'':28s}      s      l  noise      c      r")
+    for tasks in load_kinds(args.data).values():
+        for task in tasks[::2]:
+            stages = Stages(MultiFidelity().rungs(task.scores.shape[1]), task.points.shape[1])
+            theta = np.mean([fitted(task, args.runs, seed) for seed in range(args.draws)], axis=0)
+            print(row(task.name[:28], theta, stages), flush=True)
+    stages = Stages((1, 3, 9, 27, 50), 2)
+    print(row("prior, of 50 epochs", stages.mean, stages))
+
+
+if __name__ == "__main__":
+    main()
