@@ -234,8 +234,8 @@ class MultiFidelity(Policy[Ascent]):
         base = first_rung(kernel.foretells, epochs)
         evidence: dict[str, Any] = {
             "mean": scale.value(float(mean[best])), "sd": scale.deviation(float(mean[best]), float(deviation[best])),
-            "ucb": scale.value(float(value[best])), "rows": len(rows), "first_rung": epochs[base],
-            "foretells": round(float(kernel.foretells[base]), 3),
+            "ucb": scale.value(float(value[best])), "rows": len(rows), "first_rung": base,
+            "compared_from": epochs[base], "foretells": round(float(kernel.foretells[base]), 3),
         }  # fmt: skip
         if AUDIT in move.evidence:
             evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
@@ -254,9 +254,11 @@ class MultiFidelity(Policy[Ascent]):
 def _reason(history: History, evidence: dict[str, Any]) -> str:
     name, told = history.problem.goal.metric, f"{evidence['foretells']:.2f}"
     expected = f"{name} = {evidence['mean']:.4g} ± {evidence['sd']:.2g} at the full horizon"
-    compared = f"runs are compared from {amount(evidence['first_rung'], 'epochs')} on (correlation {told})"
+    compared = f"runs are compared from {amount(evidence['compared_from'], 'epochs')} on (correlation {told})"
     return f"best in view: {expected}, from {plural(evidence['rows'], 'value')}; {compared}"
 
 
 def _rows(state: Ascent) -> list[Row]:
-    return [(trial, epoch, float(measured(value))) for trial, epoch, value in state.rows.listed]
+    rows = state.rows.listed
+    values = measured(np.array([value for _, _, value in rows])).tolist()
+    return [(trial, epoch, value) for (trial, epoch, _), value in zip(rows, values, strict=True)]

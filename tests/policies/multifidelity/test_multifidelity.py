@@ -99,8 +99,8 @@ def test_a_new_configuration_says_from_where_on_runs_are_compared_and_what_is_ex
     chosen = [e for e in study.events() if isinstance(e, Started) and "foretells" in e.evidence]
     assert chosen
     for t in chosen:
-        assert t.evidence["first_rung"] in (1, 3, 9, 27)
-        assert f"runs are compared from {t.evidence['first_rung']} epoch" in t.reason
+        assert t.evidence["compared_from"] in (1, 3, 9, 27)
+        assert f"runs are compared from {t.evidence['compared_from']} epoch" in t.reason
         assert abs(t.evidence["mean"]) <= 2.0
         assert t.evidence["sd"] > 0
 

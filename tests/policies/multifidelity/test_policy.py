@@ -1,0 +1,33 @@
+"""What the search says of its decisions."""
+
+from __future__ import annotations
+
+from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.log.events import Reported, Started
+from haltune.policies import MultiFidelity
+
+PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), 30)
+
+
+def searched(trials: int) -> Study:
+    study = Study(PROBLEM, MultiFidelity(), seed=1, budget=Budget(trials=trials))
+    for trial in study:
+        for _ in trial.epochs():
+            trial.report(trial.config["x"], seconds=1.0)
+        if trial.verdict is not None and trial.verdict.resumable:
+            trial.checkpointed("saved")
+    return study
+
+
+def test_what_is_said_of_the_first_rung_means_the_same_in_every_receipt() -> None:
+    study = searched(24)
+    epochs = study.policy.rungs(30)
+    begun = [e.evidence for e in study.events() if isinstance(e, Started) and "first_rung" in e.evidence]
+    verdicts = [e.verdict for e in study.events() if isinstance(e, Reported)]
+    judged = [verdict for verdict in verdicts if "first_rung" in verdict.evidence]
+    assert begun
+    assert judged
+    for evidence in begun:
+        assert epochs[evidence["first_rung"]] == evidence["compared_from"]
+    for verdict in judged:
+        assert epochs[verdict.evidence["first_rung"]] == verdict.until
