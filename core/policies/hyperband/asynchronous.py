@@ -231,7 +231,8 @@ class Climber:
         rank, top = step.arrived.rank(key_of(member, trial)), self._top(step, on.rung)
         evidence = {"rank": rank + 1, "arrived": step.count, "go_on": top, "rung": on.rung}
         place = f"rank {rank + 1} of {step.count} at {amount(on.needed, self.unit)}"
-        text = f"{place}; the best {plural(top, 'goes on', 'go on')}"
+        going = f"the best {plural(top, 'goes on', 'go on')}" if top else "too few to let any go on"
+        text = f"{place}; {going}"
         if rank < top:
             following = on.bracket.rungs[on.rung + 1].resource
             return Verdict(Action.CONTINUE, text, evidence, until(following, self.unit, history))

@@ -254,7 +254,8 @@ class MultiFidelity(Policy[Ascent]):
 def _reason(history: History, evidence: dict[str, Any]) -> str:
     name, told = history.problem.goal.metric, f"{evidence['foretells']:.2f}"
     expected = f"{name} = {evidence['mean']:.4g} ± {evidence['sd']:.2g} at the full horizon"
-    compared = f"runs are compared from {amount(evidence['compared_from'], 'epochs')} on (correlation {told})"
+    since = amount(evidence["compared_from"], "epochs")
+    compared = f"runs are compared from {since} on, believed to tell {told} of the end"
     return f"best in view: {expected}, from {plural(evidence['rows'], 'value')}; {compared}"
 
 

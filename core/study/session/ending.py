@@ -7,7 +7,7 @@ import logging
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.decisions import Action, Verdict
+from haltune.log.decisions import Action
 from haltune.log.events import OVER, Status
 from haltune.log.history import History
 from haltune.store.base import Release
@@ -60,7 +60,7 @@ def end(
             status, failure = Status.FAILED, Failure("ended without one report")
         event = ev.Ended(
             at=replica.now(), trial=attempt.id, attempt=attempt.attempt,
-            status=status or _derived(attempt.verdict),
+            status=status or _derived(attempt, replica.problem.max_epochs),
             error=None if failure is None else failure.error,
             traceback=None if failure is None else failure.traceback,
         )  # fmt: skip
@@ -76,8 +76,9 @@ def end(
         and replica.history.trial(attempt.id).checkpoint_epoch < attempt.epoch
     ):
         _log.warning(
-            "trial %d is paused and nothing was saved after epoch %g: it will train again what came since. "
-            "Save it: trial.save(write), TrainingLoop(trial, save=write)", attempt.id, attempt.epoch,
+            "trial %d is paused and nothing was saved after epoch %g: should it go on, it trains again what was not "
+            "saved. Save it: trial.save(write), TrainingLoop(trial, save=write); or BOBOS(), which never pauses",
+            attempt.id, attempt.epoch,
         )  # fmt: skip
     if status is Status.INTERRUPTED and held:
         _log.warning("trial %d was interrupted: %s", attempt.id, _taken_up(replica.history, attempt))
@@ -155,9 +156,10 @@ def _as_recorded(replica: Replica, attempt: Attempt) -> Status:
     return r.status if r.attempt == attempt.attempt else Status.INTERRUPTED
 
 
-def _derived(verdict: Verdict | None) -> Status:
+def _derived(attempt: Attempt, horizon: int | None) -> Status:
+    verdict = attempt.verdict
     if verdict is None or not verdict.stops:
         return Status.COMPLETED
-    if verdict.action is Action.PAUSE:
-        return Status.PAUSED
+    if verdict.action is Action.PAUSE:  # a loop that did not leave has trained it in full
+        return Status.PAUSED if horizon is None or attempt.epoch < horizon else Status.COMPLETED
     return Status.INTERRUPTED if verdict.resumable else Status.STOPPED  # a larger budget takes it up again

@@ -137,3 +137,23 @@ def test_settings_that_are_none_are_refused(options: dict[str, Any], about: str)
 def test_a_search_without_a_horizon_is_told_of_the_one_that_needs_none() -> None:
     with pytest.raises(InvalidInput, match="InfiniteHyperband"):
         Study(Problem(SPACE, Maximize("acc", (0, 1))), seed=0, budget=Budget(trials=2))
+
+
+def test_a_loop_that_never_leaves_has_trained_in_full_and_nothing_is_trained_twice() -> None:
+    study = Study(LONG, MultiFidelity(initial=4), seed=0, budget=Budget(trials=12))
+    trained = 0
+    for trial in study:
+        with trial:
+            for epoch in range(1, 28):
+                trained += 1
+                trial.report(early(trial.config, epoch), epoch)
+    assert trained == 12 * 27
+    assert {t.status for t in study.trials} <= {Status.COMPLETED, Status.STOPPED}
+
+
+def test_a_pause_before_there_are_enough_to_compare_says_so() -> None:
+    study = searched(budget=Budget(trials=3))
+    reasons = [
+        e.verdict.reason for e in study.events() if isinstance(e, Reported) and "rank" in e.verdict.evidence
+    ]
+    assert "too few to let any go on" in reasons[0]
