@@ -27,8 +27,8 @@ from haltune._utils.checks import check_whole
 from haltune._utils.memo import Memo
 from haltune._utils.words import amount, plural
 from haltune.errors import InvalidInput
-from haltune.log.decisions import AUDIT, Action, Move, Start, Verdict
-from haltune.log.events import Event
+from haltune.log.decisions import AUDIT, ENQUEUED, Action, Move, Start, Verdict
+from haltune.log.events import Event, Started
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
@@ -41,6 +41,7 @@ from haltune.policies.hyperband.asynchronous import Climber
 from haltune.policies.hyperband.brackets import Bracket, Rung, exact
 from haltune.policies.hyperband.climb import Climb
 from haltune.policies.hyperband.plan import Plan
+from haltune.policies.hyperband.rungs import until
 from haltune.policies.hyperband.sampler import Sampler
 
 from .first_rung import first_rung
@@ -63,6 +64,7 @@ class Ascent:
     climb: Climb
     rows: CurveRows
     stays: bool = False  # nothing can pause: a run was told to, and had nothing to go on from
+    baseline: int | None = None  # the first trial that the user enqueued
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class MultiFidelity(Policy[Ascent]):
 
     What `Study(problem)` runs when no policy is given. Endless: a budget ends it. Whoever paused may still go on, so
     their checkpoints stay; `Study(disk_quota=)` bounds them. Where the first run that is to pause has saved nothing, or
-    cannot, runs are stopped for good from then on: one that others overtake later is then lost.
+    cannot, runs are stopped for good from then on: one that others overtake later is then lost. The first configuration
+    that the user enqueues trains in full: what the search gains is seen beside it.
 
     Args:
         initial: Trials that are drawn at random before the model chooses. Default: 20.
@@ -146,8 +149,10 @@ class MultiFidelity(Policy[Ascent]):
 
     def fold(self, state: Ascent, event: Event) -> Ascent:
         """The ladder and the rows after `event`."""
-        stays = state.stays or declined(state.climb, state.rows, event)
-        return Ascent(self._climber(state).fold(state.climb, event), state.rows.fold(event), stays)
+        stays, baseline = state.stays or declined(state.climb, state.rows, event), state.baseline
+        if baseline is None and isinstance(event, Started) and event.evidence.get(ENQUEUED):
+            baseline = event.trial
+        return Ascent(self._climber(state).fold(state.climb, event), state.rows.fold(event), stays, baseline)
 
     def judge(self, state: Ascent, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """On to the rung where runs are compared; from there on, PAUSE unless it leads."""
@@ -156,6 +161,10 @@ class MultiFidelity(Policy[Ascent]):
         if on is not None and on.member.after("epochs", trial.epoch, 0.0) >= on.needed:
             climber = self._based(state, history)
         verdict = climber.judge(state.climb, history, trial)
+        if trial.id == state.baseline and "rank" in verdict.evidence and on is not None:
+            following = until(on.bracket.rungs[on.rung + 1].resource, "epochs", history)
+            text = f"{verdict.reason}; the first that you enqueued trains in full, to compare with"
+            return Verdict(Action.CONTINUE, text, verdict.evidence, following)
         if state.stays and verdict.action is Action.STOP and "rank" in verdict.evidence:
             return replace(verdict, reason=f"{verdict.reason}; stopped for good, for runs cannot pause here")
         return verdict

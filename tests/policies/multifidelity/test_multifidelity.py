@@ -157,3 +157,17 @@ def test_a_pause_before_there_are_enough_to_compare_says_so() -> None:
         e.verdict.reason for e in study.events() if isinstance(e, Reported) and "rank" in e.verdict.evidence
     ]
     assert "too few to let any go on" in reasons[0]
+
+
+def test_the_first_configuration_that_the_user_enqueues_trains_in_full() -> None:
+    start = [{"x": 1.0, "y": 0.0}, {"x": 0.9, "y": 0.0}]  # the worst there are
+    study = searched(problem=Problem(SPACE, Maximize("acc", (0, 1)), 27, start=start))
+    first, second = study.trials[:2]
+    assert (first.config["x"], second.config["x"]) == (1.0, 0.9)
+    assert first.epoch == 27
+    assert first.status is Status.COMPLETED
+    assert second.epoch < 27
+    ranked = [
+        e for e in study.events() if isinstance(e, Reported) and e.trial == 0 and "rank" in e.verdict.evidence
+    ]
+    assert all("the first that you enqueued trains in full" in e.verdict.reason for e in ranked)
