@@ -79,9 +79,13 @@ def best(where: Where, name: Name = None, format: As = Format.table) -> None:
         if format is Format.json:
             say_json(listing_data.trial(history.trial(top.trial), history.problem) | listing_data.best(top))
             return
-        say(
-            f"{history.problem.goal.metric} = {short(top.value, 6)} at epoch {top.epoch:g} of trial {top.trial}"
-        )
+        text = f"{history.problem.goal.metric} = {short(top.value, 6)} at epoch {top.epoch:g} of trial {top.trial}"
+        if not (run := history.trial(top.trial)).complete:
+            of = f" of {history.problem.max_epochs}" if history.problem.max_epochs else ""
+            text += (
+                f", so far: no run is complete yet, and this one is {run.status} at epoch {run.epoch:g}{of}"
+            )
+        say(text)
         for key, value in top.config.items():
             say(f"  {key} = {value}")
 

@@ -205,6 +205,18 @@ def test_wrong_usage_exits_with_2(log, tmp_path):
     assert "Traceback" not in error
 
 
+def test_a_best_run_that_was_not_trained_in_full_is_said_to_be_one_so_far(tmp_path):
+    study = Study(PROBLEM, RandomSearch(trials=2), tmp_path / "s.db")
+    trial = study.ask()
+    trial.report(0.5)
+    so_far = f"so far: no run is complete yet, and this one is running at epoch 1 of {PROBLEM.max_epochs}"
+    assert so_far in " ".join(haltune("best", tmp_path / "s.db").split())
+    for _ in range(1, PROBLEM.max_epochs):
+        trial.report(0.5)
+    trial.finish()
+    assert "so far" not in haltune("best", tmp_path / "s.db")
+
+
 def test_before_any_value_there_is_no_best_and_the_exit_code_says_so(tmp_path):
     study = Study(PROBLEM, RandomSearch(trials=1), tmp_path / "s.db")
     assert "no trial has reported" in haltune("best", tmp_path / "s.db", code=4)
