@@ -140,10 +140,13 @@ def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:
         def propose(self) -> None: ...
         def judge(self) -> None: ...
 
-    for wrong in (Duck(), EI, "ei", None):
-        for door in (Halting, Guided, lambda p: small_study(p)):
+    for door in (Halting, Guided, lambda p: small_study(p)):
+        for wrong in (Duck(), EI, "ei"):
             with pytest.raises(InvalidInput, match=r"policy such as .* not"):
                 door(wrong)
+    for wrapper in (Halting, Guided):  # a study alone has one of its own
+        with pytest.raises(InvalidInput, match=r"policy such as .* not"):
+            wrapper(None)
     with pytest.raises(InvalidInput, match=r"derives from haltune\.policies\.Policy"):
         small_study(Duck())
     with pytest.raises(InvalidInput, match=r"write EI\(\)"):
