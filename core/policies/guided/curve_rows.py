@@ -11,8 +11,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from haltune.log.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.problem import Goal
+from haltune.log.scores import measured
 from haltune.policies.hyperband.persistent import Sparse
 
 Row = tuple[int, float, float]  # trial, epochs, raw value
@@ -49,6 +52,13 @@ class CurveRows:
     def listed(self) -> list[Row]:
         """The rows in the order of the log."""
         return [row for i in self.rows if (row := self.rows.get(i)) is not None]
+
+    @property
+    def measured(self) -> list[Row]:
+        """The same, with values as models take them (see log.scores)."""
+        rows = self.listed
+        values = measured(np.array([value for _, _, value in rows])).tolist()
+        return [(trial, epoch, value) for (trial, epoch, _), value in zip(rows, values, strict=True)]
 
     def fold(self, event: Event) -> CurveRows:
         """What is known after `event`."""

@@ -24,7 +24,6 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import Problem
-from haltune.log.scores import measured
 from haltune.policies.bayesopt.surrogate import epoch_coordinate, hallucinate
 from haltune.policies.hyperband.ladder import Ladder
 
@@ -112,7 +111,7 @@ class Guided(Wrapper):
             return move
         if len(history) < self.initial or rng.random() < self.share:
             return move
-        rows = [(trial, epoch, float(measured(value))) for trial, epoch, value in state[1].listed]
+        rows = state[1].measured
         m = fitted(len(rows), self.initial)
         values, first = _values(rows[:m]), _values([row for row in rows[:m] if row[0] < self.initial])
         scale = TargetScale.of(values, first, history.problem.goal.sign)

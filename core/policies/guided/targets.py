@@ -11,6 +11,18 @@ from haltune._utils.arrays import Array
 _STEP = (8, 100)  # rows between fits: a fifth of those there are, within these
 
 
+def median_and_best(values: Array, first: Array, sign: float) -> tuple[float, float] | None:
+    """sign * value: the median of the first trials' measured values, and the best of all (n,).
+
+    The median is of all where none of the first trials' is finite. None when none of all is.
+    """
+    v = sign * values[np.isfinite(values)]
+    if not len(v):
+        return None
+    early = sign * first[np.isfinite(first)]
+    return float(np.median(early if len(early) else v)), float(v.max())
+
+
 @dataclass(frozen=True, slots=True)
 class TargetScale:
     """Targets of the model: 0 at the median of the first trials, 1 at the best so far, and nothing below -1.
@@ -26,12 +38,10 @@ class TargetScale:
     @classmethod
     def of(cls, values: Array, first: Array, sign: float) -> TargetScale | None:
         """From measured values (n,), and those of them that the first trials had; None when none is finite."""
-        v = sign * values[np.isfinite(values)]
-        if not len(v):
+        if (found := median_and_best(values, first, sign)) is None:
             return None
-        early = sign * first[np.isfinite(first)]
-        centre = float(np.median(early if len(early) else v))
-        width = float(v.max()) - centre
+        centre, best = found
+        width = best - centre
         return cls(sign, centre, width if width > 0 else max(abs(centre), 1.0))
 
     def targets(self, values: Array) -> Array:

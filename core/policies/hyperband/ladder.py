@@ -32,7 +32,7 @@ from .climb import Climb
 from .plan import Plan
 from .sampler import Design, Sampler
 
-_FEWEST, _MOST = 8, 40  # trials that are compared before any goes on, for `patience=None`
+FEWEST, MOST = 8, 40  # trials that are compared before any goes on, for `patience=None`
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,7 @@ class Ladder(Policy[Climb]):
     _climbers: Memo[Climber] = field(default_factory=lambda: Memo(4), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("eta", "first_cut"):
-            if not exact(getattr(self, name)) > 1:
-                raise InvalidInput(f"Ladder({name}={getattr(self, name)!r}): above 1; 3 or 6 are usual")
+        check_cuts("Ladder", eta=self.eta, first_cut=self.first_cut)
         check_whole("Ladder", 2, step=self.step)
         if self.patience is not None:
             check_whole("Ladder", 1, patience=self.patience)
@@ -137,4 +135,16 @@ class Ladder(Policy[Climb]):
     def _patience(self, horizon: int) -> int:
         if self.patience is not None:
             return self.patience
-        return min(_MOST, max(_FEWEST, 4 * horizon // (5 * self.min_epochs)))
+        return usual_patience(horizon, self.min_epochs)
+
+
+def check_cuts(where: str, **cuts: float) -> None:
+    """Raises InvalidInput for one in so many that is not above one."""
+    for name, value in cuts.items():
+        if not exact(value) > 1:
+            raise InvalidInput(f"{where}({name}={value!r}): above 1; 3 or 6 are usual")
+
+
+def usual_patience(horizon: int, epochs: int) -> int:
+    """How many trials of so many epochs cost four fifths of a full training, from 8 to 40."""
+    return min(MOST, max(FEWEST, 4 * horizon // (5 * epochs)))

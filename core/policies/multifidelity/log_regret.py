@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune.policies.guided.targets import median_and_best
 
 _WORST = 20.0  # widths below the best: what diverged, and all that is as bad
 
@@ -27,13 +28,10 @@ class LogRegret:
     @classmethod
     def of(cls, values: Array, first: Array, sign: float) -> LogRegret | None:
         """From measured values (n,), and those that the first trials have come to; None when none is finite."""
-        v = sign * values[np.isfinite(values)]
-        if not len(v):
+        if (found := median_and_best(values, first, sign)) is None:
             return None
-        early = sign * first[np.isfinite(first)]
-        best = float(v.max())
-        with np.errstate(over="ignore"):
-            width = min(best - float(np.median(early if len(early) else v)), np.finfo(np.float64).max)
+        median, best = found
+        width = min(best - median, float(np.finfo(np.float64).max))
         return cls(sign, best, width if width > 0 else max(abs(best), 1.0))
 
     def targets(self, values: Array) -> Array:

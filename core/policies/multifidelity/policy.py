@@ -33,13 +33,13 @@ from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.log.scores import measured
 from haltune.policies.guided.candidates import candidates, first_untried
 from haltune.policies.guided.curve_rows import CurveRows, Row
 from haltune.policies.guided.targets import fitted
 from haltune.policies.hyperband.asynchronous import Climber
 from haltune.policies.hyperband.brackets import Bracket, Rung, exact
 from haltune.policies.hyperband.climb import Climb
+from haltune.policies.hyperband.ladder import FEWEST, MOST, check_cuts, usual_patience
 from haltune.policies.hyperband.plan import Plan
 from haltune.policies.hyperband.rungs import until
 from haltune.policies.hyperband.sampler import Sampler
@@ -54,7 +54,6 @@ from .stage_rows import KEPT, LEARNT, seen_at_stages, spread
 _STEP = 3  # ratio of the epochs of rungs
 _TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
 _TAUGHT = 16  # rows before the first fit: by then eight runs were seen at the first two rungs
-_FEWEST, _MOST = 8, 40  # trials that are compared before any goes on
 
 
 @dataclass(frozen=True)
@@ -116,11 +115,7 @@ class MultiFidelity(Policy[Ascent]):
     )
 
     def __post_init__(self) -> None:
-        for name in ("eta", "first_cut"):
-            if not exact(getattr(self, name)) > 1:
-                raise InvalidInput(
-                    f"MultiFidelity({name}={getattr(self, name)!r}): above 1; 3 or 6 are usual"
-                )
+        check_cuts("MultiFidelity", eta=self.eta, first_cut=self.first_cut)
         check_whole("MultiFidelity", 2, initial=self.initial)
         check_whole("MultiFidelity", 3, candidates=self.candidates)
         if self.patience is not None:
@@ -159,7 +154,7 @@ class MultiFidelity(Policy[Ascent]):
         on = state.climb.trials.get(trial.id)
         climber = self._climber(state)
         if on is not None and on.member.after("epochs", trial.epoch, 0.0) >= on.needed:
-            climber = self._based(state, history)
+            climber = self._based(state, self._kernel(history, state.rows.measured))
         verdict = climber.judge(state.climb, history, trial)
         if trial.id == state.baseline and "rank" in verdict.evidence and on is not None:
             following = until(on.bracket.rungs[on.rung + 1].resource, "epochs", history)
@@ -171,10 +166,13 @@ class MultiFidelity(Policy[Ascent]):
 
     def propose(self, state: Ascent, history: History, rng: Generator) -> Move:
         """Who goes on at the highest rung, or the configuration that may end best."""
-        move = self._based(state, history).propose(state.climb, history)
-        if not isinstance(move, Start) or len(history) < self.initial:
+        rows = state.rows.measured
+        kernel = self._kernel(history, rows)
+        climber = self._based(state, kernel)
+        move = climber.propose(state.climb, history)
+        if not isinstance(move, Start) or len(history) < self.initial or kernel is None:
             return move
-        return self._chosen(move, state, history, rng)
+        return self._chosen(move, climber.base, kernel, rows, history, rng)
 
     # -- the ladder ----------------------------------------------------------------------
 
@@ -183,22 +181,21 @@ class MultiFidelity(Policy[Ascent]):
         return self._climbers(state.climb.horizon, partial(self._climbing, state.climb.horizon))
 
     def _climbing(self, horizon: int) -> Climber:
-        bracket = Bracket(tuple(Rung(_MOST, float(n)) for n in self.rungs(horizon)), 0)
+        bracket = Bracket(tuple(Rung(MOST, float(n)) for n in self.rungs(horizon)), 0)
         return Climber(
             Plan(repeat(bracket)), Sampler("random"), "epochs", exact(self.eta), first=exact(self.first_cut)
         )
 
-    def _based(self, state: Ascent, history: History) -> Climber:
+    def _based(self, state: Ascent, kernel: StageKernel | None) -> Climber:
         """The ladder, compared from the rung on that the study has learnt.
 
         While it has not, from the second, where eight runs to that cost no more than a full training; else the first.
         """
         climber, horizon = self._climber(state), state.climb.horizon or 1
         epochs = self.rungs(horizon)
-        kernel = self._kernel(history, _rows(state))
-        second = len(epochs) > 1 and _FEWEST * epochs[1] <= horizon
+        second = len(epochs) > 1 and FEWEST * epochs[1] <= horizon
         base = int(second) if kernel is None else first_rung(kernel.foretells, epochs)
-        patience = self.patience or min(_MOST, max(_FEWEST, 4 * horizon // (5 * epochs[base])))
+        patience = self.patience or usual_patience(horizon, epochs[base])
         if state.stays:  # decided on arrival, and nobody waits to be compared
             return replace(climber, base=base, stops=True)
         return replace(climber, base=base, patience=patience)
@@ -227,11 +224,11 @@ class MultiFidelity(Policy[Ascent]):
         values = np.array([value for _, _, value in rows])
         return LogRegret.of(values, np.array(list(last.values())), history.problem.goal.sign)
 
-    def _chosen(self, move: Start, state: Ascent, history: History, rng: Generator) -> Start:
-        """The candidate of highest UCB at the end that was not tried; the move itself while nothing was learnt."""
-        rows = _rows(state)
-        kernel, scale = self._kernel(history, rows), self._scale(history, rows)
-        if kernel is None or scale is None:
+    def _chosen(
+        self, move: Start, base: int, kernel: StageKernel, rows: list[Row], history: History, rng: Generator
+    ) -> Start:
+        """The candidate of highest UCB at the end that was not tried; the move itself where there is none."""
+        if (scale := self._scale(history, rows)) is None:
             return move
         points = candidates(history, rows, self.candidates, rng)
         mean, deviation = self._process(kernel, history, rows, scale).ends(points)
@@ -239,12 +236,10 @@ class MultiFidelity(Policy[Ascent]):
         if (found := first_untried(history, points, value)) is None:
             return move
         best, config = found
-        epochs = kernel.stages.epochs
-        base = first_rung(kernel.foretells, epochs)
         evidence: dict[str, Any] = {
             "mean": scale.value(float(mean[best])), "sd": scale.deviation(float(mean[best]), float(deviation[best])),
             "ucb": scale.value(float(value[best])), "rows": len(rows), "first_rung": base,
-            "compared_from": epochs[base], "foretells": round(float(kernel.foretells[base]), 3),
+            "compared_from": kernel.stages.epochs[base], "foretells": round(float(kernel.foretells[base]), 3),
         }  # fmt: skip
         if AUDIT in move.evidence:
             evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
@@ -266,9 +261,3 @@ def _reason(history: History, evidence: dict[str, Any]) -> str:
     since = amount(evidence["compared_from"], "epochs")
     compared = f"runs are compared from {since} on, believed to tell {told} of the end"
     return f"best in view: {expected}, from {plural(evidence['rows'], 'value')}; {compared}"
-
-
-def _rows(state: Ascent) -> list[Row]:
-    rows = state.rows.listed
-    values = measured(np.array([value for _, _, value in rows])).tolist()
-    return [(trial, epoch, value) for (trial, epoch, _), value in zip(rows, values, strict=True)]

@@ -26,7 +26,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack
 
-from haltune._utils.arrays import Array, Indices
+from haltune._utils.arrays import Array, Indices, Mask
 from haltune.gp.kernels import profile, squared_distances
 
 # Medians of the prior, and deviations of the logarithm.
@@ -108,6 +108,38 @@ class Stages:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What runs have reached: n values."""
+
+    points: Array  # (runs, d)
+    run: Indices  # (n,) row of `points`
+    stage: Indices  # (n,)
+    value: Array  # (n,)
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def at(self, kept: Indices) -> Seen:
+        """Some of the values, of the same runs."""
+        return Seen(self.points, self.run[kept], self.stage[kept], self.value[kept])
+
+    @property
+    def key(self) -> tuple[bytes, ...]:
+        """What tells it apart."""
+        return (self.points.tobytes(), self.run.tobytes(), self.stage.tobytes(), self.value.tobytes())
+
+    @cached_property
+    def same(self) -> Mask:
+        """(n, n) whether two values are of one run."""
+        return np.asarray(self.run[:, None] == self.run)
+
+    @cached_property
+    def pairs(self) -> tuple[Array, Array]:
+        """Indices that make (n, n) of a table of stages."""
+        return np.ix_(self.stage, self.stage)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
 class StageKernel:
     """The covariances under one theta; tables of stages (K, K)."""
 
@@ -167,43 +199,20 @@ class StageKernel:
         """rho (n, m) of points (n, d) and (m, d), and its slope (see gp.kernels.profile)."""
         return profile("matern52", squared_distances(left / self.scales, right / self.scales))
 
-
-@dataclass(frozen=True)
-class Seen:
-    """What runs have reached: n values."""
-
-    points: Array  # (runs, d)
-    run: Indices  # (n,) row of `points`
-    stage: Indices  # (n,)
-    value: Array  # (n,)
-
-    def __len__(self) -> int:
-        return len(self.value)
-
-    def at(self, kept: Indices) -> Seen:
-        """Some of the values, of the same runs."""
-        return Seen(self.points, self.run[kept], self.stage[kept], self.value[kept])
-
-    @property
-    def key(self) -> tuple[bytes, ...]:
-        """What tells it apart."""
-        return (self.points.tobytes(), self.run.tobytes(), self.stage.tobytes(), self.value.tobytes())
-
-    @cached_property
-    def pairs(self) -> tuple[Array, Array]:
-        """Indices that make (n, n) of a table of stages."""
-        return np.ix_(self.stage, self.stage)  # type: ignore[return-value]
+    def covariance(self, seen: Seen, rho: Array) -> Array:
+        """K (n, n) of what was seen, noise included; rho (n, n) of its configurations."""
+        pairs = seen.pairs
+        covariance = self.common[pairs] + rho * self.shared[pairs] + seen.same * self.own[pairs]
+        covariance.flat[:: len(seen) + 1] += self.noise
+        return np.asarray(covariance)
 
 
 def descent(stages: Stages, seen: Seen, theta: Array) -> tuple[float, Array]:
     """Minus the log posterior density of theta up to a constant, and its gradient; infinite where K has no factor."""
-    kernel, pairs = StageKernel(stages, theta), seen.pairs
+    kernel = StageKernel(stages, theta)
     near, slope = kernel.near(seen.points, seen.points)
     rho, slope = near[np.ix_(seen.run, seen.run)], slope[np.ix_(seen.run, seen.run)]
-    same = seen.run[:, None] == seen.run
-    covariance = kernel.common[pairs] + rho * kernel.shared[pairs] + same * kernel.own[pairs]
-    covariance.flat[:: len(seen) + 1] += kernel.noise
-    factor, info = lapack.dpotrf(covariance, lower=1, clean=1)
+    factor, info = lapack.dpotrf(kernel.covariance(seen, rho), lower=1, clean=1)
     if info:
         return np.inf, np.zeros_like(theta)
     lower, _ = lapack.dpotri(factor, lower=1)
@@ -212,19 +221,17 @@ def descent(stages: Stages, seen: Seen, theta: Array) -> tuple[float, Array]:
     off = theta - stages.mean
     value = 0.5 * seen.value @ weights + np.log(factor.diagonal()).sum() + 0.5 * off @ stages.precision @ off
     pull = 0.5 * (inverse - np.outer(weights, weights))
-    gradient = stages.precision @ off + np.concatenate(list(_gradient(kernel, seen, pull, rho, slope, same)))
+    gradient = stages.precision @ off + np.concatenate(list(_gradient(kernel, seen, pull, rho, slope)))
     return float(value), gradient
 
 
-def _gradient(
-    kernel: StageKernel, seen: Seen, pull: Array, rho: Array, slope: Array, same: Array
-) -> Iterator[Array]:
+def _gradient(kernel: StageKernel, seen: Seen, pull: Array, rho: Array, slope: Array) -> Iterator[Array]:
     """By theta, part by part: sums of `pull` against the derivatives of K, gathered in tables of stages."""
     which = np.zeros((len(seen), len(kernel.stages.epochs)))
     which[np.arange(len(seen)), seen.stage] = 1.0
     wave = (which.T @ pull @ which) * kernel.wave
     shared = (which.T @ (pull * rho) @ which) * kernel.shared
-    own = (which.T @ (pull * same) @ which) * kernel.own
+    own = (which.T @ (pull * seen.same) @ which) * kernel.own
     gap, rate = np.subtract.outer(kernel.stages.times, kernel.stages.times), float(np.exp(kernel.theta[4]))
     noise = 2 * np.exp(2 * kernel.theta[2]) * np.trace(pull)
     bend = (wave * (gap / np.exp(kernel.theta[1])) ** 2).sum()

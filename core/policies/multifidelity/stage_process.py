@@ -41,9 +41,7 @@ class StageProcess:
     def of(cls, kernel: StageKernel, seen: Seen) -> StageProcess:
         """Given what was seen."""
         rho, _ = kernel.near(seen.points, seen.points)
-        covariance = kernel.common[seen.pairs] + rho[np.ix_(seen.run, seen.run)] * kernel.shared[seen.pairs]
-        covariance += (seen.run[:, None] == seen.run) * kernel.own[seen.pairs]
-        covariance.flat[:: len(seen) + 1] += kernel.noise
+        covariance = kernel.covariance(seen, rho[np.ix_(seen.run, seen.run)])
         factor, _ = factorise(covariance, float(covariance.diagonal().max(initial=1.0)))
         weights = solve_lower(factor, solve_lower(factor, seen.value), transposed=True)
         return cls(kernel, seen, factor, weights)
