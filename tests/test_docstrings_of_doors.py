@@ -32,6 +32,8 @@ DOORS = {
         "Space",
         "Study",
         "Study.audit",
+        "Study.optimize",
+        "Study.tell",
         "Study.enqueue",
         "Trial.report",
         "Trial.save",

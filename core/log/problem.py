@@ -203,8 +203,8 @@ class Problem:
         return cls(space, goal_from_json(data["goal"]), data["max_epochs"], data.get("start", ()))
 
 
-_UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(sec|s|min|m|h|d)\s*")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)\s*")
 
 
 def seconds_of(duration: float | str, what: str = "time") -> float:
@@ -216,7 +216,7 @@ def seconds_of(duration: float | str, what: str = "time") -> float:
     if isinstance(duration, str):
         parts = list(_DURATION.finditer(duration.strip()))
         if parts and "".join(p.group(0) for p in parts) == duration.strip():
-            total = sum(float(p.group(1)) * _UNITS[p.group(2)] for p in parts)
+            total = sum(float(p.group(1)) * _UNITS[p.group(2)[0]] for p in parts)
     elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
         with suppress(OverflowError):
             total = float(duration)

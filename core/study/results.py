@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from haltune._utils.words import plural
+from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -60,6 +62,30 @@ class Results(ABC):
         The goal says whether a run counts for its last epoch or for its best. None before one has a value.
         """
         return self._kept(self.history.best())
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        """The configuration of the best run, a copy. Raises InvalidInput when no run has a value yet."""
+        return dict(self._the_best.config)
+
+    @property
+    def best_value(self) -> float:
+        """What the best run counts for, the goal's metric. Raises InvalidInput when no run has a value yet."""
+        return self._the_best.value
+
+    @property
+    def best_trial(self) -> TrialRecord:
+        """The record of the best run: its curve, times and metrics. Raises InvalidInput when no run has a value yet."""
+        return self.history.trial(self._the_best.trial)
+
+    @property
+    def _the_best(self) -> Best:
+        if (best := self.best) is None:
+            raise InvalidInput(
+                f"no run of {self.name!r} has a value yet, of {plural(len(self.history), 'trial')}: study.best is None "
+                "as long"
+            )
+        return best
 
     @property
     def spent(self) -> Spent:

@@ -2,48 +2,45 @@
 
 from __future__ import annotations
 
-import os
-import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from haltune import policies
-from haltune._utils.checks import check_counts, check_seconds
-from haltune._utils.words import plural
+from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput
-from haltune.log.decisions import Finish, Wait
-from haltune.log.policy import Policy, check_policy
-from haltune.log.problem import Budget, Problem
-from haltune.ranks.agreement import follows
-from haltune.store.base import Store
-from haltune.store.checkpoints import Checkpoints
+from haltune.log.decisions import Finish, Verdict, Wait
 
-from .results import Results
-from .session.follower import FollowerSession
-from .session.local import LocalSession
-from .session.session import Log, Session, Settings
+from .entrance.functions import Reporting, launcher
+from .entrance.opened import Opened
 from .trial import Trial
 
 _PAUSES = (0.05, 2.0)  # seconds between asks while waiting: from, to
 
 
-class Study(Results):
+class Study(Opened):
     """A search over one problem; any number of workers may share it.
 
+    Study(space, "val_acc", max_epochs=30) or Study(problem, policy): a space has its goal behind it, a Problem, which
+    has goal and epochs itself, its policy.
+
     Args:
-        problem: What is searched: a Problem of space, goal and epochs.
-        policy: What decides: BOBOS(), Hyperband(), ... Default: None, MultiFidelity(), one search for every kind of
-            training.
+        problem: What is searched: a Space or a dict of its parameters, or a Problem of space, goal and epochs.
+        goal: After a space the metric: Maximize("val_acc"), Minimize("val_loss"), or its name alone, which says
+            whether larger is better where it is well known (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...).
+            After a Problem the policy.
         store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). A
             study of this name that is there already is reopened and goes on where it was. Default: None, memory.
         name: Of the study, in a store of several. Default: "study".
         seed: Of all randomness. Default: None, drawn when the study is made, and recorded.
-        budget: When the search ends at the latest; it may change from one opening to the next. Default: None, when
-            the policy ends it.
+        budget: When the search ends at the latest: a Budget, or a text such as "30min", "20 trials", "500 epochs" or
+            "20 trials, 2h". It may change from one opening to the next. Default: None, when the policy ends it.
         max_failures: How many trials may fail in a row before their exception is raised. Default: 5.
         max_retries: How often a trial whose worker was lost is offered again. Default: 2.
+        policy: What decides: BOBOS(), Hyperband(), ... Default: None, MultiFidelity(), one search for every kind of
+            training.
+        max_epochs: After a space, the epochs of a full training. Default: None, for policies that bring their own
+            schedule.
+        start: After a space, configurations that are trained first. Default: none.
         checkpoints: The folder for the checkpoints of paused trials, of which several studies may share one.
             Default: None, beside the store's file.
         keep_checkpoints: Of how many of the best finished trials the last checkpoint is kept. Default: 0.
@@ -56,82 +53,19 @@ class Study(Results):
         sleep: Waits between asks, seconds. Default: time.sleep.
 
     Raises:
-        InvalidInput: for arguments that do not fit.
+        InvalidInput: for arguments that do not fit, and a metric whose name does not say what is better.
         StudyMismatch: when the log was written for another problem, policy or seed.
         StoreError: when the store cannot be opened.
 
     Example:
-        >>> from haltune.policies import BOBOS
-        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
-        >>> study = Study(problem, BOBOS(), "search.db", seed=0, budget=Budget(trials=3))
+        >>> space = {"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 64)}
+        >>> study = Study(space, "val_acc", "search.db", max_epochs=9, budget="3 trials")
         >>> for trial in study:
-        ...     with trial:
-        ...         for epoch in trial.epochs():
-        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        ...     for epoch in trial.epochs():
+        ...         verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
         >>> len(study.trials), study.best.epoch
         (3, 9.0)
     """
-
-    def __init__(
-        self,
-        problem: Problem,
-        policy: Policy[Any] | None = None,
-        store: str | os.PathLike[str] | Store | None = None,
-        name: str = "study",
-        seed: int | None = None,
-        budget: Budget | None = None,
-        max_failures: int = 5,
-        max_retries: int = 2,
-        *,
-        checkpoints: str | os.PathLike[str] | Checkpoints | None = None,
-        keep_checkpoints: int = 0,
-        disk_quota: float | str | None = None,
-        lease: float = 600.0,
-        patience: float = 600.0,
-        monotonic: Callable[[], float] = time.perf_counter,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        policy = check_arguments(problem, policy, name, budget)
-        check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries)
-        check_seconds(lease=lease)
-        settings = Settings(
-            problem, policy, store, name, budget or Budget(), max_failures, max_retries, checkpoints, keep_checkpoints,
-            disk_quota, float(lease), patience,
-        )  # fmt: skip
-        kind = FollowerSession if follows() else LocalSession
-        self.session: Session = kind(settings, seed, monotonic, sleep)  # what this process does for the study
-        self.problem, self.policy, self.name = problem, policy, name
-
-    def __repr__(self) -> str:
-        return f"Study({self.name!r}, {plural(len(self.history), 'trial')}, {self.store.url})"
-
-    @property
-    def _log(self) -> Log:
-        return self.session.log
-
-    @property
-    def budget(self) -> Budget:
-        """When the search ends at the latest; another takes effect at the next ask."""
-        return self.session.budget
-
-    @budget.setter
-    def budget(self, budget: Budget) -> None:
-        self.session.budget = budget
-
-    @property
-    def store(self) -> Store:
-        """Where the log is kept."""
-        return self._log.store
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """Where the checkpoints of paused trials are kept."""
-        return self.session.checkpoints
-
-    @property
-    def settings(self) -> Settings:
-        """What opens this study again in another process: Study(**vars(study.settings))."""
-        return self.session.settings
 
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PAUSES
@@ -144,7 +78,7 @@ class Study(Results):
             pause = _PAUSES[0]
             try:
                 yield answer
-            except GeneratorExit:  # the loop was left by break
+            except GeneratorExit:  # the loop was left, by break or by an exception
                 answer.interrupt()
                 raise
             answer.finish()
@@ -158,9 +92,80 @@ class Study(Results):
         if self.budget.unlimited and self.policy.endless:
             raise InvalidInput(
                 f"{type(self.policy).__name__} never ends by itself and the study has no budget: "
-                "give one, such as budget=Budget(time='2h') or Budget(trials=50)"
+                "give one, such as budget='2h' or budget='50 trials'"
             )
         return self.session.ask(partial(Trial, self.session))
+
+    def optimize(self, train: Callable[[Trial], object], workers: int = 1) -> Study:
+        """Train every trial by a function, until the search is over.
+
+        Args:
+            train: Called as train(trial). It reports its epochs itself, trial.report(value) or by a callback, or
+                returns the value that a full training came to; of a study without max_epochs each training is one
+                epoch then. What it returns besides reports is left out.
+            workers: Processes of this machine that train at a time, by haltune.launch.run: for more than one the
+                study needs a store, `train` stands at the top of a module and the call under
+                `if __name__ == "__main__":`. Default: 1, this process.
+
+        Returns:
+            The study.
+
+        Raises:
+            InvalidInput: For what is no function, and for one that neither returns a value nor reports.
+            NotSupported: For several workers and a study in memory.
+            Exception: What `train` raises before any trial succeeded, or max_failures times in a row.
+
+        Example:
+            >>> study = Study({"x": Float(-2.0, 2.0)}, Minimize("y"), seed=0, budget="4 trials")
+            >>> study.optimize(lambda trial: trial.config["x"] ** 2)
+            Study('study', 4 trials, memory)
+            >>> study.best_value == study.best_params["x"] ** 2
+            True
+        """
+        check_whole("optimize", 1, workers=workers)
+        reporting = Reporting(train)
+        if self._in_one_epoch is not None:
+            self._begin(self._in_one_epoch())
+        if workers > 1:
+            launcher(workers)(self, reporting, workers=workers)
+            return self
+        for trial in self:
+            with trial:
+                reporting(trial)
+        return self
+
+    def tell(self, trial: Trial, value: float, epoch: float | None = None) -> Verdict:
+        """What a trial that `ask` handed out came to: for programs that keep a loop of their own.
+
+        Args:
+            trial: The trial, as `ask` answered it.
+            value: The goal's metric. Without `epoch` the value of the full training, and the trial is finished.
+            epoch: The epoch that has this value, from 1; the trial goes on as the verdict says, and ends by
+                trial.finish(). Default: None, the last.
+
+        Returns:
+            What the policy says to it: `verdict.stops`, and why.
+
+        Raises:
+            InvalidInput: For what is no trial or no number, and an epoch beyond max_epochs.
+            StoreError: When the log cannot be written.
+
+        Example:
+            >>> from haltune.policies import RandomSearch
+            >>> study = Study({"x": Float(-2.0, 2.0)}, Minimize("y"), max_epochs=3, policy=RandomSearch(trials=2))
+            >>> trial = study.ask()
+            >>> study.tell(trial, 0.3, epoch=1).stops
+            False
+            >>> _ = study.tell(trial, 0.2)
+            >>> study.history.trial(0).status
+            <Status.COMPLETED: 'completed'>
+        """
+        if not isinstance(trial, Trial):
+            raise InvalidInput(f"tell(trial, value) takes a trial as study.ask() answers it, not {trial!r}")
+        verdict = trial.report(value, trial.horizon if epoch is None else epoch)
+        if epoch is None:
+            trial.finish()
+        return verdict
 
     def enqueue(self, config: Mapping[str, Any], again: bool = False) -> bool:
         """Have a configuration of yours trained before any that the policy proposes; those enqueued first come first.
@@ -203,22 +208,3 @@ class Study(Results):
     def sync(self) -> None:
         """Read what other workers appended since."""
         self.session.sync()
-
-
-def check_arguments(problem: Any, policy: Any, name: Any, budget: Any) -> Policy[Any]:
-    """The policy. Raises InvalidInput for what is not a problem, a policy, a name or a budget."""
-    if not isinstance(problem, Problem):
-        raise InvalidInput(f"the first argument is a Problem(space, goal, max_epochs), not {problem!r}")
-    asked = policies.MultiFidelity() if policy is None else policy
-    decides = check_policy("the second argument is a policy such as BOBOS()", asked)
-    if not isinstance(name, str) or not name or _UNHELD.search(name):
-        raise InvalidInput(
-            f"name={name!r}: a study's name is a text that is not empty, which a file can be called: without the "
-            "character 0 and half surrogate pairs"
-        )
-    if budget is not None and not isinstance(budget, Budget):
-        raise InvalidInput(f"budget={budget!r}: write Budget(time='2h') or Budget(trials=50)")
-    return decides
-
-
-_UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes

@@ -6,10 +6,11 @@ import sys
 from functools import partial
 
 import pytest
+from returning import squared
 from trainings import PROBLEM, a_study, looks_around, saving, steady
 from worlds import POLICIES, problem
 
-from haltune import Study
+from haltune import Float, Study
 from haltune.errors import InvalidInput, NotSupported
 from haltune.launch import run
 from haltune.log.events import Reported, Status
@@ -104,3 +105,18 @@ def test_a_program_without_the_main_guard_is_told_so_and_ends(tmp_path):
     assert "call it under `if __name__ == '__main__':`" in done.stderr
     assert len(done.stderr.splitlines()) < 90
     assert not a_study(tmp_path, 2).history.with_status(Status.FAILED)
+
+
+def test_a_function_is_optimized_by_several_workers_that_report_what_it_returns(tmp_path):
+    study = Study({"x": Float(-1.0, 1.0)}, "loss", tmp_path / "a.db", budget="4 trials", seed=0)
+    assert study.optimize(squared, workers=2) is study
+    assert [t.values[-1] for t in study.trials] == [t.config["x"] ** 2 for t in study.trials]
+    assert [t.epoch for t in study.trials] == [1] * 4
+
+
+def test_several_workers_need_a_store_and_a_function_that_they_can_find(tmp_path):
+    with pytest.raises(NotSupported, match="memory"):
+        Study({"x": Float(-1.0, 1.0)}, "loss", budget="4 trials").optimize(squared, workers=2)
+    study = Study({"x": Float(-1.0, 1.0)}, "loss", tmp_path / "a.db", budget="4 trials")
+    with pytest.raises(InvalidInput, match=r"lambda.*at the top of a module"):
+        study.optimize(lambda trial: 0.0, workers=2)

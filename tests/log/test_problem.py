@@ -30,7 +30,7 @@ def test_durations_are_read_as_people_write_them(text: str | float, expected: fl
     [
         "",
         "h",
-        "2 hours",
+        "2 moons",
         "2x",
         "-1h",
         "1h-5m",

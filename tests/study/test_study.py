@@ -94,7 +94,7 @@ def test_two_studies_share_a_file_without_meeting(tmp_path: Path) -> None:
         ((problem(), RandomSearch(), "search.txt"), r"\.db"),
         ((problem(), RandomSearch(), None, ""), "name"),
         ((problem(), RandomSearch(), None, "s", -1), "seed"),
-        ((problem(), RandomSearch(), None, "s", 1, "2h"), "Budget"),
+        ((problem(), RandomSearch(), None, "s", 1, 20), "Budget"),
         ((problem(), RandomSearch(), None, "s", 1, None, -2), "max_failures"),
     ],
 )

@@ -128,7 +128,8 @@ def tolerates(history: History, attempt: Attempt, error: BaseException, max_fail
 def _complain_of_silence(history: History, attempt: Attempt, max_failures: int) -> None:
     text = (
         f"trial {attempt.id} ended without one report: call trial.report(value) after every epoch, "
-        "or pass HaltuneCallback(trial), made for this trial, to the trainer; fast_dev_run reports nothing"
+        "study.tell(trial, value) at the end, or pass HaltuneCallback(trial), made for this trial, to the trainer; "
+        "fast_dev_run reports nothing"
     )
     if not history.any_success or history.failures_in_a_row >= max_failures:
         raise InvalidInput(text)

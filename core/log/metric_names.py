@@ -1,0 +1,57 @@
+"""Which way a metric points, as far as its name tells: down for val_loss, up for val_acc.
+
+A name is split into words at everything that is no letter or digit, and where camelCase changes; a number at the end
+of a word is left off (mAP50, rouge2). Whole words count, so that "glossary" has no loss.
+"""
+
+from __future__ import annotations
+
+import re
+
+
+def _words_of(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_DOWN = _words_of(
+    """loss losses logloss mlogloss rmse mse mae mape smape rmsle msle mphe error err errors merror perplexity ppl
+    wer cer ter mer der fid kid nll bpc bpb bpd crossentropy brier ece eer lpips hinge divergence kl kld regret
+    misclassification"""
+)
+_UP = _words_of(
+    """acc accuracy auc auroc auprc aucpr f1 r2 r² precision recall map ap iou miou bleu sacrebleu chrf rouge rougel
+    rougelsum meteor cider ndcg dcg mrr dice jaccard kappa mcc sensitivity specificity correlation pearson spearman
+    psnr ssim hits likelihood reward"""
+)
+_UP_ALONE = frozenset({"top"})  # top1, top5: of accuracy, unless an error is named
+_TURNS = _words_of(  # what turns a metric round, or makes another of it
+    """neg negative minus inverse inv drop gap gain improvement reduction diff difference delta change decrease
+    increase"""
+)
+_PARTS = re.compile(r"[^\W_]+")
+_CAMEL = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[^\W\dA-Z_]+\d*|\d+")
+
+
+def direction(metric: str) -> float | None:
+    """+1 where larger is better, -1 where smaller is; None where the name does not say, or says both."""
+    words = _words(metric)
+    if words[:1] == ["1"] or _TURNS.intersection(words):
+        return None
+    found = {sign for sign, known in ((-1.0, _DOWN), (1.0, _UP)) if known.intersection(words)}
+    if not found and _UP_ALONE.intersection(words):
+        return 1.0
+    return found.pop() if len(found) == 1 else None
+
+
+def _words(metric: str) -> list[str]:
+    found: list[str] = []
+    for part in _PARTS.findall(metric):
+        whole = _known(part)
+        found += [whole] if whole else [_known(piece) or piece.lower() for piece in _CAMEL.findall(part)]
+    return found
+
+
+def _known(part: str) -> str | None:
+    """A word that says something, with or without the number at its end."""
+    known = _DOWN | _UP | _UP_ALONE | _TURNS
+    return next((word for word in (part.lower(), part.lower().rstrip("0123456789")) if word in known), None)

@@ -1,0 +1,165 @@
+"""What a Study is made with, whichever way it is said, as a problem, a policy and a budget.
+
+Study(Problem(space, Maximize("val_acc"), 30), BOBOS())
+Study({"lr": Float(1e-4, 1e-1, log=True)}, "val_acc", max_epochs=30, budget="30min")
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from haltune import policies
+from haltune.errors import InvalidInput
+from haltune.log.metric_names import direction
+from haltune.log.policy import Policy, check_policy
+from haltune.log.problem import Budget, Goal, Maximize, Minimize, Problem, seconds_of
+from haltune.ranks.agreement import follows
+from haltune.space import Space
+
+_log = logging.getLogger("haltune")
+
+
+def problem_of(
+    given: Any, second: Any, policy: Any, max_epochs: Any, start: Any
+) -> tuple[Problem, Policy[Any]]:
+    """The problem, and the policy that searches it. second: a policy after a Problem, a goal after a space.
+
+    Raises InvalidInput for what is neither, and for what does not go together.
+    """
+    if isinstance(given, Problem):
+        return _with_problem(given, second, policy, max_epochs, start)
+    if isinstance(given, Mapping):
+        given = Space(given)
+    if not isinstance(given, Space):
+        swapped = "; were space and goal swapped?" if isinstance(given, str | Maximize | Minimize) else ""
+        raise InvalidInput(
+            "the first argument is a Problem(space, goal, max_epochs), or a Space with its goal behind it, "
+            f"Study(space, 'val_acc', max_epochs=30), not {given!r}{swapped}"
+        )
+    decides = check_policy("policy= is a policy such as BOBOS()", _default(policy))
+    return Problem(given, _goal(second), max_epochs, start), decides
+
+
+def _with_problem(
+    problem: Problem, second: Any, policy: Any, max_epochs: Any, start: Any
+) -> tuple[Problem, Policy[Any]]:
+    if max_epochs is not None or tuple(start):
+        raise InvalidInput("a Problem has its max_epochs= and start= itself: say them there")
+    if second is not None and policy is not None:
+        raise InvalidInput(f"two policies, {second!r} and policy={policy!r}: give one")
+    asked = _default(second if policy is None else policy)
+    what = f"after a Problem, which has its goal {problem.goal!r}, comes a policy such as BOBOS()"
+    return problem, check_policy(what, asked)
+
+
+def _default(policy: Any) -> Any:
+    return policies.MultiFidelity() if policy is None else policy
+
+
+def _goal(given: Any) -> Goal:
+    if isinstance(given, Maximize | Minimize):
+        return given
+    if isinstance(given, str):
+        goal = guessed_goal(given)
+        if not follows():
+            which, other = ("larger", "Minimize") if goal.sign > 0 else ("smaller", "Maximize")
+            _log.info("a %s %s is better, by its name; %s(%r) says otherwise", which, given, other, given)
+        return goal
+    if isinstance(given, Policy) or (isinstance(given, type) and issubclass(given, Policy)):
+        raise InvalidInput(
+            "after a space comes its goal, and the policy by its name: Study(space, 'val_acc', max_epochs=30, "
+            f"policy={given!r})"
+        )
+    if given is None:
+        raise InvalidInput(
+            "what is the space searched for? Name the metric after it, Study(space, 'val_acc', max_epochs=30), or "
+            "write Maximize('...') or Minimize('...')"
+        )
+    raise InvalidInput(
+        f"the goal is the name of a metric, such as 'val_acc', or Maximize('...') or Minimize('...'), not {given!r}"
+    )
+
+
+def guessed_goal(metric: str) -> Goal:
+    """Maximize or Minimize, as the metric's name has it. Raises InvalidInput where it does not say."""
+    sign = direction(metric)
+    if sign is None:
+        raise InvalidInput(
+            f"is a larger {metric!r} better, or a smaller one? Its name does not say: write Maximize({metric!r}) or "
+            f"Minimize({metric!r})"
+        )
+    return Maximize(metric) if sign > 0 else Minimize(metric)
+
+
+def wrong_way(goal: Goal) -> str | None:
+    """A warning where a goal goes against its metric's name."""
+    if direction(goal.metric) != -goal.sign:
+        return None
+    said, other = type(goal).__name__, "Minimize" if goal.sign > 0 else "Maximize"
+    which = "largest" if goal.sign > 0 else "smallest"
+    return (
+        f"{said}({goal.metric!r}) takes the {which} {goal.metric} for the best. Is {other}({goal.metric!r}) meant? "
+        f"Where it is not: warnings.filterwarnings('ignore', {said!r}, haltune.HaltuneWarning)"
+    )
+
+
+def waits(policy: Policy[Any], problem: Problem) -> bool:
+    """Whether the policy must know how many epochs a training has, and is not told. Raises what does not suit it."""
+    if problem.max_epochs is not None:
+        return False
+    try:
+        policy.start(problem)
+    except InvalidInput:
+        policy.start(one_epoch(problem))
+        return True
+    return False
+
+
+def one_epoch(problem: Problem) -> Problem:
+    """The same for trainings that come to one value."""
+    return replace(problem, max_epochs=1)
+
+
+_COUNT = re.compile(r"(\d+)\s*(trial|epoch)s?")
+
+
+def budget_of(given: Any) -> Budget:
+    """A budget, or a text such as "30min", "20 trials", "500 epochs" or "20 trials, 2h". Raises InvalidInput."""
+    if given is None or isinstance(given, Budget):
+        return given or Budget()
+    if not isinstance(given, str):
+        raise InvalidInput(f"budget={given!r}: {_WRITE}")
+    limits: dict[str, Any] = {}
+    limit: float
+    for part in re.split(r"\s*(?:[,;+]|\band\b|\bor\b)\s*", given.strip()):
+        if counted := _COUNT.fullmatch(part):
+            name, limit = counted[2] + "s", int(counted[1])
+        else:
+            try:
+                name, limit = "time", seconds_of(part)
+            except InvalidInput:
+                raise InvalidInput(f"budget={given!r}: {_WRITE}") from None
+        if name in limits:
+            raise InvalidInput(f"budget={given!r} says twice how many {name}: {_WRITE}")
+        limits[name] = limit
+    return Budget(**limits)
+
+
+_WRITE = (
+    "of what? Write '30min', '20 trials', '500 epochs', several as '20 trials, 2h', or Budget(time='30min'), "
+    "Budget(trials=20)"
+)
+_UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes
+
+
+def check_name(name: Any) -> None:
+    """Raises InvalidInput for what no study can be called."""
+    if not isinstance(name, str) or not name or _UNHELD.search(name):
+        raise InvalidInput(
+            f"name={name!r}: a study's name is a text that is not empty, which a file can be called: without the "
+            "character 0 and half surrogate pairs"
+        )

@@ -1,0 +1,52 @@
+"""Trainings that are functions: they report themselves, or return the value they came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+from haltune.errors import InvalidInput, NotSupported
+
+from ..trial import Trial
+
+Launcher = Callable[..., object]  # launcher(study, train, workers=...)
+_LAUNCHERS = "haltune.launchers"  # the entry points that train in processes: nothing here knows who does
+
+
+class Reporting:
+    """`train`, and what it returns reported as the value of a full training, unless it reported itself."""
+
+    def __init__(self, train: Callable[[Trial], object]) -> None:
+        if not callable(train):
+            raise InvalidInput(f"train is a function of a trial, optimize(train), not {train!r}")
+        self.train = train
+
+    def __repr__(self) -> str:
+        return repr(self.train)
+
+    def __call__(self, trial: Trial) -> None:
+        """Train. Raises InvalidInput where there is neither a value nor a report."""
+        before = trial.epoch
+        value: Any = self.train(trial)
+        if trial.epoch == before:
+            trial.session.recall(trial)  # a process that the training spawned may have reported
+        if trial.epoch > before:
+            return
+        if value is None:
+            raise InvalidInput(
+                "train(trial) returned nothing and reported nothing: return the value, or call trial.report(value) "
+                "after every epoch"
+            )
+        trial.report(value, trial.horizon)
+
+
+def launcher(workers: int) -> Launcher:
+    """What trains in so many processes. Raises NotSupported when nothing of that kind is installed."""
+    for found in entry_points(group=_LAUNCHERS, name="processes"):
+        launch: Launcher = found.load()
+        return launch
+    raise NotSupported(
+        f"optimize(train, workers={workers}): this haltune is not installed as a package, so that its launcher is not "
+        "found; call haltune.launch.run(study, train, workers=...)"
+    )

@@ -1,0 +1,166 @@
+"""A study that is open: what it is made with, and the session that does a process's work for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypedDict, Unpack, overload
+
+from haltune._utils.checks import check_counts, check_seconds
+from haltune._utils.words import plural
+from haltune.errors import InvalidInput, warn
+from haltune.log.policy import Policy
+from haltune.log.problem import Budget, Goal, Problem
+from haltune.ranks.agreement import follows
+from haltune.space import Space
+from haltune.store.base import Store
+from haltune.store.checkpoints import Checkpoints
+
+from ..results import Results
+from ..session.follower import FollowerSession
+from ..session.local import LocalSession
+from ..session.session import Log, Session, Settings
+from .arguments import budget_of, check_name, one_epoch, problem_of, waits, wrong_way
+
+StrPath = str | os.PathLike[str]
+
+
+class _Rarer(TypedDict, total=False):
+    """Arguments of Study that few need, as type checkers are told them."""
+
+    checkpoints: StrPath | Checkpoints | None
+    keep_checkpoints: int
+    disk_quota: float | str | None
+    lease: float
+    patience: float
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], None]
+
+
+class Opened(Results):
+    """See Study."""
+
+    @overload
+    def __init__(
+        self,
+        problem: Problem,
+        goal: Policy[Any] | None = None,
+        store: StrPath | Store | None = None,
+        name: str = "study",
+        seed: int | None = None,
+        budget: Budget | str | None = None,
+        max_failures: int = 5,
+        max_retries: int = 2,
+        *,
+        policy: Policy[Any] | None = None,
+        **rarer: Unpack[_Rarer],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        problem: Space | Mapping[str, Any],
+        goal: str | Goal,
+        store: StrPath | Store | None = None,
+        name: str = "study",
+        seed: int | None = None,
+        budget: Budget | str | None = None,
+        max_failures: int = 5,
+        max_retries: int = 2,
+        *,
+        policy: Policy[Any] | None = None,
+        max_epochs: int | None = None,
+        start: Sequence[Mapping[str, Any]] = (),
+        **rarer: Unpack[_Rarer],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        problem: Problem | Space | Mapping[str, Any],
+        goal: str | Goal | Policy[Any] | None = None,
+        store: StrPath | Store | None = None,
+        name: str = "study",
+        seed: int | None = None,
+        budget: Budget | str | None = None,
+        max_failures: int = 5,
+        max_retries: int = 2,
+        *,
+        policy: Policy[Any] | None = None,
+        max_epochs: int | None = None,
+        start: Sequence[Mapping[str, Any]] = (),
+        checkpoints: StrPath | Checkpoints | None = None,
+        keep_checkpoints: int = 0,
+        disk_quota: float | str | None = None,
+        lease: float = 600.0,
+        patience: float = 600.0,
+        monotonic: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.problem, self.policy = problem_of(problem, goal, policy, max_epochs, start)
+        check_name(name)
+        self.name = name
+        check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries)
+        check_seconds(lease=lease)
+        settings = Settings(
+            self.problem, self.policy, store, name, budget_of(budget), max_failures, max_retries, checkpoints,
+            keep_checkpoints, disk_quota, float(lease), patience,
+        )  # fmt: skip
+        kind = FollowerSession if follows() else LocalSession
+        opens = partial(kind, seed=seed, monotonic=monotonic, sleep=sleep)
+        self._session: Session | None = None
+        self._in_one_epoch: Callable[[], Session] | None = None  # until it is known how long a training is
+        if waits(self.policy, self.problem):
+            self._in_one_epoch = partial(opens, replace(settings, problem=one_epoch(self.problem)))
+        else:
+            self._begin(opens(settings))
+
+    def _begin(self, session: Session) -> None:
+        self._session, self._in_one_epoch, self.problem = session, None, session.log.problem
+        if not follows() and self.history.position == 1 and (doubt := wrong_way(self.problem.goal)):
+            warn(doubt)
+
+    @property
+    def session(self) -> Session:
+        """What this process does for the study. Raises InvalidInput while nobody has said how long a training is."""
+        if self._session is None:
+            raise InvalidInput(
+                "how many epochs has a full training? Study(space, 'val_acc', max_epochs=30); for a function that "
+                "returns one value study.optimize(train), or max_epochs=1"
+            )
+        return self._session
+
+    def __repr__(self) -> str:
+        if self._session is None:
+            return f"Study({self.name!r}, not begun: it lacks max_epochs)"
+        return f"Study({self.name!r}, {plural(len(self.history), 'trial')}, {self.store.url})"
+
+    @property
+    def _log(self) -> Log:
+        return self.session.log
+
+    @property
+    def budget(self) -> Budget:
+        """When the search ends at the latest; another takes effect at the next ask."""
+        return self.session.budget
+
+    @budget.setter
+    def budget(self, budget: Budget | str | None) -> None:
+        self.session.budget = budget_of(budget)
+
+    @property
+    def store(self) -> Store:
+        """Where the log is kept."""
+        return self._log.store
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Where the checkpoints of paused trials are kept."""
+        return self.session.checkpoints
+
+    @property
+    def settings(self) -> Settings:
+        """What opens this study again in another process: Study(**vars(study.settings))."""
+        return self.session.settings
