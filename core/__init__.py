@@ -15,6 +15,7 @@ from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Float, Int
 from haltune.study import Study, Trial
 from haltune.study.current import current_trial
+from haltune.study.entrance.loading import load_study
 
 if TYPE_CHECKING:
     from haltune.policies.bobos.optimal_stopping import OptimalStopping
@@ -49,5 +50,6 @@ __all__ = [
     "Verdict",
     "Wait",
     "current_trial",
+    "load_study",
 ]
 __version__ = "0.1.0"

@@ -37,6 +37,7 @@ DOORS = {
         "Study.enqueue",
         "Trial.report",
         "Trial.save",
+        "load_study",
     ],
     "haltune.callbacks": ["check_resume"],
     "haltune.callbacks.loop": ["TrainingLoop"],

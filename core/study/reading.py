@@ -48,16 +48,24 @@ def read_study(
 
 def folded(store: Store, name: str) -> tuple[Created, History]:
     """The first event of a study, and its history with paths as they are recorded. Raises StoreError."""
-    log = store.read(name)
-    first = next(log, None)
-    whose = f"the study {name!r} in {store.url}"
-    if not isinstance(first, Created):
-        raise StoreError(f"event 0 of {whose} does not make it. {ADVICE}")
+    first = first_event(store, name)
     history = History(recorded_problem(first))
-    history.whose = whose
-    for event in (first, *log):
+    history.whose = _whose(store, name)
+    for event in store.read(name):
         history.apply(event)
     return first, history
+
+
+def first_event(store: Store, name: str) -> Created:
+    """What makes a study. Raises StoreError for a log that does not begin with it."""
+    first = next(store.read(name, stop=1), None)
+    if not isinstance(first, Created):
+        raise StoreError(f"event 0 of {_whose(store, name)} does not make it. {ADVICE}")
+    return first
+
+
+def _whose(store: Store, name: str) -> str:
+    return f"the study {name!r} in {store.url}"
 
 
 class Reading(Results):
@@ -77,6 +85,11 @@ class Reading(Results):
         self.budget = history.recorded or Budget()
         self._folded = _Folded(store, name, self.policy, history, self.checkpoints)
         history.locate = self._present
+
+    @property
+    def log(self) -> Log:
+        """The log at the moment of the reading."""
+        return self._folded
 
     @property
     def _log(self) -> Log:

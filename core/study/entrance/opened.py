@@ -28,7 +28,7 @@ from .arguments import budget_of, check_name, one_epoch, problem_of, waits, wron
 StrPath = str | os.PathLike[str]
 
 
-class _Rarer(TypedDict, total=False):
+class Rarer(TypedDict, total=False):
     """Arguments of Study that few need, as type checkers are told them."""
 
     checkpoints: StrPath | Checkpoints | None
@@ -56,7 +56,7 @@ class Opened(Results):
         max_retries: int = 2,
         *,
         policy: Policy[Any] | None = None,
-        **rarer: Unpack[_Rarer],
+        **rarer: Unpack[Rarer],
     ) -> None: ...
 
     @overload
@@ -74,7 +74,7 @@ class Opened(Results):
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
         start: Sequence[Mapping[str, Any]] = (),
-        **rarer: Unpack[_Rarer],
+        **rarer: Unpack[Rarer],
     ) -> None: ...
 
     def __init__(
