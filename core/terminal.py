@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,4 +50,41 @@ class _Visible(logging.Filter):
         return True
 
 
-logging.getLogger("haltune").addFilter(_Visible())
+class _Said(logging.Handler):
+    """The log "haltune" of a program that set up no logging: on stderr, in colours where that is a terminal."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Written at once, unless another handler has it by now; a pipe that broke ends no search."""
+        with suppress(Exception):
+            if _others() or sys.stderr is None:
+                return
+            style = getattr(record, "style", "")
+            if style and sys.stderr.isatty() and find_spec("rich") is not None:
+                from rich.console import Console
+
+                Console(stderr=True).print(cell(self.format(record), style), soft_wrap=True)
+            else:
+                print(self.format(record), file=sys.stderr, flush=True)
+
+
+_log, _said = logging.getLogger("haltune"), _Said()
+_log.addFilter(_Visible())
+
+
+def _others() -> bool:
+    """Whether somebody set up logging."""
+    return any(h is not _said for h in _log.handlers) or (
+        _log.propagate and logging.getLogger().hasHandlers()
+    )
+
+
+def heard() -> bool:
+    """Whether what the log says at level INFO is shown: by whatever handlers the program has, or on stderr.
+
+    A level that was given to the logger "haltune", or one above WARNING to the root, stays as it is.
+    """
+    if _log.level == logging.NOTSET and logging.getLogger().level <= logging.WARNING:
+        _log.setLevel(logging.INFO)
+    if not _others() and _said not in _log.handlers:
+        _log.addHandler(_said)
+    return _log.isEnabledFor(logging.INFO)

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -106,12 +106,14 @@ class Crew:
 
         Raises TrainingFailed, KeyboardInterrupt after a second Ctrl-C, and what the study raises.
         """
-        with Interrupts() as interrupts, progress_of(self._study, self._options.progress) as progress:
+        progress, voice = self._options.progress, self._study.session.voice
+        quiet = voice.hushed() if progress is False else nullcontext()
+        with Interrupts() as interrupts, quiet, progress_of(self._study, progress) as table:
             while not (self._over and not any(slot.busy for slot in self._slots)):
                 self._heed(interrupts)
                 self._fill()
                 self._watch()
-                progress.show([(slot.number, slot.trial) for slot in self._slots], self._over)
+                table.show([(slot.number, slot.trial) for slot in self._slots], self._over)
         if self._bug is not None:
             raise TrainingFailed(self._bug)
         outcome = self._study.outcome
@@ -219,6 +221,7 @@ class Crew:
         if ending.raised is not None:
             self._bug = self._bug or ending.raised
             self._leave("the training failed")
+        self._study.session.voice.ended(self._study.history, trial, self._study.budget)
         self._free(slot)
 
     def _free(self, slot: Slot) -> None:

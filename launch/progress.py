@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -11,14 +10,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from haltune.errors import HaltuneError
-from haltune.log.fate import FATES, fate_of
 from haltune.study import Study, Trial
+from haltune.study.session.voice import spending
 from haltune.terminal import cell
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-_log = logging.getLogger("haltune")
 _EVERY = 0.5  # seconds
 Busy = Sequence[tuple[int, Trial | None]]  # worker, what it trains
 
@@ -33,7 +31,7 @@ class Progress(Protocol):
 
 @contextmanager
 def progress_of(study: Study, wanted: bool | None) -> Iterator[Progress]:
-    """A table on a terminal; a line of the log for each trial that is over elsewhere. False: neither."""
+    """A table on a terminal; elsewhere nothing, for the study itself says what begins and ends."""
     rich = importlib.util.find_spec("rich") is not None
     if wanted and not rich:
         raise ImportError("progress=True needs Rich: pip install 'haltune[cli]'")
@@ -43,8 +41,6 @@ def progress_of(study: Study, wanted: bool | None) -> Iterator[Progress]:
 
         with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
             yield _Table(study, live)
-    elif wanted is None:
-        yield _Lines(study)
     else:
         yield _Nothing()
 
@@ -52,29 +48,6 @@ def progress_of(study: Study, wanted: bool | None) -> Iterator[Progress]:
 class _Nothing:
     def show(self, busy: Busy, over: str | None) -> None:
         """Nothing."""
-
-
-class _Lines:
-    """A line for each trial that is over, in the log "haltune"."""
-
-    def __init__(self, study: Study) -> None:
-        self._study = study
-        self._before: dict[int, Trial] = {}
-
-    def show(self, busy: Busy, over: str | None) -> None:
-        """The trials whose worker has let go of them since the last look."""
-        now = {number: trial for number, trial in busy if trial is not None}
-        for number, trial in self._before.items():
-            if now.get(number) is not trial:
-                r = self._study.history.trial(trial.id)
-                _log.info(
-                    "trial %d: %s after epoch %g%s",
-                    r.id,
-                    FATES[fate_of(r, self._study.problem).kind][0],
-                    r.epoch,
-                    f" ({r.error})" if r.error else "",
-                )
-        self._before = now
 
 
 class _Table:
@@ -100,7 +73,7 @@ class _Table:
         from rich.text import Text
 
         study, best = self._study, self._study.best
-        head = Text.assemble(cell(study.name, "bold"), cell(f"  {spending(study)}"))
+        head = Text.assemble(cell(study.name, "bold"), cell(f"  {spending(study.history, study.budget)}"))
         top = (
             "no value yet"
             if best is None
@@ -121,13 +94,3 @@ def _row(study: Study, trial: Trial | None) -> list[str]:
     end = r.until or study.problem.max_epochs
     value = f"{r.values[-1]:.5g}" if len(r.values) else ""
     return [str(r.id), f"{r.epoch:g}" + (f" of {end:g}" if end else ""), value, str(dict(r.config))]
-
-
-def spending(study: Study) -> str:
-    """What the search has cost, beside its budget."""
-    spent, budget = study.spent, study.budget
-    pairs = [
-        (f"{spent.trials}", budget.trials, "trials"), (f"{spent.epochs:g}", budget.epochs, "epochs"),
-        (f"{spent.time:.0f}", budget.time, "s"),
-    ]  # fmt: skip
-    return ", ".join(f"{used}{f' of {limit:g}' if limit else ''} {unit}" for used, limit, unit in pairs)

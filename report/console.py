@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from haltune._utils.words import short
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
 from haltune.log.history import History
@@ -24,7 +25,6 @@ from haltune.terminal import cell
 from .digest import Digest, Row, digest
 from .palette import LOOKS
 from .summary import BARS, sparkline, spending
-from .wording import short
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -67,12 +67,13 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
     over = threading.Event()
     thread = threading.Thread(target=_repeat, args=(watch, screen, over), name="haltune-live", daemon=True)
     thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        screen.close(watch)
+    with study.session.voice.hushed():  # all that it would say is in the table
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            screen.close(watch)
 
 
 class _Watch:

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from haltune._utils.words import counted
+from haltune._utils.words import counted, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
-from haltune.log.fate import FATES, fate_of
+from haltune.log.fate import FATES, fate_of, saved_epochs, saved_seconds
 from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.log.records import Best, TrialRecord
+from haltune.log.spending import Outcome
 from haltune.study.audit import Audit
-from haltune.study.receipt import saved_epochs, saved_seconds
 from haltune.study.results import Results
 
 from .sample import sample
-from .wording import short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,37 +103,36 @@ def digest(source: Source, most: int | None = None) -> Digest:
     """
     if isinstance(source, Results):
         source.sync()
-        outcome = source.outcome
-        facts = _digest(source.history, source.name, outcome.reason, outcome.over, most)
+        facts = _digest(source.history, source.name, source.outcome, most)
         audit = source.audit()
         return replace(facts, audit=audit) if audit.share else facts
     if isinstance(source, History):
-        return _digest(source, "study", source.finished or "", source.finished is not None, most)
+        return _digest(source, "study", Outcome(source.finished is not None, source.finished or ""), most)
     raise InvalidInput(f"a report is made of a Study or its history, not of {source!r}")
 
 
-def _digest(history: History, name: str, outcome: str, over: bool, most: int | None) -> Digest:
-    best, trials = history.best(), history.trials
+def _digest(history: History, name: str, outcome: Outcome, most: int | None) -> Digest:
+    best, trials, over = history.best(), history.trials, outcome.over and not outcome.held
     shown = range(len(trials)) if most is None else sample(history, most)
     return Digest(
         problem=history.problem,
         name=name,
-        rows=tuple(_row(history, trials[id], best) for id in shown),
-        counts=Counter(fate_of(t, history.problem).kind for t in trials),
+        rows=tuple(_row(history, trials[id], best, over) for id in shown),
+        counts=Counter(fate_of(t, history.problem, over).kind for t in trials),
         best=best,
         trained=history.spent.epochs,
-        saved=sum(saved_epochs(history, t) for t in trials),
-        saved_seconds=sum(saved_seconds(history, t) for t in trials),
+        saved=sum(saved_epochs(t, history.problem, over) for t in trials),
+        saved_seconds=sum(saved_seconds(t, history.problem, over) for t in trials),
         seconds=history.spent.time,
-        outcome=outcome,
-        over=over,
+        outcome=outcome.reason,
+        over=outcome.over,
     )
 
 
-def _row(history: History, t: TrialRecord, best: Best | None) -> Row:
+def _row(history: History, t: TrialRecord, best: Best | None, over: bool) -> Row:
     ended = t.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)  # else a pause that was declined
     verdict = t.verdict if ended and t.verdict and t.verdict.stops else None
-    fate, values = fate_of(t, history.problem), t.counting(history.problem.goal)
+    fate, values = fate_of(t, history.problem, over), t.counting(history.problem.goal)
     return Row(
         record=t,
         leads=best is not None and best.trial == t.id,
@@ -143,7 +141,7 @@ def _row(history: History, t: TrialRecord, best: Best | None) -> Row:
         value=float(values[-1]) if len(values) else None,
         reason=t.error or (verdict.reason if verdict else _silence(t)),
         evidence=_numbers(verdict.evidence) if verdict else {},
-        saved=saved_epochs(history, t),
+        saved=saved_epochs(t, history.problem, over),
     )
 
 

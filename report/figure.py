@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune._utils.words import counted
+from haltune._utils.words import clipped, counted, settings, short
 from haltune.study.audit import WouldBeStop
 
 from .digest import Digest, Row, Source, digest
 from .palette import ACCENT_INK, FONT, INK, LOOKS, MUTED, PAPER, RULE
 from .sample import MOST, points
-from .wording import clipped, plotly_text, settings, short
+from .wording import plotly_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from haltune._utils.words import plural
+from haltune._utils.words import clipped, duration, plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 
@@ -19,7 +19,7 @@ from .digest import Digest, Row, Source, digest
 from .figure import figure_of, would_be_stops
 from .sample import MOST
 from .style import CSS, SCRIPT
-from .wording import clipped, duration, escaped, settings, short
+from .wording import escaped
 
 _NONE = "\N{EN DASH}"
 _COLUMNS = 8  # parameters with a column of their own; more are written as one text

@@ -24,6 +24,7 @@ class Look:
 LOOKS = {  # drawn in this order, the last on top
     "stopped": Look("stopped early", "#b9c1c9", 1.3, "solid", "x-thin", 7, "dim"),
     "paused": Look("paused", "#b9c1c9", 1.3, "solid", "square-open", 7, "dim"),
+    "left": Look("not continued", "#b9c1c9", 1.3, "solid", "square-open", 7, "dim"),
     "failed": Look("failed", "#b9c1c9", 1.3, "dot", "triangle-down-open", 8, "red"),
     "interrupted": Look("interrupted", "#8d98a3", 1.3, "dash", "circle-open", 7, "yellow"),
     "running": Look("running", "#5f6b78", 1.3, "dash", "circle-open", 7, "cyan"),

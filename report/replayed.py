@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from haltune._utils.words import counted, plural
+from haltune._utils.words import counted, plural, short
 from haltune.log.records import Best
 from haltune.terminal import visible
-
-from .wording import short
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from haltune._utils.words import plural
+from haltune._utils.words import duration, plural, settings, short
 from haltune.log.records import TrialRecord
 from haltune.terminal import visible
 
 from .digest import Digest, Source, digest
-from .wording import duration, settings, short
 
 BARS = "▁▂▃▄▅▆▇█"
 

@@ -159,7 +159,7 @@ class _Run:
 
     def __init__(self, goal: Goal, epochs: int, pause_at: int | None, config: Any) -> None:
         self._config = dict(config or {})
-        self.study = Study(Problem(Space({"run": 0}), goal, epochs), _PausesOnce(pause_at), seed=0)
+        self.study = Study(Problem(Space({"run": 0}), goal, epochs), _PausesOnce(pause_at), seed=0, verbose=0)
         self.state: dict[str, Any] = {}
         self.randomness: dict[str, Any] = {}
         self.said: list[str] = []  # haltune's warnings: they often name the cause

@@ -12,10 +12,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from haltune._utils.words import duration, settings, short
 from haltune.log.events import to_json, trial_of
 from haltune.report import summary, write
 from haltune.report.page import keep
-from haltune.report.wording import duration, settings, short
 from haltune.terminal import cell
 
 from ..find import STOPPED, errors, study_of

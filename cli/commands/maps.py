@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from haltune._utils.words import duration
 from haltune.policies.autobct.value.build_map import build_map
-from haltune.report.wording import duration
 
 from ..find import errors
 from ..options import say

@@ -72,7 +72,9 @@ def _trained(
     folder.mkdir()
     for end in ends:
         budget = Budget(epochs=end)
-        study = Study(problem, RandomSearch(trials=1), folder / "rehearsal.db", seed=_SEED, budget=budget)
+        study = Study(
+            problem, RandomSearch(trials=1), folder / "rehearsal.db", seed=_SEED, budget=budget, verbose=0
+        )
         run_script(study, command, progress=False, **options)
     return study
 

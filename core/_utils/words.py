@@ -1,8 +1,10 @@
-"""In words: how many, how much, and what an error was."""
+"""In words: how many, how much, what settings, and what an error was."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 _ONE = {"epochs": "epoch", "seconds": "second", "trials": "trial", "samples": "sample"}
 _KINDS = ("OutOfMemory", "ResourceExhausted")  # torch, tensorflow
@@ -23,6 +25,46 @@ def amount(count: float, unit: str, digits: int = 6) -> str:
     """So much of a unit that is named in the plural: 1 epoch, 1e+06 epochs; one of the user's own stays as it is."""
     told = f"{count:.{digits}g}"
     return f"{told} {_ONE.get(unit, unit) if told == '1' else unit}"
+
+
+def short(value: Any, digits: int = 4) -> str:
+    """A value with few digits: 0.9134, 1.2e-05, True, adam."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.{digits}g}" if math.isfinite(value) else str(value)
+
+
+def settings(config: Mapping[str, Any], digits: int = 3) -> str:
+    """A configuration on one line: lr=0.01, width=32."""
+    return (
+        ", ".join(f"{name}={short(value, digits)}" for name, value in config.items())
+        or "the only one there is"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds as 0.4 s, 48 s, 3 min 20 s, 34 min or 2 h 5 min."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as a clock shows them: 0:07, 4:10, 1:04:10."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def clipped(text: str, most: int = 2000) -> str:
+    """A text of at most so many characters: an error may be as long as it likes, a page may not."""
+    return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def chance(p: float, of: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from .events import Status
 from .problem import Problem
 from .records import TrialRecord
@@ -17,6 +19,7 @@ FATES = {  # kind -> said of one, and of several
     "nothing": ("ended without a value", "ended without a value"),
     "stopped": ("stopped early", "stopped early"),
     "paused": ("paused", "paused"),
+    "left": ("not continued", "not continued"),
     "failed": ("failed", "failed"),
     "interrupted": ("interrupted", "interrupted"),
     "running": ("running", "running"),
@@ -31,9 +34,9 @@ class Fate:
     words: str  # "ended by itself at epoch 4 of 12"
 
 
-def fate_of(t: TrialRecord, problem: Problem) -> Fate:
-    """What became of a run, as far as the log tells."""
-    kind, horizon = _kind(t, problem), problem.max_epochs
+def fate_of(t: TrialRecord, problem: Problem, over: bool = False) -> Fate:
+    """What became of a run, as far as the log tells. over: the search is, so that what paused is left where it is."""
+    kind, horizon = _kind(t, problem, over), problem.max_epochs
     words = FATES[kind][0]
     if kind in ("itself", "nothing"):
         words += f" at epoch {t.epoch:g}{f' of {horizon}' if horizon else ''}"
@@ -42,9 +45,11 @@ def fate_of(t: TrialRecord, problem: Problem) -> Fate:
     return Fate(kind, words)
 
 
-def _kind(t: TrialRecord, problem: Problem) -> str:
+def _kind(t: TrialRecord, problem: Problem, over: bool) -> str:
     if t.status is Status.STOPPED and t.complete:
         return "schedule" if t.epoch < (problem.max_epochs or math.inf) else "completed"
+    if t.status is Status.PAUSED and over:
+        return "left"
     if t.status is not Status.COMPLETED:
         return str(t.status)
     if math.isnan(t.result(problem.goal)):
@@ -52,3 +57,18 @@ def _kind(t: TrialRecord, problem: Problem) -> str:
     if t.partial:
         return "part"
     return "completed" if problem.max_epochs is not None and t.epoch >= problem.max_epochs else "itself"
+
+
+def saved_epochs(t: TrialRecord, problem: Problem, over: bool) -> float:
+    """Epochs of a full training that a run did not need; 0 for one that was not stopped by its policy.
+
+    Paused runs count once the search is over: none of them goes on any more.
+    """
+    ended = t.status is Status.STOPPED or (t.status is Status.PAUSED and over)
+    return max(0.0, problem.max_epochs - t.epoch) if ended and problem.max_epochs is not None else 0.0
+
+
+def saved_seconds(t: TrialRecord, problem: Problem, over: bool) -> float:
+    """`saved_epochs` times the run's median epoch, seconds."""
+    epochs = saved_epochs(t, problem, over)
+    return epochs * float(np.median(t.epoch_seconds)) if epochs and len(t.seconds) else 0.0

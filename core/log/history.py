@@ -234,7 +234,7 @@ class History(Accounted):
             t.checkpoint, t.checkpoint_epoch = None, 0.0
         t.rewind(t.checkpoint_epoch)
         t.attempt, t.until, t.resource, t.tags, t.started = e.attempt, e.until, e.resource, e.tags, e.at
-        t.verdict = t.error = None
+        t.verdict, t.error, t.resumed = None, None, e.reason
         self._peaks[t.id], self._results[t.id] = t.peak, -math.inf
         self._move(t, Status.RUNNING)
         self._spending.begin(t.id, e.at, e.deciding)

@@ -47,6 +47,7 @@ class TrialRecord:
     verdict: Verdict | None = None  # the last that was not CONTINUE
     error: str | None = None
     proposed: str = ""  # why its policy chose it
+    resumed: str = ""  # why its present attempt goes on; of the first one nothing
     partial: bool = False  # no full training, however far it gets: on few samples, say
     complete: bool = False  # haltune did not cut it; see standing
 
@@ -119,6 +120,7 @@ class Growing:
     checkpoint_epoch: float = 0.0
     verdict: Verdict | None = None
     error: str | None = None
+    resumed: str = ""
     peak: float = -math.inf  # sign * the best finite value; -inf without one
     end: float = -math.inf  # sign * the last value; -inf when it is not finite
     top: int = -1  # index of the best finite value, the earliest of equals; -1: none
@@ -206,7 +208,7 @@ class Growing:
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
             checkpoint=checkpoint, checkpoint_epoch=self.checkpoint_epoch,
             started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
-            partial=self.partial, complete=self.complete,
+            resumed=self.resumed, partial=self.partial, complete=self.complete,
         )  # fmt: skip
 
 

@@ -23,11 +23,11 @@ from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import AUDIT
 from haltune.log.events import Status
+from haltune.log.fate import saved_epochs
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 
 from .rate import Rate, enough, percent
-from .receipt import saved_epochs
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,7 @@ def audit(history: History, log: Iterable[ev.Event], wanted: float) -> Audit:
     for event in events:
         _follow(followed, event)
     runs = [run.ended(history) for run in followed.values()]
+    over = history.finished is not None
     stops = [run for run in runs if run.stop is not None]
     wrong, right = (sum(run.wins is said for run in stops) for said in (True, False))
     winners = sum(run.wins is True for run in runs)
@@ -130,7 +131,7 @@ def audit(history: History, log: Iterable[ev.Event], wanted: float) -> Audit:
         of_stops=Rate(wrong, wrong + right),
         of_winners=Rate(wrong, winners),
         cost=sum(run.cost for run in runs),
-        saved=sum(saved_epochs(history, t) for t in history.trials if _by_rule(t)),
+        saved=sum(saved_epochs(t, history.problem, over) for t in history.trials if _by_rule(t)),
         wanted=wanted,
         K1=K1,
         at_K1=at_K1,

@@ -134,7 +134,7 @@ def _stand_in(defaults: Mapping[str, Any] | None, goal: Goal | None, max_epochs:
 
     space = Space({name: Constant(value) for name, value in defaults.items()})
     problem = Problem(space, goal or Maximize("value"), max_epochs)
-    trial = Study(problem, RandomSearch(trials=1), name="stand-in").ask()
+    trial = Study(problem, RandomSearch(trials=1), name="stand-in", verbose=0).ask()
     assert isinstance(trial, Trial)
     return trial
 
@@ -156,7 +156,7 @@ def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
 
     study = Study(
         Problem.from_json(created.problem), policy or policy_from(created.policy), store, told["name"],
-        budget=told["budget"], **{name: told[name] for name in _SAME},
+        budget=told["budget"], verbose=0, **{name: told[name] for name in _SAME},
     )  # fmt: skip
     leaving = leave_when(Path(told["marker"]), told["holder"])
     return study.take(told["trial"], told["attempt"], told["holder"], leaving)

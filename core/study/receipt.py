@@ -6,27 +6,25 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from haltune._utils.words import plural
 from haltune.log import events as ev
-from haltune.log.events import Status, trial_of
-from haltune.log.fate import fate_of
+from haltune.log.events import trial_of
+from haltune.log.fate import fate_of, saved_epochs, saved_seconds
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.terminal import visible
 
 
-def receipt(history: History, trial: int, log: Iterable[ev.Event]) -> str:
-    """The receipt of one trial as text. Raises InvalidInput for a trial that does not exist."""
+def receipt(history: History, trial: int, log: Iterable[ev.Event], over: bool = False) -> str:
+    """The receipt of one trial as text. over: the search is. Raises InvalidInput for a trial that does not exist."""
     record = history.trial(trial)
     settings = ", ".join(f"{name}={_short(value)}" for name, value in record.config.items())
-    words = fate_of(record, history.problem).words
+    words = fate_of(record, history.problem, over).words
     lines = [f"trial {trial}: {words}", f"  configuration  {settings or 'the only one there is'}"]
     for event in log:
         if trial_of(event) == trial:
             lines += _lines(event)
-    return visible("\n".join([*lines, *_saved(history, record)]))
+    return visible("\n".join([*lines, *_saved(history, record, over)]))
 
 
 def _lines(event: ev.Event) -> list[str]:
@@ -55,31 +53,11 @@ def _short(value: Any) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def saved_epochs(history: History, record: TrialRecord) -> float:
-    """Epochs of a full training that a trial did not need; 0 for one that was not stopped by its policy.
-
-    Paused trials count once the policy has finished: it resumes none of them any more.
-    """
-    horizon = history.problem.max_epochs
-    ended = record.status is Status.STOPPED or (
-        record.status is Status.PAUSED and history.finished is not None
-    )
-    if not ended or horizon is None:
-        return 0.0
-    return max(0.0, horizon - record.epoch)
-
-
-def saved_seconds(history: History, record: TrialRecord) -> float:
-    """`saved_epochs` times the trial's median epoch, seconds."""
-    epochs = saved_epochs(history, record)
-    return epochs * float(np.median(record.epoch_seconds)) if epochs and len(record.seconds) else 0.0
-
-
-def _saved(history: History, record: TrialRecord) -> list[str]:
-    epochs = saved_epochs(history, record)
+def _saved(history: History, record: TrialRecord, over: bool) -> list[str]:
+    epochs = saved_epochs(record, history.problem, over)
     if not epochs:
         return []
-    seconds = saved_seconds(history, record)
+    seconds = saved_seconds(record, history.problem, over)
     horizon = history.problem.max_epochs or math.inf
     return [
         f"  {'saved':<14} {epochs:g} of {plural(horizon, 'epoch')} ({epochs / horizon:.0%}), about {seconds:.3g} s"

@@ -180,8 +180,10 @@ class Results(ABC):
         """The receipt of each decision on a trial: reason, numbers, what it saved."""
         from .receipt import receipt
 
+        id = trial if isinstance(trial, int) else trial.id
         with self._log.lock:
-            return receipt(self.history, trial if isinstance(trial, int) else trial.id, self.events())
+            over = self.outcome.over and not self.outcome.held
+            return receipt(self.history, id, self.events(), over)
 
     def events(self, start: int = 0) -> Iterator[ev.Event]:
         """The log from position `start` on, in order, as far as this process has read it: to `history.position`."""

@@ -49,6 +49,8 @@ class Study(Opened):
         lease: Seconds after which a worker that shows no sign of life is taken for lost, at least five times the
             longest epoch. Default: 600.
         patience: Seconds to wait for a database server that is away, when asking and reporting. Default: 600.
+        verbose: What the log "haltune" is told, which a program that sets up no logging shows on stderr: 1 a line as a
+            trial begins and one as it ends, 2 each report's decision, too, 0 nothing. Default: 1.
         monotonic: The clock that times epochs and decisions, seconds. Default: time.perf_counter.
         sleep: Waits between asks, seconds. Default: time.sleep.
 

@@ -280,6 +280,7 @@ class Trial(Attempt):
     ) -> bool:
         if error is None:
             self.finish()
+            self.session.tell()
             return False
         if self.ended not in (None, Status.FAILED):
             return False  # the training was over: what came after it is not the search's to forgive

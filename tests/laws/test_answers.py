@@ -156,8 +156,10 @@ def check_spent(study: Study, auditor: Auditor) -> None:
 
 def check_shown(study: Study, auditor: Auditor) -> None:
     shown, text = digest(study), summary(study)
-    fates = auditor.fates()
-    assert shown.saved == auditor.saved_epochs()
+    over = study.outcome.over and not study.outcome.held
+    assert over >= bool(auditor.finished)
+    fates = auditor.fates(over)
+    assert shown.saved == auditor.saved_epochs(over)
     counted = dict(re.findall(r"(\d+) ([a-z ]+?)(?:,|$)", shown.states)[i][::-1] for i in range(len(fates)))
     assert {kind: int(counted[FATES[kind][n > 1]]) for kind, n in fates.items()} == dict(fates)
     best = auditor.best()
@@ -182,7 +184,7 @@ def check_shown(study: Study, auditor: Auditor) -> None:
         full = fates["completed"] + fates["schedule"]
         assert (said[1], said[2]) == (str(len(auditor.trials)), str(full or "none"))
     for t in study.trials:
-        one = auditor.saved_of(auditor.trials[t.id])
+        one = auditor.saved_of(auditor.trials[t.id], over)
         assert (f"{one:g} of {EPOCHS} epochs" in study.explain(t)) == (one > 0)
 
 
@@ -306,6 +308,6 @@ def test_the_auditor_hears_every_kind_of_ending() -> None:
         life = Life("halving" if seed % 2 else "random", seed)
         life.live(90)
         auditor = heard(list(life.store.read("study")))
-        fates |= set(auditor.fates())
+        fates |= set(auditor.fates(over=False))
         assert all(a[0] < b[0] for t in auditor.trials for a, b in pairwise(t.curve))
     assert {"completed", "itself", "nothing", "stopped", "paused", "failed", "interrupted"} - fates == set()

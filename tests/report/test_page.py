@@ -14,10 +14,10 @@ from told import a_search, tell_trial, told
 from worlds import search, small_study
 
 from haltune import Choice, Float, HaltuneError, Maximize, OptimalStopping, Problem, Space
+from haltune._utils.words import duration
 from haltune.log.events import Status
 from haltune.policies import Halting, RandomSearch
 from haltune.report import learning_curves, summary, write
-from haltune.report.wording import duration
 
 
 class Seen(HTMLParser):

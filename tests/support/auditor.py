@@ -133,20 +133,22 @@ class Auditor:
         ]
         return self.sign * max(found) if found else math.nan
 
-    def saved_of(self, t: Told) -> float:
-        """Of a full training, what a run that was stopped did not need; a paused one when none goes on any more."""
-        over = ("stopped", "paused") if self.finished else ("stopped",)
-        return max(0.0, self.horizon - t.epoch) if self.horizon and t.status in over else 0.0
+    def saved_of(self, t: Told, over: bool) -> float:
+        """Of a full training, what a run that was stopped did not need; a paused one when the search is over."""
+        ended = ("stopped", "paused") if over else ("stopped",)
+        return max(0.0, self.horizon - t.epoch) if self.horizon and t.status in ended else 0.0
 
-    def saved_epochs(self) -> float:
+    def saved_epochs(self, over: bool) -> float:
         """The same of all runs."""
-        return sum(map(self.saved_of, self.trials))
+        return sum(self.saved_of(t, over) for t in self.trials)
 
-    def fates(self) -> Counter[str]:
+    def fates(self, over: bool) -> Counter[str]:
         """How many runs are said to have come to what."""
-        return Counter(self._fate(t) for t in self.trials)
+        return Counter(self._fate(t, over) for t in self.trials)
 
-    def _fate(self, t: Told) -> str:
+    def _fate(self, t: Told, over: bool) -> str:
+        if t.status == "paused" and over:
+            return "left"
         whole = self.horizon is not None and t.epoch >= self.horizon
         if t.status == "stopped" and self.complete(t):
             return "completed" if whole else "schedule"

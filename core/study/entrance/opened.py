@@ -18,6 +18,7 @@ from haltune.ranks.agreement import follows
 from haltune.space import Space
 from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
+from haltune.terminal import heard
 
 from ..results import Results
 from ..session.follower import FollowerSession
@@ -36,6 +37,7 @@ class Rarer(TypedDict, total=False):
     disk_quota: float | str | None
     lease: float
     patience: float
+    verbose: int
     monotonic: Callable[[], float]
     sleep: Callable[[float], None]
 
@@ -96,17 +98,20 @@ class Opened(Results):
         disk_quota: float | str | None = None,
         lease: float = 600.0,
         patience: float = 600.0,
+        verbose: int = 1,
         monotonic: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries, verbose=verbose)
+        if verbose:
+            heard()  # what is guessed of the arguments is said, too
         self.problem, self.policy = problem_of(problem, goal, policy, max_epochs, start)
         check_name(name)
         self.name = name
-        check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries)
         check_seconds(lease=lease)
         settings = Settings(
             self.problem, self.policy, store, name, budget_of(budget), max_failures, max_retries, checkpoints,
-            keep_checkpoints, disk_quota, float(lease), patience,
+            keep_checkpoints, disk_quota, float(lease), patience, verbose,
         )  # fmt: skip
         kind = FollowerSession if follows() else LocalSession
         opens = partial(kind, seed=seed, monotonic=monotonic, sleep=sleep)

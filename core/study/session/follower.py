@@ -30,6 +30,7 @@ from .attempt import Attempt, Json, answer_from_json, label
 from .local import reopened
 from .session import A, Clock, Failure, Report, Settings
 from .spawned import carried
+from .voice import Voice
 
 T = TypeVar("T")
 GRACE = 10.0  # seconds that a rank which fails waits for word from rank 0, which may know nothing of it
@@ -47,7 +48,7 @@ class FollowerSession:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._given, self.budget = settings, settings.budget
-        self.monotonic, self.waits = monotonic, True
+        self.monotonic, self.waits, self.voice = monotonic, True, Voice(0)
         self._rank_0 = agreement.follower(settings.name, settings.store)
         told: Json = self._rank_0.decide("opens")
         self.lease_seconds: float = told["term"]
@@ -68,6 +69,9 @@ class FollowerSession:
 
     def sync(self) -> None:
         """Rank 0 alone reads on."""
+
+    def tell(self) -> None:
+        """Rank 0 does."""
 
     def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
         """See Session."""

@@ -29,6 +29,7 @@ from .queue import enqueue
 from .replica import Replica
 from .session import A, Clock, Failure, Report, Settings
 from .spawned import Attempts, carried
+from .voice import Voice
 
 T = TypeVar("T")
 _log = logging.getLogger("haltune")
@@ -49,6 +50,7 @@ class LocalSession:
     ) -> None:
         self._given, self.budget = settings, settings.budget
         self.monotonic, self._sleep, self.waits = monotonic, sleep, True
+        self.voice = Voice(settings.verbose)
         self._told = 0  # events of a log in memory that the other ranks know
         self._leader = agreement.leader(settings.name, settings.store)
         opening = partial(retry, partial(self._open, seed), settings.patience, sleep, warn)
@@ -115,6 +117,7 @@ class LocalSession:
         """See Session."""
 
         begun: Attempts = set()
+        self.tell()
 
         def answered() -> A | Wait | Finish:
             with self.replica.lock:
@@ -126,7 +129,12 @@ class LocalSession:
 
         work = partial(self._retried, lambda: in_turn(answered, self._sleep))
         try:
-            return self._leader.decide("ask", work, answer_to_json)
+            found = self._leader.decide("ask", work, answer_to_json)
+            if isinstance(found, Attempt):
+                self.voice.begins(self.replica.history, found)
+            elif isinstance(found, Finish):
+                self.voice.over(self.replica.history, found, self.budget)
+            return found
         except BaseException:
             self.replica.handed_out -= begun  # nobody has it: it is offered again at once
             raise
@@ -168,7 +176,10 @@ class LocalSession:
         once = partial(record, self.replica, self.budget, attempt, report, judge, self.monotonic)
         about = f"{attempt.label} reports epoch {report.epoch:g}"
         work = partial(self._retried, once, attempt.patient)
-        return self._leader.decide(about, work, _converts, attempt.changes)
+        verdict = self._leader.decide(about, work, _converts, attempt.changes)
+        if self.voice.verbose > 1:
+            self.voice.judged(self.replica.history, attempt, report.epoch, report.value, verdict)
+        return verdict
 
     def recall(self, attempt: Attempt) -> None:
         """See Session."""
@@ -190,6 +201,12 @@ class LocalSession:
             return None if failure is None else failure.error
 
         self.decide(attempt, "ends", work)
+        if status not in (Status.INTERRUPTED, Status.FAILED):  # of these a warning tells
+            self.voice.leaves(attempt)
+
+    def tell(self) -> None:
+        """See Session."""
+        self.voice.tell(self.replica.history, self.budget)
 
     def lose(self, attempt: Attempt, reason: str) -> None:
         """See Session."""

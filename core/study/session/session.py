@@ -23,6 +23,7 @@ from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
 
 from .attempt import Attempt
+from .voice import Voice
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Attempt)
@@ -45,12 +46,13 @@ class Settings:
     disk_quota: float | str | None = None  # bytes
     lease: float = 600.0  # seconds
     patience: float = 600.0  # seconds
+    verbose: int = 1  # see Voice; another process is silent
 
     def found(self, store: Store, lease: float, kept: Checkpoints) -> Settings:
         """The same, with what a process that opened the study found."""
         return replace(
             self, store=store, lease=lease, checkpoints=str(kept.folder), keep_checkpoints=kept.keep,
-            disk_quota=kept.quota,
+            disk_quota=kept.quota, verbose=0,
         )  # fmt: skip
 
 
@@ -107,6 +109,7 @@ class Session(Protocol):
 
     budget: Budget
     monotonic: Clock
+    voice: Voice
     waits: bool  # for a server that is away; a launcher does not: it has others to look after
 
     @property
@@ -167,6 +170,10 @@ class Session(Protocol):
 
     def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
         """Append the end of an attempt and give the lease back; see Trial.finish."""
+        ...
+
+    def tell(self) -> None:
+        """Say how the trials went that have ended: by now their training draws nothing on the terminal."""
         ...
 
     def lose(self, attempt: Attempt, reason: str) -> None:

@@ -1,0 +1,179 @@
+"""What a search says while it runs, in the log "haltune": a line as a trial begins, one as it ends, and how far it is.
+
+Quiet in processes that train for another: settings that leave their process are silent, ranks above 0 have a session
+without a voice, and a fork is not who was asked to speak.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from haltune._utils.words import clipped, clock, counted, plural, settings, short
+from haltune.log.decisions import Action, Finish, Verdict
+from haltune.log.fate import FATES, fate_of, saved_epochs
+from haltune.log.history import History
+from haltune.log.problem import Budget, Problem
+from haltune.log.records import Best, TrialRecord
+from haltune.terminal import heard, visible
+
+from .attempt import Attempt
+
+_log = logging.getLogger("haltune")
+_EVERY = 10.0  # seconds between two lines of how far the search is
+_CONFIG, _WHY = 120, 160  # characters of a configuration, and of a reason
+_LOOKS = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # of the line of a trial that ended so
+_DOES = {
+    Action.CONTINUE: "trains on",
+    Action.PAUSE: "pauses",
+    Action.STOP: "stops",
+    Action.UNJUDGED: "not judged",
+}
+
+
+class Voice:
+    """Says it. verbose: 0 nothing, 1 a line as a trial begins and one as it ends; from 2 on `judged` is called, too."""
+
+    def __init__(self, verbose: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.verbose = verbose
+        self._clock, self._process = clock, os.getpid()
+        self._next: float | None = (
+            None  # when it is time to say how far the search is; None: nothing was said yet
+        )
+        self._begun: set[tuple[int, int]] = set()  # attempts that it told of, and not yet of their end
+        self._left: list[Attempt] = []  # ended, and not told of yet
+        self._standing = self._over = ""  # as it was said last
+
+    @contextmanager
+    def hushed(self) -> Iterator[None]:
+        """Silent meanwhile: something else shows the trials."""
+        before, self.verbose = self.verbose, 0
+        try:
+            yield
+        finally:
+            self.verbose = before
+
+    def begins(self, history: History, attempt: Attempt) -> None:
+        """An attempt was handed out."""
+        if not self._speaks():
+            return
+        if self._next is None:
+            self._next = self._clock() + _EVERY
+            if (before := len(history) - (attempt.attempt == 1)) > 0:
+                self._say(lambda: f"the search continues, with {plural(before, 'trial')} so far", "cyan")
+        self._begun.add((attempt.id, attempt.attempt))
+        self._say(lambda: begun(history.trial(attempt.id)))
+
+    def judged(
+        self, history: History, attempt: Attempt, epoch: float, value: float, verdict: Verdict
+    ) -> None:
+        """A report was decided on."""
+        if self._speaks():
+            what = f"trial {attempt.id}, epoch {epoch:g}: {history.problem.goal.metric} {short(float(value))}"
+            self._say(lambda: f"{what}, {_DOES[verdict.action]}: {verdict.reason}")
+
+    def leaves(self, attempt: Attempt) -> None:
+        """An attempt is over; told later: a framework's hook may have ended it, and its bar be on the screen."""
+        if self.verbose:
+            self._left.append(attempt)
+
+    def tell(self, history: History, budget: Budget) -> None:
+        """Of those that left."""
+        while self._left:
+            self.ended(history, self._left.pop(0), budget)
+
+    def ended(self, history: History, attempt: Attempt, budget: Budget) -> None:
+        """An attempt is over, here or in a process that trained it for this one. Told once."""
+        key = (attempt.id, attempt.attempt)
+        if key not in self._begun or not self._speaks():
+            return
+        self._begun.discard(key)
+        record, best = history.trial(attempt.id), history.best()
+        leads = best is not None and best.trial == record.id
+        look = "bold" if leads else _LOOKS.get(fate_of(record, history.problem).kind, "default")
+        self._say(lambda: ending(history.problem, record, best), look)
+        if self._next is not None and self._clock() >= self._next:
+            self._stands(history, budget)
+
+    def over(self, history: History, answer: Finish, budget: Budget) -> None:
+        """The search is over. Told once."""
+        if answer.reason != self._over and self._speaks():
+            self._over = answer.reason
+            self._say(lambda: f"the search is over: {answer.reason}", "cyan")
+            self._stands(history, budget, over=True)
+
+    def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
+        self._next, told = self._clock() + _EVERY, standing(history, budget, over)
+        if told != self._standing:
+            self._standing = told
+            self._say(lambda: told, "cyan")
+
+    def _speaks(self) -> bool:
+        return self.verbose > 0 and os.getpid() == self._process and heard()
+
+    def _say(self, words: Callable[[], str], style: str = "default") -> None:
+        with suppress(Exception):  # what cannot be said must not end a search
+            _log.info("%s", visible(words(), lines=False), extra={"style": style})
+
+
+def begun(t: TrialRecord) -> str:
+    """The line of a trial that begins, or goes on: its configuration, and why it was chosen."""
+    after = f"continues after epoch {t.checkpoint_epoch:g}" if t.checkpoint_epoch else "begins again"
+    what, why = (after, t.resumed) if t.attempt > 1 else ("begins", t.proposed)
+    reason = f" ({clipped(why, _WHY)})" if why else ""
+    return f"trial {t.id} {what}: {clipped(settings(t.config), _CONFIG)}{reason}"
+
+
+def ending(problem: Problem, t: TrialRecord, best: Best | None) -> str:
+    """The line of a trial that ended: what became of it, its value beside the best so far, and why it was stopped."""
+    fate = FATES[fate_of(t, problem).kind][0]
+    of = f" of {problem.max_epochs}" if problem.max_epochs and t.epoch != problem.max_epochs else ""
+    where = f" at epoch {t.epoch:g}{of}" if of else f", {plural(t.epoch, 'epoch')}"
+    told = f"trial {t.id} {fate}{where}"
+    if len(t.values):
+        told += f": {problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}"
+    if best is not None:
+        told += (
+            ", the best so far" if best.trial == t.id else f", best {short(best.value)} (trial {best.trial})"
+        )
+    why = t.error or (t.verdict.reason.partition(";")[0] if t.verdict else "")
+    return told + (f"; {clipped(why, _WHY)}" if why else "")
+
+
+def standing(history: History, budget: Budget, over: bool = False) -> str:
+    """How far a search is: what it has cost beside its budget, what stopping saved, and its best."""
+    best, problem = history.best(), history.problem
+    saved = sum(saved_epochs(t, problem, over) for t in history.trials)
+    spared = f" ({counted(round(saved, 1))} saved)" if saved else ""
+    told = [spending(history, budget, spared)]
+    if best is not None:
+        told.append(f"best {problem.goal.metric} {short(best.value)} (trial {best.trial})")
+    return "; ".join(told)
+
+
+def spending(history: History, budget: Budget, spared: str = "") -> str:
+    """What a search has cost, beside its budget. spared: to be said behind the epochs."""
+    spent = history.spent
+    told = [
+        _beside(counted(spent.trials), budget.trials, "trials"),
+        _beside(counted(round(spent.epochs, 1)), budget.epochs, "epochs") + spared,
+        _beside(clock(spent.time), budget.time, "", clock),
+    ]
+    if budget.worker_time is not None:
+        told.append(_beside(clock(spent.worker_time), budget.worker_time, "of worker time", clock))
+    if budget.money is not None:
+        told.append(_beside(counted(round(spent.money(budget.price), 2)), budget.money, "of money"))
+    if budget.cost is not None:
+        told.append(_beside(counted(round(spent.cost, 2)), budget.cost, "of cost"))
+    return ", ".join(told)
+
+
+def _beside(used: str, limit: Any, unit: str, written: Callable[[float], str] = counted) -> str:
+    limited = limit is not None and math.isfinite(limit)
+    most = f" of {written(float(limit))}" if limited else ""
+    return f"{used}{most} {unit.removesuffix('s') if used == '1' and not limited else unit}".rstrip()

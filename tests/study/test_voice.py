@@ -1,0 +1,305 @@
+"""What a search says while it runs: to whom, when, in which words, and that it never stands in the way."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+from paused_studies import pausing_study
+
+from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study, terminal
+from haltune.launch import run
+from haltune.log.decisions import Finish
+from haltune.log.problem import Budget as Limits
+from haltune.policies import BOBOS, RandomSearch
+from haltune.report import live
+from haltune.study.session.voice import Voice, spending
+
+PROBLEM = Problem(Space({"lr": Float(0.1, 0.2), "opt": Choice(["adam"])}), Maximize("acc", (0, 1)), 4)
+
+
+def train(trial):
+    with trial:
+        for epoch in trial.epochs():
+            if trial.report(trial.config["lr"] * epoch, seconds=1.0).stops:
+                break
+
+
+def searched(trials=2, **options):
+    study = Study(PROBLEM, RandomSearch(trials=trials), seed=0, **options)
+    for trial in study:
+        train(trial)
+    return study
+
+
+@pytest.fixture
+def said(caplog):
+    """The messages of the log "haltune", at whatever level a program leaves it."""
+    caplog.clear()
+    return lambda: [r.getMessage() for r in caplog.records if r.name == "haltune"]
+
+
+def test_a_trial_is_a_line_as_it_begins_and_one_as_it_ends(said):
+    study = searched()
+    lrs = [f"{t.config['lr']:.3g}" for t in study.trials]
+    values = [f"{t.values[-1]:.4g}" for t in study.trials]
+    second = "the best so far" if study.best.trial == 1 else f"best {values[0]} (trial 0)"
+    assert said()[:5] == [
+        f"trial 0 begins: lr={lrs[0]}, opt=adam (drawn at random)",
+        f"trial 0 trained in full, 4 epochs: acc {values[0]}, the best so far",
+        f"trial 1 begins: lr={lrs[1]}, opt=adam (drawn at random)",
+        f"trial 1 trained in full, 4 epochs: acc {values[1]}, {second}",
+        f"the search is over: {study.outcome.reason}",
+    ]
+    assert said()[5].startswith("2 trials, 8 epochs, 0:0")
+    assert len(said()) == 6
+
+
+def test_a_trial_that_goes_on_says_from_where_and_why_and_one_that_is_cut_says_so(said):
+    study = pausing_study(metric="loss", verbose=1)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                stops = trial.report(1.0 / epoch).stops
+                if stops:
+                    trial.save(lambda path: path.write_text("weights"))
+                    break
+    lines = said()
+    assert lines[1] == "trial 0 paused at epoch 2 of 4: loss 0.5, the best so far; a rung ends at 2"
+    assert lines[2].startswith("trial 0 continues after epoch 2: lr=")
+    assert lines[2].endswith(" (it was paused)")
+    assert lines[3] == "trial 0 trained in full, 4 epochs: loss 0.25, the best so far"
+
+
+def test_a_search_that_is_opened_again_says_what_is_there_and_one_that_is_over_says_so(said, tmp_path):
+    kept = {"store": tmp_path / "s.db"}
+    searched(1, budget=Budget(trials=1), **kept)
+    before = len(said())
+    searched(1, budget=Budget(trials=1), **kept)
+    assert said()[before].startswith("the search is over: ")
+    study = pausing_study(tmp_path / "p.db", trials=2)
+    train(study.ask())
+    before = len(said())
+    pausing_study(tmp_path / "p.db", trials=2).ask()
+    assert said()[before] == "the search continues, with 1 trial so far"
+
+
+@pytest.mark.parametrize("quiet", ["verbose", "level", "root", "disabled"])
+def test_one_word_makes_it_silent_and_then_nothing_is_put_into_words(said, quiet, monkeypatch):
+    log = logging.getLogger("haltune")
+    if quiet == "level":
+        monkeypatch.setattr(log, "level", logging.WARNING)
+    elif quiet == "root":
+        monkeypatch.setattr(log, "level", logging.NOTSET)
+        monkeypatch.setattr(logging.getLogger(), "level", logging.ERROR)
+    elif quiet == "disabled":
+        monkeypatch.setattr(logging.root.manager, "disable", logging.INFO)
+    log.manager._clear_cache()
+    monkeypatch.setattr(Voice, "_say", lambda *_: pytest.fail("said"))
+    searched(verbose=0 if quiet == "verbose" else 1)
+    assert said() == []
+    monkeypatch.undo()
+    log.manager._clear_cache()
+
+
+def test_reports_are_told_when_asked_for(said):
+    searched(1, verbose=2)
+    told = [line for line in said() if ", epoch " in line]
+    assert len(told) == 4
+    assert told[0].startswith("trial 0, epoch 1: acc 0.1")
+    assert ", trains on: " in told[0]
+    assert "4 of 4" in told[3]
+
+
+def test_what_a_user_typed_is_shown_on_one_line_and_obeyed_nowhere(said):
+    evil = "a\x1b[2J\nb\u202e"
+    problem = Problem(Space({f"n{evil}": Choice([evil, "c"])}), Maximize(f"m{evil}"), 1)
+    study = Study(problem, RandomSearch(trials=2), seed=0)
+    for trial in study:
+        with trial:
+            trial.report(0.5)
+    assert len(said()) == 6
+    assert not [line for line in said() if set(line) & set("\x1b\n\u202e")]
+    assert "\\x1b[2J\\nb\\u202e" in said()[0]
+
+
+def test_a_long_configuration_and_a_long_reason_are_cut(said):
+    space = Space({f"parameter{i}": Float(0, 1) for i in range(40)})
+    study = Study(Problem(space, Maximize("acc"), 1), RandomSearch(trials=1))
+    study.ask()
+    assert len(said()[0]) < 200
+
+
+def test_how_far_the_search_is_is_said_now_and_then(said):
+    now = [0.0]
+    study = Study(PROBLEM, RandomSearch(trials=9), seed=0, budget=Budget(trials=7, time="1h"), verbose=0)
+    voice = Voice(1, lambda: now[0])
+    for elapsed in (0.0, 9.0, 11.0, 12.0):
+        trial = study.ask()
+        voice.begins(study.history, trial)
+        train(trial)
+        now[0] = elapsed
+        voice.ended(study.history, trial, study.budget)
+    how_far = [line for line in said() if " of 7 trials" in line]
+    assert [line.partition(", 0:0")[0] for line in how_far] == ["3 of 7 trials, 12 epochs"]
+    assert " of 1:00:00; best acc " in how_far[0]
+
+
+def test_an_end_within_a_frameworks_hook_is_told_when_its_bars_are_gone(said):
+    study = Study(PROBLEM, RandomSearch(trials=1), seed=0)
+    with study.ask() as trial:
+        trial.report(0.5)
+        trial.finish()  # as callbacks do
+        assert len(said()) == 1
+    assert said()[1].startswith("trial 0 ended by itself at epoch 1 of 4: acc 0.5")
+    other = Study(PROBLEM, RandomSearch(trials=2), seed=0)
+    trial = other.ask()
+    trial.report(0.5)
+    trial.finish()
+    assert len(said()) == 3
+    other.ask()
+    assert said()[3].startswith("trial 0 ended by itself")
+
+
+def test_an_end_is_told_once_whoever_notices_it(said):
+    study = Study(PROBLEM, RandomSearch(trials=1), seed=0)
+    trial = study.ask()
+    train(trial)
+    study.session.voice.ended(study.history, trial, study.budget)
+    study.session.voice.over(study.history, Finish("done"), study.budget)
+    study.session.voice.over(study.history, Finish("done"), study.budget)
+    assert len(said()) == 4
+
+
+def test_every_limit_of_a_budget_is_told_beside_what_is_spent():
+    study = searched(verbose=0)
+    some = Limits(trials=5, epochs=100, time="10min", worker_time="2h", money=3, price=1.5, cost=7)
+    told = spending(study.history, some)
+    assert told.startswith("2 of 5 trials, 8 of 100 epochs, 0:0")
+    assert " of 10:00, " in told
+    assert told.endswith(" of 2:00:00 of worker time, 0 of 3 of money, 0 of 7 of cost")
+    assert spending(study.history, Limits(epochs=float("inf"))).startswith("2 trials, 8 epochs, 0:0")
+
+
+def test_who_trains_for_another_is_silent(said):
+    study = searched(1)
+    assert study.settings.verbose == 0
+    before = len(said())
+    with live(study, silent_console()):
+        study.session.voice.over(study.history, Finish("again"), study.budget)
+    voice = Voice(1)
+    voice._process = os.getpid() + 1  # as a fork has it
+    voice.over(study.history, Finish("in a fork"), study.budget)
+    assert len(said()) == before
+
+
+def silent_console():
+    console = pytest.importorskip("rich.console")
+    return console.Console(file=open(os.devnull, "w"))
+
+
+def test_what_cannot_be_said_ends_no_search(said, monkeypatch):
+    monkeypatch.setattr("haltune.study.session.voice.begun", lambda _: 1 / 0)
+    assert len(searched().trials) == 2
+
+
+PROGRAM = """
+import logging, sys
+from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.policies import RandomSearch
+{setup}
+problem = Problem(Space({{"lr": Float(0, 1)}}), Maximize("acc", (0, 1)), 2)
+for trial in Study(problem, RandomSearch(trials=2), seed=0{options}):
+    {inside}
+    with trial:
+        for epoch in trial.epochs():
+            trial.report(trial.config["lr"])
+print("result")
+"""
+
+
+def program(setup="", options="", inside="", **more):
+    code = PROGRAM.format(setup=setup, options=options, inside=inside)
+    return subprocess.run([sys.executable, "-c", code], text=True, timeout=120, check=True, **more)
+
+
+def test_a_program_without_logging_shows_it_on_stderr_and_prints_what_it_prints():
+    done = program(capture_output=True)
+    assert done.stdout == "result\n"
+    lines = done.stderr.splitlines()
+    assert [line.split(":")[0] for line in lines[:2]] == [
+        "trial 0 begins",
+        "trial 0 trained in full, 2 epochs",
+    ]
+    assert len(lines) == 6
+    assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "logging.basicConfig(format='mine %(message)s')",
+        "logging.basicConfig(format='mine %(message)s', level=20)",
+    ],
+)
+def test_a_program_with_logging_of_its_own_has_each_line_once_by_that(setup):
+    lines = program(setup, capture_output=True).stderr.splitlines()
+    assert len(lines) == 6
+    assert all(line.startswith("mine ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("setup", "options"),
+    [
+        ("logging.getLogger('haltune').setLevel('WARNING')", ""),
+        ("", ", verbose=0"),
+        ("logging.disable()", ""),
+    ],
+)
+def test_a_program_that_wants_none_of_it_has_none(setup, options):
+    assert program(setup, options, capture_output=True).stderr == ""
+
+
+def test_logging_that_is_set_up_later_takes_over():
+    done = program(inside="logging.basicConfig(format='mine %(message)s')", capture_output=True)
+    mine = [line.startswith("mine ") for line in done.stderr.splitlines()]
+    assert mine == [False, True, True, True, True, True]
+
+
+def test_a_terminal_that_went_away_ends_no_search():
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = program(stdout=subprocess.PIPE, stderr=writing)
+    finally:
+        os.close(writing)
+    assert done.stdout == "result\n"
+    assert program("sys.stderr = None", capture_output=True).stdout == "result\n"
+    assert program("sys.stderr.close()", capture_output=True).stdout == "result\n"
+
+
+def test_a_handler_of_the_programs_own_is_found():
+    assert terminal._others()  # pytest's
+
+
+def launched(trial):
+    for _ in trial.epochs():
+        trial.report(trial.config["lr"])
+
+
+def test_a_launcher_tells_of_each_trial_once_and_its_workers_of_none(said, tmp_path, capfd):
+    study = Study(PROBLEM, RandomSearch(trials=2), tmp_path / "s.db", seed=0)
+    run(study, launched, workers=1, logs=tmp_path / "logs")
+    begun = [line.partition(":")[0] for line in said() if line.startswith("trial ")]
+    assert begun == [
+        "trial 0 begins", "trial 0 trained in full, 4 epochs", "trial 1 begins", "trial 1 trained in full, 4 epochs",
+    ]  # fmt: skip
+    assert [log.read_text() for log in sorted((tmp_path / "logs").iterdir())] == ["", ""]
+    assert capfd.readouterr().err == ""
+
+
+def test_progress_false_makes_a_launcher_silent(said, tmp_path):
+    study = Study(PROBLEM, BOBOS(), tmp_path / "s.db", seed=0, budget=Budget(trials=1))
+    run(study, launched, progress=False, logs=tmp_path / "logs")
+    assert said() == []
