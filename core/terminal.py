@@ -64,7 +64,8 @@ class _Said(logging.Handler):
 
                 Console(stderr=True).print(cell(self.format(record), style), soft_wrap=True)
             else:
-                print(self.format(record), file=sys.stderr, flush=True)
+                sys.stderr.write(f"{self.format(record)}\n")
+                sys.stderr.flush()
 
 
 _log, _said = logging.getLogger("haltune"), _Said()

@@ -21,6 +21,12 @@ def counted(count: float) -> str:
     return f"{count:g}" if abs(count) < 10_000 else f"{count:,.0f}"
 
 
+def ordinal(n: int) -> str:
+    """A place: 1st, 2nd, 3rd, 4th, 11th, 21st."""
+    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{ending}"
+
+
 def amount(count: float, unit: str, digits: int = 6) -> str:
     """So much of a unit that is named in the plural: 1 epoch, 1e+06 epochs; one of the user's own stays as it is."""
     told = f"{count:.{digits}g}"

@@ -70,7 +70,7 @@ def initial_design(history: History, initial: int, rng: Generator) -> Start:
     config = design[min(len(history), len(design) - 1)]
     if space.key(config) in history.tried:
         config = fresh(history, rng)
-    return Start(config, reason=f"initial design of {initial}")
+    return Start(config, reason=f"first design: {initial} spread over the space")
 
 
 def propose_ucb(
@@ -90,7 +90,10 @@ def propose_ucb(
     again = (
         "; every configuration found has been tried, this one is trained again" if choice.exhausted else ""
     )
-    reason = f"highest UCB: score {mean:.3f} + {math.sqrt(beta):.2f} x {math.sqrt(variance):.3f} = {choice.value:.3f}"
+    reason = (
+        f"most promising: score {mean:.3f} expected, {choice.value:.3f} within reach "
+        f"(+ {math.sqrt(beta):.2f} x {math.sqrt(variance):.3f})"
+    )
     evidence = {"mean": mean, "sd": math.sqrt(variance), "beta": beta, "ucb": choice.value}
     return Start(choice.config, reason=reason + again, evidence=evidence)
 

@@ -146,7 +146,7 @@ def cheap_design(history: History, log_cost: LogCost | None, rng: Generator) -> 
     for i in np.argsort(-worth, kind="stable"):
         if space.contains(new[i]):
             return Start(new[i], reason=_begun(history, log_cost))
-    return Start(fresh(history, rng), reason="the initial design, drawn at random")
+    return Start(fresh(history, rng), reason="first design, drawn at random")
 
 
 def _worth(history: History, points: Array, log_cost: LogCost | None) -> Array:
@@ -157,5 +157,5 @@ def _worth(history: History, points: Array, log_cost: LogCost | None) -> Array:
 
 def _begun(history: History, log_cost: LogCost | None) -> str:
     if not len(history):
-        return "the first of the initial design, drawn from the middle of the space"
-    return f"initial design: {'cheap and far' if log_cost else 'far'} from what was tried, in the middle of the space"
+        return "first design, from the middle of the space"
+    return f"first design: {'cheap and far' if log_cost else 'far'} from what was tried, in the middle of the space"

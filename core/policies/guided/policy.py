@@ -148,7 +148,7 @@ class Guided(Wrapper):
         )  # what the policy inside declared
         name = history.problem.goal.metric
         seen = plural(len(rows), "value")
-        reason = f"best in view: {name} = {expected:.4g} ± {sd:.2g} at the full horizon, from {seen}"
+        reason = f"most promising: {name} {expected:.4g} ± {sd:.2g} expected in full training, from {seen}"
         return replace(move, config=config, reason=reason, evidence=evidence)
 
 

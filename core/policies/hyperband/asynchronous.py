@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 
-from haltune._utils.words import amount, plural
+from haltune._utils.words import amount, ordinal, plural
 from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import OVER, Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.history import History
@@ -127,9 +127,9 @@ class Climber:
         """The promotion at the highest rung, or a new configuration."""
         for bracket, steps in state.ladders.items():
             for rung in range(len(steps) - 2, self.base - 1, -1):
-                top, count = self._top(steps[rung], rung), steps[rung].count
+                top = self._top(steps[rung], rung)
                 if (id := self._promotable(steps[rung], top, history)) is not None:
-                    why = f"in the top {top} of {count} at rung {rung}"
+                    why = self._place(state, bracket, rung, id)
                     return self._promotion(bracket, rung + 1, id, why, history)
         return self._closing(state, history) if state.begun.no_more else self._new(state, history)
 
@@ -149,6 +149,13 @@ class Climber:
         leading = (id for id in step.leading(top) if history.trial(id).status is Status.PAUSED)
         return next(leading, None)
 
+    def _place(self, state: Climb, bracket: Bracket, rung: int, id: int) -> str:
+        """A paused trial's place among those that arrived at a rung."""
+        step, on = state.ladders[bracket][rung], state.trials.get(id)
+        assert on is not None
+        rank = step.arrived.rank(key_of(on.member, id)) + 1
+        return f"{ordinal(rank)} of {step.count} after {amount(bracket.rungs[rung].resource, self.unit)}"
+
     def _promotion(self, bracket: Bracket, rung: int, id: int, why: str, history: History) -> Resume:
         resource = bracket.rungs[rung].resource
         tags = {**history.trial(id).tags, "rung": rung}
@@ -164,7 +171,7 @@ class Climber:
                 if (bracket, rung) in coming:
                     break
                 if (id := self._promotable(step, top, history)) is not None:
-                    why = f"nothing new begins, and it is in the top {top} of the {step.count} at rung {rung}"
+                    why = f"nothing new begins, and it is {self._place(state, bracket, rung, id)}"
                     return self._promotion(bracket, rung + 1, id, why, history)
                 if any(step.leading(top)):
                     break  # with its worker yet, or given back: the study offers it again
@@ -230,8 +237,8 @@ class Climber:
             return Verdict(Action.CONTINUE, text, evidence, until(compared, self.unit, history))
         rank, top = step.arrived.rank(key_of(member, trial)), self._top(step, on.rung)
         evidence = {"rank": rank + 1, "arrived": step.count, "go_on": top, "rung": on.rung}
-        place = f"rank {rank + 1} of {step.count} at {amount(on.needed, self.unit)}"
-        going = f"the best {plural(top, 'goes on', 'go on')}" if top else "too few to let any go on"
+        place = f"{ordinal(rank + 1)} of {step.count} after {amount(on.needed, self.unit)}"
+        going = f"the best {plural(top, 'continues', 'continue')}" if top else "too few yet to continue any"
         text = f"{place}; {going}"
         if rank < top:
             following = on.bracket.rungs[on.rung + 1].resource

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from haltune._utils.words import amount, plural
+from haltune._utils.words import amount, ordinal, plural
 from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.history import History
@@ -206,7 +206,8 @@ class Halver:
                 continue  # still with its worker, or given back: the study offers it again
             resource = bracket.at.resource
             tags = {"bracket": bracket.number, "rung": bracket.rung}
-            reason = f"among the best {bracket.places} of rung {bracket.rung - 1}: on to {amount(resource, self.unit)}"
+            before = amount(bracket.bracket.rungs[bracket.rung - 1].resource, self.unit)
+            reason = f"among the best {bracket.places} after {before}: on to {amount(resource, self.unit)}"
             if self.goes_on:
                 return Resume(id, until(resource, self.unit, history), resource, tags, reason)
             tags["of"] = id
@@ -273,7 +274,7 @@ class Halver:
             member = replace(member, last=score, had=had, result=score)
         here = bracket.update(trial, member)
         rank = here.rank(trial, score if member.result is None else member.result)
-        place = f"rank {rank} of {here.arrived} at {amount(resource, self.unit)}"
+        place = f"{ordinal(rank)} of {here.arrived} after {amount(resource, self.unit)}"
         evidence = {
             "rank": rank, "arrived": here.arrived, "places": bracket.places, "go_on": bracket.going_on,
             "bracket": bracket.number, "rung": bracket.rung,
@@ -282,11 +283,11 @@ class Halver:
             return stop(f"{place}: the last rung of its bracket", **evidence, **self._full(bracket))
         after = here.settled()
         if after is not None and trial in after.queue:
-            why = f"{place}, the last to arrive: among the {plural(bracket.going_on, 'that goes on', 'that go on')}"
+            why = f"{place}, the last to arrive: among the best {bracket.going_on}"
             return replace(self._on(after, why, history), evidence=evidence)
-        those = plural(bracket.going_on, "goes on", "go on")
+        those = plural(bracket.going_on, "continues", "continue")
         if after is not None and after.member(trial) is not None:
-            reason = f"{place}; the rung has {plural(bracket.places, 'place')}, and {those}"
+            reason = f"{place}; once {bracket.places} are there, {those}"
             return Verdict(Action.PAUSE, reason, evidence)
         return stop(f"{place}: {those}", **evidence)
 

@@ -257,7 +257,7 @@ class MultiFidelity(Policy[Ascent]):
 
 def _reason(history: History, evidence: dict[str, Any]) -> str:
     name, told = history.problem.goal.metric, f"{evidence['foretells']:.2f}"
-    expected = f"{name} = {evidence['mean']:.4g} ± {evidence['sd']:.2g} at the full horizon"
+    expected = f"{name} {evidence['mean']:.4g} ± {evidence['sd']:.2g} expected in full training"
     since = amount(evidence["compared_from"], "epochs")
     compared = f"runs are compared from {since} on, believed to tell {told} of the end"
-    return f"best in view: {expected}, from {plural(evidence['rows'], 'value')}; {compared}"
+    return f"most promising: {expected}, from {plural(evidence['rows'], 'value')}; {compared}"

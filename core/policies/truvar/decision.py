@@ -79,7 +79,7 @@ def begin(history: History, surrogate: SiteSurrogate, count: int, rng: Generator
         config = sites.configs[int(np.argmin(apart + np.where(tried & (not again), 1e3, 0.0)))]
     elif not again and space.key(config) in history.tried:
         config = fresh(history, rng)
-    return Start(config, tags=tags_of(level), reason=f"initial design of {len(plan)}")
+    return Start(config, tags=tags_of(level), reason=f"first design: {len(plan)} spread over the space")
 
 
 def with_pending(history: History, belief: SiteBelief, surrogate: SiteSurrogate) -> SiteBelief:

@@ -111,7 +111,7 @@ def test_the_last_to_arrive_goes_on_at_once_when_it_wins_and_is_stopped_when_it_
             assert reports[0].verdict.action is Action.STOP
             resumed = [e.trial for e in lab.log if isinstance(e, Resumed)]
             assert resumed == [0]
-            assert "rank 3 of 3" in reports[0].verdict.reason
+            assert "3rd of 3 after" in reports[0].verdict.reason
 
 
 def test_equal_values_are_ranked_by_the_number_of_the_trial() -> None:

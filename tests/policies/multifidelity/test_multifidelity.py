@@ -156,7 +156,7 @@ def test_a_pause_before_there_are_enough_to_compare_says_so() -> None:
     reasons = [
         e.verdict.reason for e in study.events() if isinstance(e, Reported) and "rank" in e.verdict.evidence
     ]
-    assert "too few to let any go on" in reasons[0]
+    assert "too few yet to continue any" in reasons[0]
 
 
 def test_the_first_configuration_that_the_user_enqueues_trains_in_full() -> None:
