@@ -21,6 +21,10 @@ class InvalidInput(HaltuneError, ValueError):
     """A value given to haltune is outside what is allowed."""
 
 
+class UnknownArgument(InvalidInput, TypeError):
+    """An argument that haltune does not take, answered by the one that is meant."""
+
+
 class StudyMismatch(HaltuneError):
     """A study was reopened with another problem or policy than it was recorded with."""
 

@@ -19,7 +19,7 @@ TOPS = {
     "core": "haltune", "callbacks": "haltune.callbacks", "launch": "haltune.launch", "report": "haltune.report",
     "cli": "haltune.cli",
 }  # fmt: skip
-GROUND = {"errors", "terminal"}  # files beside the rooms, on which everything stands
+GROUND = {"errors", "foreign_words", "terminal"}  # files beside the rooms, on which everything stands
 LOG = {"log", "space", "_utils"}
 MODELS = LOG | {"gp"}
 BAYES = MODELS | {"policies.bayesopt", "policies.costs", "policies.random"}
@@ -27,6 +27,7 @@ STUDY = MODELS | {"store", "ranks", "study.session"}
 ARROWS: dict[str, set[str]] = {
     "terminal": set(),
     "errors": set(),
+    "foreign_words": {"errors"},
     "_utils": set(),
     "space": {"_utils"},
     "gp": {"_utils"},

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from haltune.foreign_words import missing
+
 
 def shows(
     package: str, rooms: Mapping[str, Sequence[str]]
@@ -16,7 +18,8 @@ def shows(
 
     def get(name: str) -> Any:
         if name not in where:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            whose = f"module {package!r}"
+            raise AttributeError(missing(whose, name, [whose]))
         found = getattr(import_module(f"{package}.{where[name]}"), name)
         setattr(sys.modules[package], name, found)
         return found

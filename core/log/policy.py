@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 from numpy.random import Generator
 
 from haltune.errors import InvalidInput
+from haltune.foreign_words import KnowsArguments
 
 from .decisions import Move, Verdict, go_on
 from .events import Event
@@ -33,7 +34,7 @@ from .records import TrialRecord
 S = TypeVar("S")
 
 
-class Policy(ABC, Generic[S]):
+class Policy(KnowsArguments, ABC, Generic[S]):
     """Decides. Its state is a pure fold over the log; its questions are pure functions of that state.
 
     Whatever decides derives from this class: what it leaves out it has from here. An object with `spec`, `start`,

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from haltune.errors import InvalidInput, InvalidSpace
+from haltune.foreign_words import KnowsArguments
 from haltune.space import Space
 
 
 @dataclass(frozen=True)
-class _Goal:
+class _Goal(KnowsArguments):
     metric: str  # the name under which the training loop logs it
     bounds: tuple[float, float] | None = None  # (lowest, highest) possible value, metric units
     of: Literal["last", "best"] = "last"  # the epoch whose value a run counts for
@@ -117,7 +118,7 @@ ENDLESS = 1_000_000_000  # epochs that no training reaches
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(KnowsArguments):
     """What is searched, what for, and how long a full training is.
 
     Args:
@@ -228,7 +229,7 @@ def seconds_of(duration: float | str, what: str = "time") -> float:
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(KnowsArguments):
     """What a whole search may cost, over all its workers. Every limit that is given holds; None is no limit.
 
     Args:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from haltune.errors import InvalidSpace
+from haltune.foreign_words import KnowsArguments
 
 from .values import as_float, pack, plain, token, unpack
 
@@ -22,7 +23,7 @@ _LARGEST_COUNT = 2**50  # (index + 1/2) / count must be told from its neighbours
 _LARGEST_LOG_INT = 2**40  # rounding exp(log v) must give v back
 
 
-class _Declared:
+class _Declared(KnowsArguments):
     """Equality and text by what was declared, so that Choice([1]) is not Choice([True])."""
 
     def spec(self) -> dict[str, Any]:

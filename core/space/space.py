@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haltune.errors import InvalidInput, InvalidSpace
+from haltune.foreign_words import KnowsArguments
 
 from .constraints import Constraints, Predicate, constraints_from
 from .cube.enumeration import LARGEST, configurations, hull_size, is_product, mesh_axes
@@ -39,7 +40,7 @@ _KEYS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 Parameters = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
-class Space:
+class Space(KnowsArguments):
     """What can be configured: parameters by name, and predicates that configurations must pass.
 
     Args:

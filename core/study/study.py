@@ -8,6 +8,7 @@ from typing import Any
 
 from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput
+from haltune.foreign_words import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
 
 from .entrance.functions import Reporting, launcher
@@ -17,7 +18,7 @@ from .trial import Trial
 _PAUSES = (0.05, 2.0)  # seconds between asks while waiting: from, to
 
 
-class Study(Opened):
+class Study(Opened, KnowsArguments, KnowsAttributes):
     """A search over one problem; any number of workers may share it.
 
     Study(space, "val_acc", max_epochs=30) or Study(problem, policy): a space has its goal behind it, a Problem, which
@@ -98,6 +99,7 @@ class Study(Opened):
             )
         return self.session.ask(partial(Trial, self.session))
 
+    @answering
     def optimize(self, train: Callable[[Trial], object], workers: int = 1) -> Study:
         """Train every trial by a function, until the search is over.
 
@@ -136,6 +138,7 @@ class Study(Opened):
                 reporting(trial)
         return self
 
+    @answering
     def tell(self, trial: Trial, value: float, epoch: float | None = None) -> Verdict:
         """What a trial that `ask` handed out came to: for programs that keep a loop of their own.
 
@@ -169,6 +172,7 @@ class Study(Opened):
             trial.finish()
         return verdict
 
+    @answering
     def enqueue(self, config: Mapping[str, Any], again: bool = False) -> bool:
         """Have a configuration of yours trained before any that the policy proposes; those enqueued first come first.
 

@@ -17,6 +17,7 @@ from haltune._utils.disk import discard
 from haltune._utils.signals import interrupts
 from haltune._utils.words import one_line
 from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError
+from haltune.foreign_words import KnowsAttributes, answering
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS, Goal
@@ -26,7 +27,7 @@ from .session.attempt import Attempt
 from .session.session import Failure, Report, Session
 
 
-class Trial(Attempt):
+class Trial(Attempt, KnowsAttributes):
     """One attempt at one configuration, held by this worker under a lease.
 
     Use it as a context manager: an exception inside is recorded, Ctrl-C gives the
@@ -60,6 +61,7 @@ class Trial(Attempt):
     def __repr__(self) -> str:
         return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:g}, config={self.config})"
 
+    @answering
     def report(
         self,
         value: float,
@@ -104,17 +106,10 @@ class Trial(Attempt):
         if not isinstance(metrics or {}, Mapping):
             raise InvalidInput(f"metrics={metrics!r}: a mapping of names to numbers, such as {{'loss': 0.3}}")
         took, validated = timed(seconds, validation, self.session.monotonic() - self._lap)
-        report = Report(
-            value,
-            epoch,
-            took,
-            validated,
-            None if cost is None else number("cost", cost, positive=None),
-            {
-                str(n): number(f"metric {n!r}", v)
-                for n, v in sorted((metrics or {}).items(), key=lambda pair: str(pair[0]))
-            },
-        )
+        dear = None if cost is None else number("cost", cost, positive=None)
+        further = sorted((metrics or {}).items(), key=lambda pair: str(pair[0]))
+        scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
+        report = Report(value, epoch, took, validated, dear, scalars)
         self._unheard = epoch, value
         verdict = self.session.record(self, report, judge)
         self._lap = self.session.monotonic()

@@ -81,7 +81,7 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         (("acc", X), {}, "were space and goal swapped"),
         ((Maximize("acc"), Space(X)), {}, "were space and goal swapped"),
         ((lambda trial: 0.0,), {}, "the first argument is a Problem"),
-        ((problem(), "acc"), {}, "which has its goal Maximize.*, comes a policy.*not 'acc'"),
+        ((problem(), "acc"), {}, "which has its goal Maximize.*, the second argument is a policy.*not 'acc'"),
         ((problem(), Maximize("acc")), {}, "which has its goal"),
         ((problem(), BOBOS()), {"max_epochs": 3}, "a Problem has its max_epochs"),
         ((problem(),), {"start": [{}]}, "a Problem has its max_epochs= and start="),

@@ -52,7 +52,7 @@ def _with_problem(
     if second is not None and policy is not None:
         raise InvalidInput(f"two policies, {second!r} and policy={policy!r}: give one")
     asked = _default(second if policy is None else policy)
-    what = f"after a Problem, which has its goal {problem.goal!r}, comes a policy such as BOBOS()"
+    what = f"after a Problem, which has its goal {problem.goal!r}, the second argument is a policy such as BOBOS()"
     return problem, check_policy(what, asked)
 
 

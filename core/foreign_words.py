@@ -1,0 +1,204 @@
+"""Other tools' words, and haltune's own for the same: what a mistaken argument or attribute is answered with.
+
+Classes that users make derive from `KnowsArguments`; methods they call are marked `answering`; what they hold has
+`KnowsAttributes`. Signatures stay what they are: only what they refuse comes here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import wraps
+from types import CodeType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from haltune.errors import UnknownArgument
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LESS_OR_MORE = "the goal says it: Maximize('val_acc') or Minimize('val_loss')"
+_BUDGET = (
+    "say it when the study is made: Study(..., budget='100 trials'), '30min', or both, '100 trials, 30min'"
+)
+_RUN = f"{_BUDGET}; workers=4 trains in processes"
+_SEED = "Study(..., seed=0) is the seed of all randomness"
+_LOG = "write log=True for a scale of magnitudes"
+_STEP = "there are no steps: Choice([16, 32, 64], ordered=True) lists the values, log=True spreads them by magnitude"
+_BOUNDS = "the bounds are low and high: Float(1e-4, 1e-1), Int(1, 8)"
+_NAMED = "a space names its parameters: Space({'lr': Float(1e-4, 1e-1)})"
+_NO_DEFAULT = "say where to begin by Study(..., start=[{...}]) or study.enqueue({...})"
+_OPTIONS = "the options are one list: Choice(['relu', 'gelu'])"
+_STORE = "store='search.db', or a URL such as 'postgresql://...'"
+_POLICY = "policy=, such as policy=BOBOS(); Halting(policy) stops runs early inside any policy"
+_SPACE = "the space comes first: Study({'lr': Float(1e-4, 1e-1)}, 'val_acc', max_epochs=30)"
+_TRIALS = "budget='20 trials'; in a Budget, trials=20"
+_TIME = "budget='30min'; in a Budget, time='30min'"
+_EPOCHS = "max_epochs=, the epochs of a full training"
+_SUGGEST = (
+    "the space says it once, Study({'lr': Float(1e-4, 1e-1, log=True)}, ...): here read trial.config['lr']"
+)
+_CATALOGUE = "haltune.policies lists them: MultiFidelity() is the default, BOBOS() needs no checkpoints"
+
+_RANGE = {
+    "step": _STEP, "q": _STEP, "base": _LOG, "prior": _LOG, "distribution": _LOG, "sampling": _LOG, "log_scale": _LOG,
+    "min": _BOUNDS, "max": _BOUNDS, "min_value": _BOUNDS, "max_value": _BOUNDS, "lower": _BOUNDS, "upper": _BOUNDS,
+    "name": _NAMED, "default": _NO_DEFAULT, "*": f"{_BOUNDS}; log=True and when= are said by name. {_STEP}",
+}  # fmt: skip
+_WHAT_FOR = dict.fromkeys(("direction", "directions", "mode", "metric", "objective"), _LESS_OR_MORE)
+_HOW_LONG = dict.fromkeys(("epochs", "max_epoch", "n_epochs", "num_epochs", "max_t", "max_resource"), _EPOCHS)
+_HOW_MANY = dict.fromkeys(
+    ("n_trials", "max_trials", "num_samples", "max_evals", "n_iter", "n_calls"), _TRIALS
+)
+_HOW_MUCH = dict.fromkeys(
+    ("timeout", "max_time", "time_budget_s", "duration", "minutes", "hours", "seconds"), _TIME
+)
+ARGUMENTS: Mapping[str, Mapping[str, str]] = {
+    "Study": {
+        **_WHAT_FOR, **_HOW_LONG, **_HOW_MANY, **_HOW_MUCH, "storage": _STORE, "database": _STORE, "path": _STORE,
+        "directory": _STORE, "study_name": "name=", "project_name": "name=",
+        "load_if_exists": "a study that is there is reopened and goes on; another name= makes a new one",
+        "overwrite": "a study that is there is reopened and goes on; another name= makes a new one",
+        "resume": "a study that is there is reopened and goes on", "sampler": _POLICY, "pruner": _POLICY,
+        "scheduler": _POLICY, "search_alg": _POLICY, "tuner": _POLICY, "space": _SPACE, "search_space": _SPACE,
+        "param_space": _SPACE, "config": _SPACE, "hyperparameters": _SPACE,
+        **dict.fromkeys(("n_jobs", "workers", "num_workers"), "study.optimize(train, workers=4)"),
+        "points_to_evaluate": "start=[{...}]",
+    },
+    "Problem": {**_WHAT_FOR, **_HOW_LONG, "parameters": "Problem(Space({...}), goal, max_epochs)"},
+    "Budget": {**_HOW_MANY, **_HOW_MUCH, "n_epochs": "epochs=", "max_epochs": "epochs="},
+    "Float": {**_RANGE, "step": "a Float has no steps: write Choice([0.1, 0.2], ordered=True), or Int and divide"},
+    "Int": _RANGE,
+    "Choice": {
+        **dict.fromkeys(("choices", "values", "categories", "items", "*"), _OPTIONS), "name": _NAMED,
+        "default": _NO_DEFAULT, "weights": "all options are as likely at first",
+    },
+    "Space": {"**": "parameters are one dict: Space({'lr': Float(1e-4, 1e-1), 'width': Int(8, 64)})"},
+    "Maximize": {"name": "metric=", "direction": _LESS_OR_MORE, "range": "bounds=(low, high)"},
+    "Minimize": {"name": "metric=", "direction": _LESS_OR_MORE, "range": "bounds=(low, high)"},
+    "Policy": {
+        **_HOW_LONG, **_HOW_MANY, **_HOW_MUCH, **_WHAT_FOR, "seed": _SEED, "random_state": _SEED,
+        "reduction_factor": "eta=", "factor": "eta=", "n_startup_trials": "initial=", "n_initial_points": "initial=",
+        "random_starts": "initial=", "max_resource": _EPOCHS, "R": f"Hyperband's R is {_EPOCHS}", "budget": _BUDGET,
+    },
+    "RandomSearch": {"n": "trials=", **dict.fromkeys(_HOW_MANY, "trials=")},
+    "Study.optimize": {
+        **dict.fromkeys((*_HOW_MANY, *_HOW_MUCH, "*"), _RUN), "n_jobs": "workers=", "num_workers": "workers=",
+        "callbacks": "callbacks go to the framework's trainer, within train(trial)",
+        "catch": "exceptions are recorded and the search goes on; Study(..., max_failures=5) bounds how many in a row",
+        "show_progress_bar": "the log 'haltune' tells of every trial",
+    },
+    "Study.enqueue": {"params": "config=", "skip_if_exists": "again=False, the default"},
+    "Study.tell": {"values": "value=, one number", "state": "trial.finish(status)"},
+    "Trial.report": {
+        "step": "epoch=, which counts from 1: epoch=step + 1", "loss": "value=, the goal's metric",
+        "metric": "value=, the goal's metric", "score": "value=, the goal's metric",
+    },
+}  # fmt: skip
+ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "Trial": {
+        **dict.fromkeys(
+            (f"suggest_{kind}" for kind in ("float", "int", "categorical", "uniform", "loguniform")), _SUGGEST
+        ),
+        "should_prune": "trial.report(value) answers with a verdict: if trial.report(value).stops: break",
+        "params": "trial.config", "hyperparameters": "trial.config", "number": "trial.id", "trial_id": "trial.id",
+        "set_user_attr": "trial.report(value, metrics={'name': number})",
+    },
+    "Study": {
+        "best_config": "study.best_params", "best_parameters": "study.best_params", "best_score": "study.best_value",
+        "best_result": "study.best", "best_trials": "study.best_trial", "get_trials": "study.trials",
+        "trials_dataframe": "study.frame()", "get_dataframe": "study.frame()", "enqueue_trial": "study.enqueue(config)",
+        "add_trial": "study.enqueue(config)", "direction": "study.problem.goal", "study_name": "study.name",
+        "sampler": "study.policy", "pruner": "study.policy", "fit": "study.optimize(train)",
+        "search": "study.optimize(train)", "run": "study.optimize(train)", "minimize": _LESS_OR_MORE,
+        "get_best_hyperparameters": "study.best_params", "results_summary": "haltune.report.summary(study)",
+    },
+    "module 'haltune'": {
+        "create_study": f"Study(...); {_SPACE}", "Tuner": f"Study(...); {_SPACE}", "tune": f"Study(...); {_SPACE}",
+        "minimize": f"Study(...); {_SPACE}", "Categorical": "Choice([...])", "Integer": "Int(low, high)",
+        "Real": "Float(low, high)", "Uniform": "Float(low, high)", "LogUniform": "Float(low, high, log=True)",
+        "choice": "Choice([...])", "uniform": "Float(low, high)", "loguniform": "Float(low, high, log=True)",
+        "randint": "Int(low, high)", "TrialPruned": "if trial.report(value).stops: break", "policy": _CATALOGUE,
+    },
+    "module 'haltune.policies'": {
+        "ASHA": "SuccessiveHalving(asynchronous=True)", "ASHAScheduler": "SuccessiveHalving(asynchronous=True)",
+        "SHA": "SuccessiveHalving()", "HyperBand": "Hyperband()", "HyperbandPruner": "Hyperband()",
+        "MedianPruner": "Halting(policy)", "RandomSampler": "RandomSearch()", "TPESampler": _CATALOGUE,
+        "TPE": _CATALOGUE, "BayesianOptimization": "GPUCB()", "Bayesian": "GPUCB()", "GP": "GPUCB()",
+    },
+}  # fmt: skip
+
+
+class KnowsArguments:
+    """What a class is called with is answered in words where it does not take it."""
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: Any, **named: Any) -> Any:
+            takes = cls.__init__ if cls.__init__ is not object.__init__ else _nothing
+            _check(cls.__name__, [kind.__name__ for kind in cls.__mro__], takes, 1 + len(args), named)
+            return super().__new__(cls)
+
+
+def answering(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which answers in words what it is called with and does not take."""
+
+    @wraps(function)
+    def asked(*args: P.args, **named: P.kwargs) -> R:
+        name = function.__qualname__
+        _check(name, [name], function, len(args), named)
+        return function(*args, **named)
+
+    return asked
+
+
+class KnowsAttributes:
+    """An attribute that is not there is answered in words where other tools have it."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            owners = [kind.__name__ for kind in type(self).__mro__]
+            raise AttributeError(
+                missing(f"{type(self).__name__!r} object", name, owners), name=name, obj=self
+            )
+
+
+def missing(whose: str, name: str, owners: Sequence[str]) -> str:
+    """What is said of an attribute that is not there."""
+    answer = _answer(ATTRIBUTES, owners, name)
+    return f"{whose} has no attribute {name!r}" + (f": {answer}" if answer else "")
+
+
+def _nothing(self: object) -> None:
+    """What a class without __init__ takes."""
+
+
+def _check(
+    name: str, owners: Sequence[str], takes: Callable[..., Any], given: int, named: Mapping[str, Any]
+) -> None:
+    """Raises UnknownArgument for what `takes` does not take. given: arguments without a name, self included."""
+    code = getattr(inspect.unwrap(takes), "__code__", None)
+    if code is None:
+        return
+    by_place, known = code.co_varnames[: code.co_argcount], _parameters(code)
+    if given > len(by_place) and not code.co_flags & inspect.CO_VARARGS:
+        answer = _answer(ARGUMENTS, owners, "*") or f"it takes {', '.join(known[1:]) or 'none'}"
+        raise UnknownArgument(f"{name}() with {given - 1} arguments that have no name: {answer}")
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        return
+    for word in named.keys() - set(known):
+        near = get_close_matches(word, known[1:], n=1)
+        guess = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known[1:]) or 'nothing'}"
+        answer = _answer(ARGUMENTS, owners, word) or guess
+        raise UnknownArgument(f"{name}({word}=...): {answer}")
+
+
+def _parameters(code: CodeType) -> tuple[str, ...]:
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _answer(table: Mapping[str, Mapping[str, str]], owners: Sequence[str], word: str) -> str | None:
+    known = (table[owner] for owner in owners if owner in table)
+    return next((words.get(word) or words["**"] for words in known if word in words or "**" in words), None)

@@ -1,0 +1,134 @@
+"""The words of other tools are answered with haltune's; signatures stay what they are."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import haltune
+from haltune import Budget, Choice, Float, Int, Maximize, Problem, Space, Study, Trial, policies
+from haltune.errors import InvalidInput, UnknownArgument
+from haltune.foreign_words import ARGUMENTS, ATTRIBUTES
+from haltune.policies import BOBOS, Halting, Hyperband, Policy, RandomSearch
+
+X = {"x": Float(0.0, 1.0)}
+
+
+def a_trial() -> Trial:
+    trial = Study(X, "acc", max_epochs=3, policy=RandomSearch(), budget="3 trials").ask()
+    assert isinstance(trial, Trial)
+    return trial
+
+
+MISTAKES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: Int(1, 10, step=2), r"Int\(step=...\): there are no steps: Choice\("),  # type: ignore[call-arg]
+    (lambda: Int(1, 10, 2), "log=True and when= are said by name. there are no steps"),  # type: ignore[misc]
+    (lambda: Float(0.0, 1.0, step=0.1), r"Choice\(\[0.1"),  # type: ignore[call-arg]
+    (lambda: Float(min=0.0, max=1.0), r"the bounds are low and high"),  # type: ignore[call-arg]
+    (lambda: Float("lr", 0.0, 1.0), "the bounds are low and high"),  # type: ignore[misc]
+    (lambda: Choice("a", "b"), r"one list: Choice\(\["),  # type: ignore[misc]
+    (lambda: Choice(categories=["a", "b"]), r"one list: Choice\(\["),  # type: ignore[call-arg]
+    (lambda: Space(x=Float(0.0, 1.0)), r"one dict: Space\("),  # type: ignore[call-arg]
+    (lambda: Budget(n_trials=20), "trials=20"),  # type: ignore[call-arg]
+    (lambda: Budget(timeout=60), "time='30min'"),  # type: ignore[call-arg]
+    (lambda: Budget(trial=3), "did you mean trials="),  # type: ignore[call-arg]
+    (lambda: Study(X, direction="maximize"), r"Maximize\('val_acc'\)"),  # type: ignore[call-overload]
+    (lambda: Study(X, "acc", storage="a.db"), "store='search.db'"),  # type: ignore[call-overload]
+    (lambda: Study(X, "acc", sampler=BOBOS()), "policy="),  # type: ignore[call-overload]
+    (lambda: Study(X, "acc", pruner=BOBOS()), r"Halting\(policy\)"),  # type: ignore[call-overload]
+    (lambda: Study(X, "acc", study_name="a"), "name="),  # type: ignore[call-overload]
+    (lambda: Study(X, "acc", load_if_exists=True), "reopened and goes on"),  # type: ignore[call-overload]
+    (lambda: Study(X, "acc", n_trials=20), "budget='20 trials'"),  # type: ignore[call-overload]
+    (lambda: Study(space=X, goal="acc"), "the space comes first"),  # type: ignore[call-overload]
+    (lambda: Study(X, "acc", max_epoch=3), "max_epochs="),  # type: ignore[call-overload]
+    (lambda: Problem(Space(X), direction="minimize"), r"Minimize\('val_loss'\)"),  # type: ignore[call-arg]
+    (lambda: RandomSearch(n=3), "trials="),  # type: ignore[call-arg]
+    (lambda: RandomSearch(seed=3), r"Study\(..., seed=0\)"),  # type: ignore[call-arg]
+    (lambda: Hyperband(reduction_factor=3), "eta="),  # type: ignore[call-arg]
+    (lambda: Study(X, "acc").optimize(abs, n_trials=100), r"budget='100 trials'"),  # type: ignore[call-arg]
+    (lambda: Study(X, "acc").optimize(abs, timeout=100), r"'30min'"),  # type: ignore[call-arg]
+    (lambda: a_trial().report(0.5, step=3), r"epoch=step \+ 1"),  # type: ignore[call-arg]
+    (lambda: BOBOS(zzz=3), r"it takes .*kappa"),  # type: ignore[call-arg]
+]
+
+
+@pytest.mark.parametrize(("mistake", "answer"), MISTAKES)
+def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(
+    mistake: Callable[[], Any], answer: str
+) -> None:
+    with pytest.raises(UnknownArgument, match=answer) as caught:
+        mistake()
+    assert isinstance(caught.value, TypeError)
+    assert isinstance(caught.value, InvalidInput)
+
+
+@pytest.mark.parametrize(
+    ("has", "name", "answer"),
+    [
+        (a_trial, "suggest_float", r"no attribute 'suggest_float': .*trial.config\['lr'\]"),
+        (a_trial, "should_prune", r"trial.report\(value\).stops"),
+        (a_trial, "params", "trial.config"),
+        (lambda: Study(X, "acc", max_epochs=3), "trials_dataframe", r"study.frame\(\)"),
+        (lambda: haltune, "create_study", r"Study\(\.\.\.\)"),
+        (lambda: haltune, "Categorical", r"Choice\("),
+        (lambda: policies, "ASHA", r"asynchronous=True"),
+    ],
+)
+def test_an_attribute_of_another_tool_is_answered_with_the_word_for_it(
+    has: Callable[[], Any], name: str, answer: str
+) -> None:
+    with pytest.raises(AttributeError, match=answer):
+        getattr(has(), name)
+
+
+def test_an_attribute_that_nobody_has_is_missing_as_ever() -> None:
+    trial = a_trial()
+    assert not hasattr(trial, "nonsense")
+    assert not hasattr(Study(X, "acc", max_epochs=3), "nonsense")
+    assert copy.copy(trial).config == trial.config
+    with pytest.raises(AttributeError, match=r"^module 'haltune' has no attribute 'nonsense'$"):
+        haltune.nonsense  # noqa: B018
+
+
+def test_signatures_stay_what_they_are() -> None:
+    assert list(inspect.signature(Float).parameters) == ["low", "high", "log", "when"]
+    assert list(inspect.signature(Study).parameters)[:3] == ["problem", "goal", "store"]
+    assert list(inspect.signature(RandomSearch).parameters) == ["trials"]
+    assert list(inspect.signature(Trial.report).parameters)[:3] == ["self", "value", "epoch"]
+
+
+def test_what_has_no_arguments_takes_none_and_what_takes_any_takes_any() -> None:
+    class Bare(RandomSearch):
+        def __init__(self, **any_name: Any) -> None:
+            super().__init__(trials=3)
+
+    class Own(Policy[int]):
+        start = fold = propose = None  # type: ignore[assignment]
+
+    assert Bare(n=3, anything=4).trials == 3
+    assert isinstance(Own(), Own)
+    for wrong in (lambda: Own(3), lambda: Own(n=3)):  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="it takes no"):
+            wrong()
+
+
+def test_what_is_pickled_and_copied_comes_back() -> None:
+    for made in (Float(0.0, 1.0), Maximize("acc"), Budget(trials=3), Halting(RandomSearch(), audit=0.1)):
+        assert pickle.loads(pickle.dumps(made)) == made
+        assert copy.deepcopy(made) == made
+
+
+def test_every_answer_is_for_something_that_is_not_there() -> None:
+    owners: dict[str, Any] = {**vars(haltune), **{n: getattr(policies, n) for n in policies.__all__}}
+    for owner, words in ARGUMENTS.items():
+        kind, _, method = owner.partition(".")
+        asked = getattr(owners[kind], method) if method else owners[kind]
+        assert not set(inspect.signature(asked).parameters).intersection(words), owner
+    for owner, words in ATTRIBUTES.items():
+        if not owner.startswith("module"):
+            assert not set(dir(owners[owner])).intersection(words), owner
