@@ -75,13 +75,7 @@ class Float(_Declared):
 
     def spec(self) -> dict[str, Any]:
         """JSON that `domain_from` reads back."""
-        return {
-            "type": "float",
-            "low": self.low,
-            "high": self.high,
-            "log": self.log,
-            "when": _packed(self.when),
-        }
+        return {"type": "float", **_range_spec(self)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,13 +110,7 @@ class Int(_Declared):
 
     def spec(self) -> dict[str, Any]:
         """JSON that `domain_from` reads back."""
-        return {
-            "type": "int",
-            "low": self.low,
-            "high": self.high,
-            "log": self.log,
-            "when": _packed(self.when),
-        }
+        return {"type": "int", **_range_spec(self)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -291,6 +279,10 @@ def _alternatives(when: Mapping[str, Any] | None) -> dict[str, list[Any]]:
             )
         found[parent] = sorted(listed, key=token) if isinstance(values, set | frozenset) else listed
     return found
+
+
+def _range_spec(domain: Float | Int) -> dict[str, Any]:
+    return {"low": domain.low, "high": domain.high, "log": domain.log, "when": _packed(domain.when)}
 
 
 def _packed(when: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -102,7 +102,9 @@ class Trial(Attempt, KnowsAttributes):
             return known
         epoch = math.floor(self.epoch) + 1.0 if epoch is None else number("epoch", epoch, positive=True)
         if self.horizon is not None and epoch > self.horizon:
-            raise InvalidInput(f"epoch={epoch:g} is beyond the problem's max_epochs={self.horizon}")
+            raise InvalidInput(
+                f"epoch={epoch:g} is beyond max_epochs={self.horizon}, a full training as the study was made"
+            )
         if not isinstance(metrics or {}, Mapping):
             raise InvalidInput(f"metrics={metrics!r}: a mapping of names to numbers, such as {{'loss': 0.3}}")
         took, validated = timed(seconds, validation, self.session.monotonic() - self._lap)

@@ -185,6 +185,18 @@ def test_values_outside_the_bounds_give_one_warning() -> None:
     assert list(study.history.trial(0).values) == [97.0, 98.0]
 
 
+def test_shares_under_bounds_in_percent_give_one_warning_when_the_first_run_has_ended() -> None:
+    goal = Maximize("acc", bounds=(0, 100))
+    study = small_study(RandomSearch(), problem=Problem(SPACE, goal, 3), trials=3)
+    with begun(study) as low:  # in percent, and bad
+        for value in (0.4, 0.9, 2.0):
+            low.report(value)
+    with pytest.warns(HaltuneWarning, match=r"a share it wants bounds=\(0, 1\)") as caught:
+        train(begun(study), lambda c, e: 0.3 * e)
+        train(begun(study), lambda c, e: 0.3 * e)
+    assert len(caught) == 1
+
+
 def test_validations_that_never_end_an_epoch_give_one_warning() -> None:
     study = small_study(RandomSearch())
     trial = begun(study)

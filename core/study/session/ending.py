@@ -10,6 +10,7 @@ from haltune.log import events as ev
 from haltune.log.decisions import Action
 from haltune.log.events import OVER, Status
 from haltune.log.history import History
+from haltune.log.records import TrialRecord
 from haltune.store.base import Release
 
 from .attempt import Attempt, counted
@@ -84,6 +85,19 @@ def end(
         _log.warning("trial %d was interrupted: %s", attempt.id, _taken_up(replica.history, attempt))
     if silent and held:
         _complain_of_silence(replica.history, attempt, max_failures)
+    elif held and attempt.ended is Status.COMPLETED:
+        _doubt_percent(replica, replica.history.trial(attempt.id))
+
+
+def _doubt_percent(replica: Replica, ended: TrialRecord) -> None:
+    """Warn where a run of a goal in percent has values that look like shares."""
+    goal, values = replica.problem.goal, ended.values
+    if goal.bounds == (0.0, 100.0) and (values > 0.0).any() and ((values >= 0.0) & (values <= 1.0)).all():
+        replica.warn_once(
+            f"{goal.metric} was within 0 and 1 at every epoch of trial {ended.id}, and the goal's bounds are (0, 100): "
+            "as a share it wants bounds=(0, 1), or all runs look alike",
+            about="percent",
+        )
 
 
 def _taken_up(history: History, attempt: Attempt) -> str:

@@ -80,7 +80,7 @@ def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict)
     if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
         replica.warn_once(
             f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}: it scores as the nearer "
-            "bound. Is it in percent? Give the bounds of what is logged",
+            "bound. Is it in percent? Then bounds=(0, 100); give the bounds of what is logged",
             about="bounds",
         )
     if epoch > 2 and epoch != math.floor(epoch) and not r.whole.any():
