@@ -60,9 +60,9 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
         number = float(value if shape == () else value.item()) + 0.0  # no -0.0: SQLite has none
     except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError):
         described = f"an array of shape {tuple(shape)}" if shape != () else repr(value)
-        raise InvalidInput(
-            f"{what} is one number, not {described}: reduce it first, for example by its mean"
-        ) from None
+        several = shape != () or isinstance(value, (list, tuple))
+        hint = ": reduce it first, for example by its mean" if several else ""
+        raise InvalidInput(f"{what} is one number, not {described}{hint}") from None
     if positive is not False and not (math.isfinite(number) and number >= 0 and (number > 0 or not positive)):
         allowed = "greater than 0 (epochs count from 1)" if positive else "0 or more"
         raise InvalidInput(f"{what}={value!r}: finite and {allowed}")

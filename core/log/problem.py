@@ -147,7 +147,11 @@ class Problem(KnowsArguments):
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, Space):
-            raise InvalidInput(f"the first argument is a Space, not {type(self.space).__name__}")
+            raise InvalidInput(
+                f"the first argument is a Space, not {type(self.space).__name__}: Space({{...}})"
+            )
+        if isinstance(self.goal, str):
+            raise InvalidInput(f"the goal is Maximize({self.goal!r}) or Minimize({self.goal!r})")
         if not isinstance(self.goal, (Maximize, Minimize)):
             raise InvalidInput(
                 "the goal is Maximize('val_acc', bounds=(0, 1)) or Minimize('val_loss'), "
@@ -272,7 +276,8 @@ class Budget(KnowsArguments):
             return
         number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
         if not number or not 0 < limit <= math.inf or (isinstance(limit, int) and limit >= 2**63):
-            raise InvalidInput(f"Budget({name}={limit!r}): a positive number, or None for no limit")
+            meant = f"; Budget(time={limit!r})?" if isinstance(limit, str) else ""
+            raise InvalidInput(f"Budget({name}={limit!r}): a positive number, or None for no limit{meant}")
 
     @property
     def unlimited(self) -> bool:

@@ -180,16 +180,21 @@ Domain = Float | Int | Choice | Constant
 
 
 def as_domain(name: str, value: Any) -> Domain:
-    """The domain itself, or a bare value as a constant. Raises InvalidSpace for a bare list or tuple."""
+    """The domain itself, or a bare value as a constant. Raises InvalidSpace for what may mean something else."""
     if isinstance(value, Float | Int | Choice | Constant):
         return value
-    if isinstance(value, list | tuple):
-        raise InvalidSpace(
-            f"The parameter {name!r} is given as {value!r}, which may mean several things. Write "
-            f"Choice([...]) for one of these, Float(low, high) or Int(low, high) for a range, or "
-            f"Constant({value!r}) for the value itself."
-        )
-    return Constant(value)
+    try:
+        constant = Constant(value)
+    except InvalidSpace:
+        meant = "a text that your code turns into it, for a log keeps plain values alone"
+    else:
+        if not isinstance(value, list | tuple):
+            return constant
+        meant = f"Constant({value!r}) for the value itself"
+    raise InvalidSpace(
+        f"The parameter {name!r} is given as {value!r}, which may mean several things. Write "
+        f"Choice([...]) for one of these, Float(low, high) or Int(low, high) for a range, or {meant}."
+    )
 
 
 def domain_from(spec: Mapping[str, Any]) -> Domain:

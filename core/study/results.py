@@ -82,8 +82,8 @@ class Results(ABC):
     def _the_best(self) -> Best:
         if (best := self.best) is None:
             raise InvalidInput(
-                f"no run of {self.name!r} has a value yet, of {plural(len(self.history), 'trial')}: study.best is None "
-                "as long"
+                f"no run of {self.name!r} has a value yet, of {plural(len(self.history), 'trial')}: until then "
+                "study.best is None"
             )
         return best
 

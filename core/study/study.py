@@ -90,7 +90,17 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
     def ask(self) -> Trial | Wait | Finish:
         """What this worker does next: a trial to train, wait for others, or the end.
 
+        `for trial in study` asks and waits by itself. A program that asks says what came of it by trial.report and
+        trial.finish, or by `tell`.
+
         Raises InvalidInput when neither the policy nor a budget would ever end the search.
+
+        Example:
+            >>> study = Study({"x": Float(-2.0, 2.0)}, Minimize("y"), max_epochs=1, seed=0, budget="3 trials")
+            >>> while isinstance(trial := study.ask(), Trial):
+            ...     _ = study.tell(trial, trial.config["x"] ** 2)
+            >>> trial.reason  # a Finish
+            'the budget of 3 trials is spent: 3 trials begun, 3 trained in full'
         """
         if self.budget.unlimited and self.policy.endless:
             raise InvalidInput(

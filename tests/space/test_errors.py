@@ -129,3 +129,9 @@ def test_a_configuration_outside_the_space_is_refused_with_its_reason(sentence):
 
 def test_a_constant_may_be_left_out_of_a_configuration():
     assert SPACE.canonical({k: v for k, v in GOOD.items() if k != "optimizer"}) == GOOD
+
+
+@pytest.mark.parametrize("given", [Float, range(3), {"min": 0.0, "max": 1.0}, {1, 2}, (0.1, 1.0), [1, 2]])
+def test_what_may_be_meant_as_a_domain_is_asked_for(given: object) -> None:
+    with pytest.raises(InvalidSpace, match=r"'lr' is given as .*Choice\(\[...\]\).*Float\(low, high\)"):
+        Space({"lr": given})

@@ -77,6 +77,7 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         ((X, BOBOS()), {"max_epochs": 3}, r"policy=BOBOS\("),
         ((X, BOBOS), {"max_epochs": 3}, "policy="),
         ((X, 3), {}, "the name of a metric"),
+        ((X, "max"), {}, r"'max' of what\?"),
         ((X, "acc"), {"policy": "bobos"}, r"policy= is a policy such as BOBOS\(\)"),
         (("acc", X), {}, "were space and goal swapped"),
         ((Maximize("acc"), Space(X)), {}, "were space and goal swapped"),
@@ -101,6 +102,11 @@ def test_what_does_not_go_together_is_answered_with_what_does(
 ) -> None:
     with pytest.raises(InvalidInput, match=answer):
         Study(*arguments, **options)
+
+
+def test_a_space_of_constants_is_doubted() -> None:
+    with pytest.warns(HaltuneWarning, match="all trials train one configuration"):
+        Study({"lr": 0.1, "optimizer": "adam"}, "acc", max_epochs=3)
 
 
 @pytest.mark.parametrize(

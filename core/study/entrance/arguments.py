@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from haltune import policies
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, warn
 from haltune.log.metric_names import direction
 from haltune.log.policy import Policy, check_policy
 from haltune.log.problem import Budget, Goal, Maximize, Minimize, Problem, seconds_of
 from haltune.ranks.agreement import follows
 from haltune.space import Space
+from haltune.space.domains import Constant
 
 _log = logging.getLogger("haltune")
 
@@ -39,6 +40,11 @@ def problem_of(
         raise InvalidInput(
             "the first argument is a Problem(space, goal, max_epochs), or a Space with its goal behind it, "
             f"Study(space, 'val_acc', max_epochs=30), not {given!r}{swapped}"
+        )
+    if all(isinstance(domain, Constant) for domain in given.parameters.values()):
+        warn(
+            "the space holds constants alone, so that all trials train one configuration: Float(low, high), "
+            "Int(low, high) and Choice([...]) are varied"
         )
     decides = check_policy("policy= is a policy such as BOBOS()", _default(policy))
     return Problem(given, _goal(second), max_epochs, start), decides
@@ -86,6 +92,10 @@ def _goal(given: Any) -> Goal:
 
 def guessed_goal(metric: str) -> Goal:
     """Maximize or Minimize, as the metric's name has it. Raises InvalidInput where it does not say."""
+    if metric.lower() in ("max", "min", "maximize", "minimize"):
+        raise InvalidInput(
+            f"{metric!r} of what? Name the metric: Maximize('val_acc') or Minimize('val_loss')"
+        )
     sign = direction(metric)
     if sign is None:
         raise InvalidInput(

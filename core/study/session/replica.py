@@ -274,9 +274,12 @@ class Replica:
             found.append(f"seed: recorded {old.seed}, given {seed}")
         if found:
             listing = "\n  - ".join(found)
+            other = any(text.startswith("space.") for text in found)
+            begin = f"; it may begin with what {self.name!r} found, start=[load_study(...).best_params]"
             raise StudyMismatch(
                 f"{self.store.url} already holds a study {self.name!r} with other settings:\n  - {listing}\n"
                 "Open it with the settings it was recorded with, or give the new one another name="
+                + (begin if other else "")
             )
 
 
