@@ -226,7 +226,7 @@ def _planned(args: Any, state: Any, loader: Any) -> float | None:
 def _no_checkpoint(args: Any) -> str | None:
     """Why the Trainer writes no checkpoint that a training could go on from; None if it does."""
     if args.save_only_model:
-        return "with save_only_model=True the Trainer saves no optimizer to go on with"
+        return "with save_only_model=True the Trainer saves no optimizer to continue with"
     if args.save_strategy == "best":  # the Trainer then overrules the wish to save
         return "with save_strategy='best' the Trainer saves at no other time: use 'epoch' or 'no'"
     if args.fsdp or args.deepspeed:

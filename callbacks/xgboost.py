@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-_CV = "xgb.cv takes no boosters to go on from, so it cannot be paused: use xgb.train, or a policy that only stops"
+_CV = "xgb.cv takes no boosters to continue from, so it cannot be paused: use xgb.train, or a policy that only stops"
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]

@@ -123,7 +123,7 @@ class Crew:
         if interrupts.count > 1:
             raise KeyboardInterrupt
         if interrupts.count and not self._marker.exists():
-            self._leave("stopped by Ctrl-C; the same program goes on where it was")
+            self._leave("stopped by Ctrl-C; the same program continues where it was")
             _log.warning("finishing the epochs under way and saving them; Ctrl-C once more leaves at once")
 
     def _leave(self, why: str) -> None:

@@ -11,20 +11,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune._utils.words import short
+from haltune._utils.words import settings, short
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
 from haltune.log.history import History
+from haltune.notebook import display, table
 from haltune.study import Study
 from haltune.terminal import cell
 
 from .digest import Digest, Row, digest
 from .palette import LOOKS
-from .summary import BARS, sparkline, spending
+from .summary import BARS, epochs, sparkline, spending
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _EVERY = 0.5  # seconds between looks
 _SHARE = 0.05  # of the time may go into reading the log
 _CURVE = 30  # characters
+_IN_CELL = 20  # trials that a notebook's cell shows while they train
 _AROUND = 7  # lines of the screen that are not trials
 
 
@@ -42,7 +44,7 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
 
     Args:
         study: What is searched, here or by other workers.
-        console: Rich's, to draw on. Default: None, the terminal.
+        console: Rich's, to draw on. Default: None, the terminal, or the cell of a notebook.
 
     Raises:
         ImportError: When Rich is missing, saying how to get it.
@@ -61,8 +63,8 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
         trial   1  loss 0.4251  epoch 2  trained in full
         trial   2  loss 0.4414  epoch 2  trained in full
     """
-    console = console or _console()
-    screen = _screen(console)
+    shows = display() if console is None else None
+    screen = _screen(console or _console()) if shows is None else _Cell(shows)
     watch = _Watch(study)
     over = threading.Event()
     thread = threading.Thread(target=_repeat, args=(watch, screen, over), name="haltune-live", daemon=True)
@@ -97,7 +99,7 @@ class _Watch:
         return facts, self._latest
 
 
-def _repeat(watch: _Watch, screen: _Screen | _Paper, over: threading.Event) -> None:
+def _repeat(watch: _Watch, screen: _Screen | _Paper | _Cell, over: threading.Event) -> None:
     while not over.wait(max(_EVERY, watch.cost / _SHARE)):
         try:
             screen.show(watch.look())
@@ -124,6 +126,38 @@ class _Screen:
         """All trials, to stay. The terminal is given back first, should the log be out of reach."""
         self._live.stop()
         self._console.print(_picture(*watch.look(), self._console, None))
+
+
+class _Cell:
+    """A notebook's cell: one table, renewed in its place. shows: IPython.display."""
+
+    def __init__(self, shows: Any) -> None:
+        self._shows, self._handle = shows, shows.display(shows.HTML(""), display_id=True)
+
+    def show(self, seen: tuple[Digest, dict[int, str]]) -> None:
+        """The newest trials."""
+        self._handle.update(self._shows.HTML(_tabled(*seen, _IN_CELL)))
+
+    def close(self, watch: _Watch) -> None:
+        """All trials, to stay."""
+        self._handle.update(self._shows.HTML(_tabled(*watch.look(), None)))
+
+
+def _tabled(facts: Digest, latest: dict[int, str], most: int | None) -> str:
+    """As `_picture`, in HTML."""
+    titles = ("trial", facts.problem.goal.metric, "epochs", "verdict", "reason", "configuration")
+    rows = [
+        (
+            r.record.id,
+            _value(r),
+            epochs(facts, r),
+            r.outcome,
+            r.reason or latest.get(r.record.id, ""),
+            settings(r.record.config),
+        )
+        for r in (facts.rows[-most:] if most else facts.rows)
+    ]
+    return table([_standing(facts)], titles, rows)
 
 
 class _Paper:
@@ -162,7 +196,7 @@ def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int 
     for row in facts.rows[-most:] if most else facts.rows:
         curve = sparkline(row.record, span, last, width, bars)
         reason = latest.get(row.record.id, "") if row.record.status is Status.RUNNING else row.reason
-        texts = (str(row.record.id), curve, _value(row), f"{row.record.epoch:g}", row.outcome, reason)
+        texts = (str(row.record.id), curve, _value(row), epochs(facts, row), row.outcome, reason)
         table.add_row(*(cell(text, LOOKS[row.group].rich) for text in texts))
     return Group(table, *([] if most is None else [cell(_standing(facts))]))
 

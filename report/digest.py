@@ -55,6 +55,16 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Checkpoints on the disk."""
+
+    count: int
+    size: int  # bytes
+    folder: str
+    waiting: bool  # some are of trials that may continue
+
+
+@dataclass(frozen=True)
 class Digest:
     """A whole search."""
 
@@ -69,6 +79,11 @@ class Digest:
     seconds: float  # wall-clock while any trial was held
     outcome: str  # one sentence, "" when only a history is known
     over: bool
+    left: tuple[float, float] | None = (
+        None  # epochs, from and to, of trials that were paused and not continued
+    )
+    lifted: bool = False  # a larger budget may continue them
+    kept: Kept | None = None  # where more than a history is known, and there is one
     audit: Audit | None = None  # where a share of the runs is audited, and more than a history is known
 
     @cached_property
@@ -105,15 +120,23 @@ def digest(source: Source, most: int | None = None) -> Digest:
         source.sync()
         facts = _digest(source.history, source.name, source.outcome, most)
         audit = source.audit()
-        return replace(facts, audit=audit) if audit.share else facts
+        return replace(facts, audit=audit if audit.share else None, kept=_kept(source))
     if isinstance(source, History):
         return _digest(source, "study", Outcome(source.finished is not None, source.finished or ""), most)
     raise InvalidInput(f"a report is made of a Study or its history, not of {source!r}")
 
 
+def _kept(source: Results) -> Kept | None:
+    sizes = source.checkpoints.sizes()
+    waiting = source.history.with_status(Status.PAUSED, Status.INTERRUPTED)
+    some = any(t.checkpoint is not None for t in waiting)
+    return Kept(len(sizes), sum(sizes), str(source.checkpoints.folder), some) if sizes else None
+
+
 def _digest(history: History, name: str, outcome: Outcome, most: int | None) -> Digest:
     best, trials, over = history.best(), history.trials, outcome.over and not outcome.held
     shown = range(len(trials)) if most is None else sample(history, most)
+    left = [t.epoch for t in trials if t.status is Status.PAUSED] if over else []
     return Digest(
         problem=history.problem,
         name=name,
@@ -126,6 +149,8 @@ def _digest(history: History, name: str, outcome: Outcome, most: int | None) -> 
         seconds=history.spent.time,
         outcome=outcome.reason,
         over=outcome.over,
+        left=(min(left), max(left)) if left else None,
+        lifted=history.finished is None,
     )
 
 

@@ -14,12 +14,13 @@ from pathlib import Path
 from haltune._utils.words import clipped, duration, plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
+from haltune.notebook import escaped
 
 from .digest import Digest, Row, Source, digest
 from .figure import figure_of, would_be_stops
 from .sample import MOST
 from .style import CSS, SCRIPT
-from .wording import escaped
+from .summary import epochs, kept, why_left
 
 _NONE = "\N{EN DASH}"
 _COLUMNS = 8  # parameters with a column of their own; more are written as one text
@@ -145,7 +146,7 @@ def _headline(facts: Digest) -> str:
     aim = "highest" if goal.sign > 0 else "lowest"
     best = f"<b>{short(facts.best.value)}</b>" if facts.best else "no value yet"
     after = f" after {plural(round(facts.best.epoch, 2), 'epoch')}" if facts.best else ""
-    state = "The search is over" if facts.over else "The search goes on"
+    state = "The search is over" if facts.over else "The search continues"
     outcome = facts.outcome if facts.over else ""
     return (
         f'<p class="quiet">haltune &middot; {escaped(facts.name)}</p>\n'
@@ -174,7 +175,7 @@ def _saved(facts: Digest) -> str:
     return (
         f'<div class="saved"><i style="width:{1 - facts.saved_share:.2%}"></i></div>'
         f'<div class="key"><span>{plural(round(facts.trained, 1), "epoch")} trained</span>'
-        f"<span>{plural(facts.saved, 'epoch')} saved by stopping early</span></div>"
+        f"<span>{plural(facts.saved, 'epoch')} saved</span></div>"
     )
 
 
@@ -234,10 +235,10 @@ def _trial(facts: Digest, row: Row, names: Iterable[str], columns: int) -> str:
     value = _NONE if row.value is None else short(row.value)
     outcome = f"{row.outcome}{', the best' * row.leads}"
     cells = [
-        f"<td>{t.id}</td><td>{_bar(facts, row)}{t.epoch:g}</td><td>{value}</td>",
+        f"<td>{t.id}</td><td>{_bar(facts, row)}{epochs(facts, row)}</td><td>{value}</td>",
         *[_value(t.tags.get("level", _NONE))] * facts.levels,
         *config,
-        _value(t.proposed or _NONE),
+        f'<td class="reason">{escaped(clipped(t.proposed or _NONE))}</td>',
         f"<td>{outcome}</td>",
     ]
     best = ' class="best"' if row.leads else ""
@@ -261,9 +262,12 @@ def _bar(facts: Digest, row: Row) -> str:
 
 
 def _footnote(facts: Digest) -> str:
+    notes = [why_left(facts)] if facts.left else []
+    notes += [kept(facts.kept)] if facts.kept else []
+    told = "".join(f"{escaped(note[0].upper() + note[1:])}.<br>" for note in notes)
     if not facts.saved:
-        return ""
-    return (
-        f"Saved: epochs of the full {facts.problem.max_epochs} that trials stopped early did not train, "
+        return told
+    return told + (
+        f"Saved: epochs of the full {facts.problem.max_epochs} that trials did not train which were stopped or left, "
         "at the median time of that trial's own epochs."
     )

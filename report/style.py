@@ -35,6 +35,7 @@ td {{ padding: 7px 10px; border-top: 1px solid {RULE}; vertical-align: top; whit
 th:first-child, td:first-child {{ padding-left: 0; }}
 tr.why td {{ padding: 0 0 8px; border-top: 0; color: {MUTED}; white-space: normal; }}
 tr.why div {{ position: sticky; left: 0; max-width: min(1096px, 100vw - 64px); overflow-wrap: anywhere; }}
+td.reason {{ min-width: 170px; white-space: normal; overflow-wrap: anywhere; }}
 td.long {{ max-width: 220px; overflow: hidden; text-overflow: ellipsis; }}
 tr.best td {{ font-weight: 600; color: {ACCENT_INK}; }}
 tr.lit td {{ background: #f3f5f7; }}

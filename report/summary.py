@@ -6,9 +6,10 @@ import numpy as np
 
 from haltune._utils.words import duration, plural, settings, short
 from haltune.log.records import TrialRecord
+from haltune.store.checkpoints import readable
 from haltune.terminal import visible
 
-from .digest import Digest, Source, digest
+from .digest import Digest, Kept, Row, Source, digest
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -43,6 +44,10 @@ def summary(study: Source) -> str:
         f"{plural(facts.trials, 'trial')}: {facts.states or 'none yet'}",
         spending(facts),
     ]
+    if facts.left is not None:
+        lines.insert(2, f"  {why_left(facts)}")
+    if facts.kept is not None:
+        lines.append(kept(facts.kept))
     if facts.audit is not None:
         lines.append(str(facts.audit).splitlines()[0])
     if facts.outcome:
@@ -58,6 +63,27 @@ def _best(facts: Digest) -> str:
         f"best {facts.problem.goal.metric} {short(b.value)} (trial {b.trial}, epoch {b.epoch:g})\n"
         f"  {settings(b.config, 4)}"
     )
+
+
+def epochs(facts: Digest, row: Row) -> str:
+    """How far a trial was trained: 3 of 12."""
+    horizon = facts.problem.max_epochs
+    return f"{row.record.epoch:g} of {horizon}" if horizon else f"{row.record.epoch:g}"
+
+
+def why_left(facts: Digest) -> str:
+    """Why trials were not continued."""
+    low, high = facts.left or (0.0, 0.0)
+    span = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    of = f" of {facts.problem.max_epochs}" if facts.problem.max_epochs else ""
+    more = "; a larger budget may continue them" if facts.lifted else ""
+    return f"not continued: paused at epoch {span}{of}, where others were ahead{more}"
+
+
+def kept(found: Kept) -> str:
+    """What lies on the disk."""
+    what = f"{plural(found.count, 'checkpoint')} ({readable(found.size)})"
+    return f"{what} kept in {found.folder}{', for paused trials' if found.waiting else ''}"
 
 
 def spending(facts: Digest) -> str:

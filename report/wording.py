@@ -7,11 +7,6 @@ import html
 from haltune.terminal import visible
 
 
-def escaped(text: object) -> str:
-    """Text for HTML, attribute values included."""
-    return html.escape(visible(text), quote=True)
-
-
 def plotly_text(text: object) -> str:
     """Text for Plotly, which reads a few HTML tags and entities but not &quot;."""
     return html.escape(visible(text), quote=False)

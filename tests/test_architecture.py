@@ -19,13 +19,19 @@ TOPS = {
     "core": "haltune", "callbacks": "haltune.callbacks", "launch": "haltune.launch", "report": "haltune.report",
     "cli": "haltune.cli",
 }  # fmt: skip
-GROUND = {"errors", "foreign_words", "terminal"}  # files beside the rooms, on which everything stands
+GROUND = {
+    "errors",
+    "foreign_words",
+    "notebook",
+    "terminal",
+}  # files beside the rooms, on which everything stands
 LOG = {"log", "space", "_utils"}
 MODELS = LOG | {"gp"}
 BAYES = MODELS | {"policies.bayesopt", "policies.costs", "policies.random"}
 STUDY = MODELS | {"store", "ranks", "study.session"}
 ARROWS: dict[str, set[str]] = {
     "terminal": set(),
+    "notebook": set(),
     "errors": set(),
     "foreign_words": {"errors"},
     "_utils": set(),
@@ -54,6 +60,7 @@ ABOVE = {  # which may ask all that stands below, policies included
     "report": {"store", "ranks", "study.session", "study"},
     "cli": {"store", "ranks", "study.session", "study", "callbacks", "launch", "report"},
     "haltune": {"store", "study"},  # its face
+    "__main__": {"cli"},
 }
 
 

@@ -49,7 +49,7 @@ def checked(state: Any) -> dict[str, Any]:
 def damaged(error: Exception) -> InvalidInput:
     return InvalidInput(
         f"the random state kept with the checkpoint is damaged ({one_line(error)}): bring back a copy of it, or fail "
-        "the trial, trial.fail(error), so that the search goes on without it"
+        "the trial, trial.fail(error), so that the search continues without it"
     )
 
 

@@ -200,15 +200,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         except (OSError, BadZipFile) as error:  # deleted since the model was loaded
             why = f"the random state in {self._resumed} cannot be read ({error})"
             self._reporter.warn_once(
-                "random", f"{why}: dropout and shuffling do not go on as they would have"
+                "random", f"{why}: dropout and shuffling do not continue as they would have"
             )
 
     def _need_the_trials_model(self, epoch: int) -> None:
         resumed, self._resumed = self._resumed, None
         if _ours(resumed) and epoch >= self.trial.epoch and _fresh(self.model):
             raise InvalidInput(
-                f"trial {self.trial.id} goes on after epoch {self.trial.epoch:g}, but the optimizer of this model has "
-                "not taken a step: begin with model = trial.load_model() or make_model(**trial.config), "
+                f"trial {self.trial.id} continues after epoch {self.trial.epoch:g}, but the optimizer of this model "
+                "has not taken a step: begin with model = trial.load_model() or make_model(**trial.config), "
                 "and do not compile what it loads again"
             )
 

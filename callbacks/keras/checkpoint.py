@@ -127,7 +127,7 @@ def _need(path: str, whole: bool = False) -> None:
     if whole and path.endswith(WEIGHTS):
         raise InvalidInput(
             f"the trial's checkpoint {path!r} holds weights and optimizer alone, as its training began with "
-            "trial.load_model(make_model): go on with trial.load_model(make_model)"
+            "trial.load_model(make_model): continue with trial.load_model(make_model)"
         )
 
 

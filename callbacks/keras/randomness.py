@@ -38,7 +38,7 @@ def restore(model: Any, state: dict[str, Any]) -> None:
     else:
         warn(
             f"the saved model had {len(state['layers'])} random generators in its layers and this one has "
-            f"{len(variables)}: its dropout will not go on as it would have"
+            f"{len(variables)}: its dropout will not continue as it would have"
         )
     if "keras" in state:
         _global_generator(make=True).state.assign(state["keras"])

@@ -63,7 +63,7 @@ def swapping_advice(company: Sequence[Any], callback: Any) -> str | None:
         if type(other).__name__ == "SwapEMAWeights" and getattr(other, "swap_on_epoch", False):
             return (
                 "SwapEMAWeights(swap_on_epoch=True) stands before HaltuneCallback, so that a paused trial would be "
-                "saved with its averaged weights and not go on as it was: put HaltuneCallback before it"
+                "saved with its averaged weights and not continue as it was: put HaltuneCallback before it"
             )
     return None
 

@@ -206,7 +206,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if trial.checkpoint and trainer.current_epoch < int(trial.epoch):
             reporter.warn_once(
                 "repeat",
-                f"trial {trial.id} goes on after epoch {trial.epoch:g}, but this fit begins at epoch "
+                f"trial {trial.id} continues after epoch {trial.epoch:g}, but this fit begins at epoch "
                 f"{trainer.current_epoch} and trains them again: call trainer.fit(..., ckpt_path=trial.checkpoint)",
             )
         for sentence in advice(trainer, trial):

@@ -55,7 +55,7 @@ def _publish(reporter: Reporter, path: Path, error: Exception | None, seconds: f
         reporter.warn_once(
             "weights_only",
             f"the checkpoint of trial {reporter.trial.id} holds {refused}, from the module's hyperparameters or a "
-            "callback's state, which torch loads only when told to: go on with "
+            "callback's state, which torch loads only when told to: continue with "
             "trainer.fit(..., ckpt_path=trial.checkpoint, weights_only=False)",
         )
 

@@ -52,7 +52,7 @@ class Delivery:
                 self._warnings.once(
                     "policy",
                     f"the policy failed to judge epoch {report.epoch:g} of trial {trial.id} "
-                    f"({type(error).__name__}: {error}); the report is stored, and training goes on",
+                    f"({type(error).__name__}: {error}); the report is stored, and training continues",
                 )
                 return None
             if isinstance(error, HaltuneError) and not isinstance(error, StoreError):
@@ -60,7 +60,7 @@ class Delivery:
             self._waiting.append(report)
             self._warnings.once(
                 "outage",
-                f"the study cannot take reports now ({type(error).__name__}: {error}); training goes on, "
+                f"the study cannot take reports now ({type(error).__name__}: {error}); training continues, "
                 "they are kept and delivered later, unjudged",
             )
             return None

@@ -143,7 +143,7 @@ class _PausesOnce(Policy[None]):
 
     def propose(self, state: None, history: History, rng: Generator) -> Move:
         for t in history.with_status(Status.PAUSED):
-            return Resume(t.id, reason="to see whether it goes on as it would have")
+            return Resume(t.id, reason="to see whether it continues as it would have")
         if len(history):
             return Finish("one training is enough")
         return Start({"run": 0}, until=self.at)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from haltune._utils.process import surely_gone
 from haltune.log import events as ev
 from haltune.log.events import Status
 from haltune.log.fate import fate_of
@@ -29,9 +30,11 @@ def status(study: Reading) -> dict[str, Any]:
         "epochs": spent.epochs, "time": spent.time, "worker_time": spent.worker_time, "deciding": spent.deciding,
         "complete": sum(t.complete for t in history.trials), "best": None if top is None else best(top),
         "workers": [
-            {"trial": w.trial, "attempt": w.attempt, "worker": w.holder, "silent": store.now() - w.renewed}
+            {"trial": w.trial, "attempt": w.attempt, "worker": w.holder, "silent": store.now() - w.renewed,
+             "lost": surely_gone(w.holder)}
             for w in store.leases(name)
         ],
+        "queue": [ev.plain(dict(config)) for config in history.queue],
         **({"audit": audited(audit)} if audit.share else {}),
     }  # fmt: skip
 
@@ -50,11 +53,11 @@ def audited(a: Audit) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def trial(t: TrialRecord, problem: Problem) -> dict[str, Any]:
+def trial(t: TrialRecord, problem: Problem, over: bool = False) -> dict[str, Any]:
     """One trial in a line; its value is the one it counts for."""
     values = t.counting(problem.goal)
     return {
-        "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem).words, "complete": t.complete,
+        "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem, over).words, "complete": t.complete,
         "attempt": t.attempt, "epoch": t.epoch,
         "value": number(values[-1]) if len(values) else None, "seconds": float(t.seconds.sum()),
         "error": t.error, "config": ev.plain(dict(t.config)), "tags": ev.plain(dict(t.tags)),

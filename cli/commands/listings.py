@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+import re
 import sys
+from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,98 +16,157 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from haltune._utils.process import named
 from haltune._utils.words import duration, settings, short
-from haltune.log.events import to_json, trial_of
+from haltune.errors import InvalidInput
+from haltune.log.events import Status, to_json, trial_of
+from haltune.log.history import History
+from haltune.log.records import Best, TrialRecord
 from haltune.report import summary, write
 from haltune.report.page import keep
+from haltune.study.reading import Reading
 from haltune.terminal import cell
 
-from ..find import STOPPED, errors, study_of
+from ..find import RUNS, STOPPED, errors, study_of
 from ..options import As, Format, Name, Rows, Where, as_json, say, say_json
 from . import listing_data
 
 
 def status(where: Where, name: Name = None, format: As = Format.table) -> None:
-    """How a search stands, and which worker trains what."""
+    """How a search stands, and which worker trains what. Exits with 0: it is over, 4: stopped for now, 5: not over."""
     with errors():
         study = study_of(where, name)
         told = listing_data.status(study)
         if format is Format.json:
             say_json(told)
-            return
-        reason = f" ({told['reason']})" if told["reason"] else ""
-        say(f"{study.name} in {study.store.url}: {told['state']}{reason}")
-        say(summary(study))
-        for worker in told["workers"]:
-            say(
-                f"trial {worker['trial']} trains, last heard of {duration(worker['silent'])} ago: {worker['worker']}"
-            )
+        else:
+            _say_status(study, told)
+        if told["state"] != "finished":
+            raise typer.Exit(STOPPED if told["state"] == "held" else RUNS)
 
 
-def trials(where: Where, name: Name = None, format: As = Format.table) -> None:
-    """All trials, a line each."""
-    with errors():
-        history = study_of(where, name).history
-        rows = [listing_data.trial(t, history.problem) for t in history.trials]
-        if format is Format.json:
-            say_json(rows)
-            return
-        titles = ("trial", "status", "attempt", "epoch", history.problem.goal.metric, "time", "configuration")
-        table = Table(box=None, header_style="dim", pad_edge=False)
-        for title in titles:
-            table.add_column(cell(title))
-        for row in rows:
-            text = settings(row["config"]) + (f"  [{row['error']}]" if row["error"] else "")
-            value = "" if row["value"] is None else short(row["value"])
-            cells = (
-                row["trial"],
-                row["status"],
-                row["attempt"],
-                f"{row['epoch']:g}",
-                value,
-                duration(row["seconds"]),
-                text,
-            )
-            table.add_row(*map(cell, cells))
-        Console(width=None if sys.stdout.isatty() else 200).print(table)
+def _say_status(study: Reading, told: dict[str, Any]) -> None:
+    reason = f" ({told['reason']})" if told["reason"] else ""
+    say(f"{study.name} in {study.store.url}: {_STATES[told['state']]}{reason}")
+    say(summary(study))
+    for worker in told["workers"]:
+        who, silent = named(worker["worker"]), duration(worker["silent"])
+        lost = f"trial {worker['trial']}: lost, {who} is gone; whoever asks next is offered it again"
+        say(lost if worker["lost"] else f"trial {worker['trial']} trains, last heard of {silent} ago: {who}")
+    for config in told["queue"]:
+        say(f"enqueued: {settings(config)}")
 
 
-def best(where: Where, name: Name = None, format: As = Format.table) -> None:
-    """The best configuration so far."""
+_STATES = {"goes on": "continues", "finished": "over", "held": "stopped for now"}
+Top = Annotated[int | None, typer.Option("--top", min=1, help="only so many", show_default=False)]
+
+
+class Sort(StrEnum):
+    """What trials are sorted by."""
+
+    trial = "trial"
+    value = "value"
+
+
+def trials(
+    where: Where,
+    name: Name = None,
+    format: As = Format.table,
+    top: Top = None,
+    sort: Annotated[Sort, typer.Option(help="by number, or the best value first")] = Sort.trial,
+    status: Annotated[Status | None, typer.Option(help="only those that are so", show_default=False)] = None,
+) -> None:
+    """All trials, a line each; with --top the first of them as they are sorted."""
     with errors():
         study = study_of(where, name)
-        history, top = study.history, study.best
-        if top is None:
+        history, over = study.history, study.outcome.over and not study.outcome.held
+        found = [t for t in history.trials if status is None or t.status is status]
+        if sort is Sort.value:
+            found.sort(key=lambda t: _behind(t, history))
+        _list(history, found[:top], over, format)
+
+
+def _behind(t: TrialRecord, history: History) -> tuple[bool, float]:
+    """Smaller for what is better; runs without a value last."""
+    target = t.target(history.problem.goal)
+    return math.isnan(target), -target
+
+
+def _list(history: History, found: Sequence[TrialRecord], over: bool, format: Format) -> None:
+    rows = [listing_data.trial(t, history.problem, over) for t in found]
+    if format is Format.json:
+        say_json(rows)
+        return
+    titles = ("trial", "status", "attempt", "epochs", history.problem.goal.metric, "time", "configuration")
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for title in titles:
+        table.add_column(cell(title))
+    most = f" of {history.problem.max_epochs}" if history.problem.max_epochs else ""
+    for row in rows:
+        text = settings(row["config"]) + (f"  [{row['error']}]" if row["error"] else "")
+        value = "" if row["value"] is None else short(row["value"])
+        status = "not continued" if over and row["status"] == Status.PAUSED else row["status"]
+        cells = (
+            row["trial"], status, row["attempt"], f"{row['epoch']:g}{most}", value, duration(row["seconds"]), text,
+        )  # fmt: skip
+        table.add_row(*map(cell, cells))
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def best(where: Where, name: Name = None, format: As = Format.table, top: Top = None) -> None:
+    """The best configuration so far; with --top so many of the best, a line each."""
+    with errors():
+        study = study_of(where, name)
+        history, leads = study.history, study.best
+        if leads is None:
             say("no trial has reported a finite value yet", err=True)
             raise typer.Exit(STOPPED)
-        if format is Format.json:
-            say_json(listing_data.trial(history.trial(top.trial), history.problem) | listing_data.best(top))
-            return
-        text = f"{history.problem.goal.metric} = {short(top.value, 6)} at epoch {top.epoch:g} of trial {top.trial}"
-        if not (run := history.trial(top.trial)).complete:
-            of = f" of {history.problem.max_epochs}" if history.problem.max_epochs else ""
-            text += (
-                f", so far: no run is complete yet, and this one is {run.status} at epoch {run.epoch:g}{of}"
-            )
-        say(text)
-        for key, value in top.config.items():
-            say(f"  {key} = {value}")
+        if top is not None:
+            ranked = [history.trial(id) for group in history.ranked() for id in group]
+            _list(history, ranked[:top], study.outcome.over and not study.outcome.held, format)
+        elif format is Format.json:
+            run = listing_data.trial(history.trial(leads.trial), history.problem, study.outcome.over)
+            say_json(run | listing_data.best(leads))
+        else:
+            _say_best(history, leads)
+
+
+def _say_best(history: History, leads: Best) -> None:
+    text = f"{history.problem.goal.metric} = {short(leads.value, 6)} at epoch {leads.epoch:g} of trial {leads.trial}"
+    if not (run := history.trial(leads.trial)).complete:
+        of = f" of {history.problem.max_epochs}" if history.problem.max_epochs else ""
+        text += f", so far: no run is complete yet, and this one is {run.status} at epoch {run.epoch:g}{of}"
+    say(text)
+    for key, value in leads.config.items():
+        say(f"  {key} = {value}")
 
 
 def explain(
     where: Where,
-    trial: Annotated[int, typer.Argument(help="its number")],
+    trial: Annotated[str, typer.Argument(help="its number, or best")],
     name: Name = None,
     format: As = Format.table,
+    all: Annotated[bool, typer.Option("--all", help="every decision on it, with its numbers")] = False,
 ) -> None:
-    """The receipt of every decision on a trial."""
+    """Why a trial was chosen, and why it ended; with --all every decision between."""
     with errors():
         study = study_of(where, name)
+        id = _numbered(study, trial)
         if format is Format.json:
-            study.history.trial(trial)
-            say_json([to_json(e) for e in study.events() if trial_of(e) == trial])
+            study.history.trial(id)
+            say_json([to_json(e) for e in study.events() if trial_of(e) == id])
             return
-        say(study.explain(trial))
+        say(study.explain(id, all))
+
+
+def _numbered(study: Reading, trial: str) -> int:
+    if trial.isascii() and trial.isdigit():
+        return int(trial)
+    if trial != "best":
+        raise InvalidInput(f"trial {trial!r}: its number, or best")
+    if study.best is None:
+        raise InvalidInput("no trial has reported a finite value yet")
+    return study.best.trial
 
 
 def export(
@@ -126,12 +189,16 @@ def export(
 
 def report(
     where: Where,
-    out: Annotated[Path, typer.Option("--out", "-o", help="the page")] = Path("haltune.html"),
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="the page; else the study's name, study.html")
+    ] = None,
     name: Name = None,
 ) -> None:
     """One self-contained page: learning curves, stops with their reasons, what it cost."""
     with errors():
-        say(str(write(study_of(where, name), out)))
+        study = study_of(where, name)
+        title = re.sub(r"[^\w. -]+", "_", study.name).strip(". ") or "study"
+        say(str(write(study, out or f"{title[:100]}.html")))
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

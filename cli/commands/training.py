@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from pathlib import Path
@@ -94,10 +95,40 @@ def _stopped(study: Reading) -> str:
         return f"is stopped already: {outcome.reason}"
     if outcome.over and not training:
         return f"is over, nothing is left to stop: {outcome.reason}"
-    hold(study.store, study.name, "stopped by `haltune stop`; `haltune resume` lets it go on")
+    hold(study.store, study.name, "stopped by `haltune stop`; `haltune resume` lets it continue")
     if training:
         return "stops: each run ends after the epoch under way"
     return "stops: nobody trains now, and nobody will"
+
+
+def enqueue(
+    where: Where,
+    values: Annotated[
+        list[str], typer.Argument(help="the whole configuration: lr=0.01 width=32", show_default=False)
+    ],
+    name: Name = None,
+    again: Annotated[bool, typer.Option("--again", help="though it was begun already, or waits")] = False,
+) -> None:
+    """Have a configuration of yours trained before any that the policy chooses."""
+    with errors():
+        study = _reopened(where, study_of(where, name).name, None, endless=True)
+        waits = study.enqueue(dict(map(_setting, values)), again)
+        say(
+            "it waits to be trained"
+            if waits
+            else "it was begun already, or waits: nothing was done; --again does"
+        )
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """A parameter's name and value; Raises InvalidInput for what is not written name=value."""
+    name, found, value = text.partition("=")
+    if not found:
+        raise InvalidInput(f"{text!r}: write a parameter as name=value")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def _let_go_on(study: Reading, budget: Budget) -> str:
@@ -108,14 +139,15 @@ def _let_go_on(study: Reading, budget: Budget) -> str:
     study = read_study(study.store, study.name)
     if study.outcome.over:
         more = _MORE[study.goes_on_with_more()]
-        return f"{study.name} is over, nothing goes on: {study.outcome.reason}{more}"
-    told = "goes on" if lifted else "was not stopped"
+        return f"{study.name} is over, nothing continues: {study.outcome.reason}{more}"
+    told = "continues" if lifted else "was not stopped"
     return (
         f"{study.name} {told}: run its program again, or give it here, haltune resume ... -- python train.py"
     )
 
 
-def _reopened(where: str, name: str, budget: Budget | None) -> Study:
+def _reopened(where: str, name: str, budget: Budget | None, endless: bool = False) -> Study:
+    """endless: nothing is asked of it, so that it needs no budget."""
     if where.endswith(".toml"):
         return read(where).open(budget)
     store, _ = find(where, name, writing=True)
@@ -123,7 +155,7 @@ def _reopened(where: str, name: str, budget: Budget | None) -> Study:
     problem, policy = recorded_problem(created), policy_from(created.policy)
     if problem.space.constraints:
         raise NotSupported("the space has constraints, which a log does not keep: resume by your own program")
-    if budget is None and policy.endless:
+    if budget is None and policy.endless and not endless:
         raise InvalidInput(
             f"{type(policy).__name__} never ends by itself: give --time 2h, --trials or --epochs"
         )

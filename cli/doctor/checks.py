@@ -128,7 +128,7 @@ def _replayed(problem: Problem, created: Created, events: Iterator[Event]) -> Fi
         told = f"of {plural(count, 'decision')} {len(differ)} come out otherwise now, the first at event {differ[0]}"
         return Finding(
             "log", False, told,
-            "go on with the versions of haltune, NumPy and SciPy that the search was begun with",
+            "continue with the versions of haltune, NumPy and SciPy that the search was begun with",
         )  # fmt: skip
     return Finding("log", True, f"{plural(count, 'decision')} replayed to the same")
 
@@ -139,7 +139,7 @@ def leases(found: Store, name: str) -> Iterator[Finding]:
         what = f"trial {lease.trial}, attempt {lease.attempt}"
         if surely_gone(lease.holder) or lease.expires < found.now():
             yield Finding("leases", False, f"the worker of {what}, {lease.holder}, is lost",
-                          "start the search again: the trial goes on from its last checkpoint")  # fmt: skip
+                          "start the search again: the trial continues from its last checkpoint")  # fmt: skip
         else:
             yield Finding("leases", True, f"{what} trains, heard of {found.now() - lease.renewed:.0f} s ago")
 

@@ -46,6 +46,12 @@ def _stat(pid: int) -> list[str]:
     return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
+def named(holder: str) -> str:
+    """A holder as people are told it: process 1234 on host; a name that somebody made up as it is."""
+    parts = holder.split("/")
+    return f"process {parts[3]} on {parts[0]}" if len(parts) == 6 else holder
+
+
 def new_holder() -> str:
     """An identity for one worker of this process."""
     pid = os.getpid()

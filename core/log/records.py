@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haltune._utils.arrays import Array
+from haltune._utils.words import settings, short
 from haltune.errors import InvalidSpace, StoreError
+from haltune.notebook import facts
 from haltune.space import Space
 
 from .decisions import Action, Config, Verdict
@@ -66,6 +68,16 @@ class TrialRecord:
         """The last epoch reported, 0 before the first."""
         return float(self.epochs[-1]) if len(self.epochs) else self.checkpoint_epoch
 
+    def _repr_html_(self) -> str:
+        end = f" at epoch {self.epoch:g}" if len(self.epochs) else ""
+        value = short(float(self.values[-1])) if len(self.values) else ""
+        why = self.error or (self.verdict.reason if self.verdict else "")
+        return facts(
+            f"Trial {self.id}: {self.status}{end}",
+            [("last value", value), ("configuration", settings(self.config)), ("chosen because", self.proposed),
+             ("ended because", why), ("checkpoint", self.checkpoint or "")],
+        )  # fmt: skip
+
     def counting(self, goal: Goal) -> Array:
         """(n,) the value that the run would count for had it ended at each report; see Goal.of."""
         if goal.of == "last":
@@ -93,6 +105,11 @@ class Best:
     value: float  # the goal's metric
     epoch: float  # at which it had the value
     checkpoint: str | None = None  # path; None where none is kept
+
+    def _repr_html_(self) -> str:
+        found = f"Best value {short(self.value, 6)} (trial {self.trial}, epoch {self.epoch:g})"
+        config = [(name, short(value, 6)) for name, value in self.config.items()]
+        return facts(found, [*config, ("checkpoint", self.checkpoint or "")])
 
 
 @dataclass(eq=False)

@@ -118,8 +118,8 @@ def leave_when(marker: Path, holder: str) -> Callable[[], str | None]:
 
     def leaving() -> str | None:
         if marker.exists():
-            return "the launcher was asked to stop: this run goes on later"
-        return "the launcher is gone: this run goes on later" if surely_gone(holder) else None
+            return "the launcher was asked to stop: this run continues later"
+        return "the launcher is gone: this run continues later" if surely_gone(holder) else None
 
     return leaving
 

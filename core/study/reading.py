@@ -80,10 +80,10 @@ class Reading(Results):
         checkpoints: StrPath | None,
     ) -> None:
         self.store, self.name, self.problem = store, name, history.problem
-        self.checkpoints = Checkpoints(own_folder(store, name, created, checkpoints, mark=False))
+        kept = Checkpoints(own_folder(store, name, created, checkpoints, mark=False))
         self.policy, self._known = _rebuilt(created)
         self.budget = history.recorded or Budget()
-        self._folded = _Folded(store, name, self.policy, history, self.checkpoints)
+        self._folded = _Folded(store, name, self.policy, history, kept)
         history.locate = self._present
 
     @property
@@ -105,9 +105,11 @@ class Reading(Results):
         if found.over or history.running or history.interrupted:
             return found
         if history.recorded is None and self.policy.endless:
-            return Outcome(False, "its log holds no budget: whether the search goes on its program knows")
+            return Outcome(False, "its log holds no budget: whether the search continues its program knows")
         if history.spent.starts_no_more(self.budget) is not None and not self._known:
-            return Outcome(False, "whether paused trials go on, its policy knows, which its log cannot hold")
+            return Outcome(
+                False, "whether paused trials continue, its policy knows, which its log cannot hold"
+            )
         return found
 
     def goes_on_with_more(self) -> bool | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from haltune._utils.process import named
 from haltune._utils.words import plural
 from haltune.log import events as ev
 from haltune.log.events import trial_of
@@ -18,13 +19,31 @@ from haltune.terminal import visible
 def receipt(history: History, trial: int, log: Iterable[ev.Event], over: bool = False) -> str:
     """The receipt of one trial as text. over: the search is. Raises InvalidInput for a trial that does not exist."""
     record = history.trial(trial)
-    settings = ", ".join(f"{name}={_short(value)}" for name, value in record.config.items())
-    words = fate_of(record, history.problem, over).words
-    lines = [f"trial {trial}: {words}", f"  configuration  {settings or 'the only one there is'}"]
+    lines = _head(history, record, over)
     for event in log:
         if trial_of(event) == trial:
             lines += _lines(event)
     return visible("\n".join([*lines, *_saved(history, record, over)]))
+
+
+def short_receipt(history: History, trial: int, over: bool = False) -> str:
+    """What became of one trial and why, without each decision on the way. Raises InvalidInput as `receipt`."""
+    record = history.trial(trial)
+    lines = _head(history, record, over)
+    values = record.counting(history.problem.goal)
+    if len(values):
+        lines += _decision(history.problem.goal.metric, f"{values[-1]:.6g}, after epoch {record.epoch:g}", {})
+    lines += _decision("chosen because", record.proposed, {}) if record.proposed else []
+    lines += _decision("continued as", record.resumed, {}) if record.resumed else []
+    if why := record.error or (record.verdict.reason if record.verdict else ""):
+        lines += _decision("ended because", why, {})
+    return visible("\n".join([*lines, *_saved(history, record, over)]))
+
+
+def _head(history: History, record: TrialRecord, over: bool) -> list[str]:
+    settings = ", ".join(f"{name}={_short(value)}" for name, value in record.config.items())
+    words = fate_of(record, history.problem, over).words
+    return [f"trial {record.id}: {words}", f"  configuration  {settings or 'the only one there is'}"]
 
 
 def _lines(event: ev.Event) -> list[str]:
@@ -39,7 +58,7 @@ def _lines(event: ev.Event) -> list[str]:
     if isinstance(event, ev.Ended):
         return _decision("ended", f"{event.status}{f' ({event.error})' if event.error else ''}", {})
     if isinstance(event, ev.Expired):
-        what = event.reason or f"worker {event.holder} is gone"
+        what = event.reason or f"{named(event.holder)} is gone"
         return _decision("lost", f"{what}; the trial is {event.status}", {})
     return []
 

@@ -7,18 +7,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from haltune._utils.words import plural
+from haltune._utils.words import plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
+from haltune.log.fate import fate_of
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget
 from haltune.log.records import Best, TrialRecord
 from haltune.log.spending import Outcome, Spent
+from haltune.notebook import table
+from haltune.store.checkpoints import Checkpoints
 
 from .session.asking import outcome
 from .session.attempt import Attempt
 from .session.session import Log
+from .session.voice import standing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
     from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
 
     from .audit import Audit
+
+
+_ROWS = 50  # trials that a notebook shows, the newest
 
 
 class Results(ABC):
@@ -44,6 +51,22 @@ class Results(ABC):
     @abstractmethod
     def sync(self) -> None:
         """Read what was appended since."""
+
+    def _repr_html_(self) -> str:
+        history, outcome = self.history, self.outcome
+        problem, over = history.problem, outcome.over and not outcome.held
+        rows = [
+            (
+                t.id,
+                fate_of(t, problem, over).words,
+                f"{t.epoch:g}",
+                short(t.result(problem.goal)),
+                settings(t.config),
+            )
+            for t in history.trials[-_ROWS:]
+        ]
+        head = f"Study {self.name!r}", standing(history, self.budget, over), outcome.reason
+        return table(head, ("trial", "outcome", "epochs", problem.goal.metric, "configuration"), rows)
 
     @property
     def history(self) -> History:
@@ -86,6 +109,11 @@ class Results(ABC):
                 "study.best is None"
             )
         return best
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Where the checkpoints of paused trials are kept."""
+        return self._log.checkpoints
 
     @property
     def spent(self) -> Spent:
@@ -176,13 +204,15 @@ class Results(ABC):
 
         return frame(self.history)
 
-    def explain(self, trial: int | Attempt | TrialRecord) -> str:
-        """The receipt of each decision on a trial: reason, numbers, what it saved."""
-        from .receipt import receipt
+    def explain(self, trial: int | Attempt | TrialRecord, whole: bool = True) -> str:
+        """Each decision on a trial: reason, numbers, what it saved. whole: False, only how it began and ended."""
+        from .receipt import receipt, short_receipt
 
         id = trial if isinstance(trial, int) else trial.id
         with self._log.lock:
             over = self.outcome.over and not self.outcome.held
+            if not whole:
+                return short_receipt(self.history, id, over)
             return receipt(self.history, id, self.events(), over)
 
     def events(self, start: int = 0) -> Iterator[ev.Event]:

@@ -58,7 +58,7 @@ def _answer(method: Any, arguments: tuple[Any, ...]) -> Any:
         except RayActorError as error:
             raise StoreError(
                 "the actor that keeps the study is gone: it was started again max_restarts times, or its node died. "
-                f"What it recorded is on the disk; the same program goes on from there ({error})"
+                f"What it recorded is on the disk; the same program continues from there ({error})"
             ) from error
 
 

@@ -127,7 +127,7 @@ class Room:
         """See Child."""
         if self._marker.exists() and time.monotonic() > self._next_request:
             self._next_request = time.monotonic() + _REPEAT
-            self._keeper.leave.remote("the launcher was asked to stop: this run goes on later")
+            self._keeper.leave.remote("the launcher was asked to stop: this run continues later")
         done, _ = ray.wait([self._run], timeout=0)
         if done:
             return _ending(lambda: ray.get(self._run))

@@ -52,7 +52,7 @@ def test_an_outage_does_not_end_the_training():
             trial.broken = OUTAGE if epoch < 3 else None
             loop.report(0.5)
 
-    with pytest.warns(HaltuneWarning, match="training goes on"):
+    with pytest.warns(HaltuneWarning, match="training continues"):
         train()
     assert trial.epochs == [1, 2, 3]
 

@@ -408,7 +408,7 @@ def test_an_outage_does_not_end_the_training(tmp_path):
         def on_epoch_begin(self, args, state, control, **others):
             trial.broken = OUTAGE if (state.epoch or 0) < 2 else None
 
-    with pytest.warns(HaltuneWarning, match="training goes on"):
+    with pytest.warns(HaltuneWarning, match="training continues"):
         trainer(tmp_path, HaltuneCallback(trial), Mends()).train()
     assert trial.epochs == [1, 2, 3]
 

@@ -317,7 +317,7 @@ def test_an_outage_does_not_end_the_training():
         def before_iteration(self, model, epoch, evals_log):
             trial.broken = OUTAGE if epoch < 2 else None
 
-    with pytest.warns(HaltuneWarning, match="training goes on"):
+    with pytest.warns(HaltuneWarning, match="training continues"):
         train(HaltuneCallback(trial, MONITOR), Mends(), rounds=3)
     assert trial.epochs == [1, 2, 3]
 

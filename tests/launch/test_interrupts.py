@@ -70,7 +70,7 @@ def test_interrupted_once_it_finishes_the_epochs_saves_them_and_goes_on_exactly_
     out, _ = program.communicate(timeout=120)
     assert (program.returncode, out) == (
         0,
-        "False stopped by Ctrl-C; the same program goes on where it was\n",
+        "False stopped by Ctrl-C; the same program continues where it was\n",
     )
     assert not any(map(alive, workers))
 

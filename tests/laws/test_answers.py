@@ -172,7 +172,7 @@ def check_shown(study: Study, auditor: Auditor) -> None:
     for id, leads, epochs, value in cells:
         t = auditor.trials[int(id)]
         assert bool(leads) == (best is not None and best[0] == int(id))
-        assert re.sub("<[^>]*>", "", epochs) == f"{t.epoch:g}"
+        assert re.sub("<[^>]*>", "", epochs) == f"{t.epoch:g} of {EPOCHS}"
         if (counts := auditor.counts(t)) is not None:
             assert value == f"{counts[0]:.4g}"
     if best:

@@ -46,7 +46,7 @@ def test_after_a_success_the_search_goes_on_until_too_many_fail_in_a_row(
         for _ in range(2):
             with world.ask():
                 raise ValueError("unlucky")
-    assert caplog.text.count("the search goes on: ValueError: unlucky") == 4
+    assert caplog.text.count("the search continues: ValueError: unlucky") == 4
     with pytest.raises(ValueError, match="unlucky") as caught, world.ask():
         raise ValueError("unlucky")
     assert caught.value.__notes__ == ["haltune: 3 trials failed in a row (max_failures)"]
@@ -84,7 +84,7 @@ def test_a_trial_that_was_interrupted_says_whether_it_goes_on_or_begins_anew(
     )
     assert interrupted(saves=False).startswith(anew)
     assert interrupted(saves=True) == (
-        "trial 0 was interrupted: the same program goes on after epoch 1, its last checkpoint"
+        "trial 0 was interrupted: the same program continues after epoch 1, its last checkpoint"
     )
 
 

@@ -44,10 +44,12 @@ class Receipt:
             return f"P(beats {best:.4g}) is not known at epoch {epoch}: too few simulated curves look like this one"
         told = f"P(beats {best:.4g}) {chance(d.p_win, d.paths)} at epoch {epoch}, from {self._basis(epoch)}"
         if d.d == "stop":
-            return f"{told}; expected loss of stopping {d.loss_stop:.3g} <= {d.loss_continue:.3g} of going on"
+            return (
+                f"{told}; expected loss of stopping {d.loss_stop:.3g} <= {d.loss_continue:.3g} of training on"
+            )
         if d.d == "win":
-            return f"{told}: likely to win, so it goes on"
-        return f"{told}; expected loss of going on {d.loss_continue:.3g} < {d.loss_stop:.3g} of stopping"
+            return f"{told}: likely to win, so it continues"
+        return f"{told}; expected loss of training on {d.loss_continue:.3g} < {d.loss_stop:.3g} of stopping"
 
     def _basis(self, epoch: int) -> str:
         """What it was seen from, and what the simulated curves were drawn by."""

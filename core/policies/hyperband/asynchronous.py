@@ -189,7 +189,7 @@ class Climber:
                 return self._promotion(
                     bracket, rung + 1, key[1], "nothing new begins, and it is the best left", history
                 )
-        return Wait("no new trial may begin, and those that go on are still trained")
+        return Wait("no new trial may begin, and those that continue are still trained")
 
     def _new(self, state: Climb, history: History) -> Move:
         number, index = state.number, state.started
@@ -199,9 +199,9 @@ class Climber:
         if not self.plan.has(number, history):
             if history.running:
                 return Wait(
-                    "all configurations are started; some are still trained, and may let others go on"
+                    "all configurations are started; some are still trained, and may let others continue"
                 )
-            return Finish("all configurations are started, and none is to go on")
+            return Finish("all configurations are started, and none is to continue")
         drawn = self.sampler.draw(history, number, bracket, index, self.unit)
         resource, tags = bracket.rungs[0].resource, {"bracket": number, "rung": 0}
         reason = f"{drawn.reason}; to {amount(resource, self.unit)} at first"

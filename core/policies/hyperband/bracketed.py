@@ -62,7 +62,7 @@ class Bracketed(Policy[Any]):
             )
         if self.asynchronous and not (self.resume and self.resource in ("epochs", "seconds")):
             raise InvalidInput(
-                f"{name}(asynchronous=...) goes on with trials: it needs epochs or seconds, and resume"
+                f"{name}(asynchronous=...) continues with trials: it needs epochs or seconds, and resume"
             )
         if not isinstance(self.resume, bool):
             raise InvalidInput(f"{name}(resume={self.resume!r}): True, or False to train winners anew")

@@ -206,7 +206,7 @@ def refused(score: float, member: Member) -> Verdict | None:
     """STOP for what is OUT at its rung now, or was when it arrived there, an attempt ago; else None."""
     if OUT not in (score, member.result):
         return None
-    return stop("its value at the rung is not finite: it never goes on")
+    return stop("its value at the rung is not finite: it never continues")
 
 
 def counted(before: float, score: float, peaks: bool) -> float:

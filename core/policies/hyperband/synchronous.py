@@ -187,7 +187,7 @@ class Halver:
             if bracket.free:
                 return self._new(bracket, history)
         if state.begun.no_more:
-            return Wait("no new trial may begin, and those that go on are still trained")
+            return Wait("no new trial may begin, and those that continue are still trained")
         again = self._again(state, state.opened)
         if again or self.plan.has(state.opened, history):
             return self._new(Open.new(state.opened, again or self.plan(state.opened)), history)
@@ -246,7 +246,7 @@ class Halver:
             if not self.goes_on:  # another trial goes on in its place
                 return self._alone(state, trial)
             if score == OUT:
-                return stop("offered again, its value is not finite any more: it never goes on")
+                return stop("offered again, its value is not finite any more: it never continues")
             return self._on(bracket, "it was among the best of its rung", history)
         if not self.counted or had < bracket.at.resource:
             return go_on(f"on to {amount(bracket.at.resource, self.unit)}")
@@ -263,7 +263,7 @@ class Halver:
             return go_on(f"offered again: on to the {amount(target, self.unit)} that it had before")
         last = self.plan(int(trial.tags["bracket"])).rungs[-1].resource
         full = {FULL: True} if self.ends and target >= last else {}
-        return stop("its rung is complete, and it is not among those that go on", **full)
+        return stop("its rung is complete, and it is not among those that continue", **full)
 
     def _arrival(self, bracket: Open, trial: int, score: float, had: float, history: History) -> Verdict:
         member, resource = bracket.members.get(trial), bracket.at.resource

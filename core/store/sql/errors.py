@@ -8,8 +8,8 @@ from haltune.errors import StoreAway, StoreError
 
 _BUSY = ("database is locked", "database table is locked", "already exists", "pg_type_typname_nsp_index")
 _ADVICE = {
-    "disk is full": "make room, then go on: nothing recorded is lost",
-    "No space left": "make room on the server's disk, then go on: nothing recorded is lost",
+    "disk is full": "make room, then continue: nothing recorded is lost",
+    "No space left": "make room on the server's disk, then continue: nothing recorded is lost",
     "disk I/O error": "is the disk full or gone? Nothing recorded is lost",
     "readonly": "haltune needs to write there; check the permissions of the file and its folder",
     "read-only": "haltune needs to write there; is the server a standby, or the user allowed to read only?",

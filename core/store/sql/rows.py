@@ -110,7 +110,7 @@ def check_end(c: sa.Connection, study: int, end: int, stop: int, whose: str) -> 
     """Raises StoreError when a log that seems to end at a position goes on beyond a gap."""
     head = c.scalar(tables.HEAD, {"of_study": study})
     if head is not None and end <= head < stop:
-        raise damaged(end, whose, f"it is not there, and the log goes on to event {head}")
+        raise damaged(end, whose, f"it is not there, and the log continues to event {head}")
 
 
 def leases(c: sa.Connection, statement: sa.Select[Any], study: int, whose: str) -> list[Lease]:

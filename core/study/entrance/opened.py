@@ -14,6 +14,7 @@ from haltune._utils.words import plural
 from haltune.errors import InvalidInput, warn
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Goal, Problem
+from haltune.notebook import lines
 from haltune.ranks.agreement import follows
 from haltune.space import Space
 from haltune.store.base import Store
@@ -142,6 +143,9 @@ class Opened(Results):
             return f"Study({self.name!r}, not begun: it lacks max_epochs)"
         return f"Study({self.name!r}, {plural(len(self.history), 'trial')}, {self.store.url})"
 
+    def _repr_html_(self) -> str:
+        return lines(repr(self)) if self._session is None else super()._repr_html_()
+
     @property
     def _log(self) -> Log:
         return self.session.log
@@ -159,11 +163,6 @@ class Opened(Results):
     def store(self) -> Store:
         """Where the log is kept."""
         return self._log.store
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """Where the checkpoints of paused trials are kept."""
-        return self.session.checkpoints
 
     @property
     def settings(self) -> Settings:

@@ -124,7 +124,7 @@ def outcome(log: Log, budget: Budget) -> Outcome:
     reason = ended or (limit and f"{limit}: {_harvest(history)}")
     if reason is not None or history.held is not None:
         return Outcome(True, reason or history.held or "", held=reason is None)
-    return Outcome(False, f"the search goes on, with {plural(unfinished, 'unfinished trial')}")
+    return Outcome(False, f"the search continues, with {plural(unfinished, 'unfinished trial')}")
 
 
 def _full(log: Log, budget: Budget) -> str | None:
@@ -209,5 +209,5 @@ def _float(number: float | None) -> float | None:
 def _offer_again(replica: Replica, id: int) -> Taken:
     r = replica.history.trial(id)
     where = f"epoch {r.checkpoint_epoch:g}, its last checkpoint" if r.checkpoint else "the beginning"
-    reason = f"attempt {r.attempt} was interrupted: goes on from {where}"
+    reason = f"attempt {r.attempt} was interrupted: continues from {where}"
     return _resume(replica, Resume(id, r.until, r.resource, r.tags, reason), 0.0, by_policy=False)

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from haltune._utils.words import settings
 from haltune.log import events as ev
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Status
 from haltune.log.records import TrialRecord
+from haltune.notebook import facts
 from haltune.space import Space
 
 Json = dict[str, Any]
@@ -39,6 +41,16 @@ class Attempt:
         return Attempt(
             record.id, record.attempt, dict(record.config), record.until, resource, dict(record.tags),
             record.checkpoint, counted(record.epoch),
+        )  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        until = "" if self.until is None else f"{self.until:g}"
+        verdict = "" if self.verdict is None else f"{self.verdict.action}: {self.verdict.reason}"
+        return facts(
+            f"Trial {self.id}, attempt {self.attempt}",
+            [("configuration", settings(self.config)), ("epochs reported", f"{self.epoch:g}"),
+             ("trains to epoch", until), ("verdict", verdict), ("ended", self.ended or ""),
+             ("checkpoint", self.checkpoint or "")],
         )  # fmt: skip
 
     @property

@@ -77,7 +77,7 @@ def end(
         and replica.history.trial(attempt.id).checkpoint_epoch < attempt.epoch
     ):
         _log.warning(
-            "trial %d is paused and nothing was saved after epoch %g: should it go on, it trains again what was not "
+            "trial %d is paused and nothing was saved after epoch %g: should it continue, it trains again what was not "
             "saved. Save it: trial.save(write), TrainingLoop(trial, save=write); or BOBOS(), which never pauses",
             attempt.id, attempt.epoch,
         )  # fmt: skip
@@ -104,11 +104,11 @@ def _taken_up(history: History, attempt: Attempt) -> str:
     """What the same program makes of a trial that was interrupted."""
     saved = history.trial(attempt.id).checkpoint_epoch
     if saved:
-        return f"the same program goes on after epoch {saved:g}, its last checkpoint"
+        return f"the same program continues after epoch {saved:g}, its last checkpoint"
     anew = "the same program offers it again, and it begins anew"
     if not attempt.epoch:
         return anew
-    return f"{anew}, for nothing was saved that it could go on from; trial.checkpointed(path) tells of what you save"
+    return f"{anew}, for nothing was saved that it could continue from; trial.checkpointed(path) tells of what you save"
 
 
 def lose(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
@@ -135,7 +135,7 @@ def tolerates(history: History, attempt: Attempt, error: BaseException, max_fail
             f"haltune: {plural(history.failures_in_a_row, 'trial')} failed in a row (max_failures)"
         )
         return False
-    _log.warning("trial %d failed and the search goes on: %s: %s", attempt.id, type(error).__name__, error)
+    _log.warning("trial %d failed and the search continues: %s: %s", attempt.id, type(error).__name__, error)
     return True
 
 

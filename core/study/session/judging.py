@@ -179,7 +179,7 @@ def _acknowledge(attempt: Attempt, r: TrialRecord) -> Verdict:
 
 def _ignore_repeat(replica: Replica, attempt: Attempt, epoch: float, last: float) -> Verdict:
     replica.warn_once(
-        f"trial {attempt.id} reported epoch {epoch:g} after epoch {last:g}: ignored. A training that goes on from a "
+        f"trial {attempt.id} reported epoch {epoch:g} after epoch {last:g}: ignored. A training that continues from a "
         "checkpoint must count on from there (Keras: initial_epoch, Lightning: ckpt_path)",
         about=f"epochs of trial {attempt.id}, attempt {attempt.attempt}",
     )

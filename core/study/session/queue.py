@@ -23,7 +23,7 @@ def from_queue(move: Move, history: History) -> Move:
     """The policy's move; a new configuration of its own makes way for the first of the queue."""
     if not history.queue or not isinstance(move, Start) or move.repeats:
         return move
-    reason = f"enqueued by the user, in the place of: {move.reason or 'one that the policy would begin'}"
+    reason = f"enqueued by you, in the place of: {move.reason or 'one that the policy would begin'}"
     return replace(move, config=history.queue[0], reason=reason, evidence={**move.evidence, ENQUEUED: True})
 
 

@@ -110,7 +110,7 @@ def resumed():
 
 
 def test_a_fresh_model_for_a_resumed_trial_is_an_error():
-    with pytest.raises(InvalidInput, match=r"goes on after epoch 2.*trial\.load_model\(\) or make_model"):
+    with pytest.raises(InvalidInput, match=r"continues after epoch 2.*trial\.load_model\(\) or make_model"):
         fit(resumed(), initial_epoch=2)
 
 

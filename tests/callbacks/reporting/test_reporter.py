@@ -244,7 +244,7 @@ def test_an_outage_is_bridged_by_one_warning_and_late_unjudged_reports():
     trial = FakeTrial(max_epochs=9)
     r = reporter(trial)
     trial.broken = OUTAGE
-    with pytest.warns(HaltuneWarning, match="database is locked.*training goes on") as caught:
+    with pytest.warns(HaltuneWarning, match="database is locked.*training continues") as caught:
         assert [r.report(0.5, 1), r.report(0.4, 2)] == [False, False]
     assert len(caught) == 1
     trial.broken = None
@@ -281,7 +281,7 @@ def test_reports_that_stay_undelivered_are_counted_aloud():
     trial = FakeTrial()
     r = reporter(trial)
     trial.broken = OUTAGE
-    with pytest.warns(HaltuneWarning, match="training goes on"):
+    with pytest.warns(HaltuneWarning, match="training continues"):
         r.report(0.5, 1)
     with pytest.warns(HaltuneWarning, match="1 report of trial 7 could not be delivered"):
         r.end()

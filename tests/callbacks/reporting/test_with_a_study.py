@@ -188,7 +188,7 @@ def test_a_store_out_of_reach_costs_the_verdicts_and_nothing_else(store, monkeyp
         for reached in loop:
             loop.report(1.0 / reached)
 
-    with trial, pytest.warns(HaltuneWarning, match=r"disk is gone.*training goes on"):
+    with trial, pytest.warns(HaltuneWarning, match=r"disk is gone.*training continues"):
         train()
     assert outcomes(s) == [FULL]
     reports = [e for e in s.events() if e.kind == "reported"]

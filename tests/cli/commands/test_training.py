@@ -112,7 +112,7 @@ def test_a_held_search_begins_no_trial_until_it_is_lifted(folder):
     (folder / "digits.toml").write_text(TOML)
     assert "stopped by" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 4)
     assert len(history(folder).trials) == 1
-    assert "goes on" in ended(haltune("resume", "digits.toml"), 0)
+    assert "continues" in ended(haltune("resume", "digits.toml"), 0)
     assert "was not stopped" in ended(haltune("resume", "digits.toml"), 0)
     assert "2 trials" in ended(haltune("resume", "digits.toml", "--trials", "2", *PROGRAM), 0)
 
@@ -124,7 +124,7 @@ def test_ctrl_c_saves_and_exits_with_4_and_twice_leaves_with_130(folder):
     run.send_signal(signal.SIGINT)
     assert any("Ctrl-C once more" in line for line in run.stderr)
     run.send_signal(signal.SIGINT)
-    assert "left at once; the same command goes on where it was" in ended(run, 130)
+    assert "left at once; the same command continues where it was" in ended(run, 130)
     assert [(t.status, t.epoch) for t in history(folder).trials] == [(Status.INTERRUPTED, 1)]
     (folder / "waits.0").unlink()
 

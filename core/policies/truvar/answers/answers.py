@@ -23,6 +23,7 @@ from haltune.log.decisions import Config
 from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy
+from haltune.notebook import lines
 from haltune.space import Space
 from haltune.terminal import visible
 
@@ -90,6 +91,9 @@ class LevelSet:
                 field[i, j] = p if np.isnan(field[i, j]) else max(field[i, j], p)
         return np.array(xs), np.array(ys), field
 
+    def _repr_html_(self) -> str:
+        return lines(self)
+
     def __str__(self) -> str:
         n, side = len(self.configs), "at least" if self.larger else "at most"
         counts = f"{len(self.high)} reach it, {len(self.low)} do not, {len(self.undecided)} are undecided"
@@ -121,6 +125,9 @@ class Maximisers:
         if not 0.0 < probability < 1.0:
             raise InvalidInput(f"probability={probability!r}: between 0 and 1")
         return float(np.quantile(self.shortfall, probability))
+
+    def _repr_html_(self) -> str:
+        return lines(self)
 
     def __str__(self) -> str:
         return (

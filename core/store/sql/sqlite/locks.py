@@ -35,7 +35,7 @@ def described(pid: int) -> str:
     shown = "".join(c if c.isprintable() else "?" for c in " ".join(words).strip())[:80]
     text = f"process {pid}" + (f" ({shown})" if shown else "")
     if state(pid) == "T":
-        text += f", which is stopped (let it go on by `kill -CONT {pid}`, or end it),"
+        text += f", which is stopped (let it continue by `kill -CONT {pid}`, or end it),"
     return text
 
 

@@ -41,7 +41,7 @@ class SqliteStore(SqlStore):
         if missing := lost(f"{path}-wal"):
             warn(
                 f"{url}-wal is damaged: {missing} of the last changes of {url} are lost, for SQLite reads it up to "
-                "there. Bring back a copy of both files before anything writes to them, or go on with what is left"
+                "there. Bring back a copy of both files before anything writes to them, or continue with what is left"
             )
         super().__init__(database, url, clock or time.time, reading)
         if self._alone and self._lacks_journal(path):

@@ -1,0 +1,5 @@
+"""`python -m haltune`: the command line."""
+
+from haltune.cli import main
+
+main()

@@ -1,0 +1,88 @@
+"""The last word of a search: what was trained in full, what was not and why, what was saved, what lies on the disk."""
+
+from html import unescape
+
+from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.policies import BOBOS, Ladder
+from haltune.report import summary
+from haltune.report.digest import digest
+from haltune.report.page import page
+
+PROBLEM = Problem(Space({"lr": Float(0.1, 1.0)}), Maximize("acc", (0, 1)), 9)
+
+
+def climbed(trials=4, saves=False, **options):
+    """A search in which all but the last winner pause, each with a checkpoint of 5 bytes where it `saves`."""
+    study = Study(PROBLEM, Ladder(patience=2), seed=0, budget=Budget(trials=trials), verbose=0, **options)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                if trial.report(trial.config["lr"] * epoch / 9, seconds=1.0).stops:
+                    if saves:
+                        trial.save(lambda path: path.write_text("12345"))
+                    break
+    return study
+
+
+def test_what_was_not_continued_is_counted_with_the_reason_and_what_was_saved(tmp_path):
+    study = climbed()
+    left = [t.epoch for t in study.trials if t.status == "paused"]
+    full = sum(t.complete for t in study.trials)
+    assert len(left) > 1
+    assert full > 0
+    lines = summary(study).splitlines()
+    assert f"4 trials: {full} trained in full, {len(left)} not continued" in lines
+    span = f"{min(left):g}" if len(set(left)) == 1 else f"{min(left):g} to {max(left):g}"
+    why = f"not continued: paused at epoch {span} of 9, where others were ahead; a larger budget may continue them"
+    assert f"  {why}" in lines
+    assert f"; {sum(9 - e for e in left):g} epochs (" in lines[-2]
+    assert f"N{why[1:]}" in unescape(page(digest(study)))
+
+
+def test_while_a_search_runs_what_is_paused_is_paused():
+    study = Study(PROBLEM, Ladder(patience=5), seed=0, budget=Budget(trials=9), verbose=0)
+    with study.ask() as trial:
+        while not trial.report(0.1, seconds=1.0).stops:
+            pass
+    text = summary(study)
+    assert "1 trial: 1 paused" in text
+    assert "not continued" not in text
+    assert "trial 0: paused" in study.explain(0)
+
+
+def test_a_receipt_says_of_what_a_finished_search_left_that_it_was_not_continued():
+    study = climbed()
+    (id, *_) = (t.id for t in study.trials if t.status == "paused")
+    text = study.explain(id)
+    assert text.startswith(f"trial {id}: not continued\n")
+    assert f"saved          {9 - study.trials[id].epoch:g} of 9 epochs" in text
+
+
+def test_checkpoints_that_lie_on_the_disk_are_told_of_with_their_size_and_for_whom(tmp_path):
+    study = climbed(saves=True, store=tmp_path / "s.db")
+    count = len(study.checkpoints.sizes())
+    assert count > 1
+    told = f"{count} checkpoints ({5 * count} bytes) kept in {study.checkpoints.folder}, for paused trials"
+    assert told in summary(study)
+    assert told in unescape(page(digest(study)))
+    assert "checkpoint" not in summary(climbed())
+
+
+def test_a_checkpoint_of_the_best_alone_is_not_said_to_wait(tmp_path):
+    study = Study(PROBLEM, BOBOS(), tmp_path / "s.db", budget=Budget(trials=1), keep_checkpoints=1, verbose=0)
+    for trial in study:
+        with trial:
+            for _ in trial.epochs():
+                trial.report(0.5, seconds=1.0)
+            trial.save(lambda path: path.write_text("1"))
+    assert f"1 checkpoint (1 byte) kept in {study.checkpoints.folder}\n" in summary(study)
+
+
+def test_the_page_says_how_many_epochs_there_are_and_the_whole_reason_of_a_choice():
+    problem = Problem(PROBLEM.space, PROBLEM.goal, 9, start=[{"lr": 0.5}])
+    study = Study(problem, BOBOS(), seed=0, budget=Budget(trials=2), verbose=0)
+    study.ask().report(0.5, seconds=1.0)
+    text = page(digest(study))
+    assert "1 of 9</td>" in text
+    reason = "enqueued by you, in the place of: first design: 6 spread over the space"
+    assert f'<td class="reason">{reason}</td>' in text
