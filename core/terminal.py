@@ -62,10 +62,13 @@ class _Said(logging.Handler):
             if style and sys.stderr.isatty() and find_spec("rich") is not None:
                 from rich.console import Console
 
-                Console(stderr=True).print(cell(self.format(record), style), soft_wrap=True)
+                console = Console(stderr=True)
+                with console.capture() as drawn:
+                    console.print(cell(self.format(record), style), soft_wrap=True)
+                sys.stderr.write(drawn.get())  # which a live display of Rich's puts above itself
             else:
                 sys.stderr.write(f"{self.format(record)}\n")
-                sys.stderr.flush()
+            sys.stderr.flush()
 
 
 _log, _said = logging.getLogger("haltune"), _Said()

@@ -221,7 +221,8 @@ class Crew:
         if ending.raised is not None:
             self._bug = self._bug or ending.raised
             self._leave("the training failed")
-        self._study.session.voice.ended(self._study.history, trial, self._study.budget)
+        voice = self._study.session.voice
+        voice.ended(self._study.history, trial.id, trial.attempt, self._study.budget)
         self._free(slot)
 
     def _free(self, slot: Slot) -> None:

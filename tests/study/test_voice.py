@@ -1,5 +1,6 @@
 """What a search says while it runs: to whom, when, in which words, and that it never stands in the way."""
 
+import io
 import logging
 import os
 import subprocess
@@ -140,7 +141,7 @@ def test_how_far_the_search_is_is_said_now_and_then(said):
         voice.begins(study.history, trial)
         train(trial)
         now[0] = elapsed
-        voice.ended(study.history, trial, study.budget)
+        voice.ended(study.history, trial.id, 1, study.budget)
     how_far = [line for line in said() if " of 7 trials" in line]
     assert [line.partition(", 0:0")[0] for line in how_far] == ["3 of 7 trials, 12 epochs"]
     assert " of 1:00:00; best acc " in how_far[0]
@@ -166,7 +167,7 @@ def test_an_end_is_told_once_whoever_notices_it(said):
     study = Study(PROBLEM, RandomSearch(trials=1), seed=0)
     trial = study.ask()
     train(trial)
-    study.session.voice.ended(study.history, trial, study.budget)
+    study.session.voice.ended(study.history, trial.id, 1, study.budget)
     study.session.voice.over(study.history, Finish("done"), study.budget)
     study.session.voice.over(study.history, Finish("done"), study.budget)
     assert len(said()) == 4
@@ -180,6 +181,19 @@ def test_every_limit_of_a_budget_is_told_beside_what_is_spent():
     assert " of 10:00, " in told
     assert told.endswith(" of 2:00:00 of worker time, 0 of 3 of money, 0 of 7 of cost")
     assert spending(study.history, Limits(epochs=float("inf"))).startswith("2 trials, 8 epochs, 0:0")
+
+
+def test_the_last_word_comes_after_the_trials_that_ended_elsewhere_and_may_be_left_to_others(said):
+    study = Study(PROBLEM, RandomSearch(trials=1), seed=0, verbose=0)
+    voice, trial = Voice(1), study.ask()
+    voice.begins(study.history, trial)
+    voice.over(study.history, Finish("while it trains"), study.budget)
+    assert [line.partition(" ")[0] for line in said()] == ["trial", "the", "1"]
+    train(trial)
+    voice.last_word = False
+    voice.over(study.history, Finish("done"), study.budget)
+    assert said()[3].startswith("trial 0 trained in full")
+    assert len(said()) == 4
 
 
 def test_who_trains_for_another_is_silent(said):
@@ -277,6 +291,26 @@ def test_a_terminal_that_went_away_ends_no_search():
     assert done.stdout == "result\n"
     assert program("sys.stderr = None", capture_output=True).stdout == "result\n"
     assert program("sys.stderr.close()", capture_output=True).stdout == "result\n"
+
+
+def test_in_a_terminal_it_is_coloured_and_stands_above_what_is_drawn_there(monkeypatch):
+    """As under a table of the launcher or a bar of Lightning's, which Rich draws and which the cursor stands in."""
+    console, live_of_rich = pytest.importorskip("rich.console"), pytest.importorskip("rich.live")
+    screen = io.StringIO()
+    screen.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(terminal, "_others", lambda: False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    record = logging.makeLogRecord({"msg": "trial 0 begins", "style": "bold"})
+    terminal._said.emit(record)
+    assert screen.getvalue() == "\x1b[1mtrial 0 begins\x1b[0m\n"
+    with live_of_rich.Live(
+        "a table", console=console.Console(file=screen, force_terminal=True), auto_refresh=False
+    ):
+        terminal._said.emit(record)
+    above, below = screen.getvalue().rindex("trial 0 begins"), screen.getvalue().rindex("a table")
+    assert above < below
 
 
 def test_a_handler_of_the_programs_own_is_found():

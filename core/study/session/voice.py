@@ -16,6 +16,7 @@ from typing import Any
 
 from haltune._utils.words import clipped, clock, counted, plural, settings, short
 from haltune.log.decisions import Action, Finish, Verdict
+from haltune.log.events import Status
 from haltune.log.fate import FATES, fate_of, saved_epochs
 from haltune.log.history import History
 from haltune.log.problem import Budget, Problem
@@ -46,7 +47,8 @@ class Voice:
             None  # when it is time to say how far the search is; None: nothing was said yet
         )
         self._begun: set[tuple[int, int]] = set()  # attempts that it told of, and not yet of their end
-        self._left: list[Attempt] = []  # ended, and not told of yet
+        self.last_word = True  # whether it says that the search is over; False where somebody else does
+        self._left: list[tuple[int, int]] = []  # ended, and not told of yet
         self._standing = self._over = ""  # as it was said last
 
     @contextmanager
@@ -80,20 +82,19 @@ class Voice:
     def leaves(self, attempt: Attempt) -> None:
         """An attempt is over; told later: a framework's hook may have ended it, and its bar be on the screen."""
         if self.verbose:
-            self._left.append(attempt)
+            self._left.append((attempt.id, attempt.attempt))
 
     def tell(self, history: History, budget: Budget) -> None:
         """Of those that left."""
         while self._left:
-            self.ended(history, self._left.pop(0), budget)
+            self.ended(history, *self._left.pop(0), budget)
 
-    def ended(self, history: History, attempt: Attempt, budget: Budget) -> None:
+    def ended(self, history: History, trial: int, attempt: int, budget: Budget) -> None:
         """An attempt is over, here or in a process that trained it for this one. Told once."""
-        key = (attempt.id, attempt.attempt)
-        if key not in self._begun or not self._speaks():
+        if (trial, attempt) not in self._begun or not self._speaks():
             return
-        self._begun.discard(key)
-        record, best = history.trial(attempt.id), history.best()
+        self._begun.discard((trial, attempt))
+        record, best = history.trial(trial), history.best()
         leads = best is not None and best.trial == record.id
         look = "bold" if leads else _LOOKS.get(fate_of(record, history.problem).kind, "default")
         self._say(lambda: ending(history.problem, record, best), look)
@@ -102,7 +103,10 @@ class Voice:
 
     def over(self, history: History, answer: Finish, budget: Budget) -> None:
         """The search is over. Told once."""
-        if answer.reason != self._over and self._speaks():
+        for trial, attempt in sorted(self._begun):
+            if history.trial(trial).status is not Status.RUNNING:
+                self.ended(history, trial, attempt, budget)
+        if self.last_word and answer.reason != self._over and self._speaks():
             self._over = answer.reason
             self._say(lambda: f"the search is over: {answer.reason}", "cyan")
             self._stands(history, budget, over=True)
