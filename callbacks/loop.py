@@ -103,10 +103,12 @@ class TrainingLoop:
                 break
             self._epoch = epoch
             yield epoch
+            if self._save is not None and self._reporter.keeps_epoch:
+                self._reporter.keep(self._save, self._suffix)
             if self._save is not None and self._reporter.pausing:
                 self._keep()
         self._epoch = None
-        if self._save is not None and self._reporter.keeps and not self._reporter.pausing:
+        if self._save is not None and not self._reporter.pausing and self._reporter.keeps:
             self._keep()
         self._reporter.end_of_fit()
 

@@ -145,13 +145,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._training:
             self._training = False
             self._need_a_value(late=state.global_step > self._first_step)
-            torch_ranks().decide(self._reporter.end_of_fit)
+            torch_ranks().decide(lambda: self._finish(args, others))
 
     def _start(self, step: int = 0) -> None:
         self._first_step: int = step  # of the optimizer, trained before this training
         self._epochs = 0  # begun in this training
         self._logged: dict[str, float] = {}  # since the last report
         self._seen: set[str] = set()  # names of all evaluations
+        self._keeps_epoch = False  # the last value is that of the trial's best epoch, and is to be kept
         self._takes = self._asked = False  # the next checkpoint is the trial's; it was made for the trial
 
     # what the first rank does
@@ -177,7 +178,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._logged = {}
         if ends:
             self._reporter.ends_by_itself()
-        if not self._reporter.pausing and not (self._reporter.stopping and self._reporter.keeps):
+        self._keeps_epoch = self._reporter.keeps_epoch
+        final = self._reporter.stopping and not self._reporter.pausing and self._reporter.keeps
+        if not (self._reporter.pausing or self._keeps_epoch or final):
             return END if self._reporter.stopping else GO_ON
         why_not = _no_checkpoint(args)
         if why_not is None:
@@ -193,11 +196,22 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
         best = state.best_model_checkpoint and Path(state.best_model_checkpoint)
         moves = self._asked and args.save_total_limit is None and best != source
-        if self._reporter.pausing or self._reporter.keeps:
+        keeps, self._keeps_epoch = self._keeps_epoch, False
+        if keeps:
+            self._reporter.keep(lambda path: shutil.copytree(source, path), "")
+        if self._reporter.pausing or (self._reporter.stopping and self._reporter.keeps):
             self._reporter.save(lambda path: (shutil.move if moves else shutil.copytree)(source, path), "")
         if moves:
             shutil.rmtree(source, ignore_errors=True)  # it is there still when that failed, or was not needed
         return self._reporter.stopping
+
+    def _finish(self, args: Any, others: Any) -> None:
+        """The end; a training that ended where the Trainer saved nothing keeps its model without the optimizer."""
+        reporter, model = self._reporter, others.get("model")
+        able = hasattr(model, "save_pretrained") and not (args.fsdp or args.deepspeed)
+        if able and not reporter.pausing and reporter.keeps:
+            reporter.save(lambda path: _export(path, model, others.get("processing_class")), "")
+        reporter.end_of_fit()
 
     def _need_a_value(self, late: bool) -> None:
         """Raises InvalidInput, on all ranks: evaluations came without the metric, or it is late and none came."""
@@ -211,6 +225,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
         how = "Evaluate, TrainingArguments(eval_strategy='epoch')"
         raise missing(self.monitor, self._logged, "in this fit", how)
+
+
+def _export(path: Path, *parts: Any) -> None:
+    """A folder that from_pretrained takes."""
+    for part in parts:
+        if hasattr(part, "save_pretrained"):
+            part.save_pretrained(path)
 
 
 def _planned(args: Any, state: Any, loader: Any) -> float | None:

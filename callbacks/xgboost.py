@@ -9,6 +9,9 @@
 A boosting round is an epoch. Put the callback first: XGBoost asks no further one in a round in which one
 stops. After an exception XGBoost calls no callback: keep the training inside `with trial:`.
 
+The best run's booster is kept, with all of its rounds: xgb.Booster(model_file=study.best.checkpoint)
+gives it back, and where the goal counts a run's best epoch, booster[: int(study.best.epoch)] is what it counts for.
+
 A pause saves the booster (.ubj). A resumed training equals an uninterrupted one digit for digit as long as
 XGBoost draws nothing at random. Its generator is in no file and starts again at `seed`: with subsample,
 colsample_by*, a random feature_selector or dart's rate_drop the resumed rounds are other ones, and with the

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 from haltune.errors import InvalidInput
+from haltune.log.records import Best
 from haltune.study import Trial
 
 from ..frameworks.portable import Reporting
@@ -52,6 +53,22 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
             f"trial.load_model(make_model) loads no file of a whole model: leave out {[*options]}"
         )
     return loading.built(trial, make_model)
+
+
+def load_best(best: Best, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """The model of the best run, compiled, after the epoch that it counts for. Users call study.best.load_model().
+
+    Args:
+        best: What study.best gives.
+        make_model: Gives a compiled model, as for trial.load_model(make_model): make_model(**best.config) is returned,
+            with the weights and the optimizer of the best run. Default: None, the model is in the file.
+        options: Those of keras.saving.load_model, such as custom_objects.
+
+    Raises:
+        InvalidInput: When no model was kept, and when the file is no .keras file, or not of the model that make_model
+            gives.
+    """
+    return loading.best(best, make_model, options)
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
@@ -154,6 +171,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         else:
             self._wait_for_validation()
         self._heed_others()
+        if self._reporter.keeps_epoch and self.trial.epoch == self._epoch:
+            self._save(checkpoint.write, self._reporter.keep)
         if self._reporter.pausing and self.trial.epoch == self._epoch:
             how = loading.of(self.trial)
             self._save(checkpoint.write if self._proven else partial(loading.write, loading=how))
@@ -166,7 +185,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and self._reporter.silent
-        if not silent and self._reporter.keeps and not self._reporter.pausing:
+        if not silent and not self._reporter.pausing and self._reporter.keeps:
             self._save(checkpoint.write)
         self._forget()
         if silent:
@@ -217,9 +236,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if int(self.model.stop_training) & True:
             self._reporter.ends_by_itself()
 
-    def _save(self, write: Callable[[Any, Path], None]) -> None:
-        model = self.model
-        self._reporter.save(lambda path: write(model, path), loading.of(self.trial).suffix)
+    def _save(self, write: Callable[[Any, Path], None], how: Callable[..., bool] | None = None) -> None:
+        model, how = self.model, how or self._reporter.save
+        how(lambda path: write(model, path), loading.of(self.trial).suffix)
 
     def _wait_for_validation(self) -> None:
         """With validation_freq > 1 val_ names are absent in between; other absences are misspellings."""

@@ -69,8 +69,8 @@ def restore_randomness(model: Any, path: str) -> None:
         restore(model, state)
 
 
-def load(path: str, **options: Any) -> Any:
-    """The model of a file, with the random state set as it was; options as in keras.saving.load_model.
+def load(path: str, randomness: bool = True, **options: Any) -> Any:
+    """The model of a file, with the random state set as it was if `randomness`; options as in keras.saving.load_model.
 
     Raises InvalidInput for a file of another kind, and what Keras raises, with advice.
     """
@@ -80,14 +80,15 @@ def load(path: str, **options: Any) -> Any:
     try:
         model = saving.load_model(path, **options)
     except Exception as error:
-        error.add_note(f"haltune: {ADVICE}")
+        error.add_note(f"haltune: {ADVICE if randomness else ADVICE.replace('trial.', 'study.best.')}")
         raise
-    restore_randomness(model, path)
+    if randomness:
+        restore_randomness(model, path)
     return model
 
 
-def load_into(model: Any, path: str) -> None:
-    """Set weights, optimizer and random state of a model that was just made as they are in a file.
+def load_into(model: Any, path: str, randomness: bool = True) -> None:
+    """Set weights and optimizer of a model that was just made, and if `randomness` the random state, as in a file.
 
     Raises InvalidInput for a file of another kind and for one of another model.
     """
@@ -109,7 +110,8 @@ def load_into(model: Any, path: str) -> None:
                 "to build the same layers, and to compile the same optimizer, whenever it is called with the same "
                 f"configuration ({error})"
             ) from error
-    restore_randomness(model, path)
+    if randomness:
+        restore_randomness(model, path)
 
 
 ADVICE = (

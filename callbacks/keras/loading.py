@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from haltune._utils.words import one_line
 from haltune.errors import InvalidInput, NotSupported
+from haltune.log.records import Best
 from haltune.study import Trial
 
 from . import checkpoint
@@ -54,17 +55,36 @@ def whole(trial: Trial, options: Mapping[str, Any]) -> Any:
 
 def built(trial: Trial, make_model: Callable[..., Any]) -> Any:
     """The model that make_model(**trial.config) gives, in the state of the trial's file if it has one."""
+    model = _made(make_model, trial.config)
+    _CHOSEN[trial] = Loading(by_function=True, shapes=not model.built)
+    if trial.checkpoint is not None:
+        checkpoint.load_into(model, trial.checkpoint)
+    return model
+
+
+def _made(make_model: Callable[..., Any], config: Mapping[str, Any]) -> Any:
     if not callable(make_model) or hasattr(make_model, "fit"):
         raise InvalidInput(
             "trial.load_model(make_model) takes the function that makes a compiled model from trial.config, "
             f"not {type(make_model).__name__}: it calls make_model(**trial.config)"
         )
-    model = make_model(**trial.config)
+    model = make_model(**config)
     if not hasattr(model, "load_weights"):
         raise InvalidInput(f"make_model(**trial.config) is to return a Keras model, not {model!r}")
-    _CHOSEN[trial] = Loading(by_function=True, shapes=not model.built)
-    if trial.checkpoint is not None:
-        checkpoint.load_into(model, trial.checkpoint)
+    return model
+
+
+def best(found: Best, make_model: Callable[..., Any] | None, options: Mapping[str, Any]) -> Any:
+    """The model of the best run; no random number generator is touched."""
+    if found.checkpoint is None:
+        raise InvalidInput(
+            f"no model of trial {found.trial} was kept: train with HaltuneCallback(trial), which keeps the best one of "
+            "Study(..., keep_checkpoints=1), the default"
+        )
+    if make_model is None:
+        return checkpoint.load(found.checkpoint, randomness=False, **options)
+    model = _made(make_model, found.config)
+    checkpoint.load_into(model, found.checkpoint, randomness=False)
     return model
 
 

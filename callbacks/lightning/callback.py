@@ -226,6 +226,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         # a pause waits for the end of the epoch: from within one a fit cannot go on exactly
         if stops and (not pauses or at_boundary(trainer)):
             self._ends = trainer.should_stop = True
+        if found is not None and self.trial.goal.of == "best":
+            checkpoint.keep(trainer, self._reporter, ranks_of(trainer))
 
     def _tell(
         self, trainer: Any, phase: str, found: _Found | None, logged: Mapping[str, Any]

@@ -16,6 +16,7 @@ from haltune.errors import NotSupported
 
 from ..frameworks.ranks import Agreement
 from ..reporting.reporter import Reporter
+from .limits import sharded
 
 
 def save(trainer: Any, reporter: Reporter, ranks: Agreement, remember: Callable[[], None]) -> None:
@@ -23,40 +24,73 @@ def save(trainer: Any, reporter: Reporter, ranks: Agreement, remember: Callable[
 
     `remember`: called on every rank before the state is collected, when there is one to save.
     """
-    path = ranks.decide(lambda: _place(reporter))
+    keeps, path = ranks.decide(lambda: _final_place(trainer, reporter))
     if path is None:
         return
     began = time.monotonic()
     remember()
     error = write(trainer, path)
-    ranks.decide(lambda: _publish(reporter, path, error, time.monotonic() - began))
+    ranks.decide(lambda: _publish(reporter, path, error, time.monotonic() - began, keeps))
 
 
-def _place(reporter: Reporter) -> Path | None:
-    """Where to write; None when there is nothing to save, or nowhere."""
+def keep(trainer: Any, reporter: Reporter, ranks: Agreement) -> None:
+    """Save weights and hyperparameters if the trial counts for the epoch just reported; every rank comes here."""
+    path = ranks.decide(lambda: _place(trainer, reporter, keep=True) if reporter.keeps_epoch else None)
+    if path is None:
+        return
+    began = time.monotonic()
+    error = write(trainer, path, weights_only=True)
+    ranks.decide(lambda: _publish(reporter, path, error, time.monotonic() - began, keeps=True, epoch=True))
+
+
+def _final_place(trainer: Any, reporter: Reporter) -> tuple[bool, Path | None]:
+    """Whether it is for the user alone, and where to write; None when there is nothing to save, or nowhere."""
+    keeps = not reporter.pausing and reporter.keeps
+    if keeps:
+        return True, _place(trainer, reporter)
     found: list[Path] = []
-    if reporter.pausing or reporter.keeps:
+    if reporter.pausing:
         reporter.attempt(lambda: found.append(reporter.trial.begin_save()), over=True)
+    return False, found[0] if found else None
+
+
+def _place(trainer: Any, reporter: Reporter, keep: bool = False) -> Path | None:
+    """Where to write what is kept for the user; None for nowhere."""
+    found: list[Path] = []
+
+    def begin() -> None:
+        if sharded(trainer):
+            raise NotSupported(
+                f"its state under {type(trainer.strategy).__name__} is spread over the processes"
+            )
+        found.append(reporter.trial.begin_save(keep=keep))
+
+    reporter.attempt(begin, keeps=True)
     return found[0] if found else None
 
 
-def _publish(reporter: Reporter, path: Path, error: Exception | None, seconds: float) -> None:
+def _publish(
+    reporter: Reporter, path: Path, error: Exception | None, seconds: float, keeps: bool, epoch: bool = False
+) -> None:
+    """keeps: for the user alone. epoch: of the best epoch."""
+
     def commit() -> None:
         if error is not None:
             raise error
-        reporter.trial.commit_save(path, seconds)
+        reporter.trial.commit_save(path, seconds, epoch)
 
     try:
         refused = None if error else _refused(path)
-        saved = reporter.attempt(commit, over=True)
+        saved = reporter.attempt(commit, over=not keeps, keeps=keeps)
     finally:
         discard(path)  # it is there still only if something failed
     if saved and refused:
+        how = "load it with" if keeps else "continue with"
+        call = "load_from_checkpoint(path" if keeps else "trainer.fit(..., ckpt_path=trial.checkpoint"
         reporter.warn_once(
             "weights_only",
             f"the checkpoint of trial {reporter.trial.id} holds {refused}, from the module's hyperparameters or a "
-            "callback's state, which torch loads only when told to: continue with "
-            "trainer.fit(..., ckpt_path=trial.checkpoint, weights_only=False)",
+            f"callback's state, which torch loads only when told to: {how} {call}, weights_only=False)",
         )
 
 
@@ -137,7 +171,7 @@ def prepare(trainer: Any, module: Any) -> None:
         module.double()
 
 
-def write(trainer: Any, path: Path) -> Exception | None:
+def write(trainer: Any, path: Path, weights_only: bool = False) -> Exception | None:
     """Save on every rank; what went wrong while rank 0 wrote the file is returned, not raised.
 
     A rank that raised would leave the others waiting for it.
@@ -147,7 +181,7 @@ def write(trainer: Any, path: Path) -> Exception | None:
     guarded = _Guarded(before)
     strategy.checkpoint_io = guarded
     try:
-        trainer.save_checkpoint(path, weights_only=False)
+        trainer.save_checkpoint(path, weights_only=weights_only)
     except Exception as error:  # a state that cannot even be collected
         return error
     finally:

@@ -75,11 +75,11 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     return lower[found[0]] if found else None
 
 
-def once(study: Any, sentence: str) -> None:
-    """A HaltuneWarning, once a study."""
+def once(study: Any, sentence: str, about: str | None = None) -> None:
+    """A HaltuneWarning, once a study: the same sentence, or the first `about` a matter."""
     given = _GIVEN.setdefault(study, set())
-    if sentence not in given:
-        given.add(sentence)
+    if (about or sentence) not in given:
+        given.add(about or sentence)
         warn(sentence)
 
 

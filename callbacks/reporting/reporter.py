@@ -15,12 +15,11 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from haltune._utils.signals import interrupts
-from haltune._utils.words import one_line, plural
-from haltune.errors import LeaseLost, NotSupported
+from haltune._utils.words import plural
+from haltune.errors import LeaseLost
 from haltune.log.decisions import Action, Verdict
 from haltune.study import Trial
 from haltune.study.session.session import Report
@@ -31,11 +30,12 @@ from .clock import Clock
 from .delivery import Delivery, Warnings, line
 from .detached import Detached
 from .heartbeat import Heartbeat
+from .saving import Saving
 
 FIRST_EPOCH = "haltune_first_epoch"  # metric, 1.0 at a fit's first report: its seconds hold compilation
 
 
-class Reporter:
+class Reporter(Saving):
     """The reports of one training loop to one trial.
 
     `monitor`: the logged name to report, the goal's metric if None.
@@ -79,18 +79,6 @@ class Reporter:
         """True when the loop should end: a STOP or PAUSE came, the trial is lost, or it reached its horizon."""
         horizon = self.trial.horizon
         return self.verdict is not None or (not self._ended and horizon is not None and self._last >= horizon)
-
-    @property
-    def pausing(self) -> bool:
-        """True when the loop should save its state before it ends: the trial may go on later."""
-        return self.verdict is not None and self.verdict.resumable and not self._ended
-
-    @property
-    def keeps(self) -> bool:
-        """True when the final state should be saved, too: the trial is among the best whose checkpoints stay."""
-        with suppress(Exception):  # a study out of reach
-            return not self._ended and self.trial.keeps_checkpoint
-        return False
 
     @property
     def silent(self) -> bool:
@@ -147,51 +135,6 @@ class Reporter:
         finally:
             self.clock.restart()  # the study's time is not training time
         return self.stopping
-
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> bool:
-        """Save the state after the last epoch; when that fails the pause is declined, and False returned."""
-        return self.attempt(lambda: self.trial.save(write, suffix))
-
-    def attempt(self, saving: Callable[[], object], over: bool = False) -> bool:
-        """`save` for loops that write by themselves: `saving` raises what went wrong; `over`: see `decline`."""
-        try:
-            saving()
-        except LeaseLost as error:
-            self._let_go(error)
-        except NotSupported as error:
-            self.decline(str(error), over, always=True)
-        except Exception as error:
-            self.decline(f"its state could not be saved ({one_line(error)})", over)
-        else:
-            self.clock.restart()
-            return True
-        return False
-
-    def decline(self, why: str, over: bool = False, always: bool = False) -> None:
-        """A pause cannot be carried out: the trial goes on. What the budget cut short ends all the same.
-
-        over: the loop has ended already, so the trial is offered again, and is not paused then.
-        always: that holds for every trial of the study, and is said once.
-        """
-        consequence = "a later attempt begins further back" if self.pausing else "it is not kept"
-        if self.forgo():
-            consequence = "it trains on instead of losing its work"
-            if over:
-                self.trial.cannot_save(why)
-                self.end("interrupted")
-                consequence = "its training had ended: it begins again further back, not paused then"
-        if always:
-            self.advise(f"a trial cannot be paused, as {why}; {consequence}")
-        else:
-            self.warn_once("save", f"trial {self.trial.id}: {why}; {consequence}")
-
-    def forgo(self) -> bool:
-        """Take a PAUSE back, where there was one: later reports are judged again."""
-        paused = self.verdict is not None and self.verdict.action is Action.PAUSE
-        if paused:
-            self.verdict = None
-            self.trial.go_on()
-        return paused
 
     def ends_by_itself(self) -> None:
         """Somebody else ended the training in the epoch of a PAUSE or a budget's end: completed, if no STOP comes."""
@@ -290,9 +233,9 @@ class Reporter:
         with suppress(Exception):
             closing()
 
-    def advise(self, sentence: str) -> None:
-        """A HaltuneWarning, once a study: what is true of every trial's training."""
-        once(self.trial.session, sentence)
+    def advise(self, sentence: str, about: str | None = None) -> None:
+        """A HaltuneWarning, once a study: what is true of every trial's training, or the first `about` a matter."""
+        once(self.trial.session, sentence, about)
 
     def warn_once(self, topic: str, sentence: str) -> None:
         """A HaltuneWarning, once for each topic."""

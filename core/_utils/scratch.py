@@ -52,11 +52,14 @@ def remove(folder: Path) -> None:
 
 
 class Scratch:
-    """A folder that goes with its owner, with this process at the latest; `make` makes it."""
+    """A folder that goes with its owner, with this process at the latest; `make` makes it.
 
-    def __init__(self) -> None:
+    stays: it goes with this process, for what users are given of it.
+    """
+
+    def __init__(self, stays: bool = False) -> None:
         self.path = _named(_WORK)
-        self.remove = weakref.finalize(self, _remove_if_mine, self.path, os.getpid())
+        self.remove = weakref.finalize(Scratch if stays else self, _remove_if_mine, self.path, os.getpid())
 
     def make(self) -> Path:
         """Its path, now that it exists; what killed processes left goes."""

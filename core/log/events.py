@@ -124,6 +124,17 @@ class Checkpointed(TrialEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kept(TrialEvent):
+    """The state after the best epoch of a trial that counts for it: for the user, not to go on from."""
+
+    kind: ClassVar[str] = "kept"
+    attempt: int
+    epoch: float
+    path: str
+    seconds: float = 0.0  # spent saving
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slept(TrialEvent):
     """The store's clock jumped while a trial was held: its machine slept, or the clock was set. Nobody trained then."""
 
@@ -167,10 +178,7 @@ class Rescaled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgeted(Event):
-    """What the search may cost from now on, when it is new or changed: for policies that plan by it, and for readers.
-
-    Where the policy plans by it, it takes back the end of the search: such a policy ends it for want of budget.
-    """
+    """What the search may cost from now on; for a policy that plans by it, which ends for want of it, no end stands."""
 
     kind: ClassVar[str] = "budgeted"
     budget: Mapping[str, Any]  # the limits given, as Budget.to_json
@@ -203,7 +211,7 @@ class Held(Event):
 
 
 MOVES = (Started, Resumed, Rescaled, Budgeted, Enqueued, Finished, Held)
-_OTHERS = (Created, Reported, Checkpointed, Slept, Ended, Expired)
+_OTHERS = (Created, Reported, Checkpointed, Kept, Slept, Ended, Expired)
 _KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (*_OTHERS, *MOVES)}
 
 
@@ -266,8 +274,7 @@ def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
 
 def verdict_from_json(body: Mapping[str, Any]) -> Verdict:
     """The inverse of `verdict_to_json`."""
-    until = body.get("until")
-    until = None if until is None else float(until)
+    until = None if body.get("until") is None else float(body["until"])
     return Verdict(Action(body["action"]), body["reason"], body.get("evidence", {}), until)
 
 

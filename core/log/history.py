@@ -146,7 +146,7 @@ class History(Accounted):
     def as_best(self, id: int) -> Best:
         """A trial that has a value, told as the best."""
         self.trial(id)  # its configuration regains its types
-        return self._trials[id].best(self.locate(self._trials[id].checkpoint))
+        return self._trials[id].best(self.locate)
 
     def ranked(self, leaving: int | None = None) -> list[list[int]]:
         """The trials that have a value, the best first, in groups that compare.
@@ -169,7 +169,7 @@ class History(Accounted):
         """Their records made anew; configurations that come from the log regain their types together."""
         restore([t for t in trials if not t.restored], self.problem.space, self.whose)
         for t in trials:
-            t.record = t.frozen(self.scale_of(t.id), self.locate(t.checkpoint))
+            t.record = t.frozen(self.scale_of(t.id), self.locate)
         return [t.record for t in trials if t.record is not None]
 
     # -- the fold ----------------------------------------------------------------------
@@ -180,8 +180,8 @@ class History(Accounted):
         match event:
             case ev.Reported():
                 self._reported(event)
-            case ev.Checkpointed():
-                self._checkpointed(event)
+            case ev.Checkpointed() | ev.Kept():
+                self._saved(event)
             case ev.Started():
                 self._started(event)
             case ev.Resumed():
@@ -251,10 +251,10 @@ class History(Accounted):
             self._firsts.setdefault(t.id, t.end)
         self._peaks[t.id] = t.peak
 
-    def _checkpointed(self, e: ev.Checkpointed) -> None:
+    def _saved(self, e: ev.Checkpointed | ev.Kept) -> None:
         t = self._trials[e.trial]
         if e.attempt == t.attempt and t.status is Status.RUNNING:
-            t.checkpoint, t.checkpoint_epoch, t.record = e.path, e.epoch, None
+            t.save(e)
             self._spending.save(t.id, e.at, e.seconds)
 
     def _slept(self, e: ev.Slept) -> None:

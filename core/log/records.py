@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -20,11 +21,13 @@ from haltune.notebook import facts
 from haltune.space import Space
 
 from .decisions import Action, Config, Verdict
-from .events import Reported, Started, Status
+from .events import Checkpointed, Kept, Reported, Started, Status
 from .problem import Goal, Problem
 from .scores import Scale, measured
 from .standing import Standing, is_complete, standing
 from .validity import ADVICE
+
+Locate = Callable[[str | None], str | None]  # a path of the log, as a user opens it
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,7 @@ class TrialRecord:
     resource: float | None = None
     checkpoint: str | None = None  # path; one that was deleted is relative to the folder of checkpoints
     checkpoint_epoch: float = 0.0
+    kept: str | None = None  # likewise: the state after its best epoch, where that counts
     started: float = 0.0  # seconds since the epoch
     verdict: Verdict | None = None  # the last that was not CONTINUE
     error: str | None = None
@@ -105,6 +109,15 @@ class Best:
     value: float  # the goal's metric
     epoch: float  # at which it had the value
     checkpoint: str | None = None  # path; None where none is kept
+    checkpoint_epoch: float | None = None  # after which it was saved: `epoch`, unless that could not be
+
+    def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
+        """The Keras model of `checkpoint`, as it was after that epoch; see haltune.callbacks.keras.load_best.
+
+        make_model: then make_model(**config), with the weights and the optimizer of `checkpoint`.
+        """
+        # the core knows no framework: it only opens the door
+        return import_module("haltune.callbacks.keras").load_best(self, make_model, **options)
 
     def _repr_html_(self) -> str:
         found = f"Best value {short(self.value, 6)} (trial {self.trial}, epoch {self.epoch:g})"
@@ -135,6 +148,8 @@ class Growing:
     losses: int = 0  # leases that expired
     checkpoint: str | None = None
     checkpoint_epoch: float = 0.0
+    kept: str | None = None  # the state after `kept_epoch`, its best
+    kept_epoch: float = 0.0
     verdict: Verdict | None = None
     error: str | None = None
     resumed: str = ""
@@ -171,10 +186,23 @@ class Growing:
         """What it is ranked by. leaving: its training is about to end by itself."""
         return standing(self, self.complete or (leaving and not self.partial), self.counts)
 
-    def best(self, checkpoint: str | None) -> Best:
-        """It as the best; `checkpoint` as a user opens it."""
+    def best(self, locate: Locate) -> Best:
+        """It as the best."""
         i = self.top if self.problem.goal.of == "best" else -1
-        return Best(self.id, dict(self.config), self.values[i], self.epochs[i], checkpoint)
+        told = Best(self.id, dict(self.config), self.values[i], self.epochs[i])
+        if self.kept is not None and self.kept_epoch == told.epoch:
+            return replace(told, checkpoint=locate(self.kept), checkpoint_epoch=told.epoch)
+        if self.checkpoint is None:
+            return told
+        return replace(told, checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch)
+
+    def save(self, e: Checkpointed | Kept) -> None:
+        """Its state is in a file."""
+        if isinstance(e, Kept):
+            self.kept, self.kept_epoch = e.path, e.epoch
+        else:
+            self.checkpoint, self.checkpoint_epoch = e.path, e.epoch
+        self.record = None
 
     def append(self, e: Reported) -> None:
         """One report more."""
@@ -211,10 +239,12 @@ class Growing:
         self.peak = self.end = -math.inf
         for i, value in enumerate(self.values):
             self._rank(i, value)
+        if self.kept_epoch > epoch:
+            self.kept, self.kept_epoch = None, 0.0
         self.record = None
 
-    def frozen(self, scale: Scale | None, checkpoint: str | None) -> TrialRecord:
-        """A read-only copy; `checkpoint` as a user opens it."""
+    def frozen(self, scale: Scale | None, locate: Locate) -> TrialRecord:
+        """A read-only copy."""
         values = _frozen(self.values)
         scores = scale.score(values) if scale else np.full(len(values), math.nan)
         scores.flags.writeable = False
@@ -223,7 +253,7 @@ class Growing:
             epochs=_frozen(self.epochs), values=values, scores=scores, seconds=_frozen(self.seconds),
             metrics=MappingProxyType({name: _frozen(c) for name, c in self.metrics.items()}),
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
-            checkpoint=checkpoint, checkpoint_epoch=self.checkpoint_epoch,
+            checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch, kept=locate(self.kept),
             started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
             resumed=self.resumed, partial=self.partial, complete=self.complete,
         )  # fmt: skip

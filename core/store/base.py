@@ -45,7 +45,7 @@ class Store(Protocol):
     url: str  # what it is called: where it is, without a password
     scratch: (
         Path | None
-    )  # a folder as short-lived as the store, made by who needs it; None: it outlives its processes
+    )  # a folder that goes with the process, made by who needs it; None: the store outlives it
 
     @property
     def outages(self) -> int:

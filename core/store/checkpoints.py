@@ -1,6 +1,7 @@
 """Where the checkpoints of a study lie, written whole or not at all, and deleted when nobody needs them.
 
     FOLDER/trial-7/attempt-1-epoch-12-9f3b61c4.ckpt
+    FOLDER/trial-7/best-attempt-1-epoch-9-0a17d2e8.ckpt     of its best epoch, where that counts
 
 A checkpoint is written under a temporary name in its trial's folder, forced to the disk
 and renamed; it counts once the log says so. What is written beside it under its name and
@@ -32,9 +33,10 @@ from haltune.log.records import TrialRecord
 
 _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _PART = "part-"  # what is being written
+_KEPT = "best-"  # the state after a trial's best epoch, beside what it goes on from
 _FOLDER = re.compile("trial-(0|[1-9][0-9]{0,17})(?:-[0-9a-f]{8})?")
 _FILE = re.compile(
-    r"(?:part-)?(?:[0-9a-f]{8}-)?attempt-([0-9]{1,18})-epoch-[0-9.e+]+(?:-[0-9a-f]{8}.*|\..*)?", re.S
+    r"(?:part-)?(best-)?(?:[0-9a-f]{8}-)?attempt-([0-9]{1,18})-epoch-[0-9.e+]+(?:-[0-9a-f]{8}.*|\..*)?", re.S
 )
 
 
@@ -49,7 +51,7 @@ class Checkpoints:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], keep: int = 0, quota: float | str | None = None
+        self, folder: str | os.PathLike[str], keep: int = 1, quota: float | str | None = None
     ) -> None:
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < 0:
             raise InvalidInput(
@@ -68,8 +70,11 @@ class Checkpoints:
         """A trial's folder."""
         return self.folder / f"trial-{trial}"
 
-    def temporary(self, trial: int, attempt: int, epoch: float, suffix: str) -> Path:
-        """A path to write a checkpoint to; its folder exists. Raises OSError when it cannot be made."""
+    def temporary(self, trial: int, attempt: int, epoch: float, suffix: str, keep: bool = False) -> Path:
+        """A path to write a checkpoint to; its folder exists. Raises OSError when it cannot be made.
+
+        keep: one of the trial's best epoch, to lie beside what it goes on from.
+        """
         if os.path.basename(suffix) != suffix or "\0" in suffix:
             raise InvalidInput(f"suffix={suffix!r}: the end of a file's name, such as '.ckpt'")
         disk.make(self.folder)
@@ -81,7 +86,8 @@ class Checkpoints:
         if not disk.is_usable(folder):  # a link, a file or a folder that somebody put there: it is left alone
             folder = folder.with_name(f"{folder.name}-{secrets.token_hex(4)}")
             disk.make(folder)
-        return folder / f"{_PART}attempt-{attempt}-epoch-{epoch:g}-{secrets.token_hex(4)}{suffix}"
+        kind = _KEPT if keep else ""
+        return folder / f"{_PART}{kind}attempt-{attempt}-epoch-{epoch:g}-{secrets.token_hex(4)}{suffix}"
 
     def publish(self, temporary: Path) -> Path:
         """Force what was written to the disk and give it its name.
@@ -147,12 +153,13 @@ class Checkpoints:
         return len(parts) > 1 and bool(_FOLDER.fullmatch(parts[0])) and disk.is_gone(where)
 
     def supersede(self, latest: Path) -> None:
-        """Delete what a checkpoint that was just recorded makes useless: of its attempt, and of earlier ones."""
+        """Delete what a checkpoint that was just recorded makes useless: of its kind, attempt, and earlier ones."""
         trial = _FOLDER.fullmatch(latest.parent.name)
         spared = {latest.name, *self._undecided}
         for folder in self._folders().get(int(trial[1]), []) if trial else ():
             for path in _files(folder):
-                if _attempt(path) <= _attempt(latest) and not _belongs(path, spared):
+                same = _is_kept(path) == _is_kept(latest) and _attempt(path) <= _attempt(latest)
+                if same and not _belongs(path, spared):
                     disk.delete(path)
 
     def tidy(self, history: History, alive: frozenset[int] | None = None, for_good: bool = True) -> None:
@@ -171,8 +178,8 @@ class Checkpoints:
         there = [n for n in self.trials() if n < len(history) and n not in spared]
         self.forget(*(n for n in there if not goes_on(history.trial(n))))
         for t in map(history.trial, spared):  # its worker may have been killed before it had superseded
-            if t.checkpoint is not None:
-                self.supersede(self.folder / t.checkpoint)
+            for path in filter(None, (t.checkpoint, t.kept)):
+                self.supersede(self.folder / path)
 
     def trials(self) -> list[int]:
         """The trials that have checkpoints."""
@@ -223,7 +230,12 @@ def _files(folder: Path) -> list[Path]:
 def _attempt(path: Path) -> int:
     """The attempt that wrote a file, by its name; -1: none did."""
     match = _FILE.fullmatch(path.name)
-    return int(match[1]) if match else -1
+    return int(match[2]) if match else -1
+
+
+def _is_kept(path: Path) -> bool:
+    match = _FILE.fullmatch(path.name)
+    return bool(match and match[1])
 
 
 def _belongs(path: Path, names: set[str]) -> bool:

@@ -28,7 +28,7 @@ class MemoryStore:
         self._lock = threading.RLock()
         heirs.add(self)
         self._pid = os.getpid()
-        self._scratch = Scratch()
+        self._scratch = Scratch(stays=True)
         self.scratch: Path | None = self._scratch.path
 
     @property

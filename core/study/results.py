@@ -142,7 +142,7 @@ class Results(ABC):
     def _kept(self, best: Best | None) -> Best | None:
         """Without a checkpoint that is not there any more."""
         gone = best is not None and self._log.checkpoints.missing(best.checkpoint)
-        return replace(best, checkpoint=None) if best is not None and gone else best
+        return replace(best, checkpoint=None, checkpoint_epoch=None) if best is not None and gone else best
 
     def level_set(self, threshold: float | None = None) -> LevelSet:
         """Which configurations reach the policy's threshold, or another; see haltune.policies.truvar.answers."""

@@ -43,8 +43,9 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
             schedule.
         start: After a space, configurations that are trained first. Default: none.
         checkpoints: The folder for the checkpoints of paused trials, of which several studies may share one.
-            Default: None, beside the store's file.
-        keep_checkpoints: Of how many of the best finished trials the last checkpoint is kept. Default: 0.
+            Default: None, beside the store's file; in memory, a temporary one that goes with the process.
+        keep_checkpoints: Of how many of the best finished trials the model is kept, after the epoch that the run counts
+            for: `study.best.checkpoint`. Default: 1.
         disk_quota: Bytes that checkpoints may take, or a text such as "20GB"; a trial that finds no room trains on.
             Default: None, what the disk has.
         lease: Seconds after which a worker that shows no sign of life is taken for lost, at least five times the

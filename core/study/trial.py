@@ -5,29 +5,26 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from haltune._utils.checks import number, timed
-from haltune._utils.disk import discard
 from haltune._utils.signals import interrupts
 from haltune._utils.words import one_line
-from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError
+from haltune.errors import InvalidInput, RankLost, StoreError
 from haltune.foreign_words import KnowsAttributes, answering
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
-from haltune.log.problem import ENDLESS, Goal
-from haltune.store.checkpoints import keepers
+from haltune.log.problem import ENDLESS
 
+from .saving import Saving
 from .session.attempt import Attempt
 from .session.session import Failure, Report, Session
 
 
-class Trial(Attempt, KnowsAttributes):
+class Trial(Saving, KnowsAttributes):
     """One attempt at one configuration, held by this worker under a lease.
 
     Use it as a context manager: an exception inside is recorded, Ctrl-C gives the
@@ -35,12 +32,10 @@ class Trial(Attempt, KnowsAttributes):
     """
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
-        super().__init__(**vars(attempt))
+        super().__init__(session, attempt)
         problem = session.log.problem
         self.horizon = problem.max_epochs  # epochs of a full training; None: the policy alone says
-        self.goal: Goal = problem.goal
-        self.session = session  # what this process does for its study
-        self._lap = session.monotonic()
+        self.goal = problem.goal
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
 
     @property
@@ -132,86 +127,6 @@ class Trial(Attempt, KnowsAttributes):
         while (self.horizon is None or epoch < self.horizon) and not (self.verdict and self.verdict.stops):
             epoch += 1
             yield epoch
-
-    def checkpointed(self, path: str, seconds: float = 0.0) -> None:
-        """Say that `path` holds the state after the last epoch reported: a later attempt begins there."""
-        self.session.checkpointed(self, str(path), seconds)
-
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> str:
-        """Save the state after the last epoch reported; a later attempt has its path as `checkpoint`.
-
-        Of the ranks of a distributed training rank 0 alone calls it; all return the path.
-
-        Args:
-            write: Called with a temporary path, to make a file or a folder there. It is then forced to the disk,
-                renamed, and recorded; older checkpoints of the trial are deleted.
-            suffix: What the path ends in. Default: ".ckpt".
-
-        Raises:
-            NoRoom: when the quota is full; OSError when the disk is. The checkpoint before it is there still.
-            LeaseLost: when the trial is another worker's by now.
-            Exception: what `write` raises.
-
-        Example:
-            >>> from haltune.policies import RandomSearch
-            >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
-            >>> trial = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=1)).ask()
-            >>> _ = trial.report(0.3)
-            >>> path = trial.save(lambda path: path.write_text("weights"), ".txt")
-            >>> open(path).read(), trial.checkpoint == path
-            ('weights', True)
-        """
-        return self.session.decide(self, "is saved", partial(self._save, write, suffix))
-
-    def _save(self, write: Callable[[Path], object], suffix: str) -> str:
-        began = self.session.monotonic()
-        temporary = self.begin_save(suffix)
-        try:
-            write(temporary)
-        except BaseException:
-            discard(temporary)
-            raise
-        return self.commit_save(temporary, self.session.monotonic() - began)
-
-    def begin_save(self, suffix: str = ".ckpt") -> Path:
-        """A temporary path for `commit_save`, the same on all ranks; for states that they write together."""
-        work = partial(self.session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix)
-        return self.session.decide(self, "begins to be saved", work, str, Path)
-
-    def commit_save(self, temporary: Path, seconds: float = 0.0) -> str:
-        """Make what was written at a path of `begin_save` the trial's checkpoint; its path. Raises as `save`."""
-        return self.session.decide(self, "commits", partial(self._commit_save, temporary, seconds))
-
-    def _commit_save(self, temporary: Path, seconds: float) -> str:
-        checkpoints = self.session.checkpoints
-        with checkpoints.undecided(temporary):
-            final = checkpoints.publish(temporary)
-            # what is raised here may come after the append: what the log does not name is left for the next to delete
-            if not self.session.checkpointed(self, checkpoints.recorded(final), seconds):
-                discard(final)
-                raise LeaseLost(f"trial {self.id} was offered to another worker: its state is not saved")
-            checkpoints.supersede(final)
-        self._lap = self.session.monotonic()
-        return str(final)
-
-    def room_for(self, size: int) -> None:
-        """Raises NoRoom or OSError when a checkpoint of `size` bytes could not be saved now."""
-        self.session.decide(self, "needs room", partial(self.session.checkpoints.room_for, self.id, size))
-
-    def cannot_save(self, why: str) -> None:
-        """Its state could not be saved when it was too late to train on: `room_for` says so from now on."""
-        self.session.checkpoints.refused[self.id] = why
-
-    @property
-    def keeps_checkpoint(self) -> bool:
-        """True when the trial, as it stands, is one of the best whose final state is kept (keep_checkpoints)."""
-
-        def work() -> bool:
-            keep = self.session.checkpoints.keep
-            cut = self.verdict is not None and self.verdict.stops
-            return keep > 0 and self.id in keepers(self.session.log.history, keep, self.id, cut)
-
-        return self.session.decide(self, "keeps its checkpoint", work)
 
     @property
     def metrics(self) -> Mapping[str, Any]:

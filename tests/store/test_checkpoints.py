@@ -170,15 +170,19 @@ def test_what_is_over_is_deleted_but_the_best(tmp_path: Path) -> None:
     assert kept == {1, 5}
 
 
-def test_nothing_is_kept_unless_asked(world: World) -> None:
-    with world.ask() as trial:
-        trial.report(0.5)
-        trial.save(write())
-    assert files(world) == []
+def test_the_best_is_kept_and_nothing_on_request(world: World, tmp_path: Path) -> None:
+    none = World(checkpoints=tmp_path / "none", keep_checkpoints=0)
+    for one in (world, none):
+        with one.ask() as trial:
+            trial.report(0.5)
+            trial.save(write())
+    assert (files(world), files(none)) == (["trial-0/attempt-1-epoch-1.ckpt"], [])
 
 
 def test_paused_and_running_trials_keep_theirs_until_the_policy_ends_the_search(tmp_path: Path) -> None:
-    study = Study(PROBLEM, Whims(finish_after=1), MemoryStore(), seed=1, checkpoints=tmp_path)
+    study = Study(
+        PROBLEM, Whims(finish_after=1), MemoryStore(), seed=1, checkpoints=tmp_path, keep_checkpoints=0
+    )
     trial = asked(study)
     trial.report(PAUSE)
     path = Path(trial.save(write()))
@@ -198,7 +202,9 @@ def test_it_says_whether_a_trial_would_be_kept(tmp_path: Path) -> None:
     worse.report(0.4)
     better.report(0.6)
     assert (worse.keeps_checkpoint, better.keeps_checkpoint) == (False, True)
-    assert not World(checkpoints=tmp_path).ask().keeps_checkpoint
+    better.save(write())
+    assert not better.keeps_checkpoint  # it is there
+    assert not World(checkpoints=tmp_path).ask().keeps_checkpoint  # it has no value
 
 
 def test_no_room_under_a_quota(tmp_path: Path) -> None:
@@ -262,7 +268,7 @@ def test_a_lease_that_makes_no_sense_is_refused(lease: object) -> None:
         World(lease=lease)
 
 
-def test_a_study_in_memory_leaves_nothing_behind() -> None:
+def test_workers_of_a_study_in_memory_share_its_checkpoints() -> None:
     world = World()
     trial = world.ask()
     trial.report(PAUSE)
@@ -270,15 +276,6 @@ def test_a_study_in_memory_leaves_nothing_behind() -> None:
     trial.finish()
     again = world.ask(world.another())  # another worker of the same store
     assert again.checkpoint == str(path)
-    folder = world.store.scratch
-    assert folder is not None
-    assert folder.exists()
-    again.finish()
-    del world, trial, again
-    import gc
-
-    gc.collect()
-    assert not folder.exists()
 
 
 def test_a_search_moves_with_its_folder(tmp_path: Path) -> None:
@@ -522,7 +519,7 @@ def test_two_threads_that_save_one_trial_leave_what_the_log_names(world: World) 
 
 
 def test_a_search_that_a_larger_budget_takes_up_keeps_what_was_interrupted(tmp_path: Path) -> None:
-    world = World(checkpoints=tmp_path)
+    world = World(checkpoints=tmp_path, keep_checkpoints=0)
     trial = world.ask()
     trial.report(0.5)
     path = trial.save(write())

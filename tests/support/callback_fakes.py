@@ -27,7 +27,7 @@ class FakeTrial:
         self.checkpoint = None
         self.verdict = None
         self.ended = None
-        self.keeps_checkpoint = False
+        self.keeps_checkpoint = self.keeps_epoch = False
         self.heartbeat_seconds = 3600.0
         self.broken: Exception | None = None  # raised by every report while it is set
         self.full: Exception | None = None  # raised by every save while it is set
@@ -63,18 +63,18 @@ class FakeTrial:
         if self.full is not None:
             raise self.full
 
-    def save(self, write, suffix=".ckpt"):
+    def save(self, write, suffix=".ckpt", keep=False):
         self.room_for(0)
         self.checkpoint = write
         return "saved" + suffix
 
-    def begin_save(self, suffix=".ckpt"):
+    def begin_save(self, suffix=".ckpt", keep=False):
         self.room_for(0)
         folder = tempfile.mkdtemp()
         weakref.finalize(self, shutil.rmtree, folder)
         return Path(folder) / ("part" + suffix)
 
-    def commit_save(self, temporary, seconds=0.0):
+    def commit_save(self, temporary, seconds=0.0, keep=False):
         self.room_for(0)
         self.saved.append(self.epoch)
         self.checkpoint = str(temporary.rename(temporary.with_name("state.ckpt")))

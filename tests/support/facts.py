@@ -45,6 +45,7 @@ _BY_TYPE = {
                   "cost": st.none() | seconds, "deciding": seconds, "metrics": metrics},
     ev.Checkpointed: {"trial": numbers, "attempt": attempts, "epoch": some_epochs, "path": paths,
                       "seconds": seconds},
+    ev.Kept: {"trial": numbers, "attempt": attempts, "epoch": some_epochs, "path": paths, "seconds": seconds},
     ev.Slept: {"trial": numbers, "attempt": attempts, "since": seconds, "seconds": seconds},
     ev.Ended: {"trial": numbers, "attempt": attempts, "status": ended, "error": st.none() | st.text(),
                "traceback": st.none() | st.text()},

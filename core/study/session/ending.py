@@ -20,17 +20,17 @@ from .session import Failure
 _log = logging.getLogger("haltune")
 
 
-def checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float) -> bool:
+def checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool) -> bool:
     """Append a checkpoint after the last epoch reported; False when the trial is not this worker's any more."""
     replica.wake(attempt.id, attempt.attempt)
-    event = ev.Checkpointed(
+    event = (ev.Kept if keep else ev.Checkpointed)(
         at=replica.now(), trial=attempt.id, attempt=attempt.attempt, epoch=float(attempt.epoch), path=path,
         seconds=seconds,
     )  # fmt: skip
     held = replica.append_if_held(
         event, attempt.id, attempt.attempt, replica.lease(attempt.id, attempt.attempt)
     )
-    if held:
+    if held and not keep:
         attempt.checkpoint = replica.checkpoints.located(path)
     return held or _is_recorded(replica, attempt, path)
 
@@ -38,7 +38,8 @@ def checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float) 
 def _is_recorded(replica: Replica, attempt: Attempt, path: str) -> bool:
     """True when the log has a checkpoint though nobody said so: the server was away when it should have answered."""
     return any(
-        isinstance(e, ev.Checkpointed) and (e.trial, e.attempt, e.path) == (attempt.id, attempt.attempt, path)
+        isinstance(e, ev.Checkpointed | ev.Kept)
+        and (e.trial, e.attempt, e.path) == (attempt.id, attempt.attempt, path)
         for e in replica.store.read(replica.name)
     )
 

@@ -99,9 +99,9 @@ class FollowerSession:
         about = f"{attempt.label} reports epoch {report.epoch:g}"
         return self._rank_0.decide(about, ev.verdict_from_json, attempt.change)
 
-    def checkpointed(self, attempt: Attempt, path: str, seconds: float) -> bool:
+    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
         """See Session."""
-        attempt.checkpoint = path
+        attempt.checkpoint = attempt.checkpoint if keep else path
         return True
 
     def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:

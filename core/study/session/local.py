@@ -185,9 +185,9 @@ class LocalSession:
         """See Session."""
         self._retried(partial(ending.catch_up, self.replica, attempt), attempt.patient)
 
-    def checkpointed(self, attempt: Attempt, path: str, seconds: float) -> bool:
+    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
         """See Session."""
-        work = partial(ending.checkpointed, self.replica, attempt, path, seconds)
+        work = partial(ending.checkpointed, self.replica, attempt, path, seconds, keep)
         return self._retried(work, attempt.patient)
 
     def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:

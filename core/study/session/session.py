@@ -42,7 +42,7 @@ class Settings:
     max_failures: int = 5
     max_retries: int = 2
     checkpoints: str | os.PathLike[str] | Checkpoints | None = None
-    keep_checkpoints: int = 0
+    keep_checkpoints: int = 1
     disk_quota: float | str | None = None  # bytes
     lease: float = 600.0  # seconds
     patience: float = 600.0  # seconds
@@ -164,8 +164,11 @@ class Session(Protocol):
         """Take from the log what a report came to that was interrupted."""
         ...
 
-    def checkpointed(self, attempt: Attempt, path: str, seconds: float) -> bool:
-        """Append a checkpoint; False when the trial is not this worker's any more. See Trial.checkpointed."""
+    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
+        """Append a checkpoint; False when the trial is not this worker's any more. See Trial.checkpointed.
+
+        keep: of its best epoch, and not to go on from.
+        """
         ...
 
     def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:

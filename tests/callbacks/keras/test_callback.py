@@ -7,7 +7,12 @@ import pytest
 
 HERE = Path(__file__).parent
 EVERYWHERE = ("keras_checks.py", "keras_resume_checks.py", "keras_loading_checks.py")
-ON_ONE = ("keras_pause_checks.py", "keras_misuse_checks.py", "keras_company_checks.py")
+ON_ONE = (
+    "keras_pause_checks.py",
+    "keras_misuse_checks.py",
+    "keras_company_checks.py",
+    "keras_best_checks.py",
+)
 COMPILED = "keras_resume_checks.py::test_it_does_in_another_process_and_in_compiled_steps"
 WHOLE = [  # what is the same on every backend is checked on torch, which is fastest
     pytest.param("torch", (*EVERYWHERE, *ON_ONE, "-k not another_process"), id="torch"),

@@ -1,0 +1,115 @@
+"""When a training's state is saved: for a pause, and for the user where it is the best; and when it cannot be.
+
+- A PAUSE that cannot be saved is declined: the training goes on, with one warning, and later reports are judged again.
+- A best model that cannot be kept costs nothing but one warning a study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from haltune._utils.words import one_line
+from haltune.errors import LeaseLost, NotSupported
+from haltune.log.decisions import Action, Verdict
+from haltune.study import Trial
+
+from .clock import Clock
+
+
+class Saving:
+    """The half of a Reporter that saves."""
+
+    trial: Trial
+    clock: Clock
+    verdict: Verdict | None  # the first STOP or PAUSE
+    _ended: bool
+
+    @property
+    def pausing(self) -> bool:
+        """True when the loop should save its state before it ends: the trial may go on later."""
+        return self.verdict is not None and self.verdict.resumable and not self._ended
+
+    @property
+    def keeps(self) -> bool:
+        """True when the final state should be saved, too: the trial is among the best whose checkpoints stay."""
+        with suppress(Exception):  # a study out of reach
+            return not self._ended and self.trial.keeps_checkpoint
+        return False
+
+    @property
+    def keeps_epoch(self) -> bool:
+        """True when the state after the epoch just reported should be saved: the trial counts for it, so far."""
+        with suppress(Exception):
+            return not self._ended and self.trial.keeps_epoch
+        return False
+
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> bool:
+        """Save the state after the last epoch; when that fails the pause is declined, and False returned."""
+        return self.attempt(lambda: self.trial.save(write, suffix), keeps=not self.pausing)
+
+    def keep(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> bool:
+        """Save the state after an epoch that `keeps_epoch`; False when that fails."""
+        return self.attempt(lambda: self.trial.save(write, suffix, keep=True), keeps=True)
+
+    def attempt(self, saving: Callable[[], object], over: bool = False, keeps: bool = False) -> bool:
+        """`save` for loops that write by themselves: `saving` raises what went wrong; `over`: see `decline`.
+
+        keeps: the state is for the user alone, and no pause depends on it.
+        """
+        try:
+            saving()
+        except LeaseLost as error:
+            self._let_go(error)
+        except Exception as error:
+            always = isinstance(error, NotSupported)
+            why = str(error) if always else f"its state could not be saved ({one_line(error)})"
+            if keeps:
+                self.advise(
+                    f"the model of trial {self.trial.id}, the best so far, is not kept: {why}", "kept"
+                )
+            else:
+                self.decline(why, over, always)
+        else:
+            self.clock.restart()
+            return True
+        return False
+
+    def decline(self, why: str, over: bool = False, always: bool = False) -> None:
+        """A pause cannot be carried out: the trial goes on. What the budget cut short ends all the same.
+
+        over: the loop has ended already, so the trial is offered again, and is not paused then.
+        always: that holds for every trial of the study, and is said once.
+        """
+        consequence = "a later attempt begins further back"
+        if self.forgo():
+            consequence = "it trains on instead of losing its work"
+            if over:
+                self.trial.cannot_save(why)
+                self.end("interrupted")
+                consequence = "its training had ended: it begins again further back, not paused then"
+        if always:
+            self.advise(f"a trial cannot be paused, as {why}; {consequence}")
+        else:
+            self.warn_once("save", f"trial {self.trial.id}: {why}; {consequence}")
+
+    def forgo(self) -> bool:
+        """Take a PAUSE back, where there was one: later reports are judged again."""
+        paused = self.verdict is not None and self.verdict.action is Action.PAUSE
+        if paused:
+            self.verdict = None
+            self.trial.go_on()
+        return paused
+
+    def end(self, status: str | None = None) -> None:
+        raise NotImplementedError
+
+    def advise(self, sentence: str, about: str | None = None) -> None:
+        raise NotImplementedError
+
+    def warn_once(self, topic: str, sentence: str) -> None:
+        raise NotImplementedError
+
+    def _let_go(self, error: LeaseLost) -> None:
+        raise NotImplementedError

@@ -1,0 +1,130 @@
+"""The half of a Trial that saves states: what it may go on from, and what its user is given in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from haltune._utils.disk import discard
+from haltune.errors import LeaseLost
+from haltune.log.decisions import Action
+from haltune.log.problem import Goal
+from haltune.store.checkpoints import keepers
+
+from .session.attempt import Attempt
+from .session.session import Session
+
+
+class Saving(Attempt):
+    """An attempt whose states are saved."""
+
+    goal: Goal
+
+    def __init__(self, session: Session, attempt: Attempt) -> None:
+        super().__init__(**vars(attempt))
+        self.session = session  # what this process does for its study
+        self._lap = session.monotonic()
+
+    def checkpointed(self, path: str, seconds: float = 0.0) -> None:
+        """Say that `path` holds the state after the last epoch reported: a later attempt begins there."""
+        self.session.checkpointed(self, str(path), seconds)
+
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
+        """Save the state after the last epoch reported; a later attempt has its path as `checkpoint`.
+
+        Of the ranks of a distributed training rank 0 alone calls it; all return the path.
+
+        Args:
+            write: Called with a temporary path, to make a file or a folder there. It is then forced to the disk,
+                renamed, and recorded; older checkpoints of the trial are deleted.
+            suffix: What the path ends in. Default: ".ckpt".
+            keep: The epoch is the trial's best, and counts for it: kept beside what the trial goes on from, and
+                `study.best.checkpoint` where no run is better. Default: False.
+
+        Raises:
+            NoRoom: when the quota is full; OSError when the disk is. The checkpoint before it is there still.
+            LeaseLost: when the trial is another worker's by now.
+            Exception: what `write` raises.
+
+        Example:
+            >>> from haltune.policies import RandomSearch
+            >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
+            >>> trial = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=1)).ask()
+            >>> _ = trial.report(0.3)
+            >>> path = trial.save(lambda path: path.write_text("weights"), ".txt")
+            >>> open(path).read(), trial.checkpoint == path
+            ('weights', True)
+        """
+        return self.session.decide(self, "is saved", partial(self._save, write, suffix, keep))
+
+    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> str:
+        began = self.session.monotonic()
+        temporary = self.begin_save(suffix, keep)
+        try:
+            write(temporary)
+        except BaseException:
+            discard(temporary)
+            raise
+        return self.commit_save(temporary, self.session.monotonic() - began, keep)
+
+    def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
+        """A temporary path for `commit_save`, the same on all ranks; for states that they write together."""
+        work = partial(self.session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep)
+        return self.session.decide(self, "begins to be saved", work, str, Path)
+
+    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+        """Make what was written at a path of `begin_save` the trial's checkpoint; its path. Raises as `save`."""
+        return self.session.decide(self, "commits", partial(self._commit_save, temporary, seconds, keep))
+
+    def _commit_save(self, temporary: Path, seconds: float, keep: bool) -> str:
+        checkpoints = self.session.checkpoints
+        with checkpoints.undecided(temporary):
+            final = checkpoints.publish(temporary)
+            # what is raised here may come after the append: what the log does not name is left for the next to delete
+            if not self.session.checkpointed(self, checkpoints.recorded(final), seconds, keep):
+                discard(final)
+                raise LeaseLost(f"trial {self.id} was offered to another worker: its state is not saved")
+            checkpoints.supersede(final)
+        self._lap = self.session.monotonic()
+        return str(final)
+
+    def room_for(self, size: int) -> None:
+        """Raises NoRoom or OSError when a checkpoint of `size` bytes could not be saved now."""
+        self.session.decide(self, "needs room", partial(self.session.checkpoints.room_for, self.id, size))
+
+    def cannot_save(self, why: str) -> None:
+        """Its state could not be saved when it was too late to train on: `room_for` says so from now on."""
+        self.session.checkpoints.refused[self.id] = why
+
+    @property
+    def keeps_checkpoint(self) -> bool:
+        """True when the trial, as it stands, is one of the best whose final state is kept (keep_checkpoints).
+
+        False once the epoch that it counts for is saved.
+        """
+        return self.session.decide(self, "keeps its checkpoint", self._keeps)
+
+    @property
+    def keeps_epoch(self) -> bool:
+        """True when the state after the epoch just reported is to be kept: it is what the trial counts for.
+
+        Only where a run counts for its best epoch: elsewhere its final state is that of its last.
+        """
+        if self.goal.of == "last":
+            return False
+
+        def work() -> bool:
+            cut = self.verdict is not None and self.verdict.action is Action.STOP  # what pauses may go on
+            return self._keeps(cut) and self.session.log.history.as_best(self.id).epoch == self.epoch
+
+        return self.session.decide(self, "keeps its best epoch", work)
+
+    def _keeps(self, cut: bool | None = None) -> bool:
+        keep, history = self.session.checkpoints.keep, self.session.log.history
+        if cut is None:
+            cut = self.verdict is not None and self.verdict.stops
+        if keep == 0 or self.id not in keepers(history, keep, self.id, cut):
+            return False
+        best = history.as_best(self.id)
+        return best.checkpoint_epoch != best.epoch

@@ -1,0 +1,147 @@
+"""The best model in hand: what is kept of the best run by default, after which epoch, and for how long."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scripted import CURVES, ENDS, scripted_study
+
+from haltune import Study, Trial
+from haltune.callbacks.loop import TrainingLoop
+from haltune.errors import HaltuneWarning
+from haltune.log.events import Kept
+
+
+def train(study: Study, curves: tuple[list[float], ...]) -> dict[tuple[int, int], int]:
+    """Each epoch's state is its number; how often each was written."""
+    written: dict[tuple[int, int], int] = {}
+    for trial in study:
+        with trial:
+
+            def save(path: Path) -> None:
+                written[trial.id, epoch] = written.get((trial.id, epoch), 0) + 1  # noqa: B023
+                path.write_text(f"{trial.id} {epoch}")  # noqa: B023
+
+            loop = TrainingLoop(trial, save=save)
+            for epoch in loop:
+                loop.report(curves[trial.id][epoch - 1])
+    return written
+
+
+def left(study: Study) -> list[str]:
+    """What the checkpoints hold that are left."""
+    found = study.checkpoints.folder.rglob("*attempt-*.ckpt")
+    return sorted(path.read_text() for path in found)
+
+
+def test_the_best_runs_last_state_is_kept_by_default_and_no_other() -> None:
+    study = scripted_study("last")
+    written = train(study, ENDS)
+    assert study.best is not None
+    assert study.best.checkpoint is not None
+    assert Path(study.best.checkpoint).read_text() == "0 3"
+    assert study.best.checkpoint_epoch == 3
+    assert left(study) == ["0 3"]
+    assert written == {(0, 3): 1}  # the others ended behind it
+
+
+@pytest.mark.parametrize("at", [(), (1,), (2,), (1, 2)])
+def test_where_the_best_epoch_counts_its_state_is_kept_whatever_came_after(at: tuple[float, ...]) -> None:
+    study = scripted_study("best", at)
+    written = train(study, ENDS)
+    assert study.best is not None
+    assert (study.best.trial, study.best.epoch, study.best.checkpoint_epoch) == (1, 2, 2)
+    assert Path(str(study.best.checkpoint)).read_text() == "1 2"
+    if not at:
+        assert left(study) == ["1 2"]
+        assert written == {(0, 1): 1, (0, 2): 1, (1, 2): 1}  # each that led when it was reported
+
+
+def test_a_run_that_pauses_goes_on_from_its_last_epoch_not_from_its_best() -> None:
+    study = scripted_study("best", at=(2,))
+    train(study, ([0.1, 0.2, 0.3], [0.9, 0.9, 0.9], [0.9, 0.9, 0.9]))
+    resumed = [t.epochs.tolist() for t in study.trials]
+    assert resumed == [[1, 2, 3]] * 3
+    assert study.best is not None
+    assert Path(str(study.best.checkpoint)).read_text() == "0 1"
+
+
+def test_nothing_is_kept_on_request() -> None:
+    study = scripted_study("best", keep_checkpoints=0)
+    assert train(study, CURVES) == {}
+    assert study.best is not None
+    assert (study.best.checkpoint, study.best.checkpoint_epoch) == (None, None)
+
+
+def test_a_best_epoch_that_is_trained_again_is_none_until_it_comes_again() -> None:
+    study = scripted_study("best")
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    trial.report(0.5)
+    trial.save(lambda path: path.write_text("one"))
+    trial.report(0.1)
+    assert trial.keeps_epoch
+    trial.save(lambda path: path.write_text("two"), keep=True)
+    assert not trial.keeps_epoch
+    trial.interrupt()
+    again = study.ask()
+    assert isinstance(again, Trial)
+    assert (again.epoch, Path(str(again.checkpoint)).read_text()) == (1, "one")
+    assert study.best is not None
+    assert (study.best.epoch, Path(str(study.best.checkpoint)).read_text()) == (1, "one")
+    again.report(0.7)
+    assert not again.keeps_epoch
+
+
+def test_another_process_knows_the_best_model(tmp_path: Path) -> None:
+    study = scripted_study("best", store=tmp_path / "s.db")
+    train(study, ENDS)
+    again = scripted_study("best", store=tmp_path / "s.db")
+    assert again.best == study.best
+    assert [e.epoch for e in again.events() if isinstance(e, Kept)] == [1, 2, 2]
+
+
+def test_a_path_of_a_study_in_memory_outlives_the_study_and_goes_with_the_process() -> None:
+    def search() -> str:
+        study = scripted_study("last")
+        train(study, CURVES)
+        assert study.best is not None
+        return str(study.best.checkpoint)
+
+    path = search()
+    gc.collect()
+    assert Path(path).read_text() == "2 3"
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from scripted import scripted_study\n"
+        "study = scripted_study('last')\n"
+        "trial = study.ask(); trial.report(0.5)\n"
+        "print(trial.save(lambda path: path.write_text('state')))\n"
+    )
+    support = str(Path(__file__).parent.parent / "support")
+    done = subprocess.run([sys.executable, "-c", script, support], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith(".ckpt")
+    assert not Path(done.stdout.strip()).exists()
+
+
+def test_a_model_that_cannot_be_kept_is_told_once_and_costs_no_training() -> None:
+    study = scripted_study("last")
+
+    def refuse(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    def search() -> None:
+        for trial in study:
+            with trial:
+                loop = TrainingLoop(trial, save=refuse)
+                for epoch in loop:
+                    loop.report(CURVES[trial.id][epoch - 1])
+
+    with pytest.warns(HaltuneWarning, match="the best so far, is not kept.*No space left") as caught:
+        search()
+    assert len(caught) == 1
+    assert [t.status for t in study.trials] == ["completed"] * 3
