@@ -121,10 +121,21 @@ def _arrived(r: TrialRecord, value: float) -> str:
 
 
 def judge(policy: Policy[S], state: S, history: History, trial: TrialRecord) -> Verdict:
-    """The policy's verdict on a trial whose last entry is the report being judged."""
+    """The policy's verdict on a trial whose last entry is the report being judged; a diverged one ends without it."""
+    if (why := _diverged(history.problem.goal.metric, trial)) is not None:
+        return stop(why)
     rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
     with one_thread():
         return policy.judge(state, history, trial, rng)
+
+
+def _diverged(metric: str, trial: TrialRecord) -> str | None:
+    """Why a run ends whose metric was not finite at two judged epochs in a row; None for others."""
+    values, epochs = trial.values[trial.whole][-2:].tolist(), trial.epochs[trial.whole][-2:].tolist()
+    if len(values) < 2 or any(map(math.isfinite, values)):
+        return None
+    kinds = {"NaN" if math.isnan(value) else "infinite" for value in values}
+    return f"{metric} was {' and '.join(sorted(kinds))} at epochs {epochs[0]:g} and {epochs[1]:g}: the run diverged"
 
 
 def with_report(history: History, r: TrialRecord, report: Report | ev.Reported) -> TrialRecord:

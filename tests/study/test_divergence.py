@@ -1,0 +1,73 @@
+"""A run that diverged ends after its second epoch without a finite value, whatever the policy."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from worlds import POLICIES, problem
+
+from haltune import Budget, Minimize, Problem, Study, Trial
+from haltune.log.events import Status
+from haltune.policies import RandomSearch
+
+
+def trained(values: list[float], study: Study | None = None) -> Trial:
+    """A trial that reports these values, until it is told to end."""
+    study = study or Study(problem(epochs=9), RandomSearch(), seed=0, budget=Budget(trials=3))
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    with trial:
+        for epoch in trial.epochs():
+            trial.report(values[epoch - 1])
+    return trial
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([math.nan, math.nan], "was NaN at epochs 1 and 2: the run diverged"),
+        ([0.5, math.inf, -math.inf], "was infinite at epochs 2 and 3: the run diverged"),
+        (
+            [0.5, math.nan, 0.5, math.inf, math.nan],
+            "was NaN and infinite at epochs 4 and 5: the run diverged",
+        ),
+    ],
+)
+def test_it_ends_after_the_second_in_a_row_and_says_why(values: list[float], said: str) -> None:
+    trial = trained(values)
+    assert (trial.epoch, trial.ended) == (len(values), Status.STOPPED)
+    assert trial.verdict is not None
+    assert trial.verdict.reason.endswith(said)
+    assert not trial.verdict.resumable
+
+
+def test_one_alone_goes_on() -> None:
+    trial = trained([math.nan, 0.1, math.nan, 0.2, math.inf, 0.3, 0.4, math.nan, 0.5])
+    assert (trial.epoch, trial.ended) == (9, Status.COMPLETED)
+
+
+def test_it_is_no_failure_and_no_complete_run() -> None:
+    study = Study(problem(epochs=9), RandomSearch(), seed=0, budget=Budget(trials=3), max_failures=1)
+    for _ in range(3):
+        trained([0.9, math.nan, math.nan], study)
+    assert [(t.status, t.complete, t.error) for t in study.trials] == [("stopped", False, None)] * 3
+    assert study.history.failures_in_a_row == 0
+    assert study.best is None
+    assert "diverged" in study.explain(0)
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_every_policy_has_it(name: str) -> None:
+    what = Problem(problem().space, Minimize("loss"), 6)
+    study = Study(what, POLICIES[name](), seed=0, budget=Budget(trials=2))
+    trial = trained([math.nan] * 6, study)
+    assert trial.epoch <= 2
+
+
+def test_validations_within_an_epoch_do_not_count() -> None:
+    study = Study(problem(epochs=9), RandomSearch(), seed=0, budget=Budget(trials=1))
+    with study.ask() as trial:  # type: ignore[union-attr]
+        for epoch in (0.5, 1.0, 1.5):
+            assert not trial.report(math.nan, epoch).stops
+        assert trial.report(math.nan, 2.0).stops
