@@ -280,7 +280,7 @@ class History(Accounted):
         self._spending.end(t.id, at, lost)
         if status in _RANKED:
             self._results[t.id], self.failures_in_a_row = t.counts, 0
-        elif status is Status.FAILED:
+        elif status is Status.FAILED and not t.ran_short:
             self.failures_in_a_row += 1
 
     def _move(self, t: Growing, status: Status) -> None:

@@ -24,6 +24,7 @@ from .decisions import Action, Config, Verdict
 from .events import Checkpointed, Kept, Reported, Started, Status
 from .problem import Goal, Problem
 from .scores import Scale, measured
+from .shortage import told_shortage
 from .standing import Standing, is_complete, standing
 from .validity import ADVICE
 
@@ -176,6 +177,11 @@ class Growing:
     def complete(self) -> bool:
         """True when haltune did not cut it."""
         return is_complete(self, self.problem.max_epochs)
+
+    @property
+    def ran_short(self) -> bool:
+        """True when it ran out of memory: no bug in the training code."""
+        return told_shortage(self.error)
 
     @property
     def counts(self) -> float:

@@ -18,6 +18,7 @@ from haltune.foreign_words import KnowsAttributes, answering
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS
+from haltune.log.shortage import REASON, free, is_shortage
 
 from .saving import Saving
 from .session.attempt import Attempt
@@ -181,7 +182,8 @@ class Trial(Saving, KnowsAttributes):
 
     def fail(self, error: BaseException) -> None:
         """Record that training failed, with the traceback. Idempotent."""
-        failure = Failure(one_line(error), "".join(traceback.format_exception(error)))
+        told = f"{REASON}: {one_line(error)}" if is_shortage(error) else one_line(error)
+        failure = Failure(told, "".join(traceback.format_exception(error)))
         self.session.end(self, Status.FAILED, failure)
 
     def __enter__(self) -> Self:
@@ -203,7 +205,10 @@ class Trial(Saving, KnowsAttributes):
                 self.fail(error)
                 if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
                     return False  # it was over in a process that trained it
-                return self.session.tolerates(self, error)
+                tolerated = self.session.tolerates(self, error)
+                if tolerated and is_shortage(error):
+                    free(error)
+                return tolerated
         except (StoreError, RankLost) as broken:  # the user's own exception matters more
             error.add_note(f"haltune could not record this: {broken}")
         return False

@@ -95,7 +95,7 @@ class Opened(Results):
         max_epochs: int | None = None,
         start: Sequence[Mapping[str, Any]] = (),
         checkpoints: StrPath | Checkpoints | None = None,
-        keep_checkpoints: int = 0,
+        keep_checkpoints: int = 1,
         disk_quota: float | str | None = None,
         lease: float = 600.0,
         patience: float = 600.0,

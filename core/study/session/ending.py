@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 
-from haltune._utils.words import plural
+from haltune._utils.words import one_line, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import Action
 from haltune.log.events import OVER, Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
+from haltune.log.shortage import is_shortage, told_shortage
 from haltune.store.base import Release
 
 from .attempt import Attempt, counted
@@ -18,6 +19,10 @@ from .replica import Replica
 from .session import Failure
 
 _log = logging.getLogger("haltune")
+
+_SHORTAGES = (
+    4  # times max_failures: trials without room in memory, none having fitted, before the error is raised
+)
 
 
 def checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool) -> bool:
@@ -126,6 +131,8 @@ def lose(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> N
 
 def tolerates(history: History, attempt: Attempt, error: BaseException, max_failures: int) -> bool:
     """True when the search goes on after `error`, which is in the log already."""
+    if is_shortage(error):
+        return _fits(history, attempt, error, _SHORTAGES * max_failures)
     if not history.any_success:
         error.add_note(
             f"haltune: trial {attempt.id} failed and none has succeeded yet: a bug in the training code?"
@@ -137,6 +144,20 @@ def tolerates(history: History, attempt: Attempt, error: BaseException, max_fail
         )
         return False
     _log.warning("trial %d failed and the search continues: %s: %s", attempt.id, type(error).__name__, error)
+    return True
+
+
+def _fits(history: History, attempt: Attempt, error: BaseException, most: int) -> bool:
+    """True unless none of so many trials had room in memory."""
+    short = sum(told_shortage(t.error) for t in history.with_status(Status.FAILED))
+    if not history.any_success and short >= max(1, most):
+        error.add_note(
+            f"haltune: {plural(short, 'trial')} ran out of memory, and none has fitted: make them smaller"
+        )
+        return False
+    _log.warning(
+        "trial %d ran out of memory: it has failed, and the search goes on. %s", attempt.id, one_line(error)
+    )
     return True
 
 

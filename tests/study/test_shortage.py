@@ -1,0 +1,112 @@
+"""A training that runs out of memory is a failed trial with its reason, and no bug: the search goes on without it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+from whims import PROBLEM, Whims
+
+from haltune import Budget, Study, Trial
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch calls its own."""
+
+
+class ResourceExhaustedError(Exception):
+    """As TensorFlow calls its own."""
+
+
+SHORTAGES = [
+    MemoryError(),
+    OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"),
+    RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"),
+    ResourceExhaustedError("OOM when allocating tensor"),
+]
+
+
+def new_study(trials: int = 9, **options: int) -> Study:
+    return Study(PROBLEM, Whims(), seed=1, budget=Budget(trials=trials), **options)  # type: ignore[arg-type]
+
+
+def asked(study: Study) -> Trial:
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    return trial
+
+
+@pytest.mark.parametrize("error", SHORTAGES, ids=lambda error: type(error).__name__)
+def test_the_first_trial_may_run_out_and_the_search_goes_on(error: Exception) -> None:
+    study = new_study()
+    with asked(study):
+        raise error
+    record = study.trials[0]
+    assert record.status == "failed"
+    assert str(record.error).startswith("out of memory: ")
+    with asked(study) as second:
+        second.report(0.5)
+    assert study.best is not None
+
+
+def test_what_it_caused_is_one_too_and_other_errors_are_not() -> None:
+    study = new_study()
+    with asked(study):
+        try:
+            raise MemoryError
+        except MemoryError as error:
+            raise ValueError("the epoch failed") from error
+    with pytest.raises(ValueError, match="memory of elephants"), asked(study):
+        raise ValueError("memory of elephants")
+    assert [str(t.error).startswith("out of memory") for t in study.trials] == [True, False]
+
+
+def test_it_is_no_failure_in_a_row() -> None:
+    study = new_study(max_failures=2)
+    with asked(study) as trial:
+        trial.report(0.5)
+    for _ in range(4):
+        with asked(study) as trial:
+            raise MemoryError
+    assert study.history.failures_in_a_row == 0
+    with asked(study) as trial:
+        raise ValueError("one")
+    with asked(study) as trial:
+        raise MemoryError
+    with pytest.raises(ValueError, match="two"), asked(study) as trial:
+        raise ValueError("two")
+
+
+def test_where_nothing_ever_fits_it_is_raised() -> None:
+    study = new_study(20, max_failures=1)
+    for _ in range(3):
+        with asked(study):
+            raise MemoryError
+    with pytest.raises(MemoryError) as caught, asked(study):
+        raise MemoryError
+    assert "4 trials ran out of memory, and none has fitted" in "".join(caught.value.__notes__)
+
+
+def test_what_the_training_held_is_given_back() -> None:
+    class Model:
+        """It holds itself, as models do."""
+
+        def __init__(self) -> None:
+            self.me = self
+
+    held: list[weakref.ref[Model]] = []
+
+    def train() -> None:
+        model = Model()
+        held.append(weakref.ref(model))
+        raise MemoryError
+
+    gc.disable()
+    try:
+        with asked(new_study()):
+            train()
+        assert held[0]() is None
+    finally:
+        gc.enable()
