@@ -1,7 +1,15 @@
-"""The errors haltune raises: each says what was wrong, what is allowed and what to do next."""
+"""The errors haltune raises: each says what was wrong, what is allowed and what to do next.
 
+And one that trainings raise: that they ran out of memory, a fact about their configurations and no bug.
+"""
+
+from __future__ import annotations
+
+import gc
 import sys
+import traceback
 import warnings
+from contextlib import suppress
 
 from haltune.terminal import visible
 
@@ -67,3 +75,35 @@ def warn(text: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "haltune":
         level, frame = level + 1, frame.f_back
     warnings.warn(visible(text), HaltuneWarning, stacklevel=level)
+
+
+OUT_OF_MEMORY = "out of memory"  # what the error of such a failure begins with
+_SHORTAGES = {"OutOfMemoryError", "ResourceExhaustedError"}  # torch's, CuPy's, TensorFlow's
+_SHORT_OF = ("out of memory", "RESOURCE_EXHAUSTED", "can't allocate memory", "bad_alloc")  # in a RuntimeError
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """True for the errors by which frameworks and Python say that there is no memory left, or what they caused."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        named = isinstance(error, MemoryError) or type(error).__name__ in _SHORTAGES
+        if named or (isinstance(error, RuntimeError) and any(words in str(error) for words in _SHORT_OF)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def told_shortage(error: str | None) -> bool:
+    """True for the error of a failed trial, as the log has it, that ran out of memory."""
+    return error is not None and error.startswith(OUT_OF_MEMORY)
+
+
+def free_memory(error: BaseException) -> None:
+    """Give back what the failed training holds: its frames' variables, and what torch keeps for the next tensors."""
+    traceback.clear_frames(error.__traceback__)
+    gc.collect()  # models hold themselves
+    torch = sys.modules.get("torch")
+    with suppress(Exception):  # a device in a bad state is the next training's to tell
+        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from haltune._utils.arrays import Array
 from haltune._utils.words import settings, short
-from haltune.errors import InvalidSpace, StoreError
+from haltune.errors import InvalidSpace, StoreError, told_shortage
 from haltune.notebook import facts
 from haltune.space import Space
 
@@ -24,7 +24,6 @@ from .decisions import Action, Config, Verdict
 from .events import Checkpointed, Kept, Reported, Started, Status
 from .problem import Goal, Problem
 from .scores import Scale, measured
-from .shortage import told_shortage
 from .standing import Standing, is_complete, standing
 from .validity import ADVICE
 

@@ -13,15 +13,14 @@ import numpy as np
 from haltune._utils.checks import number, timed
 from haltune._utils.signals import interrupts
 from haltune._utils.words import one_line
-from haltune.errors import InvalidInput, RankLost, StoreError
+from haltune.errors import OUT_OF_MEMORY, InvalidInput, RankLost, StoreError, free_memory, is_shortage
 from haltune.foreign_words import KnowsAttributes, answering
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS
-from haltune.log.shortage import REASON, free, is_shortage
 
-from .saving import Saving
 from .session.attempt import Attempt
+from .session.saving import Saving
 from .session.session import Failure, Report, Session
 
 
@@ -182,7 +181,7 @@ class Trial(Saving, KnowsAttributes):
 
     def fail(self, error: BaseException) -> None:
         """Record that training failed, with the traceback. Idempotent."""
-        told = f"{REASON}: {one_line(error)}" if is_shortage(error) else one_line(error)
+        told = f"{OUT_OF_MEMORY}: {one_line(error)}" if is_shortage(error) else one_line(error)
         failure = Failure(told, "".join(traceback.format_exception(error)))
         self.session.end(self, Status.FAILED, failure)
 
@@ -207,7 +206,7 @@ class Trial(Saving, KnowsAttributes):
                     return False  # it was over in a process that trained it
                 tolerated = self.session.tolerates(self, error)
                 if tolerated and is_shortage(error):
-                    free(error)
+                    free_memory(error)
                 return tolerated
         except (StoreError, RankLost) as broken:  # the user's own exception matters more
             error.add_note(f"haltune could not record this: {broken}")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from haltune._utils.threads import one_thread
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.decisions import Finish, Move, Resume, Start, Wait
+from haltune.log.decisions import ENQUEUED, Finish, Move, Resume, Start, Wait
 from haltune.log.events import Status
 from haltune.log.fate import FATES, fate_of
 from haltune.log.history import History
@@ -19,7 +22,6 @@ from haltune.log.spending import Outcome
 from haltune.store.base import Conflict
 
 from .claims import claimed
-from .queue import from_queue
 from .replica import Replica, plans_anew
 from .session import Clock, Log
 
@@ -211,3 +213,40 @@ def _offer_again(replica: Replica, id: int) -> Taken:
     where = f"epoch {r.checkpoint_epoch:g}, its last checkpoint" if r.checkpoint else "the beginning"
     reason = f"attempt {r.attempt} was interrupted: continues from {where}"
     return _resume(replica, Resume(id, r.until, r.resource, r.tags, reason), 0.0, by_policy=False)
+
+
+# -- the user's own configurations: when to begin one, how far and under which tags is the policy's to say -----------
+
+
+def from_queue(move: Move, history: History) -> Move:
+    """The policy's move; a new configuration of its own makes way for the first of the queue."""
+    if not history.queue or not isinstance(move, Start) or move.repeats:
+        return move
+    reason = f"enqueued by you, in the place of: {move.reason or 'one that the policy would begin'}"
+    return replace(move, config=history.queue[0], reason=reason, evidence={**move.evidence, ENQUEUED: True})
+
+
+def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
+    """See Study.enqueue. config: in canonical form."""
+    with replica.lock:
+        while True:
+            replica.sync()
+            history = replica.history
+            if not again and _is_known(history, config):
+                return False
+            if history.finished is not None and not replica.policy.plans:
+                raise InvalidInput(
+                    f"the policy has ended this search for good, so that nothing more is begun: {history.finished}. "
+                    "Give a new search another name="
+                )
+            try:
+                replica.append(ev.Enqueued(at=replica.now(), config=ev.plain(config)), None)
+            except Conflict:
+                continue
+            return True
+
+
+def _is_known(history: History, config: Mapping[str, Any]) -> bool:
+    """Whether it was begun, or waits."""
+    key = history.problem.space.key_of_canonical
+    return key(config) in history.tried or key(config) in map(key, history.queue)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 
 from haltune._utils.words import one_line, plural
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, is_shortage, told_shortage
 from haltune.log import events as ev
 from haltune.log.decisions import Action
 from haltune.log.events import OVER, Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
-from haltune.log.shortage import is_shortage, told_shortage
 from haltune.store.base import Release
 
 from .attempt import Attempt, counted

@@ -21,11 +21,10 @@ from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 
 from . import ending
-from .asking import answer
+from .asking import answer, enqueue
 from .attempt import Attempt, Json, answer_to_json
 from .claims import in_turn
 from .judging import record
-from .queue import enqueue
 from .replica import Replica
 from .session import A, Clock, Failure, Report, Settings
 from .spawned import Attempts, carried

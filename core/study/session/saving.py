@@ -12,8 +12,8 @@ from haltune.log.decisions import Action
 from haltune.log.problem import Goal
 from haltune.store.checkpoints import keepers
 
-from .session.attempt import Attempt
-from .session.session import Session
+from .attempt import Attempt
+from .session import Session
 
 
 class Saving(Attempt):
