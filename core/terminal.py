@@ -65,7 +65,9 @@ class _Said(logging.Handler):
                 console = Console(stderr=True)
                 with console.capture() as drawn:
                     console.print(cell(self.format(record), style), soft_wrap=True)
-                sys.stderr.write(drawn.get())  # which a live display of Rich's puts above itself
+                # a live display of Rich's puts it above itself; another bar, half drawn, is drawn again below
+                bar = getattr(record, "within", False) and not hasattr(sys.stderr, "rich_proxied_file")
+                sys.stderr.write("\r\x1b[2K" * bar + drawn.get())
             else:
                 sys.stderr.write(f"{self.format(record)}\n")
             sys.stderr.flush()

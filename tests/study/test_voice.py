@@ -305,6 +305,9 @@ def test_in_a_terminal_it_is_coloured_and_stands_above_what_is_drawn_there(monke
     record = logging.makeLogRecord({"msg": "trial 0 begins", "style": "bold"})
     terminal._said.emit(record)
     assert screen.getvalue() == "\x1b[1mtrial 0 begins\x1b[0m\n"
+    within = logging.makeLogRecord({"msg": "epoch 1", "style": "bold", "within": True})
+    terminal._said.emit(within)  # under a bar of Keras', which is drawn again after it
+    assert screen.getvalue().endswith("\n\r\x1b[2K\x1b[1mepoch 1\x1b[0m\n")
     with live_of_rich.Live(
         "a table", console=console.Console(file=screen, force_terminal=True), auto_refresh=False
     ):

@@ -77,7 +77,7 @@ class Voice:
         """A report was decided on."""
         if self._speaks():
             what = f"trial {attempt.id}, epoch {epoch:g}: {history.problem.goal.metric} {short(float(value))}"
-            self._say(lambda: f"{what}, {_DOES[verdict.action]}: {verdict.reason}")
+            self._say(lambda: f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
 
     def leaves(self, attempt: Attempt) -> None:
         """An attempt is over; told later: a framework's hook may have ended it, and its bar be on the screen."""
@@ -120,9 +120,10 @@ class Voice:
     def _speaks(self) -> bool:
         return self.verbose > 0 and os.getpid() == self._process and heard()
 
-    def _say(self, words: Callable[[], str], style: str = "default") -> None:
+    def _say(self, words: Callable[[], str], style: str = "default", within: bool = False) -> None:
+        """within: a training, whose bar may be on the screen."""
         with suppress(Exception):  # what cannot be said must not end a search
-            _log.info("%s", visible(words(), lines=False), extra={"style": style})
+            _log.info("%s", visible(words(), lines=False), extra={"style": style, "within": within})
 
 
 def begun(t: TrialRecord) -> str:
