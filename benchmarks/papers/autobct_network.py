@@ -55,7 +55,7 @@ def train(config, seed, training, unseen):
 def autobct(seed, *data):
     """Trainings, the last accuracy, the best, the cost, and why it ended."""
     prior = sampled(2, ["flat", "decreasing"])
-    study = Study(PROBLEM, AutoBCT(prior=prior), seed=seed)
+    study = Study(PROBLEM, AutoBCT(prior=prior), seed=seed, verbose=0)
     for trial in study:
         with trial:
             for accuracy, seconds in train(trial.config, 1000 * seed + trial.id, *data):

@@ -61,7 +61,7 @@ class Run:
 
 def run(seed, unit, depth):
     policy = AutoBCT(prior="D.1", worst=0.5, best=1.0, seconds=(0.0, unit), depth=depth)
-    study = Study(PROBLEM, policy, seed=seed)
+    study = Study(PROBLEM, policy, seed=seed, verbose=0)
     rows, answers, believed = [], None, preset("D.1")
     for trial in study:
         with trial:

@@ -86,7 +86,7 @@ class Run:
 def search(policy: Policy, seed: int, data: Path, cache: Path, epochs: int) -> Run:
     """One search through a study, until its epochs are spent."""
     digits = load(data)
-    study = Study(PROBLEM, policy, seed=seed, budget=Budget(epochs=epochs))
+    study = Study(PROBLEM, policy, seed=seed, budget=Budget(epochs=epochs), verbose=0)
     for trial in study:
         with trial, closing(remembered(digits, trial.config, cache)) as errors:
             for _ in trial.epochs():

@@ -72,7 +72,7 @@ def policy(name: str) -> Policy:
 def search(name: str, seed: int, digits: Digits, full: bool, units: int) -> Run:
     """One search through a study, until its units are spent."""
     began = time.process_time()
-    study = Study(problem(full), policy(name), seed=seed, budget=Budget(epochs=units))
+    study = Study(problem(full), policy(name), seed=seed, budget=Budget(epochs=units), verbose=0)
     progress = Progress()
     for trial in study:
         with trial:

@@ -54,7 +54,7 @@ class Run:
 
 def search(policy: Policy, budget: Budget | None, mails: Mails, seed: int) -> Run:
     """One search through a study. Policies without rungs train on everything."""
-    study = Study(PROBLEM, policy, seed=seed, budget=budget)
+    study = Study(PROBLEM, policy, seed=seed, budget=budget, verbose=0)
     run = Run({SECONDS: Progress(), CUBIC: Progress()}, defaultdict(list))
     begin, cubes = time.process_time(), 0.0
     for trial in study:

@@ -146,7 +146,7 @@ def search(task: Task, sensors: int) -> Array:
         return error, cost
 
     policies = POLICIES[policy](cost=moved)
-    study = Study(problem_of(sensors), policies, seed=seed, budget=Budget(cost=BUDGET))
+    study = Study(problem_of(sensors), policies, seed=seed, budget=Budget(cost=BUDGET), verbose=0)
     return progress(study, train, BUDGET) / network.typical(seed)
 
 

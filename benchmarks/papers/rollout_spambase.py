@@ -120,7 +120,13 @@ def search(task: Task, file: Path) -> Array:
     budget = Budget(time=grid.budget, trials=len(grid.errors))  # none is trained twice
     with alone():
         study = Study(
-            problem, POLICIES[policy](), MemoryStore(clock), seed=seed, budget=budget, monotonic=clock
+            problem,
+            POLICIES[policy](),
+            MemoryStore(clock),
+            seed=seed,
+            budget=budget,
+            monotonic=clock,
+            verbose=0,
         )
         return progress(study, train, grid.budget)
 

@@ -58,7 +58,7 @@ def search(policy: Any, world: World, seed: int, budget: float, cost: Callable[[
     truth = np.array([*world.values.values()]) >= world.threshold
     rng, problem = np.random.default_rng([seed, 1]), Problem(world.space, Maximize("value"), 1)
     with alone():
-        study = Study(problem, policy, seed=seed, budget=Budget(trials=2000))
+        study = Study(problem, policy, seed=seed, budget=Budget(trials=2000), verbose=0)
     rows: list[tuple[float, float, str, float, list[float]]] = []
     spent, previous = 0.0, None
     for trial in study:

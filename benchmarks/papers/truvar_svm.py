@@ -68,7 +68,9 @@ class Table:
         now, best, found = 0.0, np.inf, []
         with alone():
             problem = Problem(self.space, Minimize("error"), 1)
-            study = Study(problem, policy, seed=seed, budget=Budget(trials=trials), monotonic=lambda: now)
+            study = Study(
+                problem, policy, seed=seed, budget=Budget(trials=trials), monotonic=lambda: now, verbose=0
+            )
         for trial in study:
             error, spent = self.rows[self.space.key(trial.config)]
             now += spent

@@ -59,7 +59,7 @@ def truvar(monotone: bool) -> Method:
         rng, regrets = np.random.default_rng([seed, 1]), []
         with alone():
             budget = Budget(trials=evaluations)
-            study = Study(Problem(SPACE, Maximize("value"), 1), policy, seed=seed, budget=budget)
+            study = Study(Problem(SPACE, Maximize("value"), 1), policy, seed=seed, budget=budget, verbose=0)
         for trial in study:
             noise = math.sqrt(NOISE) * rng.standard_normal()
             trial.report(values[PLACES[SPACE.key(trial.config)]] + noise, seconds=1.0)

@@ -187,7 +187,7 @@ def search(policy: Policy[Any], meter: Meter, seed: int, snapped: bool = True) -
     task = meter.task
     asked: Any = OnRows(policy, task) if snapped else policy
     with alone():  # no other rank listens
-        study = Study(task.problem, asked, seed=seed, budget=Budget(epochs=meter.budget))
+        study = Study(task.problem, asked, seed=seed, budget=Budget(epochs=meter.budget), verbose=0)
     rows: dict[int, int] = {}
     for trial in study:
         if trial.id not in rows:

@@ -116,6 +116,7 @@ class Grid:
                 seed=100 * seed + self.number,
                 budget=Budget(time=limit, trials=len(self.errors)),
                 monotonic=clock,
+                verbose=0,
             )
         for trial in study:
             row = self.rows[self.space.key(trial.config)]

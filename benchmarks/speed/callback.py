@@ -137,7 +137,7 @@ class Haltune:
         space = Space({"rate": Float(1e-5, 1.0, log=True), "decay": Float(1e-6, 1e-2, log=True)})
         problem = Problem(space, Maximize("val_acc", (0, 1)), epochs)
         store = f"sqlite:///{folder}/haltune.db"
-        self.study = Study(problem, BOBOS(), store=store, seed=0, budget=Budget(trials=10**6))
+        self.study = Study(problem, BOBOS(), store=store, seed=0, budget=Budget(trials=10**6), verbose=0)
         for end in ends(earlier):
             with self.study.ask() as trial:
                 for epoch in trial.epochs():

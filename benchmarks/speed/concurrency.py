@@ -38,7 +38,7 @@ _FORK = multiprocessing.get_context("fork")  # everything is imported: the proce
 
 def reports(url: str, seconds: float, pause: float, gate: Any) -> tuple[int, list[float], list[float]]:
     """A worker: its trial, what was acknowledged, and seconds of each report."""
-    study = Study(PROBLEM, RandomSearch(), url, seed=1, budget=Budget(trials=1000))
+    study = Study(PROBLEM, RandomSearch(), url, seed=1, budget=Budget(trials=1000), verbose=0)
     trial = study.ask()
     assert isinstance(trial, Trial)
     gate.wait()

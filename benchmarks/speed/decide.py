@@ -30,7 +30,7 @@ def accuracy(u: np.ndarray, epoch: float) -> float:
 def filled(trials: int) -> Replica:
     """A BO-BOS replica at the end of a random search of `trials` full trainings."""
     problem = Problem(SPACE, Maximize("acc", (0, 1)), 50)
-    study = Study(problem, RandomSearch(), seed=1, budget=Budget(trials=trials))
+    study = Study(problem, RandomSearch(), seed=1, budget=Budget(trials=trials), verbose=0)
     for trial in study:
         u = SPACE.encode(trial.config)
         with trial:

@@ -52,7 +52,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), given.reports)
-        study = Study(problem, RandomSearch(trials=given.workers), folder / "search.db", seed=1)
+        study = Study(problem, RandomSearch(trials=given.workers), folder / "search.db", seed=1, verbose=0)
         launcher.run(study, Report(folder), workers=given.workers, progress=False)
         found = [np.load(path) for path in folder.glob("*.npy")]
     ray.shutdown()

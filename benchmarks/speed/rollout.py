@@ -45,7 +45,13 @@ def history(trials: int):
     clock = Clock()
     problem = Problem(SPACE, Maximize("f"), max_epochs=1)
     study = Study(
-        problem, RandomSearch(), MemoryStore(clock), seed=0, budget=Budget(trials=trials), monotonic=clock
+        problem,
+        RandomSearch(),
+        MemoryStore(clock),
+        seed=0,
+        budget=Budget(trials=trials),
+        monotonic=clock,
+        verbose=0,
     )
     for trial in study:
         x = SPACE.encode(trial.config)

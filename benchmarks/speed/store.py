@@ -96,7 +96,7 @@ def fill(url: str, trials: int, epochs: int) -> None:
 
 def opened(path: str) -> Study:
     """The study, reopened with budget for more."""
-    return Study(PROBLEM, Timed(), path, budget=Budget(trials=10**9))
+    return Study(PROBLEM, Timed(), path, budget=Budget(trials=10**9), verbose=0)
 
 
 def measure_load(path: str) -> dict[str, float]:
