@@ -51,6 +51,35 @@ def test_the_plain_loop_trains():
     assert list(study.trials[0].epochs) == [1, 2, 3]
 
 
+def test_the_loop_that_pauses_continues_where_it_was():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from scripted import scripted_study
+
+    from haltune.callbacks.loop import TrainingLoop
+
+    steps = []
+
+    def train_one_epoch(net, sgd):
+        net(torch.ones(1, 2)).sum().backward()
+        sgd.step()
+        steps.append(net.weight.detach().clone())
+
+    study = scripted_study("last", at=(2,), budget=haltune.Budget(trials=1))
+    for trial in study:
+        with trial:
+            torch.manual_seed(trial.attempt)
+            net = torch.nn.Linear(2, 1)
+            names = {
+                "torch": torch, "TrainingLoop": TrainingLoop, "trial": trial, "net": net,
+                "sgd": torch.optim.SGD(net.parameters(), 0.1, momentum=0.9), "train_one_epoch": train_one_epoch,
+                "accuracy": lambda net: 0.5,
+            }  # fmt: skip
+            exec(block("loop = TrainingLoop"), names)
+    assert [t.epochs.tolist() for t in study.trials] == [[1, 2, 3]]
+    assert len(steps) == 3
+    assert torch.equal(torch.load(study.best.checkpoint)["net"]["weight"], steps[-1])
+
+
 def test_its_commands_are_taken():
     testing = pytest.importorskip("typer.testing")
     from haltune.cli.app import app

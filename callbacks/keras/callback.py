@@ -15,7 +15,7 @@ from haltune.log.records import Best
 from haltune.study import Trial
 
 from ..frameworks.portable import Reporting
-from ..reporting.advice import missing, scalar
+from ..reporting.advice import missing, scalar, two_callbacks
 from ..reporting.reporter import Reporter
 from . import checkpoint, loading
 from .neighbours import calling_list, is_tracker, put_trackers_behind, tracked
@@ -146,6 +146,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         refuse_many_processes()
         self._start()
         self._reporter.begin((self.params or {}).get("epochs"))
+        if any(isinstance(c, HaltuneCallback) and c is not self for c in calling_list(self)):
+            raise two_callbacks("model.fit(callbacks=[...])")
         self._look_around(calling_list(self))
         self._restore_randomness()
         if self._reporter.verdict is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from ..frameworks.departure import leave_group_at_exit
 from ..frameworks.portable import Reporting
 from ..frameworks.ranks import Agreement
 from ..frameworks.trackers import tell_loggers
-from ..reporting.advice import missing, scalar
+from ..reporting.advice import missing, scalar, two_callbacks
 from ..reporting.reporter import Reporter
 from . import checkpoint, hook_order, limits, randomness
 from .fresh_metrics import TRAINING, VALIDATION, Fresh
@@ -104,6 +105,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if stage == "fit":
             leave_group_at_exit()
             self._loaded = []  # what a `validate` loaded is not this fit's
+            if any(isinstance(c, HaltuneCallback) and c is not self for c in trainer.callbacks):
+                raise two_callbacks("Trainer(callbacks=[...])")
             hook_order.take(trainer, self)
             if self.trial.checkpoint:
                 checkpoint.prepare(trainer, pl_module)
@@ -166,7 +169,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     @property
     def state_key(self) -> str:
         """Its key in a checkpoint, the same under both names of Lightning."""
-        return "haltune"
+        # a Trainer with two of them would refuse their keys with a riddle: `setup` says what is wrong
+        checked = sys._getframe(1).f_code.co_name == "_validate_callbacks_list"
+        return f"haltune-{id(self)}" if checked else "haltune"
 
     def state_dict(self) -> dict[str, Any]:
         state = {"trial": self.trial.id, "source": self._fresh.source}
@@ -204,10 +209,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter.begin(planned_epochs(trainer))
         limits.check_start(trainer, trial)
         if trial.checkpoint and trainer.current_epoch < int(trial.epoch):
-            reporter.warn_once(
-                "repeat",
+            reporter.repeats(
                 f"trial {trial.id} continues after epoch {trial.epoch:g}, but this fit begins at epoch "
-                f"{trainer.current_epoch} and trains them again: call trainer.fit(..., ckpt_path=trial.checkpoint)",
+                f"{trainer.current_epoch} and trains them again: call trainer.fit(..., ckpt_path=trial.checkpoint)"
             )
         for sentence in advice(trainer, trial):
             reporter.advise(sentence)

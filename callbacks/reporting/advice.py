@@ -83,6 +83,22 @@ def once(study: Any, sentence: str, about: str | None = None) -> None:
         warn(sentence)
 
 
+def two_callbacks(where: str) -> InvalidInput:
+    """The error for two of haltune's callbacks in one fit."""
+    return InvalidInput(
+        f"{where} holds two HaltuneCallbacks, and each would report every epoch: leave one of them, "
+        "HaltuneCallback(trial), and delete the other line"
+    )
+
+
+def twice(study: Any, epochs: float) -> tuple[int, float]:
+    """How many fits of a study have begun again, with one more, and the epochs that were trained twice by them."""
+    fits, before = _TWICE.get(study, (0, 0.0))
+    _TWICE[study] = (fits + 1, before + epochs)
+    return _TWICE[study]
+
+
+_TWICE: WeakKeyDictionary[Any, tuple[int, float]] = WeakKeyDictionary()
 _GIVEN: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # study -> what it was told
 
 

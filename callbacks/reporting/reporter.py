@@ -25,7 +25,7 @@ from haltune.study import Trial
 from haltune.study.session.session import Report
 from haltune.study.session.spawned import spawning
 
-from .advice import need_record, need_trial, once, scalar
+from .advice import need_record, need_trial, once, scalar, twice
 from .clock import Clock
 from .delivery import Delivery, Warnings, line
 from .detached import Detached
@@ -71,6 +71,7 @@ class Reporter(Saving):
         self._heartbeat = Heartbeat(self)
         self._last = float(trial.epoch)
         self._ended = False
+        self._repeats = False  # it trains epochs again
         self._by_itself = False  # the training ended in an epoch after which it was to be cut
         self._process = os.getpid()
 
@@ -97,10 +98,11 @@ class Reporter(Saving):
         if self._ended and self.verdict is None:
             self.warn_once("ended", f"trial {self.trial.id} has ended: what this fit trains is not reported")
         elif planned is not None and self.trial.horizon is not None and planned < self.trial.horizon:
-            self.warn_once(
-                "horizon",
+            self.advise(
                 f"this fit plans {plural(planned, 'epoch')} but trials are compared at {self.trial.horizon}: "
-                "give the loop trial.max_epochs, haltune stops it earlier where that pays",
+                f"give the loop trial.max_epochs, haltune stops it earlier where that pays; or make {planned:g} the "
+                "max_epochs of the search",
+                "horizon",
             )
         if not self._ended:
             self._heartbeat.start(self.trial)
@@ -191,10 +193,9 @@ class Reporter(Saving):
             return False
         if epoch > self._last:
             return True
-        self.warn_once(
-            "repeat",
+        self.repeats(
             f"trial {self.trial.id} has reported epoch {self._last:g} already; epoch {epoch:g} is ignored. "
-            f"Does this fit begin again? {self._resume_hint}",
+            f"Does this fit begin again? {self._resume_hint}"
         )
         return False
 
@@ -232,6 +233,22 @@ class Reporter(Saving):
         self._delivery.close(self.trial)
         with suppress(Exception):
             closing()
+
+    def repeats(self, sentence: str) -> None:
+        """This fit trains epochs again that were reported: said of the first trial, and counted from the second on."""
+        if self._repeats:
+            return
+        self._repeats = True
+        trials, epochs = twice(self.trial.session, self._last)
+        if trials == 1:
+            self.warn_once("repeat", sentence)
+        else:
+            self.warn_once(
+                "repeat",
+                f"{trials} fits have begun again though their trials had been trained: "
+                f"{plural(epochs, 'epoch')} were paid for twice. {self._resume_hint}; "
+                "or choose BOBOS(), a policy that never pauses",
+            )
 
     def advise(self, sentence: str, about: str | None = None) -> None:
         """A HaltuneWarning, once a study: what is true of every trial's training, or the first `about` a matter."""

@@ -113,7 +113,14 @@ def _taken_up(history: History, attempt: Attempt) -> str:
     anew = "the same program offers it again, and it begins anew"
     if not attempt.epoch:
         return anew
-    return f"{anew}, for nothing was saved that it could continue from; trial.checkpointed(path) tells of what you save"
+    how = (
+        "trial.save(write) after an epoch saves it"
+        if attempt.patient
+        else (
+            "the callback saves where a trial pauses; what you save in between, trial.checkpointed(path) tells of"
+        )
+    )
+    return f"{anew}, for nothing was saved that it could continue from; {how}"
 
 
 def lose(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:

@@ -71,3 +71,10 @@ def test_only_the_monitored_metric_is_recorded_on_request():
     assert [set(r["metrics"]) for r in trial.reports] == [set(), set(), set()]
     with pytest.raises(InvalidInput, match=r"record='monitr'.*'all'.*'monitor'"):
         HaltuneCallback(trial, record="monitr")
+
+
+def test_two_callbacks_in_one_fit_say_which_line_to_delete():
+    trial = FakeTrial()
+    with pytest.raises(InvalidInput, match=r"model\.fit\(callbacks=\[\.\.\.\]\) holds two HaltuneCallbacks"):
+        fit(trial, before=[HaltuneCallback(trial)])
+    assert trial.reports == []
