@@ -44,9 +44,13 @@ class Halting(Wrapper):
             against the others'. Default: "epochs".
         noise: deviation of the noise of a value, in units of the score; 0 leaves it out, as the paper's experiments
             do. Default: 0.
-        kappa: of BO-BOS's condition C2, on a Gaussian process over the finished trials. Default: None, without it.
+        kappa: a run is stopped only where a Gaussian process over the finished trials is at most so many times as
+            unsure of its end as of now. Default: None, without one.
         audit: share of the runs, drawn by the study's seed and declared when they start, that train on where they
             would be stopped: `study.audit()` then tells how often a stop is wrong. Default: 0.
+
+    Notes:
+        kappa is BO-BOS's condition C2.
 
     Raises:
         InvalidInput: for options outside these, when K1 < K2 + c, and for a problem without a horizon.
@@ -82,7 +86,7 @@ class Halting(Wrapper):
         stopper = Stopper(self.stopping, self.growth, self.certain_from, self.epoch_cost, self.noise)
         if self.kappa is not None and not self.kappa >= 1.0:
             raise InvalidInput(
-                f"Halting(kappa={self.kappa!r}): at least 1, or None to leave condition C2 out"
+                f"Halting(kappa={self.kappa!r}): at least 1, or None to stop whatever the finished trials say"
             )
         check_share("Halting", self.audit)
         object.__setattr__(self, "_stopper", stopper)

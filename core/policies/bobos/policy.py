@@ -61,8 +61,8 @@ class BOBOS(Policy[State]):
         certain_from: from this trial on, counted from 1, K1 is infinite and nothing is stopped, as theorem 2's
             guarantee asks. Default: None, never.
         wrong_stop: sets K1 = (K2 + c) / wrong_stop instead: no run is stopped whose simulated chance to win is
-            above it (lemma 8). Default: None.
-        kappa: of condition C2: a run is stopped only where the surrogate's deviation at the end is at most so many
+            above it. Default: None.
+        kappa: a run is stopped only where the surrogate's deviation at the end is at most so many
             times that of now; infinite turns it off. Default: 2.
         epoch_cost: "epochs": each costs c; "seconds": c is weighed by the measured time of the trial's epochs
             against the others'. Default: "epochs".
@@ -78,6 +78,9 @@ class BOBOS(Policy[State]):
             None.
         audit: share of the runs, drawn by the study's seed and declared when they start, that train on where they
             would be stopped: `study.audit()` then tells how often a stop is wrong. Default: 0.
+
+    Notes:
+        wrong_stop is the paper's lemma 8, kappa its condition C2.
 
     Raises:
         InvalidInput: for options outside these, when K1 < K2 + c, and for a problem without a horizon.
@@ -118,7 +121,7 @@ class BOBOS(Policy[State]):
         check_options("BOBOS", self.initial, self.beta, self.delta, self.refit_every)
         if not self.kappa >= 1.0:
             raise InvalidInput(
-                f"BOBOS(kappa={self.kappa!r}): at least 1, or infinity to leave condition C2 out"
+                f"BOBOS(kappa={self.kappa!r}): at least 1, or infinity to stop whatever the surrogate believes"
             )
         check_share("BOBOS", self.audit)
         settings = self.stopping or self._settings()
