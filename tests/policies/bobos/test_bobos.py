@@ -142,8 +142,9 @@ def test_the_first_trial_has_nothing_to_beat_and_is_never_stopped() -> None:
     assert study.trials[0].status is Status.COMPLETED
 
 
-def test_a_run_without_finite_values_is_stopped_in_words() -> None:
-    verdict = judge_curve(Halting(RandomSearch(), SOLVER), 0.9, [0.3, math.nan, math.inf, math.nan])
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")  # far outside the bounds
+def test_a_run_of_values_that_are_no_measurements_is_stopped_in_words() -> None:
+    verdict = judge_curve(Halting(RandomSearch(), SOLVER), 0.9, [0.3, math.nan, -1e300, math.nan])
     assert verdict.action is Action.STOP
     assert "no finite value" in verdict.reason
 
