@@ -67,7 +67,7 @@ def run(seed, unit, depth):
         with trial:
             accuracy, seconds, answers = train(trial.config["trees"], 1000 * seed + trial.id)
             trial.report(accuracy, seconds=seconds, cost=seconds)
-        u, h, t = float(study.history.point(trial.id)[0]), 2 * (accuracy - 0.5), seconds / unit
+        u, h, t = float(study.history.points[trial.id][0]), 2 * (accuracy - 0.5), seconds / unit
         phi = believed.on(np.array([[u]]))[0]
         believed = believed.observe(phi, h, t)
         rows.append((u, h, t, float(phi @ believed.score.mean)))

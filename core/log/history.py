@@ -17,6 +17,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.checks import LARGEST
 from haltune.errors import InvalidInput, StoreError
+from haltune.space.points import Points
 
 from . import events as ev
 from .decisions import ENQUEUED, Config
@@ -54,6 +55,7 @@ class History(Accounted):
         self._peaks = array("d")  # sign * best value of each trial, -inf when none
         self._results = array("d")  # sign * what each trial that is over or paused came to, -inf for others
         self._firsts: dict[int, float] = {}  # trial -> sign * first value that is measured
+        self._points = Points(problem.space)
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._spending = Spending()
         self.whose = "the study"  # in words, for errors
@@ -77,13 +79,10 @@ class History(Accounted):
         self._recorded([t for t in self._trials if t.record is None])
         return [t.record for t in self._trials if t.record is not None]
 
-    def point(self, id: int) -> Array:
-        """(dim,) where a trial's configuration lies in the unit cube; read-only, encoded once."""
-        t = self._trials[id]
-        if t.point is None:
-            t.point = self.problem.space.encode(self.trial(id).config)
-            t.point.flags.writeable = False
-        return t.point
+    @property
+    def points(self) -> Array:
+        """(n, dim) where the trials' configurations lie in the unit cube; read-only, each encoded once."""
+        return self._points.upto(len(self), lambda id: self.trial(id).config)
 
     def with_status(self, *status: Status) -> list[TrialRecord]:
         """The trials in one of these states, lowest number first."""

@@ -158,7 +158,6 @@ class Growing:
     top: int = -1  # index of the best finite value, the earliest of equals; -1: none
     restored: bool = False  # config went through the space: JSON has no tuples
     record: TrialRecord | None = None  # cache
-    point: Array | None = None  # cache: the configuration in the unit cube
 
     @classmethod
     def of(cls, e: Started, scale: Scale | None, problem: Problem) -> Growing:

@@ -130,7 +130,7 @@ class Assessor:
         first = [t for t in _first(done, self.initial) if math.isfinite(t.value)]
         if not first:
             return None
-        phi = prior.on(np.array([history.point(t.trials[0]) for t in first]))
+        phi = prior.on(np.array([history.points[t.trials[0]] for t in first]))
         if ends is None:
             middle = float(np.mean(phi @ prior.score.mean))
             given = [[t.value for t in group] for group in (first, done)]
@@ -173,7 +173,7 @@ def _learnt(
     heights: list[float] = []
     floor = 0.0
     for training in done:
-        phi = prior.on(history.point(training.trials[0])[None])[0]
+        phi = prior.on(history.points[training.trials[0]][None])[0]
         h = ruler.h(training.value)
         observed = min(max(h, _LOWEST), _HIGHEST) if math.isfinite(h) else floor
         floor = min(floor, observed)

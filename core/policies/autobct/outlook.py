@@ -126,7 +126,7 @@ def _simulated(
 ) -> Outlook:
     goal, ruler = history.problem.goal, assessment.ruler
     least = min(t.seconds for t in assessment.done)  # beliefs that are linear know no floor
-    trained = np.array([history.point(t.trials[0]) for t in assessment.done])
+    trained = np.array([history.points[t.trials[0]] for t in assessment.done])
     points = np.vstack([assessment.controls.points, trained])
     beliefs = assessment.beliefs
     x = prospect(beliefs, beliefs.on(points), assessment.gamma)

@@ -78,7 +78,7 @@ def propose_ucb(
 ) -> Start:
     """The configuration of highest UCB, pending trials hallucinated; `at` ends every GP input."""
     space = history.problem.space
-    points = [history.point(t.id) for t in history.pending]
+    points = [history.points[t.id] for t in history.pending]
     pending = np.array(points).reshape(len(points), space.dim)
     believed = hallucinate(posterior, np.hstack([pending, np.tile(np.array(at), (len(pending), 1))]))
     surface = Surface(believed, lambda mean, variance: ucb(mean, variance, beta), at)
@@ -161,5 +161,5 @@ def _final(history: History, trial: TrialRecord) -> Rows:
     """One row: the configuration and the score that the trial counts for."""
     y = targets(history, trial.counting(history.problem.goal)[-1:])
     known = np.isfinite(y)
-    x = np.tile(history.point(trial.id), (len(y), 1))
+    x = np.tile(history.points[trial.id], (len(y), 1))
     return x[known], y[known]

@@ -115,12 +115,11 @@ class ImprovementSurrogate:
         if not np.isfinite(results).any():
             return None
         squash = Squash.of(results[np.isfinite(results)], sign)
-        x = np.array([history.point(i) for i in finished])
+        x = history.points[list(finished)]
         y = squash.squashed(results)
         key = (history.seed, x.tobytes(), y.tobytes())
         posterior = self._fits(key, partial(self._fitted, history, x, y))
-        points = [history.point(t.id) for t in history.pending]
-        pending = np.array(points).reshape(len(points), history.problem.space.dim)
+        pending = history.points[[t.id for t in history.pending]]
         return Improvement(hallucinate(posterior, pending), float(y.max()), squash)
 
     def _fitted(self, history: History, x: Array, y: Array) -> Posterior:
@@ -150,7 +149,7 @@ def cheap_design(history: History, log_cost: LogCost | None, rng: Generator) -> 
 
 
 def _worth(history: History, points: Array, log_cost: LogCost | None) -> Array:
-    seen = np.array([history.point(id) for id in range(len(history))])
+    seen = history.points
     apart = np.sqrt(((points[:, None, :] - seen[None]) ** 2).sum(axis=2)).min(axis=1)
     return np.asarray(np.log(np.maximum(apart, 1e-12)) - (log_cost(points)[0] if log_cost else 0.0))
 

@@ -25,6 +25,6 @@ def recommend(history: History) -> Best | None:
     if not known.any():
         return history.best()
     ids, y = [i for i, told in zip(every, known, strict=True) if told], targets[known]
-    x = np.array([history.point(i) for i in ids])
+    x = history.points[ids]
     means = fit(x, y, rng=history.rng("fit", 0)).mean(x) if x.shape[1] else y
     return history.as_best(ids[int(np.argmax(means))])

@@ -31,7 +31,7 @@ def _rows_at(history: History, trial: TrialRecord, shares: Sequence[float]) -> R
     chosen = [i for i, n in enumerate(trial.epochs) if n in marks or i == len(trial.epochs) - 1]
     y = targets(history, trial.counting(history.problem.goal)[chosen])
     known = np.isfinite(y)
-    x = np.tile(history.point(trial.id), (len(chosen), 1))
+    x = np.tile(history.points[trial.id], (len(chosen), 1))
     return np.column_stack([x, epoch_coordinate(trial.epochs[chosen], horizon)])[known], y[known]
 
 
@@ -44,7 +44,7 @@ def certain_enough(
     """
     if before is None:
         return verdict
-    x = history.point(trial.id)
+    x = history.points[trial.id]
     place = epoch_coordinate(trial.epoch, float(history.problem.max_epochs or 1))
     end, now = np.sqrt(before.variance(np.vstack([np.append(x, 1.0), np.append(x, place)])))
     evidence = {**verdict.evidence, "sd_end": float(end), "sd_now": float(now), "kappa": kappa}

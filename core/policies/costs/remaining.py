@@ -126,7 +126,7 @@ class RemainingBudget:
 
     def _learnt(self, history: History, costs: list[tuple[int, float]], shape: KnownCost | None) -> CostModel:
         space = history.problem.space
-        x = np.array([history.point(id) for id, _ in costs]).reshape(len(costs), space.dim)
+        x = history.points[[id for id, _ in costs]]
         c = within_reach(np.array([cost for _, cost in costs]))
         if shape is not None:
             return fit_scale(shape, x, c)
@@ -161,7 +161,7 @@ class RemainingBudget:
         pending = history.pending
         if not pending:
             return 0.0
-        costs = self.costs(history, finished, unit, np.array([history.point(t.id) for t in pending]))
+        costs = self.costs(history, finished, unit, history.points[[t.id for t in pending]])
         gone = [taken(history, t, unit) for t in pending]
         return 0.0 if costs is None else float(np.maximum(costs - gone, 0.0).sum())
 
@@ -247,7 +247,7 @@ class RemainingBudget:
 
     def standing(self, history: History) -> Array | None:
         """Where a search stands whose costs depend on it: the configuration that was started last."""
-        return history.point(len(history) - 1) if self.moving and len(history) else None
+        return history.points[len(history) - 1] if self.moving and len(history) else None
 
     def _known(self) -> Callable[..., float]:
         assert self.cost is not None

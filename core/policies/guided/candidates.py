@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from haltune._utils.arrays import Array
+from haltune._utils.arrays import Array, Indices
 from haltune.log.history import History
 from haltune.space import Space
 from haltune.space.domains import Float
 
-from .curve_rows import Row
+from .curve_rows import Table
 
 _TOP = 5  # best trials that have neighbours among the candidates
 _NEAR = 0.15  # deviation of a neighbour in the unit cube
 
 
-def candidates(history: History, rows: list[Row], count: int, rng: Generator) -> Array:
+def candidates(history: History, rows: Table, count: int, rng: Generator) -> Array:
     """(n, d) random configurations, and neighbours of the best trials in about half of their coordinates.
 
     A third of `count` are neighbours. All configurations, in a space with no more.
@@ -26,14 +26,20 @@ def candidates(history: History, rows: list[Row], count: int, rng: Generator) ->
     space, near = history.problem.space, count // 3
     if space.size is not None and space.size <= count:
         return space.encode_many(space.enumerate())
-    sign = history.problem.goal.sign
-    ranked = sorted((-sign * value if np.isfinite(value) else np.inf, i) for i, _, value in rows)
-    top = list(dict.fromkeys(i for _, i in ranked))[:_TOP]
+    top = _best_trials(rows, history.problem.goal.sign)
     anywhere = rng.random((count - near, space.dim))
-    base = np.array([history.point(i) for i in rng.choice(top, near)])
+    base = history.points[rng.choice(top, near)]
     moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEAR, base.shape)
     points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0)])
     return points if _free(space) else space.encode_many(space.decode_many(points))
+
+
+def _best_trials(rows: Table, sign: float) -> Indices:
+    """The trials of the best values, best first, of equals the lower number; what is not finite last."""
+    score = np.where(np.isfinite(rows.value), -sign * rows.value, np.inf)
+    ranked = rows.trial[np.lexsort((rows.trial, score))]
+    _, first = np.unique(ranked, return_index=True)
+    return ranked[np.sort(first)[:_TOP]]
 
 
 def first_untried(history: History, points: Array, value: Array) -> tuple[int, dict[str, Any]] | None:

@@ -13,13 +13,52 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from haltune._utils.arrays import Array, Indices
 from haltune.log.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.problem import Goal
 from haltune.log.scores import measured
 from haltune.policies.hyperband.persistent import Sparse
 
 Row = tuple[int, float, float]  # trial, epochs, raw value
+Chunk = dict[int, Row]
 _APART = 3  # ratio of the epochs at which a curve is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows as arrays (n,), with values as models take them (see log.scores)."""
+
+    trial: Indices
+    epoch: Array
+    value: Array
+
+    def __len__(self) -> int:
+        return len(self.trial)
+
+    def upto(self, count: int) -> Table:
+        """The first rows."""
+        return Table(self.trial[:count], self.epoch[:count], self.value[:count])
+
+
+class Gathered:
+    """The arrays of chunks of rows; versions of a mapping share all but one, so that little is read anew."""
+
+    def __init__(self) -> None:
+        self._kept: dict[
+            int, tuple[Chunk, Array]
+        ] = {}  # by identity; the chunk is held, so that it stays its own
+
+    def table(self, chunks: tuple[Chunk, ...]) -> Table:
+        """All rows of some chunks in their order."""
+        before = self._kept
+        self._kept = {id(c): before.get(id(c)) or (c, _columns(c)) for c in chunks}
+        parts = [columns for _, columns in self._kept.values()]
+        trial, epoch, value = np.hstack(parts) if parts else np.empty((3, 0))
+        return Table(trial.astype(np.intp), epoch, measured(value))
+
+
+def _columns(chunk: Chunk) -> Array:
+    return np.array(list(chunk.values()), dtype=np.float64).reshape(len(chunk), 3).T
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +83,7 @@ class CurveRows:
     rows: Sparse[Row] = field(default_factory=Sparse)  # by their numbers
     count: int = 0  # rows that ever were: the next one's number
     trials: Sparse[Watched] = field(default_factory=Sparse)
+    gathered: Gathered = field(default_factory=Gathered, repr=False, compare=False)
 
     def __len__(self) -> int:
         return self.rows.size
@@ -54,11 +94,9 @@ class CurveRows:
         return [row for i in self.rows if (row := self.rows.get(i)) is not None]
 
     @property
-    def measured(self) -> list[Row]:
-        """The same, with values as models take them (see log.scores)."""
-        rows = self.listed
-        values = measured(np.array([value for _, _, value in rows])).tolist()
-        return [(trial, epoch, value) for (trial, epoch, _), value in zip(rows, values, strict=True)]
+    def table(self) -> Table:
+        """The same as arrays."""
+        return self.gathered.table(self.rows.chunks)
 
     def fold(self, event: Event) -> CurveRows:
         """What is known after `event`."""

@@ -28,7 +28,7 @@ from haltune.policies.bayesopt.surrogate import epoch_coordinate, hallucinate
 from haltune.policies.hyperband.ladder import Ladder
 
 from .candidates import candidates, first_untried
-from .curve_rows import CurveRows, Row
+from .curve_rows import CurveRows, Table
 from .targets import TargetScale, fitted
 
 State = tuple[Any, CurveRows]  # the inner policy's, and what the model learns from
@@ -111,15 +111,16 @@ class Guided(Wrapper):
             return move
         if len(history) < self.initial or rng.random() < self.share:
             return move
-        rows = state[1].measured
+        rows = state[1].table
         m = fitted(len(rows), self.initial)
-        values, first = _values(rows[:m]), _values([row for row in rows[:m] if row[0] < self.initial])
-        scale = TargetScale.of(values, first, history.problem.goal.sign)
+        known = rows.upto(m)
+        first = known.value[known.trial < self.initial]
+        scale = TargetScale.of(known.value, first, history.problem.goal.sign)
         return move if scale is None else self._chosen(move, history, rows, m, scale, rng)
 
-    def _posterior(self, history: History, rows: list[Row], m: int, scale: TargetScale) -> Posterior:
+    def _posterior(self, history: History, rows: Table, m: int, scale: TargetScale) -> Posterior:
         """Hyperparameters fitted to the first m rows, the rest conditioned on, pending trials hallucinated."""
-        x, y = _points(history, rows), scale.targets(_values(rows))
+        x, y = _points(history, rows), scale.targets(rows.value)
 
         def fitted_to_m() -> Posterior:
             rng = history.rng("fit", m)
@@ -128,11 +129,10 @@ class Guided(Wrapper):
         posterior = self._fits((history.seed, x[:m].tobytes(), y[:m].tobytes()), fitted_to_m)
         if len(y) > m:
             posterior = posterior.condition(x[m:], y[m:])
-        pending = [history.point(t.id) for t in history.pending]
-        return hallucinate(posterior, _at_end(np.array(pending).reshape(len(pending), x.shape[1] - 1)))
+        return hallucinate(posterior, _at_end(history.points[[t.id for t in history.pending]]))
 
     def _chosen(
-        self, move: Start, history: History, rows: list[Row], m: int, scale: TargetScale, rng: Generator
+        self, move: Start, history: History, rows: Table, m: int, scale: TargetScale, rng: Generator
     ) -> Start:
         """The candidate of highest UCB that was not tried."""
         points = candidates(history, rows, self.candidates, rng)
@@ -152,16 +152,11 @@ class Guided(Wrapper):
         return replace(move, config=config, reason=reason, evidence=evidence)
 
 
-def _values(rows: list[Row]) -> Array:
-    return np.array([value for _, _, value in rows])
-
-
-def _points(history: History, rows: list[Row]) -> Array:
+def _points(history: History, rows: Table) -> Array:
     """(n, d + 1) [x, epoch_coordinate(n)] of each row; what diverged is known at the horizon: it stays so."""
-    horizon, dim = float(history.problem.max_epochs or 1), history.problem.space.dim
-    x = np.array([history.point(trial) for trial, _, _ in rows]).reshape(len(rows), dim)
-    epochs = np.array([epoch if np.isfinite(value) else horizon for _, epoch, value in rows])
-    return np.column_stack([x, epoch_coordinate(epochs, horizon)])
+    horizon = float(history.problem.max_epochs or 1)
+    epochs = np.where(np.isfinite(rows.value), rows.epoch, horizon)
+    return np.column_stack([history.points[rows.trial], epoch_coordinate(epochs, horizon)])
 
 
 def _at_end(points: Array) -> Array:

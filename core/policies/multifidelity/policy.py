@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole
 from haltune._utils.memo import Memo
 from haltune._utils.words import amount, plural
@@ -34,7 +33,7 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.policies.guided.candidates import candidates, first_untried
-from haltune.policies.guided.curve_rows import CurveRows, Row
+from haltune.policies.guided.curve_rows import CurveRows, Table
 from haltune.policies.guided.targets import fitted
 from haltune.policies.hyperband.asynchronous import Climber
 from haltune.policies.hyperband.brackets import Bracket, Rung, exact
@@ -154,7 +153,7 @@ class MultiFidelity(Policy[Ascent]):
         on = state.climb.trials.get(trial.id)
         climber = self._climber(state)
         if on is not None and on.member.after("epochs", trial.epoch, 0.0) >= on.needed:
-            climber = self._based(state, self._kernel(history, state.rows.measured))
+            climber = self._based(state, self._kernel(history, state.rows.table))
         verdict = climber.judge(state.climb, history, trial)
         if trial.id == state.baseline and "rank" in verdict.evidence and on is not None:
             following = until(on.bracket.rungs[on.rung + 1].resource, "epochs", history)
@@ -166,7 +165,7 @@ class MultiFidelity(Policy[Ascent]):
 
     def propose(self, state: Ascent, history: History, rng: Generator) -> Move:
         """Who goes on at the highest rung, or the configuration that may end best."""
-        rows = state.rows.measured
+        rows = state.rows.table
         kernel = self._kernel(history, rows)
         climber = self._based(state, kernel)
         move = climber.propose(state.climb, history)
@@ -202,30 +201,32 @@ class MultiFidelity(Policy[Ascent]):
 
     # -- the model -----------------------------------------------------------------------
 
-    def _kernel(self, history: History, rows: list[Row]) -> StageKernel | None:
+    def _kernel(self, history: History, rows: Table) -> StageKernel | None:
         """Learnt from the first m rows, m growing by a fifth; None while they are few."""
         if len(rows) < _TAUGHT:
             return None
         m = fitted(len(rows), _TAUGHT)
-        scale = self._scale(history, rows[:m])
+        known = rows.upto(m)
+        scale = self._scale(history, known)
         if scale is None:
             return None
         stages = Stages(self.rungs(history.problem.max_epochs or 1), history.problem.space.dim)
-        seen = seen_at_stages(history, rows[:m], stages, scale)
+        seen = seen_at_stages(history, known, stages, scale)
 
         def learnt() -> StageKernel:
             return learn(stages, seen.at(spread(seen, LEARNT, history.rng("fit", m))))
 
         return self._kernels((history.seed, stages.epochs, seen.key), learnt)
 
-    def _scale(self, history: History, rows: list[Row]) -> LogRegret | None:
+    def _scale(self, history: History, rows: Table) -> LogRegret | None:
         """By the best so far, and by what the first trials have come to."""
-        last = {trial: value for trial, _, value in rows if trial < self.initial}
-        values = np.array([value for _, _, value in rows])
-        return LogRegret.of(values, np.array(list(last.values())), history.problem.goal.sign)
+        last = np.full(self.initial, np.nan)
+        first = rows.trial < self.initial
+        last[rows.trial[first]] = rows.value[first]  # of equals the later stays
+        return LogRegret.of(rows.value, last, history.problem.goal.sign)
 
     def _chosen(
-        self, move: Start, base: int, kernel: StageKernel, rows: list[Row], history: History, rng: Generator
+        self, move: Start, base: int, kernel: StageKernel, rows: Table, history: History, rng: Generator
     ) -> Start:
         """The candidate of highest UCB at the end that was not tried; the move itself where there is none."""
         if (scale := self._scale(history, rows)) is None:
@@ -245,13 +246,11 @@ class MultiFidelity(Policy[Ascent]):
             evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
         return replace(move, config=config, reason=_reason(history, evidence), evidence=evidence)
 
-    def _process(
-        self, kernel: StageKernel, history: History, rows: list[Row], scale: LogRegret
-    ) -> StageProcess:
+    def _process(self, kernel: StageKernel, history: History, rows: Table, scale: LogRegret) -> StageProcess:
         """Given all that was seen, and pending trials as if they had ended where they are expected to."""
         seen = seen_at_stages(history, rows, kernel.stages, scale)
         process = StageProcess.of(kernel, seen.at(spread(seen, KEPT, None)))
-        pending: Array = np.array([history.point(t.id) for t in history.pending])
+        pending = history.points[[t.id for t in history.pending]]
         return process.with_ends(pending)
 
 

@@ -120,8 +120,9 @@ class Seen:
         return len(self.value)
 
     def at(self, kept: Indices) -> Seen:
-        """Some of the values, of the same runs."""
-        return Seen(self.points, self.run[kept], self.stage[kept], self.value[kept])
+        """Some of the values, and their runs."""
+        runs, run = np.unique(self.run[kept], return_inverse=True)
+        return Seen(self.points[runs], run, self.stage[kept], self.value[kept])
 
     @property
     def key(self) -> tuple[bytes, ...]:

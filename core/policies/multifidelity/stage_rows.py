@@ -8,7 +8,7 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array, Indices
 from haltune.gp.subset import subset
 from haltune.log.history import History
-from haltune.policies.guided.curve_rows import Row
+from haltune.policies.guided.curve_rows import Table
 
 from .log_regret import LogRegret
 from .stage_kernel import Seen, Stages
@@ -17,33 +17,44 @@ LEARNT = 160  # values that hyperparameters are learnt from
 KEPT = 400  # values that a process keeps: a decision costs as much in a long search
 
 
-def seen_at_stages(history: History, rows: list[Row], stages: Stages, scale: LogRegret) -> Seen:
-    """The rows (trial, epochs, raw value) at their stages, as targets of the scale.
+def seen_at_stages(history: History, rows: Table, stages: Stages, scale: LogRegret) -> Seen:
+    """The rows at their stages, as targets of the scale.
 
     What diverged counts for the end: it stays so. An epoch that is none of the stages' counts for the nearest where the
     trial has no later row.
     """
-    last = {trial: number for number, (trial, _, _) in enumerate(rows)}
-    exact = {float(n): k for k, n in enumerate(stages.epochs)}
-    taken: dict[tuple[int, int], float] = {}
-    for number, (trial, epoch, value) in enumerate(rows):
-        if not np.isfinite(value):
-            taken[trial, len(stages.epochs) - 1] = value
-        elif epoch in exact:
-            taken[trial, exact[epoch]] = value
-        elif last[trial] == number:
-            taken[trial, _nearest(stages, epoch)] = value
-    trials = list(dict.fromkeys(trial for trial, _ in taken))
-    number_of = {trial: number for number, trial in enumerate(trials)}
-    points: Array = np.array([history.point(trial) for trial in trials]).reshape(len(trials), stages.dim)
-    run: Indices = np.array([number_of[trial] for trial, _ in taken], dtype=np.intp)
-    stage: Indices = np.array([k for _, k in taken], dtype=np.intp)
-    return Seen(points, run, stage, scale.targets(np.array(list(taken.values()))))
+    number, count = np.arange(len(rows)), len(stages.epochs)
+    marks = np.array(stages.epochs, dtype=np.float64)
+    stage = np.minimum(np.searchsorted(marks, rows.epoch), count - 1)
+    exact = marks[stage] == rows.epoch
+    stage = np.where(exact, stage, _nearest(stages, rows.epoch))
+    last = np.full(int(rows.trial.max(initial=-1)) + 1, -1)
+    last[rows.trial] = number  # of equals the later stays
+    diverged = ~np.isfinite(rows.value)
+    stage = np.where(diverged, count - 1, stage)
+    taken = np.flatnonzero(diverged | exact | (last[rows.trial] == number))
+    trial, stage, value = rows.trial[taken], stage[taken], rows.value[taken]
+    _, first, which = np.unique(trial * count + stage, return_index=True, return_inverse=True)
+    latest = np.empty(len(first), dtype=np.intp)
+    latest[which] = np.arange(len(taken))
+    order = np.argsort(first)  # as they were first seen
+    first, latest = first[order], latest[order]
+    trials, run = _numbered(trial[first])
+    return Seen(history.points[trials], run, stage[first], scale.targets(value[latest]))
 
 
-def _nearest(stages: Stages, epoch: float) -> int:
-    t = np.log1p(epoch) / np.log1p(stages.epochs[-1])
-    return int(np.abs(stages.times - t).argmin())
+def _numbered(trial: Indices) -> tuple[Indices, Indices]:
+    """The different ones as they come, and of each which it is."""
+    found, first, which = np.unique(trial, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(found), dtype=np.intp)
+    place[order] = np.arange(len(found))
+    return found[order], place[which]
+
+
+def _nearest(stages: Stages, epochs: Array) -> Indices:
+    t = np.log1p(epochs) / np.log1p(stages.epochs[-1])
+    return np.asarray(np.abs(stages.times[:, None] - t).argmin(axis=0))
 
 
 def spread(seen: Seen, limit: int, rng: Generator | None) -> Indices:

@@ -89,7 +89,7 @@ def with_pending(history: History, belief: SiteBelief, surrogate: SiteSurrogate)
         return belief
     levels = [surrogate.level_of(history, trial.id) for trial in pending]
     if not belief.sites.fixed:
-        points = np.array([history.point(trial.id) for trial in pending])
+        points = np.array([history.points[trial.id] for trial in pending])
         noise = belief.noise[levels].mean(axis=1)
         posterior = belief.posterior.condition(points, belief.posterior.mean(points), noise)
         return replace(belief, posterior=posterior, field=field_of(posterior, belief.sites.points))

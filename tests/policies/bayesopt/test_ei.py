@@ -81,7 +81,7 @@ def test_the_hill_is_climbed(make):
 
 def test_a_design_begins_cheap_and_far_apart():
     found = search(study(EIPerCost(cost=known_cost), Budget(trials=6)))
-    x = np.array([found.history.point(i) for i in range(6)])
+    x = np.array([found.history.points[i] for i in range(6)])
     apart = [np.linalg.norm(x[i] - x[:i], axis=1).min() for i in range(1, 6)]
     assert min(apart) > 0.1
     assert np.mean([slope(t.config) for t in found.trials[1:]]) < 10.6  # sqrt(4 x 28): the middle
@@ -89,7 +89,7 @@ def test_a_design_begins_cheap_and_far_apart():
 
 def test_a_design_stays_in_the_middle_of_every_parameter():
     found = search(study(EIPerCost(initial=5), Budget(trials=5)))
-    x = np.array([found.history.point(i) for i in range(5)])
+    x = np.array([found.history.points[i] for i in range(5)])
     assert (np.abs(x - 0.5) <= 0.25 + 1e-9).all()
 
 

@@ -167,7 +167,7 @@ def test_a_choice_comes_with_the_mean_and_deviation_of_a_dense_solve() -> None:
     for e in chosen[::7]:
         history, curve_rows = folded(PLANE, log, e.seen)
         rows = curve_rows.listed
-        x = np.array([[*history.point(t), epoch_coordinate(n, 9)] for t, n, _ in rows])
+        x = np.array([[*history.points[t], epoch_coordinate(n, 9)] for t, n, _ in rows])
         m = fitted(len(rows), 6)
         v = np.array([value for _, _, value in rows])
         middle = np.median([value for trial, _, value in rows[:m] if trial < 6])

@@ -53,7 +53,7 @@ def test_a_view_at_a_rung_is_a_history_cut_there_and_asked_like_one() -> None:
     assert [view.trial(id).epoch for id in view.ids] == [1.0] * 9
     assert max(history.trial(id).epoch for id in view.ids) == 9.0
     assert (view.problem, view.spent, view.tried) == (history.problem, history.spent, history.tried)
-    assert list(view.point(4)) == list(history.point(4))
+    assert list(view.points[4]) == list(history.points[4])
     assert view.rng("propose", 3).random() == history.rng("propose", 3).random()
 
 

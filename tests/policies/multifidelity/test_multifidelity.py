@@ -67,7 +67,7 @@ def known_of(curve: Any) -> tuple[Ascent, History]:
 @pytest.mark.parametrize(("curve", "first"), [(early, 1), (late, 27)])
 def test_runs_are_compared_where_they_can_be_told_apart(curve: Any, first: int) -> None:
     policy, (state, history) = MultiFidelity(), known_of(curve)
-    assert policy.rungs(27)[policy._based(state, policy._kernel(history, state.rows.measured)).base] == first
+    assert policy.rungs(27)[policy._based(state, policy._kernel(history, state.rows.table)).base] == first
 
 
 def test_where_early_epochs_rank_many_begin_and_few_are_trained_far() -> None:

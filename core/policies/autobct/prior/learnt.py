@@ -166,7 +166,7 @@ def _seconds(history: History, trial: int) -> float:
 
 def _data(history: History, ruler: Ruler, usual: Prior) -> Data:
     done, goal = _done(history), history.problem.goal
-    phi = usual.on(np.array([history.point(i) for i in done]))
+    phi = usual.on(np.array([history.points[i] for i in done]))
     h = np.array([ruler.h(goal.sign * history.trial(i).target(goal)) for i in done])
     t = np.array([ruler.t(_seconds(history, i)) for i in done])
     return phi, np.clip(h, -1.0, 4.0), np.clip(t, 0.0, 10.0)

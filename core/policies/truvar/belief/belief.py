@@ -287,5 +287,5 @@ class SiteSurrogate:
 
     @staticmethod
     def _points(history: History, finished: Finished) -> Array:
-        points = [history.point(id) for id in finished]
+        points = [history.points[id] for id in finished]
         return np.array(points).reshape(len(points), history.problem.space.dim)

@@ -52,7 +52,7 @@ class Prices:
 
         def fitted() -> CostModel:
             relative = within_reach(np.array([c / self._factor(history, id) for id, c in costs]))
-            points = [history.point(id) for id, _ in costs]
+            points = [history.points[id] for id, _ in costs]
             return fit_gp(points, relative, rng=history.rng("fit", len(costs), 2))
 
         return self._fits((history.seed, tuple(costs)), fitted)
