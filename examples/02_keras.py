@@ -52,4 +52,7 @@ with live(study):
                 validation_data=(x[1200:], y[1200:]), callbacks=[HaltuneCallback(trial)],
             )  # fmt: skip
 print(summary(study), f"curves: {write(study, 'digits_keras.html')}", sep="\n")
-print("the best network:", study.best.load_model().evaluate(x[1200:], y[1200:], verbose=0, return_dict=True))
+if study.best:
+    print(
+        "the best network:", study.best.load_model().evaluate(x[1200:], y[1200:], verbose=0, return_dict=True)
+    )

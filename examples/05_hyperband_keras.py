@@ -43,4 +43,7 @@ with live(study):
                 epochs=trial.max_epochs, initial_epoch=trial.epoch, callbacks=[HaltuneCallback(trial)],
             )  # fmt: skip
 print(summary(study), f"curves: {write(study, 'digits_hyperband_keras.html')}", sep="\n")
-print("the best network:", study.best.load_model().evaluate(x[1200:], y[1200:], verbose=0, return_dict=True))
+if study.best:
+    print(
+        "the best network:", study.best.load_model().evaluate(x[1200:], y[1200:], verbose=0, return_dict=True)
+    )
