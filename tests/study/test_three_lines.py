@@ -14,7 +14,7 @@ from worlds import SPACE, problem
 from haltune import Budget, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
-from haltune.policies import BOBOS, InfiniteHyperband, MultiFidelity, RandomSearch
+from haltune.policies import BOBOS, Hyperband, InfiniteHyperband, MultiFidelity, RandomSearch
 from haltune.store.memory import MemoryStore
 
 X: dict[str, Any] = {"x": Float(0.0, 1.0)}
@@ -155,6 +155,13 @@ def test_who_does_not_say_how_long_a_training_is_is_asked_when_it_matters() -> N
         study.ask()
     with pytest.raises(InvalidInput, match="max_epochs=30"):
         print(study.best)
+
+
+def test_a_problem_says_itself_how_long_a_training_is_so_that_what_lacks_it_is_refused_at_once() -> None:
+    with pytest.raises(InvalidInput, match="InfiniteHyperband"):
+        Study(Problem(Space(X), Maximize("acc")), budget="3 trials")
+    with pytest.raises(InvalidInput, match="BOBOS needs a horizon"):  # one epoch does not suit it, either
+        Study(X, "acc", policy=Hyperband(9, sampler=BOBOS()), budget="3 trials")
 
 
 def test_a_policy_that_needs_no_length_gets_none() -> None:

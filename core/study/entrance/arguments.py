@@ -118,13 +118,19 @@ def wrong_way(goal: Goal) -> str | None:
 
 
 def waits(policy: Policy[Any], problem: Problem) -> bool:
-    """Whether the policy must know how many epochs a training has, and is not told. Raises what does not suit it."""
+    """Whether a search of a space must know how many epochs a training has, and is not told.
+
+    Raises InvalidInput for what trainings of one value do not suit, either.
+    """
     if problem.max_epochs is not None:
         return False
     try:
         policy.start(problem)
-    except InvalidInput:
-        policy.start(one_epoch(problem))
+    except InvalidInput as lacking:
+        try:
+            policy.start(one_epoch(problem))
+        except InvalidInput:
+            raise lacking from None
         return True
     return False
 

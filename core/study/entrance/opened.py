@@ -118,7 +118,7 @@ class Opened(Results):
         opens = partial(kind, seed=seed, monotonic=monotonic, sleep=sleep)
         self._session: Session | None = None
         self._in_one_epoch: Callable[[], Session] | None = None  # until it is known how long a training is
-        if waits(self.policy, self.problem):
+        if not isinstance(problem, Problem) and waits(self.policy, self.problem):
             self._in_one_epoch = partial(opens, replace(settings, problem=one_epoch(self.problem)))
         else:
             self._begin(opens(settings))
