@@ -1,0 +1,286 @@
+"""The pages of documentation keep their word: their code runs, their links lead somewhere, their commands are taken.
+
+What a page takes for granted, a network, data, a study with a best run, is put in its place, small.
+"""
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from documents import PAGES, ROOT, blocks
+
+import haltune
+import haltune.policies
+from haltune import Budget, Float, Study
+
+SCALE, COMING = "docs/resume_and_scale.md", "docs/coming_from.md"
+OTHERS = (
+    "import optuna",
+    "from ray import tune",
+    "import keras_tuner",
+    "import wandb",
+)  # not installed: compiled
+KERAS = ("trial.load_model()", "study.best.load_model()")  # in a process of its own, for its backend
+STARTS = {  # of blocks that stand for themselves, and the test that runs each
+    "net = Net.load": "lightning", "model = AutoModel": "transformers", "booster = xgb": "xgboost",
+    "trainer.fit(": "lightning", "loop = TrainingLoop": "loop", "from haltune.callbacks import check": "resume",
+    "goal = haltune": "script",
+}  # fmt: skip
+
+
+def the(start, page=SCALE):
+    (found,) = blocks(page, lambda text: text.startswith(start))
+    return found
+
+
+def of_keras(text):
+    return any(word in text for word in KERAS) and not text.startswith(OTHERS)
+
+
+@pytest.mark.parametrize("block", [b for page in PAGES for b in blocks(page)], ids=repr)
+def test_every_block_is_python_and_a_test_runs_it(block):
+    compile(block.text, str(block), "exec")
+    whole = block.page.name in ("README.md", "guide.md", "coming_from.md")
+    assert whole or of_keras(block.text) or block.text.startswith(tuple(STARTS))
+
+
+def test_the_guide_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    for package in ("plotly", "rich"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "guide"}
+    for block in blocks("docs/guide.md"):
+        block.run(names)
+    printed = capsys.readouterr().out
+    assert "stops" in printed  # the audit
+    assert re.search(r"^bold +\d+ of 9", printed, flags=re.MULTILINE)  # the replay
+    assert "val_acc at least 0.6: " in printed  # the level set
+    assert (tmp_path / "page.html").exists()
+
+
+def test_the_scripts_beside_other_tools_search():
+    ran = blocks(COMING, lambda text: not text.startswith(OTHERS) and not of_keras(text))
+    for block in ran:
+        trained = []
+
+        def make_model(trained=trained, **config):
+            trained.append(config)
+            return config
+
+        names = {"__name__": "__main__", "make_model": make_model}
+        names["train_one_epoch"] = lambda model: 1 / (1 + model["lr"])
+        instead = {'"digits.db", max_epochs=30': "max_epochs=3", '"20 trials"': '"2 trials"'}
+        if "workers=4" in block.text:
+            instead["workers=4"] = "workers=1"  # tests/launch trains in processes
+        block.run(names, instead)
+        assert {config["width"] for config in trained} == {t.config["width"] for t in names["study"].trials}
+    assert len(ran) == 3
+
+
+IN_KERAS = """
+import os, sys
+sys.path.insert(0, {support!r})
+import keras, numpy as np
+from documents import blocks
+from haltune import Float, Maximize, Study
+from haltune.callbacks.keras import HaltuneCallback
+
+def make_model(lr, width):
+    model = keras.Sequential([keras.layers.Dense(width), keras.layers.Dense(2, "softmax")])
+    model.compile(keras.optimizers.SGD(lr), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+x, y = np.random.rand(32, 3).astype("float32"), np.arange(32) % 2
+names = dict(make_model=make_model, x=x, y=y, x_val=x, y_val=y, HaltuneCallback=HaltuneCallback)
+beside, = blocks({coming!r}, lambda text: "best.load_model()" in text)
+beside.run(names, {{"max_epochs=30": "max_epochs=2", '"20 trials"': '"2 trials"'}})
+assert names["study"].outcome.over and names["model"].count_params()
+best, pausing = blocks({scale!r}, lambda text: text.startswith("model = ") and ".load_model()" in text)
+best.run(names)
+for names["trial"] in Study(names["space"], Maximize("loss"), max_epochs=2, budget="1 trials", verbose=0):
+    pausing.run(names)
+"""
+
+
+def test_the_blocks_in_keras_train_and_give_the_best_model_back(tmp_path):
+    for package in ("keras", "torch"):
+        need(package)
+    source = IN_KERAS.format(support=str(ROOT / "tests" / "support"), coming=COMING, scale=SCALE)
+    environment = os.environ | {"KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", source],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_lines_of_lightning_train_and_give_the_best_net_back(tmp_path):
+    need("torch")
+    lightning = pytest.importorskip("lightning", reason="Lightning is not installed")
+    import torch
+    from lightning.pytorch.demos.boring_classes import BoringModel
+
+    from haltune.callbacks.lightning import HaltuneCallback
+
+    class Net(BoringModel):
+        def __init__(self, lr):
+            super().__init__()
+            self.lr = lr
+
+        def validation_step(self, batch, index):
+            self.log("val_loss", self.step(batch))
+
+    study = Study({"lr": Float(0.01, 0.1)}, "val_loss", max_epochs=1, budget="1 trials", verbose=0)
+    rows = torch.utils.data.DataLoader(torch.ones(4, 32))
+    for trial in study:
+        options = dict.fromkeys(
+            ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False
+        )
+        trainer = lightning.Trainer(max_epochs=1, callbacks=[HaltuneCallback(trial)], **options)
+        data = lightning.LightningDataModule.from_datasets(rows.dataset, rows.dataset)
+        the("trainer.fit(").run(
+            {"trainer": trainer, "net": Net(**trial.config), "data": data, "trial": trial}
+        )
+    names = the("net = Net.load").run({"Net": Net, "study": study})
+    assert names["net"].lr == study.best.config["lr"]
+
+
+def test_the_line_of_transformers_gives_a_model_back(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    transformers.BertModel(transformers.BertConfig(vocab_size=8, **sizes)).save_pretrained(tmp_path)
+    names = the("model = AutoModel").run(vars(transformers) | {"study": best(tmp_path)})
+    assert names["model"].config.hidden_size == 8
+
+
+def test_the_line_of_xgboost_gives_a_booster_back(tmp_path):
+    xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
+    xgb.train({}, xgb.DMatrix([[0.0], [1.0]], [0, 1]), 2).save_model(tmp_path / "best.ubj")
+    names = the("booster = xgb").run({"xgb": xgb, "study": best(tmp_path / "best.ubj")})
+    assert names["booster"].num_boosted_rounds() == 2
+
+
+def best(path):
+    return SimpleNamespace(best=SimpleNamespace(checkpoint=str(path)))
+
+
+def test_the_check_of_resuming_prints_what_it_found(capsys):
+    from haltune.callbacks.loop import TrainingLoop
+
+    def run(trial):
+        for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("weights"))):
+            loop.report(1 / epoch)
+        return {"epoch": np.array(epoch)}
+
+    the("from haltune.callbacks import check").run({"run": run})
+    assert "agree to the last digit" in capsys.readouterr().out
+
+
+def test_the_loop_that_pauses_continues_where_it_was():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from scripted import scripted_study
+
+    from haltune.callbacks.loop import TrainingLoop
+
+    steps = []
+
+    def train_one_epoch(net, sgd):
+        net(torch.ones(1, 2)).sum().backward()
+        sgd.step()
+        steps.append(net.weight.detach().clone())
+
+    study = scripted_study("last", at=(2,), budget=Budget(trials=1))
+    for trial in study:
+        with trial:
+            torch.manual_seed(trial.attempt)
+            net = torch.nn.Linear(2, 1)
+            names = {
+                "torch": torch, "TrainingLoop": TrainingLoop, "trial": trial, "net": net,
+                "sgd": torch.optim.SGD(net.parameters(), 0.1, momentum=0.9), "train_one_epoch": train_one_epoch,
+                "accuracy": lambda net: 0.5,
+            }  # fmt: skip
+            the("loop = TrainingLoop").run(names)
+    assert [t.epochs.tolist() for t in study.trials] == [[1, 2, 3]]
+    assert len(steps) == 3
+    assert torch.equal(torch.load(study.best.checkpoint)["net"]["weight"], steps[-1])
+
+
+def test_the_script_asks_for_its_trial_and_trains_by_itself_without_a_launcher():
+    trial = the("goal = haltune").run({"haltune": haltune})["trial"]
+    assert (trial.config, trial.max_epochs) == ({"lr": 1e-3, "width": 64}, 20)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file_and_a_heading(page):
+    wrong = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        path, _, heading = link.partition("#")
+        target = page.parent / path if path else page
+        if "://" not in link and (not target.exists() or (heading and heading not in headings(target))):
+            wrong.append(link)
+    assert wrong == []
+
+
+def headings(page):
+    """The anchors of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_reached_from_the_readme():
+    told = PAGES[0].read_text(encoding="utf-8")
+    assert [page.name for page in PAGES[1:] if f"(docs/{page.name}" not in told] == []
+
+
+def test_the_readme_is_read_in_three_minutes():
+    assert len(PAGES[0].read_text(encoding="utf-8").splitlines()) < 120
+
+
+def test_the_table_names_every_policy():
+    lines = (
+        (ROOT / "docs" / "policies.md").read_text(encoding="utf-8").split("## All of them")[1].splitlines()
+    )
+    table = "\n".join(line for line in lines if line.startswith("| `"))
+    assert {name for name in haltune.policies.NAMES if f"| `{name}(" not in table} == set()
+
+
+def test_the_extras_are_there():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    whole = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    named = {extra for group in re.findall(r"\.\[([a-z,]+)\]", whole) for extra in group.split(",")}
+    assert named >= {"lightning", "keras", "report", "cli", "postgres", "ray", "demo", "dev"}
+    assert named <= set(extras)
+
+
+def test_the_commands_are_taken():
+    testing = pytest.importorskip("typer.testing")
+    from haltune.cli.app import app
+
+    shell = re.findall(r"```sh\n(.*?)```", (ROOT / SCALE).read_text(encoding="utf-8"), flags=re.DOTALL)
+    lines = [
+        line.partition("#")[0] for text in shell for line in text.splitlines() if line.startswith("haltune ")
+    ]
+    taken = [testing.CliRunner().invoke(app, [*shlex.split(line)[1:2], "--help"]) for line in lines]
+    assert [line for line, done in zip(lines, taken, strict=True) if done.exit_code] == []
+    assert len(lines) >= 6
+    usage = re.sub(r"\x1b\[[0-9;]*m", "", taken[0].stdout)
+    assert [
+        word for word in lines[0].split() if word.startswith("--") and len(word) > 2 and word not in usage
+    ] == []
+
+
+def need(package):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
