@@ -1,0 +1,37 @@
+"""The shape of LightGBM behind scikit-learn's interface: early stopping, an evaluation set, a score."""
+
+import lightgbm as lgb
+import numpy as np
+from sklearn.metrics import accuracy_score
+
+from haltune import Float, Int, Minimize, Study
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(600, 8))
+y = (X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=600) > 1).astype(int)
+X_train, y_train, X_test, y_test = X[:450], y[:450], X[450:], y[450:]
+
+
+def main(trial, learning_rate=0.1, num_leaves=31):
+    def report(env):
+        if trial.report(env.evaluation_result_list[0][2], env.iteration + 1).stops:
+            raise lgb.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
+
+    model = lgb.LGBMClassifier(
+        n_estimators=40, learning_rate=learning_rate, num_leaves=num_leaves, n_jobs=1, verbose=-1
+    )
+    model.fit(
+        X_train,
+        y_train,
+        eval_set=[(X_test, y_test)],
+        eval_metric="logloss",
+        callbacks=[lgb.early_stopping(8, verbose=False), report],
+    )
+    print("accuracy:", accuracy_score(y_test, model.predict(X_test)))
+
+
+if __name__ == "__main__":
+    space = {"learning_rate": Float(1e-3, 1.0, log=True), "num_leaves": Int(2, 64, log=True)}
+    study = Study(space, Minimize("logloss", of="best"), "search.db", max_epochs=40, budget="12 trials")
+    study.optimize(lambda trial: main(trial, **trial.config))
+    print(study.best)

@@ -1,0 +1,34 @@
+"""The shape of XGBoost behind scikit-learn's interface: early stopping rounds, an evaluation set, a score."""
+
+import numpy as np
+from sklearn.metrics import accuracy_score
+from xgboost import XGBClassifier
+
+from haltune import Float, Int, Minimize, Study
+from haltune.callbacks.xgboost import HaltuneCallback
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(600, 8))
+y = (X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=600) > 1).astype(int)
+X_train, y_train, X_test, y_test = X[:450], y[:450], X[450:], y[450:]
+
+
+def main(trial, learning_rate=0.3, max_depth=6):
+    model = XGBClassifier(
+        n_estimators=40 - int(trial.epoch),
+        learning_rate=learning_rate,
+        max_depth=max_depth,
+        eval_metric="logloss",
+        early_stopping_rounds=8,
+        n_jobs=1,
+        callbacks=[HaltuneCallback(trial)],
+    )
+    model.fit(X_train, y_train, eval_set=[(X_test, y_test)], verbose=False, xgb_model=trial.checkpoint)
+    print("accuracy:", accuracy_score(y_test, model.predict(X_test)))
+
+
+if __name__ == "__main__":
+    space = {"learning_rate": Float(1e-3, 1.0, log=True), "max_depth": Int(1, 8)}
+    study = Study(space, Minimize("logloss", of="best"), "search.db", max_epochs=40, budget="12 trials")
+    study.optimize(lambda trial: main(trial, **trial.config))
+    print(study.best)
