@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from haltune._utils.process import surely_gone
+from haltune._utils.process import named, surely_gone
 from haltune._utils.words import plural
 from haltune.errors import HaltuneError, NotSupported
 from haltune.log.events import OVER, Created, Event, Status
@@ -138,7 +138,7 @@ def leases(found: Store, name: str) -> Iterator[Finding]:
     for lease in found.leases(name):
         what = f"trial {lease.trial}, attempt {lease.attempt}"
         if surely_gone(lease.holder) or lease.expires < found.now():
-            yield Finding("leases", False, f"the worker of {what}, {lease.holder}, is lost",
+            yield Finding("leases", False, f"the worker of {what}, {named(lease.holder)}, is lost",
                           "start the search again: the trial continues from its last checkpoint")  # fmt: skip
         else:
             yield Finding("leases", True, f"{what} trains, heard of {found.now() - lease.renewed:.0f} s ago")

@@ -16,6 +16,7 @@ import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune._utils.checks import LARGEST
+from haltune._utils.process import named
 from haltune.errors import InvalidInput, StoreError
 from haltune.space.points import Points
 
@@ -271,7 +272,7 @@ class History(Accounted):
         t = self._trials[e.trial]
         if e.attempt == t.attempt and t.status is Status.RUNNING:
             t.losses += 1
-            t.error = e.reason or f"worker {e.holder} was lost"
+            t.error = e.reason or f"{named(e.holder)} was lost"
             self._let_go(t, e.status, e.last_alive, lost=True)
 
     def _let_go(self, t: Growing, status: Status, at: float, lost: bool = False) -> None:

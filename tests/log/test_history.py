@@ -262,3 +262,17 @@ def test_streams_of_randomness_depend_on_seed_purpose_and_count() -> None:
     }
     assert len(set(draws.values())) == 9
     assert history.rng("judge", 2).random() == np.random.default_rng([0, 2, 2]).random()
+
+
+def test_a_trial_whose_worker_was_lost_says_which_in_words_that_a_person_can_read() -> None:
+    history = tell_trial(told(), [0.5], status=None)
+    lost = ev.Expired(
+        at=9.0,
+        trial=0,
+        attempt=1,
+        holder="node7/boot/1/4242/99/ab",
+        last_alive=2.0,
+        status=Status.INTERRUPTED,
+    )
+    history.apply(lost)
+    assert history.trial(0).error == "process 4242 on node7 was lost"

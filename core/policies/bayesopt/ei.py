@@ -18,7 +18,7 @@ from haltune._utils.checks import check_whole
 from haltune._utils.words import amount
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
-from haltune.log.fold import Finished, fold_finished
+from haltune.log.fold import Finished, fold_over
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
@@ -144,7 +144,7 @@ class EI(Policy[Finished]):
 
     def fold(self, state: Finished, event: Event) -> Finished:
         """The trials that ended, in log order."""
-        return fold_finished(state, event)
+        return fold_over(state, event)
 
     def propose(self, state: Finished, history: History, rng: Generator) -> Move:
         """The initial design, then the largest expected improvement."""
@@ -175,7 +175,7 @@ class _PerCost(Policy[Finished]):
 
     def fold(self, state: Finished, event: Event) -> Finished:
         """The trials that ended, in log order."""
-        return fold_finished(state, event)
+        return fold_over(state, event)
 
     def propose(self, state: Finished, history: History, rng: Generator) -> Move:
         """The initial design, then the largest EI / cost^alpha."""

@@ -19,8 +19,8 @@ from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior
 from haltune.log.decisions import Move, Start
-from haltune.log.events import Event
-from haltune.log.fold import Finished, fold_finished
+from haltune.log.events import Event, Status
+from haltune.log.fold import Finished, fold_over
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
@@ -146,7 +146,7 @@ class GPUCB(Policy[Finished]):
 
     def fold(self, state: Finished, event: Event) -> Finished:
         """The trials that ended, in log order."""
-        return fold_finished(state, event)
+        return fold_over(state, event)
 
     def propose(self, state: Finished, history: History, rng: Generator) -> Move:
         """The initial design, then the highest UCB."""
@@ -158,8 +158,9 @@ class GPUCB(Policy[Finished]):
 
 
 def _final(history: History, trial: TrialRecord) -> Rows:
-    """One row: the configuration and the score that the trial counts for."""
-    y = targets(history, trial.counting(history.problem.goal)[-1:])
+    """One row: the configuration and the score that the trial counts for, the worst where it failed."""
+    failed = trial.status is Status.FAILED
+    y = targets(history, np.array([np.nan]) if failed else trial.counting(history.problem.goal)[-1:])
     known = np.isfinite(y)
     x = np.tile(history.points[trial.id], (len(y), 1))
     return x[known], y[known]

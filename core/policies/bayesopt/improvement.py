@@ -22,6 +22,7 @@ from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior, condition_on, fit
 from haltune.log.decisions import Start
+from haltune.log.events import Status
 from haltune.log.fold import Finished
 from haltune.log.history import History
 from haltune.log.scores import plausible
@@ -54,7 +55,7 @@ class Squash:
         return cls(best, spread if spread > 1e-12 * abs(best) else max(abs(best), 1e-6), sign)
 
     def squashed(self, results: Array) -> Array:
-        """y (n,); what is not finite counts as the worst result that is."""
+        """y (n,); what is not finite, as of trials that failed, counts as the worst result that is."""
         finite = np.isfinite(results)
         worst = float(results[finite].min(initial=self.best))
         known = np.where(finite, results, worst)
@@ -111,7 +112,8 @@ class ImprovementSurrogate:
     def improvement(self, history: History, finished: Finished) -> Improvement | None:
         """After `finished`; None while none of them gave a finite value."""
         goal, sign = history.problem.goal, history.problem.goal.sign
-        results = plausible([history.trial(i).target(goal) for i in finished])
+        ended = (history.trial(i) for i in finished)
+        results = plausible([np.nan if t.status is Status.FAILED else t.target(goal) for t in ended])
         if not np.isfinite(results).any():
             return None
         squash = Squash.of(results[np.isfinite(results)], sign)

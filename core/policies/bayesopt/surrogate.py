@@ -1,6 +1,7 @@
 """The Gaussian process over finished trials that UCB policies share.
 
 Its data are the trials that ended, in log order, with their scores under the scale in force.
+One that failed came to what is not measured, whatever it had reached: its place is as bad as any.
 Hyperparameters are fitted on the first m of them: m is all while these are fewer than `refit_every`,
 for a fit to six trials is a guess that ten more would suffer from, then its largest multiple. Later
 trials condition the fit one by one. So the posterior is a function of the log alone, and a rebuilt
@@ -19,6 +20,7 @@ from numpy.typing import ArrayLike
 from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior, fit
+from haltune.log.events import Status
 from haltune.log.fold import Finished
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
@@ -81,7 +83,11 @@ def _scale_key(history: History) -> tuple[float, float]:
 def _data_keys(history: History, finished: Finished) -> Keys:
     """What tells the data of trials apart: a schedule shows the same trials up to another rung, or trained again."""
     trials = (history.trial(i) for i in finished)
-    return tuple((t.id, t.attempt, len(t.values), last_known(t.values[-1:])) for t in trials)
+    return tuple((t.id, t.attempt, len(t.values), _last(t)) for t in trials)
+
+
+def _last(trial: TrialRecord) -> float | None:
+    return None if trial.status is Status.FAILED else last_known(trial.values[-1:])
 
 
 def last_known(last: Array) -> float | None:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune.gp import Posterior
 from haltune.log.decisions import Verdict, go_on
+from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.policies.bayesopt.surrogate import Rows, epoch_coordinate, targets
@@ -27,12 +29,17 @@ def late_rows(history: History, trial: TrialRecord) -> Rows:
 
 def _rows_at(history: History, trial: TrialRecord, shares: Sequence[float]) -> Rows:
     horizon = float(history.problem.max_epochs or 1)
+    if trial.status is Status.FAILED:  # whatever it came to before, no training ends well there
+        return _known(history.points[trial.id], np.ones(1), targets(history, np.array([np.nan])))
     marks = {max(1.0, float(round(share * horizon))) for share in shares}
     chosen = [i for i, n in enumerate(trial.epochs) if n in marks or i == len(trial.epochs) - 1]
     y = targets(history, trial.counting(history.problem.goal)[chosen])
+    return _known(history.points[trial.id], epoch_coordinate(trial.epochs[chosen], horizon), y)
+
+
+def _known(x: Array, coordinates: Array, y: Array) -> Rows:
     known = np.isfinite(y)
-    x = np.tile(history.points[trial.id], (len(chosen), 1))
-    return np.column_stack([x, epoch_coordinate(trial.epochs[chosen], horizon)])[known], y[known]
+    return np.column_stack([np.tile(x, (len(y), 1)), coordinates])[known], y[known]
 
 
 def certain_enough(

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Move, Verdict
 from haltune.log.events import Event
-from haltune.log.fold import Finished, fold_finished
+from haltune.log.fold import Finished, fold_over
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
@@ -164,7 +164,7 @@ class BOBOS(Policy[State]):
     def fold(self, state: State, event: Event) -> State:
         """The trials that ended, in log order, and the audited ones."""
         finished, audited = state
-        return fold_finished(finished, event), fold_audited(audited, event, self.audit)
+        return fold_over(finished, event), fold_audited(audited, event, self.audit)
 
     def propose(self, state: State, history: History, rng: Generator) -> Move:
         """The initial design, then the highest UCB at the full horizon (line 2); it may be declared audited."""

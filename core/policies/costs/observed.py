@@ -11,8 +11,10 @@ from haltune.log.records import TrialRecord
 
 
 def full_cost(history: History, id: int, unit: str) -> float:
-    """What a finished trial would have cost had it been trained in full; 0 when it is not known."""
+    """What a finished trial would have cost had it been trained in full; 0 when it is not known, as where it failed."""
     trial, horizon = history.trial(id), history.problem.max_epochs
+    if trial.status is Status.FAILED:
+        return 0.0
     trained = trial.epoch
     more = horizon / trained - 1.0 if horizon and 0 < trained < horizon else 0.0
     if unit == "cost":
@@ -30,11 +32,12 @@ def trained_share(history: History, finished: Finished) -> float:
     takes costs for deterministic.
     """
     horizon = history.problem.max_epochs
-    stopped = [history.trial(id) for id in finished if history.trial(id).status is Status.STOPPED]
+    ended = [t for id in finished if (t := history.trial(id)).status is not Status.FAILED]
+    stopped = [t for t in ended if t.status is Status.STOPPED]
     if horizon is None or not stopped:
         return 1.0
     missing = math.fsum(1.0 - t.epoch / horizon for t in stopped)
-    return max(1.0 - missing / (len(finished) + 1.0), 1e-3)
+    return max(1.0 - missing / (len(ended) + 1.0), 1e-3)
 
 
 def taken(history: History, trial: TrialRecord, unit: str) -> float:

@@ -93,6 +93,8 @@ class Sampler:
         state = policy.start(history.problem)
         for id in seen.ids:
             state = policy.fold(state, Ended(at=0.0, trial=id, attempt=1, status=Status.COMPLETED))
+        for id in seen.failed:
+            state = policy.fold(state, Ended(at=0.0, trial=id, attempt=1, status=Status.FAILED))
         move = policy.propose(state, seen, rng)
         if not isinstance(move, Start):
             return Start(
@@ -104,6 +106,8 @@ class Sampler:
 
 class AtRung(History):
     """A history as it would be had every trial that reached a rung ended there; others, running, are pending.
+
+    One that failed before it has failed.
 
     What is not told of single trials, such as what was spent, it has in common with the history that it is a view of.
     """
@@ -117,9 +121,16 @@ class AtRung(History):
         """The trials at the rung, in the order of their numbers."""
         return sorted(self._reports)
 
+    @property
+    def failed(self) -> list[int]:
+        """The trials that failed before the rung."""
+        return [t.id for t in self._history.with_status(Status.FAILED) if t.id not in self._reports]
+
     def trial(self, id: int) -> TrialRecord:
         """Cut at the rung."""
         t = self._history.trial(id)
+        if t.status is Status.FAILED and id not in self._reports:
+            return t
         keep = self._reports.get(id, len(t.epochs))
         return replace(
             t, epochs=t.epochs[:keep], values=t.values[:keep], scores=t.scores[:keep], seconds=t.seconds[:keep],

@@ -26,7 +26,7 @@ from haltune._utils.words import amount, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Event
-from haltune.log.fold import Finished, fold_finished
+from haltune.log.fold import Finished, fold_over
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
@@ -122,7 +122,7 @@ class Rollout(Policy[Finished]):
 
     def fold(self, state: Finished, event: Event) -> Finished:
         """The trials that ended, in log order."""
-        return fold_finished(state, event)
+        return fold_over(state, event)
 
     def propose(self, state: Finished, history: History, rng: Generator) -> Move:
         """The affordable configuration of largest Lambda_h; Finish when there is none."""

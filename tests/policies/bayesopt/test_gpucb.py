@@ -111,7 +111,7 @@ def test_gp_ucb_finds_more_than_random_search() -> None:
     assert np.mean(ucb) > np.mean(random)
 
 
-def test_a_trial_that_failed_teaches_nothing_and_is_not_proposed_again() -> None:
+def test_a_trial_that_failed_counts_as_the_worst_and_is_not_proposed_again() -> None:
     study = small_study(GPUCB(initial=2), problem=problem(space=GRID), trials=8)
     for trial in study:
         assert isinstance(trial, Trial)
@@ -120,4 +120,7 @@ def test_a_trial_that_failed_teaches_nothing_and_is_not_proposed_again() -> None
         else:
             train(trial, lambda c, e: accuracy(c, e))
     assert len({GRID.key(t.config) for t in study.trials}) == 8
-    assert study.session.replica.state == (0, 1, 2, 4, 5, 6, 7)
+    assert study.session.replica.state == tuple(range(8))
+    at = study.history.points[[t.id for t in study.trials]]
+    means = study.policy._surrogate.posterior(study.history, study.session.replica.state).mean(at)
+    assert int(np.argmin(means)) == 3
