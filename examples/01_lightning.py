@@ -56,5 +56,4 @@ with live(study):
             loaders = DataLoader(train, trial.config["batch"], shuffle=True), DataLoader(val, len(val))
             trainer.fit(Net(**trial.config), *loaders)
 print(summary(study), f"curves: {write(study, 'digits.html')}", sep="\n")
-if study.best:
-    print("the best network:", Net.load_from_checkpoint(study.best.checkpoint).net)
+print("the best network:", study.best and Net.load_from_checkpoint(study.best.checkpoint).net)

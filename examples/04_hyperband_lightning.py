@@ -56,5 +56,4 @@ with live(study):
             loaders = DataLoader(train, 64, shuffle=True), DataLoader(val, len(val))
             trainer.fit(Net(trial.max_epochs, **trial.config), *loaders, ckpt_path=trial.checkpoint)
 print(summary(study), f"curves: {write(study, 'digits_hyperband.html')}", sep="\n")
-if study.best:
-    print("the best network:", Net.load_from_checkpoint(study.best.checkpoint).net)
+print("the best network:", study.best and Net.load_from_checkpoint(study.best.checkpoint).net)

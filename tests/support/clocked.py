@@ -18,7 +18,7 @@ class World:
         self.clock = Clock()
         self.laps = Ticks(self.clock)  # monotonic
         self.store = MemoryStore(self.clock)
-        self.options = {"budget": Budget(trials=trials), "seed": 1, **options}
+        self.options = {"budget": Budget(trials=trials), "seed": 1, "keep_checkpoints": 0, **options}
         self.study = self.another()
 
     def another(self) -> Study:

@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -66,7 +67,13 @@ def search(study, strategy, folder, scene):
         told.append(
             [trial.id, trial.attempt, trial.config["lr"], trial.epoch, trial.ended, trial.verdict.action]
         )
-    told.append([str(study.best), str(study.outcome), [list(t.values) for t in study.trials]])
+    told.append(
+        [
+            str(replace(study.best, checkpoint=None)),
+            str(study.outcome),
+            [list(t.values) for t in study.trials],
+        ]
+    )
     return told
 
 
