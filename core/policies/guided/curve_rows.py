@@ -1,9 +1,9 @@
 """What a model of all epochs learns from, folded from the log.
 
-A row is what a trial counts for by an epoch, NaN where it diverged. Of each trial these are the epochs 1, 3, 9, 27,
-... and the last before it paused or ended: a curve says little more in between. Rows keep the order of the log. A trial
-that begins again, from a checkpoint or anew, loses the rows after that, as the history forgets them; reports that come
-late or belong to an attempt that was superseded are none.
+A row is what a trial counts for by an epoch, NaN where it diverged. Of each trial these are the first at or after the
+epochs 1, 3, 9, 27, ... and the last before it paused or ended: a curve says little more in between. Rows keep the order
+of the log. A trial that begins again, from a checkpoint or anew, loses the rows after that, as the history forgets
+them; reports that come late or belong to an attempt that was superseded are none.
 """
 
 from __future__ import annotations
@@ -133,10 +133,11 @@ class CurveRows:
     def _reported(self, watched: Watched, e: Reported) -> CurveRows:
         if e.epoch <= watched.at:
             return self  # seen before
+        marked = _marked(watched.at, e.epoch)
         top = e.value if self.goal.better(e.value, watched.top) else watched.top
         value = top if self.goal.of == "best" and math.isfinite(e.value) else e.value
         watched = replace(watched, at=e.epoch, value=value, top=top)
-        return self._add(e.trial, watched, value) if _marked(e.epoch) else self._put(e.trial, watched)
+        return self._add(e.trial, watched, value) if marked else self._put(e.trial, watched)
 
     def _let_go(self, trial: int, watched: Watched, status: Status) -> CurveRows:
         """Its last value counts, unless that epoch is trained again. One that failed without any diverged."""
@@ -157,9 +158,9 @@ class CurveRows:
         return replace(self, trials=self.trials.put(trial, watched))
 
 
-def _marked(epoch: float) -> bool:
-    """1, 3, 9, 27, ..."""
+def _marked(before: float, epoch: float) -> bool:
+    """Whether 1, 3, 9, 27, ... lies after one epoch and not after the other."""
     mark = 1
-    while mark < epoch:
+    while mark <= before:
         mark *= _APART
-    return mark == epoch
+    return mark <= epoch

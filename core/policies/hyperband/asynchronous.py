@@ -96,10 +96,13 @@ class Climber:
         stopped = e.verdict.action is Action.STOP
         member = replace(on.member, last=counted(on.member.last, last, state.peaks), had=had)
         arrives = member.result is None and had >= on.needed and not (stopped and e.verdict.resumable)
+        on = replace(on, member=member)
         if arrives:
             member = replace(member, result=member.last if last > OUT else OUT)
-            state = state.put(on, state.step(on).arrive(key_of(member, e.trial) if last > OUT else None))
-        on = replace(on, member=member)
+            *below, on = on.passing(had)
+            for at in (*below, on):
+                state = state.put(at, state.step(at).arrive(key_of(member, e.trial) if last > OUT else None))
+            on = replace(on, member=member)
         state = state.at(e.trial, on)
         if member.result is None or had < on.needed or on.last:
             return state  # on its way, for the first time or again after a crash
@@ -220,10 +223,12 @@ class Climber:
         score = judged(state.sign, trial, history.problem.goal)
         if (verdict := refused(score, on.member)) is not None:
             return verdict
+        if on.member.result is None:
+            *_, on = on.passing(had)
         if on.last:
             full = {FULL: True} if self.ends else {}
             return stop(f"trained its {amount(on.needed, self.unit)}", **full)
-        return self._ranked(state, history, on, trial.id, score)
+        return self._ranked(state, history, replace(on, member=replace(on.member, had=had)), trial.id, score)
 
     def _ranked(self, state: Climb, history: History, on: OnRung, trial: int, score: float) -> Verdict:
         step, member = state.step(on), on.member
@@ -237,7 +242,8 @@ class Climber:
             return Verdict(Action.CONTINUE, text, evidence, until(compared, self.unit, history))
         rank, top = step.arrived.rank(key_of(member, trial)), self._top(step, on.rung)
         evidence = {"rank": rank + 1, "arrived": step.count, "go_on": top, "rung": on.rung}
-        place = f"{ordinal(rank + 1)} of {step.count} after {amount(on.needed, self.unit)}"
+        after = amount(member.had if self.unit == "epochs" else on.needed, self.unit)
+        place = f"{ordinal(rank + 1)} of {step.count} after {after}"
         going = f"the best {plural(top, 'continues', 'continue')}" if top else "too few yet to continue any"
         text = f"{place}; {going}"
         if rank < top:

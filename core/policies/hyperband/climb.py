@@ -48,6 +48,14 @@ class OnRung:
         """True on the last rung."""
         return self.rung == len(self.bracket.rungs) - 1
 
+    def passing(self, had: float) -> Iterator[OnRung]:
+        """Here, and at every further rung that a report of so much resource has passed at once, in their order."""
+        yield self
+        for rung in range(self.rung + 1, len(self.bracket.rungs)):
+            if self.bracket.rungs[rung].resource > had:
+                return
+            yield replace(self, rung=rung)
+
 
 Steps = tuple[Step, ...]
 

@@ -20,19 +20,19 @@ KEPT = 400  # values that a process keeps: a decision costs as much in a long se
 def seen_at_stages(history: History, rows: Table, stages: Stages, scale: LogRegret) -> Seen:
     """The rows at their stages, as targets of the scale.
 
-    What diverged counts for the end: it stays so. An epoch that is none of the stages' counts for the nearest where the
-    trial has no later row.
+    What diverged counts for the end: it stays so. A trial's first row at or after a stage's epoch counts for that
+    stage, the latest where it passes several; another one for the nearest where the trial has no later row.
     """
     number, count = np.arange(len(rows)), len(stages.epochs)
     marks = np.array(stages.epochs, dtype=np.float64)
-    stage = np.minimum(np.searchsorted(marks, rows.epoch), count - 1)
-    exact = marks[stage] == rows.epoch
-    stage = np.where(exact, stage, _nearest(stages, rows.epoch))
+    stage = np.maximum(np.searchsorted(marks, rows.epoch, side="right") - 1, 0)
+    passes = (rows.epoch >= marks[stage]) & (_before(rows) < marks[stage])
+    stage = np.where(passes, stage, _nearest(stages, rows.epoch))
     last = np.full(int(rows.trial.max(initial=-1)) + 1, -1)
     last[rows.trial] = number  # of equals the later stays
     diverged = ~np.isfinite(rows.value)
     stage = np.where(diverged, count - 1, stage)
-    taken = np.flatnonzero(diverged | exact | (last[rows.trial] == number))
+    taken = np.flatnonzero(diverged | passes | (last[rows.trial] == number))
     trial, stage, value = rows.trial[taken], stage[taken], rows.value[taken]
     _, first, which = np.unique(trial * count + stage, return_index=True, return_inverse=True)
     latest = np.empty(len(first), dtype=np.intp)
@@ -50,6 +50,15 @@ def _numbered(trial: Indices) -> tuple[Indices, Indices]:
     place = np.empty(len(found), dtype=np.intp)
     place[order] = np.arange(len(found))
     return found[order], place[which]
+
+
+def _before(rows: Table) -> Array:
+    """(n,) the epoch of the same trial's row before, 0 for its first."""
+    order = np.argsort(rows.trial, kind="stable")
+    trial, epoch = rows.trial[order], rows.epoch[order]
+    found = np.zeros(len(rows))
+    found[order[1:]] = np.where(trial[1:] == trial[:-1], epoch[:-1], 0.0)
+    return found
 
 
 def _nearest(stages: Stages, epochs: Array) -> Indices:

@@ -71,7 +71,8 @@ def expected(history: History) -> set[Row]:
     for t in history.trials:
         ends = t.status in (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
         for i, epoch in enumerate(t.epochs):
-            if epoch in (1, 3, 9, 27) or (ends and i == len(t.epochs) - 1):
+            before = t.epochs[i - 1] if i else 0.0
+            if any(before < mark <= epoch for mark in (1, 3, 9, 27)) or (ends and i == len(t.epochs) - 1):
                 rows.add((t.id, epoch, plain(t.values[i])))
     return rows
 

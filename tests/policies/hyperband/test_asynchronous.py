@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from laboratory import Lab, act, differences, happenings, problem, rough
 
 from examples import many
-from haltune import Budget, Finish, Study, Trial
+from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Trial
 from haltune.log.decisions import Action
-from haltune.log.events import Resumed, Started, Status
-from haltune.policies import Guided, Hyperband, Ladder, SuccessiveHalving
+from haltune.log.events import Reported, Resumed, Started, Status
+from haltune.policies import Guided, Hyperband, Ladder, MultiFidelity, SuccessiveHalving
 
 
 @pytest.mark.parametrize("form", ["promote", "stop"])
@@ -139,3 +139,25 @@ def test_whatever_happens_only_the_top_goes_on_and_the_search_ends(
         assert not (t.paused and id in rungs.top(id))
     assert len(lab.study.trials) == 12
     assert differences(lab) == []
+
+
+# -- validations every few epochs ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "policy", [SuccessiveHalving(n=27, eta=3, asynchronous=True, rounds=1), MultiFidelity(patience=4)]
+)
+def test_a_report_that_passes_several_rungs_is_compared_once_at_the_highest_of_them(policy: Any) -> None:
+    asked = Problem(Space({"x": Float(0, 1)}), Maximize("acc", (0, 1)), max_epochs=27)
+    study = Study(asked, policy, seed=0, budget=Budget(trials=12), verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in range(int(trial.epoch) + 5, 28, 5):  # validated at 5, 10, ..., 25
+                if trial.report(trial.config["x"] * epoch / 27, epoch=epoch).stops:
+                    trial.save(lambda path: path.write_text("state"))
+                    break
+    compared = [e for e in study.events() if isinstance(e, Reported) and "rank" in e.verdict.evidence]
+    assert {(e.epoch, e.verdict.evidence["rung"]) for e in compared} == {(5.0, 1), (10.0, 2)}
+    assert all(f"after {e.epoch:g} epochs" in e.verdict.reason for e in compared)
+    best = max(study.trials, key=lambda t: t.config["x"])
+    assert best.epoch == 25.0

@@ -16,7 +16,10 @@ from haltune.policies import MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
 from haltune.policies.guided.curve_rows import CurveRows
 from haltune.policies.hyperband.climb import Climb
+from haltune.policies.multifidelity.log_regret import LogRegret
 from haltune.policies.multifidelity.policy import Ascent
+from haltune.policies.multifidelity.stage_kernel import Stages
+from haltune.policies.multifidelity.stage_rows import seen_at_stages
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 LONG = Problem(SPACE, Maximize("acc", (0, 1)), 27)
@@ -68,6 +71,23 @@ def known_of(curve: Any) -> tuple[Ascent, History]:
 def test_runs_are_compared_where_they_can_be_told_apart(curve: Any, first: int) -> None:
     policy, (state, history) = MultiFidelity(), known_of(curve)
     assert policy.rungs(27)[policy._based(state, policy._kernel(history, state.rows.table)).base] == first
+
+
+def test_a_validation_every_five_epochs_counts_for_the_stages_that_it_is_the_first_to_pass() -> None:
+    history, rows = History(LONG), CurveRows(LONG.goal)
+    study = Study(LONG, RandomSearch(trials=1), seed=0)
+    for trial in study:
+        with trial:
+            for epoch in (5, 10, 15, 20, 27):
+                trial.report(epoch / 100, epoch=epoch)
+    for event in study.events():
+        history.apply(event)
+        rows = rows.fold(event)
+    assert [row[1:] for row in rows.listed] == [(5.0, 0.05), (10.0, 0.1), (27.0, 0.27)]
+    scale = LogRegret(1.0, 0.27, 0.1)
+    seen = seen_at_stages(history, rows.table, Stages((1, 3, 9, 27), 2), scale)
+    assert seen.stage.tolist() == [1, 2, 3]
+    assert seen.value.tolist() == scale.targets(np.array([0.05, 0.1, 0.27])).tolist()
 
 
 def test_where_early_epochs_rank_many_begin_and_few_are_trained_far() -> None:
