@@ -1,12 +1,14 @@
 """Searching every kind of recorded training: mean regret after 2, 5, 10 and 20 full trainings, suite by suite.
 
     python benchmarks/search/kinds.py --data DIR [--policy multifidelity ...] [--seeds 20] [--half 0 or 1] [--by-task]
+                                      [--seconds]
 
 Data: learning_curves.npz (text RNNs) and training_curves.npz (AlexNet and DeBERTa, small CNNs, LSTMs and architectures,
 OpenCLIP, tabular MLPs); every table keeps its own number of epochs. Protocol as in curves.py, regret at most 1; a run
 counts for its best epoch. A suite's row is the mean over its tasks, `mean` that over the suites, `worst` the worst
 suite. Settings are chosen on half 0, the first, third, ... task of each suite; half 1 shows what they are worth
-elsewhere.
+elsewhere. With --seconds a training costs what it took, where that was recorded, and budgets are as many times the mean
+seconds of a full training of the table.
 """
 
 import os
@@ -25,10 +27,10 @@ from recorded import Task, load_kinds
 BUDGETS = (2, 5, 10, 20)  # full trainings
 
 
-def one(name: str, task: Task, seed: int) -> np.ndarray:
+def one(name: str, task: Task, seed: int, timed: bool) -> np.ndarray:
     """The regrets of one search, at each budget."""
     warnings.simplefilter("ignore")
-    return np.minimum(after(METHODS[name], task, seed, True, BUDGETS), 1.0)
+    return np.minimum(after(METHODS[name], task, seed, True, BUDGETS, timed), 1.0)
 
 
 def row(name: str, regrets: np.ndarray) -> str:
@@ -59,11 +61,21 @@ def main() -> None:
     parser.add_argument("--suite", nargs="+", help="default: all")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--by-task", action="store_true")
+    parser.add_argument(
+        "--seconds", action="store_true", help="budgets in seconds, of the tasks that recorded them"
+    )
     args = parser.parse_args()
     suites = {
-        suite: tasks[args.half :: 2] if args.half is not None else tasks
+        suite: halved
         for suite, tasks in load_kinds(args.data).items()
         if args.suite is None or suite in args.suite
+        if (
+            halved := [
+                t
+                for t in tasks[args.half or 0 :: 1 + (args.half is not None)]
+                if t.seconds is not None or not args.seconds
+            ]
+        )
     }
     print(f"regret, {args.seeds} seeds, after trainings  " + "  ".join(f"{b:<11d}" for b in BUDGETS))
     with get_context("spawn").Pool(args.processes) as pool:
@@ -71,7 +83,7 @@ def main() -> None:
             begin, found = time.perf_counter(), {}
             for suite, tasks in suites.items():
                 seeds = range(args.first_seed, args.first_seed + args.seeds)
-                jobs = [(name, task, seed) for task in tasks for seed in seeds]
+                jobs = [(name, task, seed, args.seconds) for task in tasks for seed in seeds]
                 regrets = np.array(pool.starmap(one, jobs, chunksize=1))
                 found[suite] = regrets.reshape(len(tasks), args.seeds, len(BUDGETS))
             show(name, suites, found, args.by_task)

@@ -97,9 +97,11 @@ METHODS: dict[str, Method] = {
 }
 
 
-def after(method: Method, task: Task, seed: int, snapped: bool, budgets: tuple[int, ...]) -> list[float]:
-    """The regrets of one search, at each budget of full trainings."""
-    horizon = task.scores.shape[1]
-    meter = Meter(task, method.trains * max(budgets) * horizon)
+def after(
+    method: Method, task: Task, seed: int, snapped: bool, budgets: tuple[int, ...], timed: bool = False
+) -> list[float]:
+    """The regrets of one search, at each budget of full trainings, in epochs or in mean seconds."""
+    training = method.trains * Meter(task, 0, timed).training
+    meter = Meter(task, max(budgets) * training, timed)
     method.run(meter, 100 * seed + task.number, snapped)
-    return [float(r) for r in meter.after([method.trains * b * horizon for b in budgets])]
+    return [float(r) for r in meter.after([b * training for b in budgets])]

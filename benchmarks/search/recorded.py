@@ -36,6 +36,7 @@ class Task:
     points: Array  # (n, d)
     scores: Array  # (n, epochs), 1 best
     of: Literal["last", "best"] = "last"  # which epoch of a run counts
+    seconds: Array | None = None  # (n, epochs) that each epoch took; None: all alike
 
     @cached_property
     def space(self) -> Space:
@@ -96,10 +97,19 @@ def load_kinds(folder: str | None) -> dict[str, list[Task]]:
         if key.endswith("/scores"):
             suite, name, _ = key.split("/")
             points, scores = tables[f"{suite}/{name}/points"], tables[key]
-            task = Task(name, number, points.astype(np.float64), scores.astype(np.float64), "best")
+            seconds = recorded_seconds(tables, f"{suite}/{name}/seconds")
+            task = Task(name, number, points.astype(np.float64), scores.astype(np.float64), "best", seconds)
             suites.setdefault(suite, []).append(task)
             number += 1
     return suites
+
+
+def recorded_seconds(tables: Any, key: str) -> Array | None:
+    """Seconds of each epoch; the mean where one is missing."""
+    if key not in tables.files:
+        return None
+    seconds = tables[key].astype(np.float64)
+    return np.where(np.isfinite(seconds), seconds, np.nanmean(seconds))
 
 
 def found(folder: str | None, file: str) -> Path:
@@ -128,11 +138,16 @@ def to_scores(loss: Array) -> Array:
 
 @dataclass
 class Meter:
-    """Trains rows of a task and remembers the incumbent after every epoch that was paid."""
+    """Trains rows of a task and remembers the incumbent after every epoch that was paid.
+
+    timed: epochs cost the seconds that they took; else 1 each.
+    """
 
     task: Task
-    budget: int  # epochs
+    budget: float  # epochs, or seconds
+    timed: bool = False
     incumbents: list[float] = field(default_factory=list)
+    paid: list[float] = field(default_factory=list)  # in all, after each epoch
     free: NDArray[np.bool_] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -144,21 +159,34 @@ class Meter:
         self.free[row] = False
         return row
 
+    def price(self, row: int, epoch: int) -> float:
+        """Of an epoch of a row."""
+        seconds = self.task.seconds
+        return 1.0 if not self.timed or seconds is None else float(seconds[row, epoch - 1])
+
     def train(self, row: int, epoch: int) -> float:
         """The score of a row after an epoch, from 1; it is paid."""
         score = float(self.task.scores[row, epoch - 1])
+        self.paid.append((self.paid[-1] if self.paid else 0.0) + self.price(row, epoch))
         self.incumbents.append(max(score, self.incumbents[-1] if self.incumbents else 0.0))
         return score
 
     @property
+    def training(self) -> float:
+        """What a full training costs, in the mean over rows."""
+        seconds = self.task.seconds
+        timed = self.timed and seconds is not None
+        return float(seconds.sum(axis=1).mean()) if timed else float(self.task.scores.shape[1])  # type: ignore[union-attr]
+
+    @property
     def full(self) -> bool:
         """True when the budget is spent."""
-        return len(self.incumbents) >= self.budget
+        return bool(self.paid) and self.paid[-1] >= self.budget
 
-    def after(self, epochs: list[int]) -> Array:
-        """The regret after so many epochs; a search that ended before keeps its last."""
-        kept = np.array(self.incumbents or [0.0])
-        return self.task.regret(kept[np.minimum(epochs, len(kept)) - 1])
+    def after(self, costs: list[float]) -> Array:
+        """The regret after so much was paid; a search that ended before keeps its last."""
+        kept = np.array([0.0, *self.incumbents])
+        return self.task.regret(kept[np.searchsorted(self.paid, costs, side="right")])
 
 
 class OnRows(Wrapper):
@@ -187,13 +215,15 @@ def search(policy: Policy[Any], meter: Meter, seed: int, snapped: bool = True) -
     task = meter.task
     asked: Any = OnRows(policy, task) if snapped else policy
     with alone():  # no other rank listens
-        study = Study(task.problem, asked, seed=seed, budget=Budget(epochs=meter.budget), verbose=0)
+        budget = Budget(cost=meter.budget) if meter.timed else Budget(epochs=meter.budget)
+        study = Study(task.problem, asked, seed=seed, budget=budget, verbose=0)
     rows: dict[int, int] = {}
     for trial in study:
         if trial.id not in rows:
             rows[trial.id] = meter.take(task.point(trial.config))
         for epoch in trial.epochs():
-            verdict = trial.report(meter.train(rows[trial.id], epoch), seconds=1.0)
+            price = meter.price(rows[trial.id], epoch)
+            verdict = trial.report(meter.train(rows[trial.id], epoch), seconds=price, cost=price)
         if verdict.resumable:
             trial.checkpointed(f"row-{rows[trial.id]}")  # so that it goes on where it was
     return study
