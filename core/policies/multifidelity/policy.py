@@ -156,7 +156,7 @@ class MultiFidelity(Policy[Ascent]):
             climber = self._based(state, self._kernel(history, state.rows.table))
         verdict = climber.judge(state.climb, history, trial)
         if trial.id == state.baseline and "rank" in verdict.evidence and on is not None:
-            following = until(on.bracket.rungs[on.rung + 1].resource, "epochs", history)
+            following = until(on.bracket.rungs[verdict.evidence["rung"] + 1].resource, "epochs", history)
             text = f"{verdict.reason}; the first that you enqueued trains in full, to compare with"
             return Verdict(Action.CONTINUE, text, verdict.evidence, following)
         if state.stays and verdict.action is Action.STOP and "rank" in verdict.evidence:
