@@ -31,6 +31,16 @@ def test_the_whole_program_is_short():
     assert len(lines) < 30
 
 
+def test_no_page_writes_to_the_file_of_an_example():
+    """Else `make demo` and then a pasted program would meet a study of another problem."""
+    examples = (p.read_text(encoding="utf-8") for p in (ROOT / "examples").glob("*.py"))
+    taken = {name for text in examples for name in re.findall(r"\w+\.db", text)}
+    pasted = "".join(block.text for page in ("README.md", "docs/guide.md") for block in blocks(page))
+    written = set(re.findall(r"\w+\.db", pasted))
+    assert written == {"first.db", "guide.db"}
+    assert not written & taken
+
+
 def test_the_plain_loop_trains():
     study = haltune.Study(
         haltune.Problem(haltune.Space({"lr": haltune.Float(0, 1)}), haltune.Maximize("acc", (0, 1)), 3),
