@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
@@ -19,6 +19,7 @@ from haltune.study.session.session import Failure
 from . import limits
 from .child import Ending, Slot
 from .crew import Crew, Options
+from .warm import Program, Zygote, program_of
 
 _TAIL = 4000  # bytes of a run's output that are recorded when it fails
 
@@ -33,6 +34,7 @@ def run_script(
     memory_limit: float | str | None = None,
     progress: bool | None = None,
     logs: str | Path | None = None,
+    fresh: bool = False,
 ) -> Outcome:
     """Train the trials of a study by starting a program once for each, until the search is over.
 
@@ -49,6 +51,11 @@ def run_script(
             Default: None, no limit.
         progress: Show what trains. Default: None, on a terminal with Rich.
         logs: The folder for what programs print, a file a trial. Default: None, beside the store.
+        fresh: Start the interpreter anew for each trial. Else, on Linux, where the command is `python script.py` or
+            `python -m module`, a process for each worker imports once what the program imports from installed
+            packages, and forks for each trial: as a fresh process, with these imports done. Only those count that
+            come before the program mentions os.environ or sys.path, and none where one starts threads, as TensorFlow
+            and JAX do. Default: False.
 
     Returns:
         Whether the search is over, and why.
@@ -79,24 +86,70 @@ def run_script(
     if isinstance(command, str) or not command:
         raise InvalidInput(f"command={command!r}: a list of words, such as ['python', 'train.py']")
     options = Options.of(workers, gpus, trial_timeout, memory_limit, progress, logs)
-    with Crew(study, options, lambda slot, marker: Script(study, command, slot, marker)) as crew:
+    program = None if fresh else program_of(command)
+    with Crew(study, options, lambda slot, marker: Script(study, command, slot, marker, program)) as crew:
         return crew.work()
+
+
+class Run(Protocol):
+    """The process of a trial."""
+
+    @property
+    def pid(self) -> int:
+        """Its number, and that of its session and group."""
+        ...
+
+    def poll(self) -> int | None:
+        """How it ended, as subprocess counts; what it left running has ended then, too."""
+        ...
+
+    def kill(self) -> None:
+        """End it and what it started, and wait until it is gone."""
+        ...
+
+
+class Fresh:
+    """A Run: the interpreter, or whatever the command says, is started for it."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        """Raises OSError when there is no such program."""
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        """See Run."""
+        limits.kill_rest(self.pid)
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """See Run."""
+        limits.kill(self.pid)
+        self._process.wait()
 
 
 class Script:
     """A Child: one process for each trial."""
 
-    def __init__(self, study: Study, command: Sequence[str], slot: Slot, marker: Path) -> None:
+    def __init__(
+        self, study: Study, command: Sequence[str], slot: Slot, marker: Path, program: Program | None = None
+    ) -> None:
+        """program: what the command runs, where its runs may begin warm."""
         self._study, self._command, self._slot, self._marker = study, list(command), slot, marker
-        self._process: subprocess.Popen[bytes] | None = None
+        self._program, self._zygote = program, cast(Zygote | None, None)
+        self._run: Run | None = None
         self._trial: Trial | None = None
+        self._environment: dict[str, str] = {}
         self._log = Path()
         self.began: float | None = None
 
     @property
     def session(self) -> int:
         """See Child."""
-        return self._process.pid if self._process else 0
+        return self._run.pid if self._run else 0
 
     def ready(self) -> bool:
         """See Child."""
@@ -106,28 +159,39 @@ class Script:
         """See Child. Raises InvalidInput when there is no such program."""
         self._trial, self._log = trial, log
         log.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **self._slot.extra, VARIABLE: told(self._study, trial, self._marker)}
+        usual = {**os.environ, **self._slot.extra}
+        self._environment = {**usual, VARIABLE: told(self._study, trial, self._marker)}
         try:
-            with log.open("ab") as output:
-                self._process = subprocess.Popen(
-                    self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
-                    start_new_session=True,
-                )  # fmt: skip
-            self.began = time.monotonic()
+            if self._program is not None and self._zygote is None:
+                self._zygote = Zygote(self._program, usual, log)
+            self._start()
         except OSError as error:
             trial.interrupt()
             raise InvalidInput(f"cannot start {self._command[0]!r}: {error.strerror}") from error
+        self.began = time.monotonic()
+
+    def _start(self) -> None:
+        if self._zygote is None:
+            self._run = Fresh(self._command, self._environment, self._log)
+        else:
+            self._run = self._zygote
+            self._zygote.begin(self._environment, self._log)
 
     def waitables(self) -> Sequence[Any]:
         """See Child."""
-        return []
+        return self._zygote.waitables if self._zygote is not None else []
 
     def poll(self) -> Ending | None:
         """See Child."""
-        if self._process is None or self._trial is None:
+        if self._run is None or self._trial is None:
             return None
-        limits.kill_rest(self._process.pid)
-        if (code := self._process.poll()) is None:
+        code = self._run.poll()
+        if self._zygote is not None and self._zygote.ready is False:
+            self._zygote.kill()
+            self._program = self._zygote = None
+            self._start()
+            return None
+        if code is None:
             return None
         if code < 0:
             return Ending(died=limits.how_it_died(code))
@@ -147,9 +211,9 @@ class Script:
 
     def close(self, kill: bool = False) -> None:
         """See Child."""
-        if self._process is not None:
-            limits.kill(self._process.pid)
-            self._process.wait()
+        for run in (self._run, self._zygote):
+            if run is not None:
+                run.kill()
 
 
 class ScriptFailed(Exception):

@@ -28,6 +28,9 @@ _MORE = {
     False: "",
     None: ". Whether a larger budget takes it up its program knows: say one there, and run it again",
 }
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="start Python anew for each run, not from a process that has imported")
+]
 Command = Annotated[list[str], typer.Argument(help="after --: the program that trains", show_default=False)]
 
 
@@ -45,6 +48,7 @@ def run(
     logs: Annotated[
         Path | None, typer.Option(help="the folder for what runs print; else beside the store")
     ] = None,
+    fresh: Fresh = False,
 ) -> None:
     """Train a search's trials: [bold]haltune run --study digits.toml -- python train.py[/]
 
@@ -53,7 +57,7 @@ def run(
     """
     with errors():
         limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
-        _train(read(study).open(), command, workers, gpus, **limits)
+        _train(read(study).open(), command, workers, gpus, fresh=fresh, **limits)
 
 
 def resume(
@@ -65,6 +69,7 @@ def resume(
     epochs: Annotated[float | None, typer.Option(help="a budget of epochs in all")] = None,
     workers: Annotated[int, typer.Option(help="runs that train at a time")] = 1,
     gpus: Annotated[str, typer.Option(help="'auto', 'none', or a list such as 0,1")] = "auto",
+    fresh: Fresh = False,
 ) -> None:
     """Let a search that was stopped go on; with a program after --, train it here.
 
@@ -76,7 +81,7 @@ def resume(
         if command:
             lift(study.store, study.name, study.history)
             given = None if budget.unlimited else budget
-            _train(_reopened(where, study.name, given), command, workers, gpus)
+            _train(_reopened(where, study.name, given), command, workers, gpus, fresh=fresh)
         else:
             say(_let_go_on(study, budget))
 
