@@ -28,7 +28,7 @@ from haltune.study import Trial
 
 from .frameworks.portable import Reporting
 from .frameworks.ranks import torch_ranks
-from .reporting.advice import missing
+from .reporting.advice import missing, two_callbacks
 from .reporting.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ else:
     _Base = object
 
 EPOCHS_WITHOUT_VALUE = 2  # epochs without an evaluation of a Trainer that does not evaluate by itself
+_BEGUN = "_haltune"  # attribute of a state: a callback of haltune's has begun its training
 GO_ON, END, SAVE = "go on", "end", "save"  # what the first rank tells the others
 
 
@@ -52,7 +53,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         record: "all" scalars logged since the last report are stored with one, or the "monitor" only. Default: "all".
 
     Raises:
-        InvalidInput: When `trial` is not a trial, and when the metric is a vector or was never logged.
+        InvalidInput: When `trial` is not a trial, when the metric is a vector or was never logged, and for two
+            HaltuneCallbacks in one training.
 
     Example:
         ::
@@ -101,6 +103,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     # the hooks, in the order the Trainer calls them
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if vars(state).get(_BEGUN):  # each training has a state of its own
+            raise two_callbacks("the Trainer")
+        vars(state)[_BEGUN] = True
         self._training = True
         self._start(state.global_step)
         planned = _planned(args, state, others.get("train_dataloader"))

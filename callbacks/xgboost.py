@@ -24,12 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
 from .frameworks.portable import Reporting
-from .reporting.advice import missing
+from .reporting.advice import missing, two_callbacks
 from .reporting.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
+_BEGUN: WeakSet[Any] = WeakSet()  # boosters in a training that a callback of haltune's has begun
 _CV = "xgb.cv takes no boosters to continue from, so it cannot be paused: use xgb.train, or a policy that only stops"
 
 
@@ -51,7 +53,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         record: "all" metrics of the round are stored with the report, or the "monitor" only. Default: "all".
 
     Raises:
-        InvalidInput: When `trial` is not a trial, and when no data set has the metric, or several have.
+        InvalidInput: When `trial` is not a trial, when no data set has the metric, or several have, and for two
+            HaltuneCallbacks in one training.
         NotSupported: For distributed training.
 
     Example:
@@ -88,6 +91,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def before_training(self, model: Any) -> Any:
         _refuse_many_processes()
+        if model in _BEGUN:
+            raise two_callbacks("callbacks=[...]")
+        _BEGUN.add(model)
         # XGBoost numbers a continued booster's rounds from 0; a new booster begins the trial again
         self._before = int(self.trial.epoch) if model.num_boosted_rounds() else 0
         self._reporter.begin()
@@ -107,6 +113,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return self._reporter.stopping
 
     def after_training(self, model: Any) -> Any:
+        _BEGUN.discard(model)
         if self._reporter.keeps and not _folds(model):
             self._save(model)
         self._reporter.end_of_fit()

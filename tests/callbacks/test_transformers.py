@@ -46,6 +46,17 @@ def test_every_evaluation_is_reported_with_every_scalar_logged(tmp_path):
     assert "epoch" not in trial.reports[0]["metrics"]
 
 
+def test_two_callbacks_in_one_training_are_an_error_and_one_in_each_of_two_are_not(tmp_path):
+    trial = FakeTrial("eval_loss")
+    t, second = trainer(tmp_path, HaltuneCallback(trial)), HaltuneCallback(FakeTrial("eval_loss"))
+    t.add_callback(second)
+    with pytest.raises(InvalidInput, match=r"the Trainer holds two HaltuneCallbacks.*delete the other line"):
+        t.train()
+    t.remove_callback(second)
+    t.train()
+    assert trial.epochs == [1, 2, 3]
+
+
 def test_only_the_monitored_metric_is_recorded_on_request(tmp_path):
     trial = FakeTrial("eval_loss")
     trainer(tmp_path, HaltuneCallback(trial, record="monitor")).train()

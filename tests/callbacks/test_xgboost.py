@@ -65,6 +65,16 @@ def test_every_round_is_an_epoch_and_every_metric_is_recorded():
     assert recorded == [{}] * 5
 
 
+def test_two_callbacks_in_one_training_are_an_error_and_one_after_the_other_are_not():
+    both = HaltuneCallback(FakeTrial(), MONITOR), HaltuneCallback(FakeTrial(), MONITOR)
+    with pytest.raises(InvalidInput, match=r"holds two HaltuneCallbacks.*delete the other line"):
+        train(*both)
+    with pytest.raises(InvalidInput, match="holds two HaltuneCallbacks"):
+        cv(*both)
+    booster, _ = train(HaltuneCallback(FakeTrial(), MONITOR), rounds=1)
+    train(HaltuneCallback(FakeTrial(), MONITOR), rounds=1, xgb_model=booster)
+
+
 def test_only_the_monitored_metric_is_recorded_on_request():
     trial = FakeTrial(max_epochs=2)
     train(HaltuneCallback(trial, MONITOR, record="monitor"), rounds=2)
