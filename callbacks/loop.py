@@ -20,6 +20,9 @@ paused; it goes on from trial.checkpoint, with the random state it had:
     state = torch.load(trial.checkpoint) if trial.checkpoint else None
     loop = TrainingLoop(trial, save=lambda path: torch.save(model.state_dict(), path))
 
+Ctrl-C, or SIGTERM, lets the epoch under way be trained and saved then, and the same program goes on exactly there;
+a second one leaves at once.
+
 Under torchrun every rank runs the same loop: rank 0 reports and saves, and all stop, pause and go on together,
 each with the random state it had. A value that differs from rank to rank is rank 0's: reduce it first.
 """
@@ -39,6 +42,7 @@ from haltune.ranks.place import this
 from haltune.study import Trial
 
 from .frameworks.randomness import capture, read, restore
+from .reporting.interruption import Interruption
 from .reporting.reporter import Reporter
 
 
@@ -48,8 +52,8 @@ class TrainingLoop:
     Args:
         trial: What `study.ask()` gave, or the loop over a study.
         verbose: Print a line for every report. Default: False.
-        save: Writes the state after an epoch to a path (a file or a folder); called when the trial is paused, at
-            the end of the epoch. Default: None, and a paused trial begins anew.
+        save: Writes the state after an epoch to a path (a file or a folder); called when the trial is paused, and
+            at Ctrl-C, at the end of the epoch. Default: None, and a paused trial begins anew.
         suffix: The ending of that path. Default: ".ckpt".
         now: A monotonic clock, seconds. Default: time.monotonic.
 
@@ -97,20 +101,36 @@ class TrainingLoop:
         """Epochs counted from 1, or from after the checkpoint of a resumed trial."""
         self._reporter.begin()
         self._restore()
+        alone = this().place.rank == 0 and this().place.world in (None, 1)  # ranks save together
+        with Interruption(self._save is not None and alone) as interruption:
+            try:
+                yield from self._epochs(interruption)
+            except GeneratorExit:
+                if interruption.waits and not self.stopping:  # what failed then is offered again
+                    self._reporter.end("interrupted")
+                raise
+            self._epoch = None
+            if (
+                self._save is not None
+                and not (self._reporter.pausing or interruption.waits)
+                and self._reporter.keeps
+            ):
+                self._keep()
+            self._reporter.end_of_fit()
+
+    def _epochs(self, interruption: Interruption) -> Iterator[int]:
         horizon = self.trial.horizon
         for epoch in itertools.count(int(self.trial.epoch) + 1):
-            if self.stopping or (horizon is not None and epoch > horizon):
-                break
+            if self.stopping or interruption.waits or (horizon is not None and epoch > horizon):
+                return
             self._epoch = epoch
             yield epoch
             if self._save is not None and self._reporter.keeps_epoch:
                 self._reporter.keep(self._save, self._suffix)
             if self._save is not None and self._reporter.pausing:
                 self._keep()
-        self._epoch = None
-        if self._save is not None and not self._reporter.pausing and self._reporter.keeps:
-            self._keep()
-        self._reporter.end_of_fit()
+            elif interruption.waits and not self.stopping and self.trial.epoch == epoch:
+                self._reporter.attempt(lambda: self.trial.save(self._write, self._suffix))
 
     @contextmanager
     def validation(self) -> Iterator[None]:

@@ -1,0 +1,83 @@
+"""Ctrl-C and SIGTERM that wait until an epoch is trained and saved; a second one leaves at once."""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import os
+import signal
+import threading
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+_log = logging.getLogger("haltune")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SOON = 0.02  # seconds until a generator that is being closed is surely gone
+
+
+class Interruption:
+    """The signals while a loop trains. A context manager: what waited is heard as it is left.
+
+    Signals that are ignored stay so, and outside the main thread, where no handler can be set, nothing changes.
+    """
+
+    def __init__(self, bears: bool = True) -> None:
+        """bears: signals may wait at all."""
+        self._bears, self._process = bears, os.getpid()
+        self._before: dict[int, Any] = {}
+        self._number = 0  # of the signal that waits
+
+    @property
+    def waits(self) -> bool:
+        """True when the loop should save and end."""
+        return self._number != 0
+
+    def __enter__(self) -> Self:
+        if self._bears and threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None):
+                    self._before[number] = handler
+                    signal.signal(number, self._hear)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._restore()
+        if not self._number or (kind is not None and kind is not GeneratorExit):
+            return
+        if kind is None:
+            self._leave(self._number, None)
+        else:  # the loop was left in the middle, and a generator that is closed can raise nothing
+            threading.Timer(_SOON, _thread.interrupt_main, [self._number]).start()
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            self._hear_in_fork(number)
+        elif self._number:
+            self._number = 0  # it waits no longer
+            self._restore()
+            self._leave(number, frame)
+        else:
+            self._number = number
+            with suppress(RuntimeError):  # it came in the middle of another line
+                _log.warning("finishing the epoch under way and saving it; Ctrl-C once more leaves at once")
+
+    def _hear_in_fork(self, number: int) -> None:
+        """A process that loads data, say: Ctrl-C is for the one that trains, which needs it until the epoch's end."""
+        if number != signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def _leave(self, number: int, frame: FrameType | None) -> None:
+        handler = self._before[number]
+        if callable(handler):
+            handler(number, frame)
+        else:
+            raise SystemExit(128 + number)  # as a shell counts: what is left on the way ends in order
+
+    def _restore(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self._before.items():
+                signal.signal(number, handler)

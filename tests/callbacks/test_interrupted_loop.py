@@ -1,0 +1,167 @@
+"""Ctrl-C and SIGTERM in a TrainingLoop that saves: the epoch is finished and saved, and the second leaves at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from haltune import Float, Maximize, Problem, Space, Study, Trial
+from haltune.callbacks.loop import TrainingLoop
+from haltune.log.events import Status
+from haltune.policies import RandomSearch
+
+PROBLEM = Problem(Space({"lr": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 6)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """As in a terminal, and as they were afterwards: in the background of a shell Ctrl-C is ignored."""
+    before = [signal.signal(signal.SIGINT, signal.default_int_handler), signal.getsignal(signal.SIGTERM)]
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is before[1]
+    signal.signal(signal.SIGINT, before[0])
+
+
+def searched(store: Any, seen: list[int], at: Any = lambda trial, epoch: None, save: bool = True) -> Study:
+    """A search of two trials, whose trainings count their epochs; `at` is called in the middle of each."""
+    study = Study(PROBLEM, RandomSearch(trials=2), store, seed=0, verbose=0)
+    for trial in study:
+        with trial:
+            state = {"epochs": 0}
+            if trial.checkpoint:
+                with open(trial.checkpoint) as file:
+                    state = json.load(file)
+
+            def write(path: Any, state: dict[str, int] = state) -> None:
+                path.write_text(json.dumps(state))
+
+            loop = TrainingLoop(trial, save=write if save else None)
+            for epoch in loop:
+                at(trial, epoch)
+                state["epochs"] += 1
+                seen.append(epoch)
+                loop.report(state["epochs"] / 10)
+    return study
+
+
+def sends(*numbers: int) -> Any:
+    def at(trial: Trial, epoch: int) -> None:
+        if (trial.id, epoch) == (1, 3):
+            for number in numbers:
+                os.kill(os.getpid(), number)
+
+    return at
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_the_epoch_is_finished_and_saved_and_the_search_goes_on_exactly_there(number, raised, tmp_path):
+    store, seen = tmp_path / "search.db", []
+    with pytest.raises(raised) as caught:
+        searched(store, seen, sends(number))
+    assert seen == [1, 2, 3, 4, 5, 6, 1, 2, 3]
+    if raised is SystemExit:
+        assert caught.value.code == 128 + number
+    study = searched(store, seen)
+    assert seen[9:] == [4, 5, 6]
+    assert list(study.trials[1].values) == list(study.trials[0].values) == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    assert study.trials[1].attempt == 2
+
+
+def test_a_second_one_leaves_at_once(tmp_path):
+    store, seen = tmp_path / "search.db", []
+    with pytest.raises(KeyboardInterrupt):
+        searched(store, seen, sends(signal.SIGINT, signal.SIGINT))
+    assert seen[6:] == [1, 2]
+    searched(store, seen)
+    assert seen[8:] == [1, 2, 3, 4, 5, 6]
+
+
+def test_without_a_way_to_save_it_leaves_at_once(tmp_path):
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path / "search.db", seen, sends(signal.SIGINT), save=False)
+    assert seen[6:] == [1, 2]
+
+
+def test_in_the_last_epoch_the_trial_is_complete(tmp_path):
+    def at(trial, epoch):
+        if (trial.id, epoch) == (0, 6):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path / "search.db", [], at)
+    study = Study(PROBLEM, RandomSearch(trials=2), tmp_path / "search.db", seed=0, verbose=0)
+    assert [t.status for t in study.trials] == [Status.COMPLETED]
+
+
+def test_an_epoch_that_fails_after_it_is_no_failed_trial(tmp_path):
+    def at(trial, epoch):
+        sends(signal.SIGINT)(trial, epoch)
+        if (trial.id, epoch) == (1, 3):
+            raise RuntimeError("a worker that loads data has gone")
+
+    with pytest.raises(KeyboardInterrupt):  # it comes after the error, or in its stead
+        with pytest.raises(RuntimeError):
+            searched(tmp_path / "search.db", [], at)
+        time.sleep(60)
+    study = Study(PROBLEM, RandomSearch(trials=2), tmp_path / "search.db", seed=0, verbose=0)
+    assert [t.status for t in study.trials] == [Status.COMPLETED, Status.INTERRUPTED]
+
+
+def test_a_loop_that_is_left_by_break_is_interrupted_all_the_same():
+    study = Study(PROBLEM, RandomSearch(trials=2), seed=0, verbose=0)
+    begun = 0
+    with pytest.raises(KeyboardInterrupt):
+        for trial in study:
+            begun += 1
+            with trial:
+                for epoch in (loop := TrainingLoop(trial, save=lambda path: path.touch())):
+                    os.kill(os.getpid(), signal.SIGINT)
+                    loop.report(0.5)
+                    if epoch == 1:
+                        break
+            time.sleep(5)
+    assert begun == 1
+
+
+def test_what_is_ignored_stays_ignored_and_other_threads_set_no_handlers():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    trial = Study(PROBLEM, RandomSearch(trials=1), seed=0, verbose=0).ask()
+    found = [signal.getsignal(signal.SIGINT) for _ in TrainingLoop(trial, save=lambda path: path.touch())]
+    assert set(found) == {signal.SIG_IGN}
+    signal.signal(signal.SIGINT, before)
+    other = Study(PROBLEM, RandomSearch(trials=1), seed=0, verbose=0).ask()
+    kept = []
+    loop = TrainingLoop(other, save=lambda path: path.touch())
+    thread = threading.Thread(target=lambda: kept.extend(signal.getsignal(signal.SIGINT) for _ in loop))
+    thread.start()
+    thread.join()
+    assert set(kept) == {signal.default_int_handler}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_that_the_training_forked_leaves_ctrl_c_to_it_and_heeds_sigterm():
+    trial = Study(PROBLEM, RandomSearch(trials=1), seed=0, verbose=0).ask()
+    for _ in TrainingLoop(trial, save=lambda path: path.touch()):
+        reads, writes = os.pipe()
+        if not (child := os.fork()):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.write(writes, b"x")
+            time.sleep(600)
+            os._exit(0)
+        assert os.read(reads, 1) == b"x"
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        for fd in (reads, writes):
+            os.close(fd)
+        break
