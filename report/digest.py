@@ -6,10 +6,12 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from haltune._utils import disk
 from haltune._utils.words import counted, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
@@ -127,9 +129,14 @@ def digest(source: Source, most: int | None = None) -> Digest:
 
 
 def _kept(source: Results) -> Kept | None:
-    sizes = source.checkpoints.sizes()
+    """Of trials that may continue, and of the best one: as the log has them, so that all ranks tell the same."""
     waiting = source.history.with_status(Status.PAUSED, Status.INTERRUPTED)
-    some = any(t.checkpoint is not None for t in waiting)
+    paths = [t.checkpoint for t in waiting if t.checkpoint is not None]
+    some, best = bool(paths), source.best
+    if best is not None and best.checkpoint is not None:
+        paths.append(best.checkpoint)
+    there = [Path(path) for path in dict.fromkeys(paths) if not source.checkpoints.missing(path)]
+    sizes = [disk.size(path) for path in there]
     return Kept(len(sizes), sum(sizes), str(source.checkpoints.folder), some) if sizes else None
 
 

@@ -170,13 +170,14 @@ def test_what_is_over_is_deleted_but_the_best(tmp_path: Path) -> None:
     assert kept == {1, 5}
 
 
-def test_the_best_is_kept_and_nothing_on_request(world: World, tmp_path: Path) -> None:
+def test_the_best_is_kept_and_nothing_on_request(tmp_path: Path) -> None:
+    kept = World(checkpoints=tmp_path / "kept", keep_checkpoints=1)
     none = World(checkpoints=tmp_path / "none", keep_checkpoints=0)
-    for one in (world, none):
+    for one in (kept, none):
         with one.ask() as trial:
             trial.report(0.5)
             trial.save(write())
-    assert (files(world), files(none)) == (["trial-0/attempt-1-epoch-1.ckpt"], [])
+    assert (files(kept), files(none)) == (["trial-0/attempt-1-epoch-1.ckpt"], [])
 
 
 def test_paused_and_running_trials_keep_theirs_until_the_policy_ends_the_search(tmp_path: Path) -> None:

@@ -27,6 +27,12 @@ from haltune.log.decisions import Action
 from haltune.log.records import Best
 from haltune.report import learning_curves, live, region, summary, write
 
+
+def recorded(summary: str) -> str:
+    """Without what lies on the disk: each rank looks there at a moment of its own."""
+    return "\n".join(line for line in summary.splitlines() if " kept in " not in line)
+
+
 RANK = int(os.environ["RANK"])
 
 
@@ -54,7 +60,7 @@ QUICK: Readings = {  # in every state of every search
     "lease_seconds": lambda s: s.session.lease_seconds,
     "holder": lambda s: len(s.session.holder.split("/")),
     "checkpoints": lambda s: (s.checkpoints.folder, s.checkpoints.keep, s.checkpoints.quota),
-    "summary": summary,
+    "summary": lambda study: recorded(summary(study)),
 }
 SLOW: Readings = {
     "recommend": lambda s: _but_for_files(s.recommend()),
