@@ -70,7 +70,10 @@ def known_of(curve: Any) -> tuple[Ascent, History]:
 @pytest.mark.parametrize(("curve", "first"), [(early, 1), (late, 27)])
 def test_runs_are_compared_where_they_can_be_told_apart(curve: Any, first: int) -> None:
     policy, (state, history) = MultiFidelity(), known_of(curve)
-    assert policy.rungs(27)[policy._based(state, policy._kernel(history, state.rows.table)).base] == first
+    assert (
+        policy.rungs(27)[policy._based(state, history, policy._kernel(history, state.rows.table)).base]
+        == first
+    )
 
 
 def test_a_validation_every_five_epochs_counts_for_the_stages_that_it_is_the_first_to_pass() -> None:

@@ -1,0 +1,43 @@
+"""How few go on: as the options say where epochs, time or money are short, more where the trials alone are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from haltune.log.problem import Budget
+from haltune.policies.hyperband.ladder import MOST, usual_patience
+
+_TRIALS = 20  # of a budget of trials alone: half of each rung then go on
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """What the ladder is climbed by."""
+
+    initial: int  # trials that are drawn at random
+    eta: float  # one in so many of a rung goes on
+    first: float  # the same of the rung where runs are first compared
+    patience: int | None = None  # trials that are compared before any goes on; None: the usual number
+    most: int = MOST  # of these
+
+    def within(self, budget: Budget | None) -> Cuts:
+        """The same, or milder where a budget bounds trials and nothing else.
+
+        Few trials are soon begun: a search that dropped all but one in eighteen of twenty would have learnt nothing by
+        then, and trained two in full. Of n trials one in 2 (n / 20)^(1/2) goes on from the first rung, and one in
+        2 (n / 20)^(1/4) from the others, a third are drawn at random and a fifth wait for each other.
+        """
+        if budget is None or budget.trials is None or budget != Budget(trials=budget.trials):
+            return self
+        n = budget.trials
+        return Cuts(
+            min(self.initial, max(2, n // 3)),
+            min(self.eta, max(1.1, 2 * (n / _TRIALS) ** 0.25)),
+            min(self.first, max(1.0, 2 * (n / _TRIALS) ** 0.5)),
+            self.patience,
+            max(2, n // 5),
+        )
+
+    def waiting(self, horizon: int, epochs: int) -> int:
+        """How many are compared, at so many epochs, before any goes on."""
+        return self.patience or min(self.most, usual_patience(horizon, epochs))
