@@ -179,6 +179,11 @@ class Meter:
         return float(seconds.sum(axis=1).mean()) if timed else float(self.task.scores.shape[1])  # type: ignore[union-attr]
 
     @property
+    def bounds(self) -> Budget:
+        """What the search is told."""
+        return Budget(cost=self.budget) if self.timed else Budget(epochs=self.budget)
+
+    @property
     def full(self) -> bool:
         """True when the budget is spent."""
         return bool(self.paid) and self.paid[-1] >= self.budget
@@ -215,8 +220,7 @@ def search(policy: Policy[Any], meter: Meter, seed: int, snapped: bool = True) -
     task = meter.task
     asked: Any = OnRows(policy, task) if snapped else policy
     with alone():  # no other rank listens
-        budget = Budget(cost=meter.budget) if meter.timed else Budget(epochs=meter.budget)
-        study = Study(task.problem, asked, seed=seed, budget=budget, verbose=0)
+        study = Study(task.problem, asked, seed=seed, budget=meter.bounds, verbose=0)
     rows: dict[int, int] = {}
     for trial in study:
         if trial.id not in rows:
