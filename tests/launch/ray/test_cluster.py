@@ -31,6 +31,7 @@ PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 2)), EPOCHS
 
 
 def new_study(tmp_path: Path, **options: Any) -> Study:
+    options = {"keep_checkpoints": 0, **options}  # which of them still lie there changes while a log is read
     return Study(PROBLEM, RandomSearch(trials=TRIALS), tmp_path / "search.db", seed=7, **options)
 
 
@@ -121,7 +122,7 @@ def test_a_search_outlives_a_worker_the_actor_and_a_node_that_are_killed(nodes: 
         wait_for(lambda: len(diary.read()) > before)
         nodes.kill(wait_for(lambda: fresh(diary, before, spared=here)).node)
 
-    study = new_study(tmp_path, keep_checkpoints=0)  # which of them still lie there changes while a log is read
+    study = new_study(tmp_path)
     with meanwhile(deeds):
         outcome = launcher.run(study, Climb(diary), workers=3)
     assert outcome.over
