@@ -44,13 +44,14 @@ class Interruption:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        self._restore()
-        if not self._number or (kind is not None and kind is not GeneratorExit):
+        if (
+            self._number and kind is GeneratorExit
+        ):  # left in the middle: a generator that is closed can raise nothing
+            threading.Timer(_SOON, self._send_again).start()
             return
-        if kind is None:
+        self._restore()
+        if self._number and kind is None:
             self._leave(self._number, None)
-        else:  # the loop was left in the middle, and a generator that is closed can raise nothing
-            threading.Timer(_SOON, _thread.interrupt_main, [self._number]).start()
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
@@ -63,6 +64,13 @@ class Interruption:
             self._number = number
             with suppress(RuntimeError):  # it came in the middle of another line
                 _log.warning("finishing the epoch under way and saving it; Ctrl-C once more leaves at once")
+
+    def _send_again(self) -> None:
+        """What waited comes as the second one, to the main thread: it ends a sleep there too."""
+        if self._number and hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(threading.main_thread().ident or 0, self._number)
+        elif self._number:
+            _thread.interrupt_main(self._number)
 
     def _hear_in_fork(self, number: int) -> None:
         """A process that loads data, say: Ctrl-C is for the one that trains, which needs it until the epoch's end."""
