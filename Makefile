@@ -41,7 +41,7 @@ lint:
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy --strict -p haltune
-	$(PY) -m mypy --strict $(EXAMPLES) examples
+	$(PY) -m mypy --strict --cache-dir .mypy_cache/examples $(EXAMPLES) examples
 
 test test-all bench: export OMP_NUM_THREADS ?= 1
 test: lint

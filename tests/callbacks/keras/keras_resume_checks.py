@@ -13,9 +13,9 @@ from haltune.callbacks.keras import HaltuneCallback
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 BACKEND = keras.backend.backend()
 once = pytest.mark.skipif(BACKEND != "torch", reason="the same on every backend, and fastest on torch")
-X = np.random.default_rng(0).normal(size=(22, 3)).astype("float32")
+X = np.random.default_rng(0).normal(size=(10, 3)).astype("float32")
 Y = X.sum(1, keepdims=True)
-STEPS = 6  # of 4 samples, the last of 2
+STEPS = 3  # of 4 samples, the last of 2
 
 
 def seed_everything(seed):
