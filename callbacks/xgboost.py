@@ -150,7 +150,10 @@ def _find(monitor: str, metrics: Mapping[str, float]) -> str:
             f"as in HaltuneCallback(trial, monitor={found[-1]!r})"
         )
     if not found:
-        how = f"Give xgb.train evals=[(data, 'validation')] and params eval_metric={monitor.rpartition('-')[2]!r}"
+        how = (
+            "Give xgb.train evals=[(data, 'validation')], or fit eval_set=[(x, y)], and the metric by eval_metric=; "
+            "its name is then 'validation-logloss', or 'validation_0-logloss' of fit"
+        )
         raise missing(monitor, metrics, "in the first round", how)
     return plain[found[0]]
 

@@ -166,8 +166,7 @@ def carry_out(run: dict[str, Any]) -> None:
     with open(run["log"], "ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()  # Python's own is sown anew with each fork
+    sow()
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     sys.argv, sys.orig_argv = run["argv"], run["command"]
@@ -182,6 +181,14 @@ def carry_out(run: dict[str, Any]) -> None:
         error.__traceback__ = beyond(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(1)
+
+
+def sow() -> None:
+    """New random numbers, as a fresh process has them; Python's own generator is sown anew by the fork itself."""
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if "torch" in sys.modules:  # of the CPU alone: those of devices begin with one and the same seed
+        sys.modules["torch"].default_generator.seed()
 
 
 def run_file(main: types.ModuleType, path: str) -> None:

@@ -252,7 +252,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             n.startswith("val_") for n in self._last_logs or ()
         )
         how = "Give model.fit validation data" if unvalidated else "Give it to model.compile(metrics=[...])"
-        return missing(self.monitor, self._last_logs or (), when, how)
+        return missing(self.monitor, self._last_logs or (), when, how, guess=not unvalidated)
 
 
 def _scalars(logs: Mapping[str, Any]) -> dict[str, float]:

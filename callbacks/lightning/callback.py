@@ -269,7 +269,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if self.monitor in logged:
                 raise InvalidInput(f"{self.monitor!r} was logged but never reported: {_NO_LENGTH}")
             when = "in this fit" if patience == 1 else f"in the first {self._epochs} epochs"
-            raise missing(self.monitor, logged, when, f"Log it, self.log({self.monitor!r}, ...)")
+            log = f"self.log({self.monitor!r}, ...)"
+            how = f"No validation ran: give trainer.fit its data, or log it in training, {log}"
+            raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)
 
 
 def _numbers(logged: Mapping[str, Any]) -> dict[str, float]:

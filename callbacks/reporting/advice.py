@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from haltune.errors import InvalidInput, warn
+from haltune.log.metric_names import direction
 
 
 def need_trial(trial: Any, monitor: Any) -> None:
@@ -52,27 +53,41 @@ def scalar(value: Any, name: str) -> float:
         raise InvalidInput(f"the metric {name!r} is {_named(value)}, not a number") from None
 
 
-def missing(name: str, logged: Iterable[str], when: str, how: str) -> InvalidInput:
-    """The error for a metric that was never logged. `when`: "in the first epoch"; `how`: how to log it."""
+def missing(name: str, logged: Iterable[str], when: str, how: str, guess: bool = True) -> InvalidInput:
+    """The error for a metric that was never logged. `when`: "in the first epoch"; `how`: how to log it.
+
+    `guess`: whether a name that was logged may be meant.
+    """
     names = sorted(set(logged))
     listed = f"What was logged: {', '.join(names)}." if names else "Nothing was logged at all."
-    near = nearest(name, names)
-    guess = f" Did you mean {near!r}?" if near else ""
+    near = nearest(name, names) if guess else None
+    meant = f" Did you mean {near!r}?" if near else ""
     return InvalidInput(
-        f"the metric {name!r} was not logged {when}. {listed}{guess} "
+        f"the metric {name!r} was not logged {when}. {listed}{meant} "
         f"{how}, or name another one: HaltuneCallback(trial, monitor={near or 'name'!r})"
     )
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The logged name most like `name`, None when none is like it; letter case does not count."""
-    names = list(names)
+    """The logged name most like `name`, None when none is like it; letter case does not count.
+
+    Never one that points the other way, val_acc for val_loss, nor one of training for one that is not.
+    """
+    names = [n for n in names if _may_stand_for(n, name)]
     for suffixed in names:  # Lightning's, with several validation loaders
         if suffixed.startswith(f"{name}/dataloader_idx_"):
             return suffixed
     lower = {n.lower(): n for n in names}
     found = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.5)
     return lower[found[0]] if found else None
+
+
+def _may_stand_for(found: str, name: str) -> bool:
+    ways, of_training = (
+        {direction(found), direction(name)},
+        [n.lower().startswith("train") for n in (found, name)],
+    )
+    return ways != {-1.0, 1.0} and of_training != [True, False]
 
 
 def once(study: Any, sentence: str, about: str | None = None) -> None:

@@ -85,6 +85,16 @@ def test_a_run_finds_what_a_fresh_process_finds_but_what_is_imported(found, word
     assert len(set(numbers)) == len(numbers)
 
 
+def test_each_fork_draws_numbers_of_its_own_with_torch_too():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    drawn = set()
+    for _ in range(3):
+        torch.manual_seed(0)  # as the process that imported stands before each fork
+        zygote.sow()
+        drawn.add(float(torch.rand(())))
+    assert len(drawn) == 3
+
+
 @pytest.mark.parametrize(
     "package",
     ["import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()",

@@ -19,7 +19,7 @@ from haltune.log.records import TrialRecord
 from .brackets import Bracket
 from .climb import Climb, OnRung, Step, key_of
 from .plan import Plan
-from .rungs import OUT, Member, counted, judged, refused, score_of, until
+from .rungs import OUT, Member, comparison, counted, judged, refused, score_of, until
 from .sampler import Sampler
 
 
@@ -207,7 +207,7 @@ class Climber:
             return Finish("all configurations are started, and none is to continue")
         drawn = self.sampler.draw(history, number, bracket, index, self.unit)
         resource, tags = bracket.rungs[0].resource, {"bracket": number, "rung": 0}
-        reason = f"{drawn.reason}; to {amount(resource, self.unit)} at first"
+        reason = f"{drawn.reason}; {comparison(bracket, self.base, self.unit)}"
         return Start(
             drawn.config, until(resource, self.unit, history), resource, tags, reason, drawn.evidence
         )

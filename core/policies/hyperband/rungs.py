@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from haltune._utils.words import amount
 from haltune.log.decisions import Verdict, stop
 from haltune.log.history import History
 from haltune.log.problem import Goal
@@ -192,6 +193,13 @@ def until(resource: float, unit: str, history: History) -> float | None:
     return resource if horizon is None else min(resource, float(horizon))
 
 
+def comparison(bracket: Bracket, first: int, unit: str) -> str:
+    """In words, when a new run is first held against others: at the rung `first`, if its bracket has one beyond."""
+    if first >= len(bracket.rungs) - 1:
+        return "not compared before its end"
+    return f"first compared after {amount(bracket.rungs[first].resource, unit)}"
+
+
 def score_of(sign: float, value: float) -> float:
     """Higher is better; OUT for what is not finite."""
     return sign * value if math.isfinite(value) else OUT
@@ -206,7 +214,7 @@ def refused(score: float, member: Member) -> Verdict | None:
     """STOP for what is OUT at its rung now, or was when it arrived there, an attempt ago; else None."""
     if OUT not in (score, member.result):
         return None
-    return stop("its value at the rung is not finite: it never continues")
+    return stop("its value is not finite where runs are compared: it never continues")
 
 
 def counted(before: float, score: float, peaks: bool) -> float:

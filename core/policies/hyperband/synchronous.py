@@ -19,7 +19,7 @@ from haltune.log.records import TrialRecord
 from .brackets import Bracket
 from .persistent import Sparse
 from .plan import Begun, Plan
-from .rungs import OUT, Member, Open, counted, judged, refused, score_of, until
+from .rungs import OUT, Member, Open, comparison, counted, judged, refused, score_of, until
 from .sampler import Sampler
 
 
@@ -219,7 +219,7 @@ class Halver:
         drawn = self.sampler.draw(history, bracket.number, bracket.bracket, bracket.members.size, self.unit)
         resource = bracket.at.resource
         tags = {"bracket": bracket.number, "rung": 0}
-        reason = f"{drawn.reason}; bracket {bracket.number}, to {amount(resource, self.unit)} at first"
+        reason = f"{drawn.reason}; bracket {bracket.number}, {comparison(bracket.bracket, 0, self.unit)}"
         return Start(
             drawn.config, until(resource, self.unit, history), resource, tags, reason, drawn.evidence,
             self._partial(bracket),

@@ -4,6 +4,7 @@ import pytest
 from callback_fakes import FakeTrial
 from paused_studies import pausing_study
 
+from haltune.callbacks.reporting.advice import missing, nearest
 from haltune.callbacks.reporting.reporter import Reporter
 from haltune.errors import HaltuneWarning, InvalidInput
 
@@ -56,3 +57,34 @@ def test_two_callbacks_in_one_lightning_fit_say_which_line_to_delete():
         trainer.fit(Net(), shuffled(), shuffled())
     assert trial.reports == []
     assert HaltuneCallback(trial).state_key == "haltune"
+
+
+@pytest.mark.parametrize(
+    ("name", "logged", "meant"),
+    [
+        ("val_loss", ["val_acc"], None),  # followed, it would look for the worst accuracy
+        ("val_loss", ["val_acc", "val_los"], "val_los"),
+        ("val_acc", ["train_acc"], None),  # nor for what was learnt by heart
+        ("val_acc", ["acc", "train_acc"], "acc"),
+        ("train_los", ["train_loss"], "train_loss"),
+        ("val_score", ["val_Score_1"], "val_Score_1"),
+    ],
+)
+def test_no_name_is_advised_that_would_search_for_something_else(name, logged, meant):
+    assert nearest(name, logged) == meant
+    said = str(missing(name, logged, "in the first epoch", "Log it"))
+    assert f"monitor={meant or 'name'!r}" in said
+    assert ("Did you mean" in said) == bool(meant)
+
+
+def test_a_lightning_fit_without_validation_says_that_none_ran():
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    from lightning_nets import Net, make_trainer, shuffled
+
+    from haltune.callbacks.lightning import HaltuneCallback
+
+    trainer = make_trainer(HaltuneCallback(FakeTrial(max_epochs=4)), epochs=4)
+    with pytest.raises(
+        InvalidInput, match=r"'val_loss' was not logged.*No validation ran: give trainer\.fit its"
+    ):
+        trainer.fit(Net(), shuffled())
