@@ -1,9 +1,8 @@
 """What happened: the facts of a study, in order. They are the only state there is.
 
-Every event is a frozen dataclass; `to_json` and `from_json` are exact inverses.
-`at` is the store's clock in seconds since the epoch. `seen` is the log position
-(exclusive: the number of events read) at which a decision was made; replaying the
-policy on that prefix gives the same decision again.
+Every event is a frozen dataclass; `to_json` and `from_json` are exact inverses. `at` is the store's clock in seconds
+since the epoch. `seen` is the log position (exclusive: the number of events read) at which a decision was made;
+replaying the policy on that prefix gives the same decision again.
 """
 
 from __future__ import annotations
@@ -58,6 +57,14 @@ class Created(Event):
     policy: Mapping[str, Any]
     seed: int
     id: str = ""  # tells the study from all others, whatever they are called; none in logs from before there was one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widened(Event):
+    """From here on the search goes on in a space that contains the one before."""
+
+    kind: ClassVar[str] = "widened"
+    space: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +217,7 @@ class Held(Event):
     reason: str | None
 
 
-MOVES = (Started, Resumed, Rescaled, Budgeted, Enqueued, Finished, Held)
+MOVES = (Widened, Started, Resumed, Rescaled, Budgeted, Enqueued, Finished, Held)
 _OTHERS = (Created, Reported, Checkpointed, Kept, Slept, Ended, Expired)
 _KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (*_OTHERS, *MOVES)}
 
@@ -225,9 +232,8 @@ def to_json(event: Event) -> dict[str, Any]:
     body: dict[str, Any] = {"kind": event.kind}
     for f in fields(event):
         value = getattr(event, f.name)
-        if f.name == "id" and not value:
-            continue
-        body[f.name] = verdict_to_json(value) if isinstance(value, Verdict) else plain(value)
+        if f.name != "id" or value:
+            body[f.name] = verdict_to_json(value) if isinstance(value, Verdict) else plain(value)
     return body
 
 
@@ -264,12 +270,9 @@ _FLOATS["reported"] = tuple(n for n in _FLOATS["reported"] if n != "metrics")
 
 def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
     """A verdict as strict JSON."""
-    body: dict[str, Any] = {"action": str(verdict.action), "reason": verdict.reason}
-    if verdict.evidence:
-        body["evidence"] = plain(verdict.evidence)
-    if verdict.until is not None:
-        body["until"] = plain(float(verdict.until))
-    return body
+    evidence = {"evidence": plain(verdict.evidence)} if verdict.evidence else {}
+    until = {} if verdict.until is None else {"until": plain(float(verdict.until))}
+    return {"action": str(verdict.action), "reason": verdict.reason, **evidence, **until}
 
 
 def verdict_from_json(body: Mapping[str, Any]) -> Verdict:
@@ -279,10 +282,7 @@ def verdict_from_json(body: Mapping[str, Any]) -> Verdict:
 
 
 def plain(value: Any) -> Any:
-    """`value` with numpy scalars, tuples and non-finite floats turned into strict JSON.
-
-    Raises InvalidInput for what JSON cannot hold.
-    """
+    """`value` with numpy scalars, tuples and non-finite floats as strict JSON. Raises InvalidInput for other things."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, (str, int)):  # np.str_ and enumerations too

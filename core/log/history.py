@@ -1,7 +1,7 @@
 """Events folded into trials: what policies and people look at.
 
-A `History` is the fold of one study's log up to a position. It changes only through
-`apply`, which the study calls; everything it hands out is read-only.
+A `History` is the fold of one study's log up to a position. It changes only through `apply`, which the study calls;
+everything it hands out is read-only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .problem import Budget, Problem
 from .records import Best, Growing, TrialRecord, restore
 from .scores import Scale, given, learn, measured
 from .spending import Accounted, Spending, summable
-from .validity import ADVICE, misplaced
+from .validity import ADVICE, misplaced, spanning
 
 _RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
 # streams of randomness; numbers are for ever
@@ -153,8 +153,8 @@ class History(Accounted):
 
         leaving: one that runs and is about to end by itself.
         """
-        found = [(t.id, t.stands(t.id == leaving)) for t in self._trials if t.counts > -math.inf]
-        found.sort(key=lambda pair: pair[1], reverse=True)
+        valued = ((t.id, t.stands(t.id == leaving)) for t in self._trials if t.counts > -math.inf)
+        found = sorted(valued, key=lambda pair: pair[1], reverse=True)
         return [[id for id, _ in group] for _, group in groupby(found, key=lambda pair: pair[1][:-1])]
 
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
@@ -180,39 +180,49 @@ class History(Accounted):
         match event:
             case ev.Reported():
                 self._reported(event)
-            case ev.Checkpointed() | ev.Kept():
-                self._saved(event)
             case ev.Started():
                 self._started(event)
             case ev.Resumed():
                 self._resumed(event)
-            case ev.Ended():
-                self._ended(event)
-            case ev.Expired():
-                self._expired(event)
-            case ev.Slept():
-                self._slept(event)
+            case ev.Checkpointed() | ev.Kept() | ev.Slept() | ev.Ended() | ev.Expired():
+                self._happened(event)
             case ev.Rescaled():
                 self._rescaled(event)
             case ev.Budgeted():
-                self._budgeted(event)
+                self.recorded = Budget(**event.budget)
+                if event.plans:
+                    self.budget, self.finished = self.recorded, None  # who plans by one ends for want of it
             case ev.Enqueued():
                 self.queue.append(event.config)
             case ev.Created():
-                self.seed = event.seed
+                self.problem, self.seed = self.problem_from(event), event.seed
+                self.queue, self._points = deque(self.problem.start), Points(self.problem.space)
+            case ev.Widened():
+                self._widened(event)
             case ev.Finished():
-                self.moves += 1
-                self.finished = event.reason
+                self.moves, self.finished = self.moves + 1, event.reason
             case ev.Held():
                 self.held = event.reason
-        self.position += 1
-        self.now = max(self.now, event.at)
+        self.position, self.now = self.position + 1, max(self.now, event.at)
 
     def check(self, event: Event) -> None:
         """Raises StoreError when an event cannot be the next of the log."""
         why = misplaced(event, trial_of(event), self.position, self._trials, self.problem.max_epochs)
         if why is not None:
             raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
+
+    def problem_from(self, event: ev.Created | ev.Widened) -> Problem:
+        """The problem from an event on: the log says of which space it is. Raises StoreError when that is none."""
+        return spanning(self.problem, event, self.position, self.whose)
+
+    def _widened(self, e: ev.Widened) -> None:
+        """What was tried, and what waits, has what is new by now, such as a constant."""
+        self.problem = self.problem_from(e)
+        space, self.finished = self.problem.space, None  # there is more to search
+        self._points, self.tried = Points(space), set(space.keys([t.config for t in self._trials]))
+        self.queue = deque(space.canonical_many(self.queue))
+        for t in self._trials:
+            t.restored, t.record = False, None
 
     def _started(self, e: ev.Started) -> None:
         self.moves += 1
@@ -251,29 +261,24 @@ class History(Accounted):
             self._firsts.setdefault(t.id, t.end)
         self._peaks[t.id] = t.peak
 
-    def _saved(self, e: ev.Checkpointed | ev.Kept) -> None:
+    def _happened(self, e: ev.Checkpointed | ev.Kept | ev.Slept | ev.Ended | ev.Expired) -> None:
+        """To an attempt, if that is its trial's present one."""
         t = self._trials[e.trial]
-        if e.attempt == t.attempt and t.status is Status.RUNNING:
-            t.save(e)
-            self._spending.save(t.id, e.at, e.seconds)
-
-    def _slept(self, e: ev.Slept) -> None:
-        t = self._trials[e.trial]
-        if e.attempt == t.attempt and t.status is Status.RUNNING:
-            self._spending.sleep(t.id, e.since, e.at, e.seconds)
-
-    def _ended(self, e: ev.Ended) -> None:
-        t = self._trials[e.trial]
-        if e.attempt == t.attempt and t.status is Status.RUNNING:
-            t.error = e.error
-            self._let_go(t, e.status, e.at)
-
-    def _expired(self, e: ev.Expired) -> None:
-        t = self._trials[e.trial]
-        if e.attempt == t.attempt and t.status is Status.RUNNING:
-            t.losses += 1
-            t.error = e.reason or f"{named(e.holder)} was lost"
-            self._let_go(t, e.status, e.last_alive, lost=True)
+        if e.attempt != t.attempt or t.status is not Status.RUNNING:
+            return
+        match e:
+            case ev.Checkpointed() | ev.Kept():
+                t.save(e)
+                self._spending.save(t.id, e.at, e.seconds)
+            case ev.Slept():
+                self._spending.sleep(t.id, e.since, e.at, e.seconds)
+            case ev.Ended():
+                t.error = e.error
+                self._let_go(t, e.status, e.at)
+            case ev.Expired():
+                t.losses += 1
+                t.error = e.reason or f"{named(e.holder)} was lost"
+                self._let_go(t, e.status, e.last_alive, lost=True)
 
     def _let_go(self, t: Growing, status: Status, at: float, lost: bool = False) -> None:
         self._move(t, status)
@@ -293,8 +298,3 @@ class History(Accounted):
         for t in self._trials:
             if t.scale is None:
                 t.scale, t.record = self.scale, None
-
-    def _budgeted(self, e: ev.Budgeted) -> None:
-        self.recorded = Budget(**e.budget)
-        if e.plans:
-            self.budget, self.finished = self.recorded, None  # who plans by a budget ends for want of it

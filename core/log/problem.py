@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from haltune.errors import InvalidInput, InvalidSpace
@@ -144,6 +144,8 @@ class Problem(KnowsArguments):
     goal: Goal
     max_epochs: int | None = None
     start: Sequence[Mapping[str, Any]] = field(default=(), hash=False)
+    # read from a log, of whatever space that is by now
+    of_log: bool = field(default=False, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, Space):
@@ -205,7 +207,14 @@ class Problem(KnowsArguments):
     ) -> Problem:
         """The inverse of `to_json`. Raises InvalidSpace unless the functions of its constraints are supplied."""
         space = Space.from_json(data["space"], constraints)
-        return cls(space, goal_from_json(data["goal"]), data["max_epochs"], data.get("start", ()))
+        goal, start = goal_from_json(data["goal"]), data.get("start", ())
+        return cls(space, goal, data["max_epochs"], start).as_of_log()
+
+    def as_of_log(self) -> Problem:
+        """This problem, in whatever space the log of its study is by now."""
+        found = replace(self)
+        object.__setattr__(found, "of_log", True)
+        return found
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

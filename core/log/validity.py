@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import StrEnum
 from functools import cache
 from typing import Any, cast
 
 from haltune._utils.words import one_line
-from haltune.errors import InvalidInput, StoreError
+from haltune.errors import HaltuneError, InvalidInput, InvalidSpace, StoreError
+from haltune.space import Space
 
 from .decisions import Verdict
-from .problem import Budget
+from .problem import Budget, Problem
 
 ADVICE = (
     "The log is damaged, or something else than haltune wrote to it: bring back a copy of the store, or begin "
@@ -150,6 +151,29 @@ def misplaced(
     if kind == "reported" and horizon is not None and event.epoch > horizon:
         return f"epoch {event.epoch:g} of trial {trial}, and a training has {horizon}"
     return None
+
+
+def spanning(problem: Problem, event: Any, position: int, whose: str) -> Problem:
+    """The problem from an event on that makes the study or widens its space: the log says of what space it is.
+
+    Raises StoreError for a space that is none, or does not contain the one before.
+    """
+    first = event.kind == "created"
+    told = event.problem.get("space") if first else event.space
+    start = event.problem.get("start", ()) if first else problem.start
+    if told is None or (told == problem.space.to_json() and list(start) == list(problem.start)):
+        return problem
+    try:
+        space = Space.from_json(told, {c.name: c.predicate for c in problem.space.constraints})
+        if first:
+            return replace(problem, space=space, start=start)
+        lacks = space.lacking(problem.space)
+        if not lacks:
+            return replace(problem, space=space.widening(problem.space))
+        error: Exception = InvalidSpace(f"which does not contain the one before: {'; '.join(lacks)}")
+    except (HaltuneError, KeyError, TypeError, ValueError, AttributeError, IndexError) as found:
+        error = found
+    raise StoreError(f"event {position} of {whose}: its space, {one_line(error)}. {ADVICE}") from error
 
 
 def unfolded(policy: Any, position: int, whose: str, error: Exception) -> StoreError:

@@ -16,6 +16,7 @@ decodes to one, except where bounds cross or a constraint fails; these `contains
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +31,7 @@ from .constraints import Constraints, Predicate, constraints_from
 from .cube.enumeration import LARGEST, configurations, hull_size, is_product, mesh_axes
 from .cube.layout import layout_of
 from .cube.tables import Config, read_configs, read_cube, write_configs, write_cube
+from .cube.widening import lacking, widened
 from .designs import batches
 from .domains import Domain, as_domain, domain_from
 
@@ -207,6 +209,17 @@ class Space(KnowsArguments):
         pairs = [(spec["name"], domain_from(spec)) for spec in data["parameters"]]
         return cls(pairs, [(name, supplied[name]) for name in data["constraints"]])
 
+    def lacking(self, older: "Space") -> list[str]:
+        """What keeps a search in another space from going on in this one, in words; nothing when this contains it."""
+        same = [c.name for c in self.constraints] == [c.name for c in older.constraints]
+        return lacking(self._layout, older._layout) + ([] if same else ["the constraints are others"])
+
+    def widening(self, older: "Space") -> "Space":
+        """This space, which `older` was widened to: in it the configurations of that one keep their very values."""
+        found = copy(self)
+        found._layout = widened(self._layout, older._layout)
+        return found
+
     def diff(self, other: "Space") -> list[str]:
         """How `other` differs from this space, a sentence for each difference; empty when they are equal."""
         mine, theirs = self.parameters, other.parameters
@@ -228,6 +241,10 @@ class Space(KnowsArguments):
         return isinstance(other, Space) and not self.diff(other)
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(tuple(self.parameters.items()))
 
     def __repr__(self) -> str:

@@ -81,7 +81,7 @@ class Reading(Results):
     ) -> None:
         self.store, self.name, self.problem = store, name, history.problem
         kept = Checkpoints(own_folder(store, name, created, checkpoints, mark=False))
-        self.policy, self._known = _rebuilt(created)
+        self.policy, self._known = _rebuilt(created, self.problem)
         self.budget = history.recorded or Budget()
         self._folded = _Folded(store, name, self.policy, history, kept)
         history.locate = self._present
@@ -177,13 +177,13 @@ class _Unknown(Policy[None]):
         return Resume(0)
 
 
-def _rebuilt(created: Created) -> tuple[Policy[Any], bool]:
+def _rebuilt(created: Created, problem: Problem) -> tuple[Policy[Any], bool]:
     """The policy of a log, and whether it is known."""
     from haltune.policies.from_spec import policy_from
 
     try:
         policy = policy_from(created.policy)
-        policy.start(recorded_problem(created))
+        policy.start(problem)
     except HaltuneError:
         return _Unknown(), False
     return policy, True

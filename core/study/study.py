@@ -30,7 +30,8 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
             whether larger is better where it is well known (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...).
             After a Problem the policy.
         store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). A
-            study of this name that is there already is reopened and goes on where it was. Default: None, memory.
+            study of this name that is there already is reopened and goes on where it was, in a wider space where the
+            one given contains the recorded one. Default: None, memory.
         name: Of the study, in a store of several. Default: "study".
         seed: Of all randomness. Default: None, drawn when the study is made, and recorded.
         budget: When the search ends at the latest: a Budget, or a text such as "30min", "20 trials", "500 epochs" or
@@ -58,7 +59,7 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
 
     Raises:
         InvalidInput: for arguments that do not fit, and a metric whose name does not say what is better.
-        StudyMismatch: when the log was written for another problem, policy or seed.
+        StudyMismatch: when the log was written for another problem, policy or seed, unless the space is only wider.
         StoreError: when the store cannot be opened.
 
     Example:

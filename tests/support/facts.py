@@ -52,6 +52,7 @@ _BY_TYPE = {
     ev.Expired: {"trial": numbers, "attempt": attempts, "holder": names, "last_alive": seconds,
                  "status": ended},
     ev.Budgeted: {"budget": st.dictionaries(st.sampled_from(["time", "cost", "epochs"]), some_epochs)},
+    ev.Widened: {"space": plain_mappings},
     ev.Enqueued: {"config": plain_mappings},
     ev.Finished: {"reason": st.text(), "seen": numbers},
 }  # fmt: skip

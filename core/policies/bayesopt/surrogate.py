@@ -49,10 +49,11 @@ class Surrogate:
         data = _data_keys(history, finished)
         every = self.refit_every if len(finished) >= self.refit_every else 1
         fitted = max(self.minimum, every * (len(finished) // every))
-        key = (history.seed, _scale_key(history), data[:fitted])
+        known = (history.seed, history.problem.space, _scale_key(history))
+        key = (known, data[:fitted])
         posterior = self._fits(key, partial(self._fitted, history, finished[:fitted]))
         for n in range(fitted, len(finished)):
-            key = (history.seed, _scale_key(history), data[: n + 1])
+            key = (known, data[: n + 1])
             posterior = posterior and self._fits(
                 key, partial(self._extended, history, finished[n], posterior)
             )

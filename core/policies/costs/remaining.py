@@ -121,7 +121,7 @@ class RemainingBudget:
         costs = [(id, c) for id in finished if (c := full_cost(history, id, unit)) > 0.0]
         if not costs and shape is None:
             return None
-        key = (history.seed, unit, tuple(costs))
+        key = (history.seed, space, unit, tuple(costs))
         return self._fits(key, partial(self._learnt, history, costs, shape))
 
     def _learnt(self, history: History, costs: list[tuple[int, float]], shape: KnownCost | None) -> CostModel:

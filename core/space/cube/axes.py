@@ -29,6 +29,7 @@ from ..values import as_float, is_mutable, plain, token
 from .decimals import DecimalGrid, SignificantGrid
 
 Column = NDArray[Any]  # float64, or int64 for ints and indices
+Grid = DecimalGrid | SignificantGrid
 _STRAIGHT = 1.0001  # below this ratio a logarithm is a line to 1e-4 and blurs neighbouring doubles
 
 
@@ -66,11 +67,12 @@ def axis_of(domain: Domain, low: float, high: float) -> Axis:
 class FloatAxis:
     """One coordinate, linear or logarithmic."""
 
-    grid: DecimalGrid | SignificantGrid
+    grid: Grid
     log: bool
     width: int = 1
     continuous: bool = True
     centre: float = 0.5
+    before: tuple[tuple[Grid, float, float], ...] = ()  # and bounds, of narrower spaces; see widening
 
     @property
     def blank(self) -> Column:
@@ -110,10 +112,14 @@ class FloatAxis:
         return column
 
     def settle(self, column: Column, low: Column, high: Column) -> Column:
-        """The column on the grid."""
-        if not self.log:
-            return self.grid.snap(column, low, high)
-        return self.grid.snap(np.clip(column, low, high), low, high)
+        """The column on the grid; what lies on the grid of a space that was widened stays there."""
+        column = np.clip(column, low, high) if self.log else column
+        settled = self.grid.snap(column, low, high)
+        for grid, least, most in self.before:
+            there = grid.snap(np.clip(column, least, most), np.asarray(least), np.asarray(most))
+            stays = (low <= column) & (column <= high) & (there == column)
+            settled = np.where(stays, column, settled)
+        return settled
 
     def write(self, column: Column) -> list[Any]:
         """Plain Python floats."""

@@ -7,6 +7,7 @@ interval that its bounds can reach at all.
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ..domains import Choice, Constant, Domain, Float, Int, check_range
 from .axes import Axis, Column, axis_of
 from .conditions import Condition, condition_on
 
+MISSING: Any = object()
 Hull = tuple[float, float]  # outermost low and high; of a choice, its first and last index
 
 
@@ -31,6 +33,7 @@ class Parameter:
     hull: Hull
     low_of: str | None  # the parameter that is its lower bound
     high_of: str | None
+    absent: Any  # what it is in a configuration that lacks it: a constant is itself. Else MISSING
 
 
 @dataclass(frozen=True)
@@ -144,8 +147,10 @@ def _parameter(name: str, domains: Mapping[str, Domain], hulls: dict[str, Hull],
     hulls[name] = _hull(name, domain, domains, hulls)
     when = domain.when or {}
     conditions = tuple(condition_on(name, p, values, domains[p], *hulls[p]) for p, values in when.items())
-    named = [_free(end, domains) for end in _ends(domain)]
-    return Parameter(name, domain, axis_of(domain, *hulls[name]), columns, conditions, hulls[name], *named)
+    low_of, high_of = (_free(end, domains) for end in _ends(domain))
+    absent = domain.value if isinstance(domain, Constant) else MISSING
+    axis = axis_of(domain, *hulls[name])
+    return Parameter(name, domain, axis, columns, conditions, hulls[name], low_of, high_of, absent)
 
 
 def _ends(domain: Domain) -> tuple[float | str, float | str]:

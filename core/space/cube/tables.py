@@ -20,10 +20,9 @@ from haltune._utils.arrays import Mask
 from haltune.errors import InvalidSpace
 
 from .axes import Column
-from .layout import Layout, Parameter, full, nearest
+from .layout import MISSING, Layout, Parameter, full, nearest
 
 Config = dict[str, Any]
-_ABSENT = object()
 
 
 @dataclass
@@ -131,14 +130,13 @@ def _check_names(layout: Layout, configs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _present(table: Table, p: Parameter, configs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The values where active. A constant may be left out: there is only one thing it can be."""
+    """The values where active. A constant may be left out: there is only one thing it can be, or was."""
     active = table.active[p.name].tolist()
-    default: Any = _ABSENT if p.axis.width else p.axis.write(np.zeros(1, dtype=np.int64))[0]
     values = [
-        config.get(p.name, default) for config, is_active in zip(configs, active, strict=True) if is_active
+        config.get(p.name, p.absent) for config, is_active in zip(configs, active, strict=True) if is_active
     ]
     for config, is_active in zip(configs, active, strict=True):
-        if is_active and p.axis.width and p.name not in config:
+        if is_active and p.absent is MISSING and p.name not in config:
             raise InvalidSpace(
                 f"{p.name!r} is missing from the configuration {dict(config)!r}. Give it a value."
             )

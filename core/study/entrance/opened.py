@@ -106,27 +106,32 @@ class Opened(Results):
         check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries, verbose=verbose)
         if verbose:
             heard()  # what is guessed of the arguments is said, too
-        self.problem, self.policy = problem_of(problem, goal, policy, max_epochs, start)
+        self._asked, self.policy = problem_of(problem, goal, policy, max_epochs, start)
         check_name(name)
         self.name = name
         check_seconds(lease=lease)
         settings = Settings(
-            self.problem, self.policy, store, name, budget_of(budget), max_failures, max_retries, checkpoints,
+            self._asked, self.policy, store, name, budget_of(budget), max_failures, max_retries, checkpoints,
             keep_checkpoints, disk_quota, float(lease), patience, verbose,
         )  # fmt: skip
         kind = FollowerSession if follows() else LocalSession
         opens = partial(kind, seed=seed, monotonic=monotonic, sleep=sleep)
         self._session: Session | None = None
         self._in_one_epoch: Callable[[], Session] | None = None  # until it is known how long a training is
-        if not isinstance(problem, Problem) and waits(self.policy, self.problem):
-            self._in_one_epoch = partial(opens, replace(settings, problem=one_epoch(self.problem)))
+        if not isinstance(problem, Problem) and waits(self.policy, self._asked):
+            self._in_one_epoch = partial(opens, replace(settings, problem=one_epoch(self._asked)))
         else:
             self._begin(opens(settings))
 
     def _begin(self, session: Session) -> None:
-        self._session, self._in_one_epoch, self.problem = session, None, session.log.problem
+        self._session, self._in_one_epoch = session, None
         if not follows() and self.history.position == 1 and (doubt := wrong_way(self.problem.goal)):
             warn(doubt)
+
+    @property
+    def problem(self) -> Problem:
+        """What is searched, in the space that the log says."""
+        return self._asked if self._session is None else self._log.problem
 
     @property
     def session(self) -> Session:

@@ -13,7 +13,7 @@ from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Status
 from haltune.log.records import TrialRecord
 from haltune.notebook import facts
-from haltune.space import Space
+from haltune.space.values import pack, unpack
 
 Json = dict[str, Any]
 
@@ -77,12 +77,12 @@ class Attempt:
     def to_json(self) -> Json:
         """As it is handed out."""
         fixed = {name: getattr(self, name) for name in ("id", "attempt", "resource", "tags")}
-        return fixed | {"config": ev.plain(self.config)} | self.changes()
+        return fixed | {"config": {name: pack(v) for name, v in self.config.items()}} | self.changes()
 
     @staticmethod
-    def from_json(told: Json, space: Space) -> Attempt:
-        """The inverse of `to_json`; the configuration regains the types that JSON lacks."""
-        config = dict(space.canonical(told["config"]))
+    def from_json(told: Json) -> Attempt:
+        """The inverse of `to_json`."""
+        config = {name: unpack(v) for name, v in told["config"].items()}
         fixed = {
             name: told[name] for name in ("id", "attempt", "resource", "tags", "until", "checkpoint", "epoch")
         }
@@ -103,10 +103,10 @@ def answer_to_json(answer: Attempt | Wait | Finish) -> Json:
     return {"trial": answer.to_json()}
 
 
-def answer_from_json(told: Json, space: Space) -> Attempt | Wait | Finish:
+def answer_from_json(told: Json) -> Attempt | Wait | Finish:
     """The inverse of `answer_to_json`, on another rank."""
     if "trial" in told:
-        return Attempt.from_json(told["trial"], space)
+        return Attempt.from_json(told["trial"])
     return Finish(told["finish"]) if "finish" in told else Wait(told["wait"])
 
 

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 from haltune._utils.forks import heirs, is_free
@@ -17,7 +16,7 @@ from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Event, Status
 from haltune.log.fold import Fold
 from haltune.log.history import History
-from haltune.log.problem import Budget
+from haltune.log.problem import Budget, Problem
 from haltune.ranks import agreement
 from haltune.ranks.agreement import Follower, same
 from haltune.ranks.handover import Line, error_from_json
@@ -59,7 +58,7 @@ class FollowerSession:
     @property
     def settings(self) -> Settings:
         """See Session."""
-        return self._given.found(self.log.store, self.lease_seconds, self.checkpoints)
+        return self._given.found(self.log, self.lease_seconds)
 
     @property
     def holder(self) -> str:
@@ -75,7 +74,7 @@ class FollowerSession:
 
     def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
         """See Session."""
-        found = self._rank_0.decide("ask", partial(answer_from_json, space=self._given.problem.space))
+        found = self._rank_0.decide("ask", answer_from_json)
         return found if isinstance(found, Wait | Finish) else make(found)
 
     def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
@@ -91,8 +90,7 @@ class FollowerSession:
         make: Callable[[Attempt], A],
     ) -> A:
         """See Session."""
-        space = self._given.problem.space
-        return make(self._rank_0.decide("takes a trial", partial(Attempt.from_json, space=space)))
+        return make(self._rank_0.decide("takes a trial", Attempt.from_json))
 
     def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
         """See Session."""
@@ -190,7 +188,7 @@ class HeardLog:
     """See Log. The policy's state is folded here like on rank 0, so that any question can be answered on one rank."""
 
     def __init__(self, settings: Settings, rank_0: Follower, told: Json) -> None:
-        self.problem, self.policy, self.name = settings.problem, settings.policy, settings.name
+        self._given, self.policy, self.name = settings.problem, settings.policy, settings.name
         self.checkpoints = Checkpoints(told["folder"], told["keep"], told["quota"])
         self.lock = threading.RLock()
         self.told: Budget | None = None  # it plans by what is recorded
@@ -201,17 +199,24 @@ class HeardLog:
 
     def _begin(self) -> None:
         """Nothing is read yet."""
-        self._history = History(self.problem)
+        self._history = History(self._given)
         self._history.whose = f"the study {self.name!r}"
         self._history.locate = self.checkpoints.located
         # as far as somebody asked for the state
-        self._fold = Fold(self.problem, self.policy, self._history.whose)
+        self._fold = Fold(
+            self._given, self.policy, self._history.whose, lambda stop: self.store.read(self.name, 0, stop)
+        )
 
     def after_fork(self) -> None:
         """See forks.Heir."""
         if not is_free(self.lock):
             self.lock = threading.RLock()
             self._begin()
+
+    @property
+    def problem(self) -> Problem:
+        """As far as somebody looked back: this rank may have no way to the store."""
+        return self._history.problem
 
     @property
     def store(self) -> Store:

@@ -96,7 +96,7 @@ class LocalSession:
     @property
     def settings(self) -> Settings:
         """See Session."""
-        return self._given.found(self.replica.store, self.lease_seconds, self.checkpoints)
+        return self._given.found(self.replica, self.lease_seconds)
 
     @property
     def holder(self) -> str:

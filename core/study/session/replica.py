@@ -12,13 +12,13 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-from haltune._utils.differences import differences
 from haltune._utils.forks import heirs, is_free
 from haltune._utils.process import lives_beside, new_holder, surely_gone
-from haltune.errors import StoreError, StudyMismatch, warn
+from haltune.errors import warn
 from haltune.log import events as ev
 from haltune.log.events import Status
 from haltune.log.fold import Fold
@@ -27,9 +27,9 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import outgrown
-from haltune.log.validity import ADVICE
 from haltune.store.base import Conflict, Lease, Release, Store
 from haltune.store.checkpoints import Checkpoints
+from haltune.store.making import make, widens
 
 from .watch import Watch
 
@@ -52,7 +52,7 @@ class Replica:
         term: float = 600.0,  # seconds a lease lasts; or five times the longest epoch
         tick: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.problem, self.policy, self.store, self.name = problem, policy, store, name
+        self._given, self.policy, self.store, self.name = problem, policy, store, name
         self._whose = f"the study {self.name!r} in {self.store.url}"
         self.term = term
         self._watch = Watch(store.now, tick)
@@ -69,6 +69,7 @@ class Replica:
         self._holder = (0, "")
         self._outages = 0
         self.sync()
+        self._widen()
 
     def sync(self) -> None:
         """Fold what was appended since, by whomever."""
@@ -170,6 +171,11 @@ class Replica:
         return self.fold.history
 
     @property
+    def problem(self) -> Problem:
+        """In the space that the log says."""
+        return self.history.problem
+
+    @property
     def state(self) -> Any:
         """The policy's, at the position of the history."""
         return self.fold.state
@@ -241,7 +247,7 @@ class Replica:
     def _begin(self) -> None:
         """Nothing is read yet."""
         self._torn = True  # until it is
-        self.fold = Fold(self.problem, self.policy, self._whose)
+        self.fold = Fold(self._given, self.policy, self._whose, partial(self.store.read, self.name, 0))
         self.fold.history.locate = self.checkpoints.located
 
     def _read(self) -> None:
@@ -257,30 +263,24 @@ class Replica:
     def _open(self, seed: int | None) -> ev.Created:
         """The first event of the study, which is made if there is none."""
         created = ev.Created(
-            at=self.now(), problem=ev.plain(self.problem.to_json()), policy=ev.plain(self.policy.spec),
+            at=self.now(), problem=ev.plain(self._given.to_json()), policy=ev.plain(self.policy.spec),
             seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
         )  # fmt: skip
-        if self.store.create(self.name, created):
-            return created
-        first = next(self.store.read(self.name, stop=1), None)
-        if not isinstance(first, ev.Created):
-            raise StoreError(f"event 0 of {self._whose} does not make it. {ADVICE}")
-        self._compare(first, created, seed)
-        return first
+        return make(self.store, self.name, created, seed)
 
-    def _compare(self, old: ev.Created, new: ev.Created, seed: int | None) -> None:
-        found = differences(old.problem, new.problem) + differences(old.policy, new.policy, "policy.")
-        if seed is not None and seed != old.seed:
-            found.append(f"seed: recorded {old.seed}, given {seed}")
-        if found:
-            listing = "\n  - ".join(found)
-            other = any(text.startswith("space.") for text in found)
-            begin = f"; it may begin with what {self.name!r} found, start=[load_study(...).best_params]"
-            raise StudyMismatch(
-                f"{self.store.url} already holds a study {self.name!r} with other settings:\n  - {listing}\n"
-                "Open it with the settings it was recorded with, or give the new one another name="
-                + (begin if other else "")
-            )
+    def _widen(self) -> None:
+        """Log that the space is wider from here on, where the one given is."""
+        with self.lock:
+            while widens(self.store, self.name, self._given, self.problem):
+                told = " ".join(self.problem.space.diff(self._given.space))
+                event = ev.Widened(at=self.now(), space=ev.plain(self._given.space.to_json()))
+                self.fold.under(self.history.problem_from(event))  # raises what the policy has against it
+                try:
+                    self.append(event, None)
+                except Conflict:
+                    self.sync()
+                    continue
+                _log.info("the space of the study %r is wider from here on: %s", self.name, told)
 
 
 def plans_anew(policy: Policy[Any], history: History, budget: Budget, told: Budget | None) -> bool:

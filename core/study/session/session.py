@@ -48,11 +48,12 @@ class Settings:
     patience: float = 600.0  # seconds
     verbose: int = 1  # see Voice; another process is silent
 
-    def found(self, store: Store, lease: float, kept: Checkpoints) -> Settings:
+    def found(self, log: Log, lease: float) -> Settings:
         """The same, with what a process that opened the study found."""
+        kept = log.checkpoints
         return replace(
-            self, store=store, lease=lease, checkpoints=str(kept.folder), keep_checkpoints=kept.keep,
-            disk_quota=kept.quota, verbose=0,
+            self, problem=log.problem.as_of_log(), store=log.store, lease=lease, checkpoints=str(kept.folder),
+            keep_checkpoints=kept.keep, disk_quota=kept.quota, verbose=0,
         )  # fmt: skip
 
 
@@ -79,11 +80,15 @@ class Failure:
 class Log(Protocol):
     """A study's log as far as a process has read it, to one position, and its policy's state there."""
 
-    problem: Problem
     policy: Policy[Any]
     name: str
     checkpoints: Checkpoints
     told: Budget | None  # the budget that this process told the log last
+
+    @property
+    def problem(self) -> Problem:
+        """With the space that the log says."""
+        ...
 
     @property
     def lock(self) -> AbstractContextManager[Any]:

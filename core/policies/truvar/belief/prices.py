@@ -55,7 +55,7 @@ class Prices:
             points = [history.points[id] for id, _ in costs]
             return fit_gp(points, relative, rng=history.rng("fit", len(costs), 2))
 
-        return self._fits((history.seed, tuple(costs)), fitted)
+        return self._fits((history.seed, history.problem.space, tuple(costs)), fitted)
 
     def spent(self, history: History, ids: Finished, least: float) -> float:
         """What these trials cost, in units of the least cost an observation can have."""

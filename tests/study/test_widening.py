@@ -1,0 +1,402 @@
+"""A space that is widened: the search goes on in it with all that was learnt, whoever has the study open."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from everyone import each_class
+from worlds import POLICIES, Clock, Crash, MortalStore, ending, problem, search, small_study, train
+
+from haltune import (
+    Budget,
+    Choice,
+    Constant,
+    Finish,
+    Float,
+    Int,
+    Maximize,
+    Problem,
+    Space,
+    Start,
+    Study,
+    Trial,
+    load_study,
+)
+from haltune.errors import InvalidInput, StoreError, StudyMismatch
+from haltune.log.events import Event, Finished, Started, Widened
+from haltune.log.history import History
+from haltune.policies import Policy, RandomSearch
+from haltune.store.memory import MemoryStore
+from haltune.study.reading import read_study
+from haltune.study.replay import replay
+
+THIRD = 1 / 3  # on no decimal grid
+NARROW = Space({
+    "lr": Float(1e-3, THIRD, log=True), "layers": Int(1, 2), "kernel": Choice(["rbf"]), "decay": Float(0.0, 1e-3),
+})  # fmt: skip
+WIDE = Space({
+    "lr": Float(1e-4, 1.0, log=True), "layers": Int(1, 4), "kernel": Choice(["poly", "rbf"]),
+    "decay": Float(-1.0, 100.0),
+})  # fmt: skip
+WIDEST = Space({**WIDE.parameters, "layers": Int(1, 9)})
+
+
+def height(config: dict[str, Any], epoch: float) -> float:
+    """The best lies outside the narrow space."""
+    return 0.1 * config["layers"] + 0.2 * (config["kernel"] == "poly") + 0.01 * epoch
+
+
+def study_in(space: Space, store: Any, policy: Any = None, trials: int = 4, **options: Any) -> Study:
+    return small_study(
+        policy or RandomSearch(), store, problem=problem(space=space), trials=trials, **options
+    )
+
+
+def configs(study: Any) -> list[dict[str, Any]]:
+    return [dict(t.config) for t in study.trials]
+
+
+def widenings(store: Any) -> list[Event]:
+    return [e for e in store.read("study") if isinstance(e, Widened)]
+
+
+@pytest.fixture
+def narrow() -> Study:
+    return search(study_in(NARROW, MemoryStore()), height)
+
+
+def test_what_was_found_stays_to_the_bit_and_the_search_goes_on_outside(narrow: Study) -> None:
+    before, best = configs(narrow), narrow.best
+    wide = study_in(WIDE, narrow.store, trials=12)
+    assert (wide.problem.space, configs(wide), wide.best) == (WIDE, before, best)
+    assert WIDE.canonical_many(before) != before  # its own grids are others
+    search(wide, height)
+    assert configs(wide)[:4] == before
+    assert any(not NARROW.contains(c) for c in configs(wide)[4:])
+    np.testing.assert_allclose(wide.history.points, WIDE.encode_many(configs(wide)), atol=1e-9)
+
+
+def test_it_is_recorded_once_and_said(narrow: Study, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "haltune"):
+        for _ in range(3):
+            study_in(WIDE, narrow.store)
+    assert [e.space for e in widenings(narrow.store)] == [WIDE.to_json()]  # type: ignore[attr-defined]
+    said = [r.getMessage() for r in caplog.records if "space" in r.getMessage()]
+    assert len(said) == 1
+    assert "'layers' was Int(1, 2) and is Int(1, 4)" in said[0]
+
+
+def test_what_was_tried_is_known_and_may_be_enqueued_again_as_it_was(narrow: Study) -> None:
+    wide = study_in(WIDE, narrow.store, trials=9)
+    first = configs(narrow)[0]
+    assert not wide.enqueue(first)
+    assert wide.enqueue(first, again=True)
+    trial = wide.ask()
+    assert isinstance(trial, Trial)
+    assert trial.config == first
+    assert wide.history.tried == {NARROW.key(c) for c in configs(narrow)}
+    assert wide.enqueue({"lr": 1.0, "layers": 4, "kernel": "poly", "decay": -1.0})
+
+
+def test_a_configuration_enqueued_before_is_begun_as_it_was() -> None:
+    store = MemoryStore()
+    config = {"lr": THIRD, "layers": 1, "kernel": "rbf", "decay": 0.000_123_456_789_01}
+    given = Problem(NARROW, Maximize("acc", (0, 1)), 2, start=[config])
+    Study(given, RandomSearch(), store, seed=1, budget=Budget(trials=1))
+    wider = Problem(WIDE, Maximize("acc", (0, 1)), 2, start=[config])
+    trial = Study(wider, RandomSearch(), store, seed=1, budget=Budget(trials=1)).ask()
+    assert isinstance(trial, Trial)
+    assert trial.config == NARROW.canonical(config)
+
+
+def test_whoever_has_it_open_goes_on_in_the_wider_space(narrow: Study) -> None:
+    """Trials that run are left alone; a move that was decided in the narrower space comes too late."""
+    store = narrow.store
+    open_still = study_in(NARROW, store, trials=14)
+    running = open_still.ask()
+    assert isinstance(running, Trial)
+    wide = study_in(WIDE, store, trials=14)
+    assert not running.report(0.3, 1, seconds=1.0).stops
+    assert open_still.problem.space == WIDE
+    running.finish()
+    search(open_still, height)
+    assert any(not NARROW.contains(c) for c in configs(open_still)[5:])
+    wide.sync()
+    assert configs(wide) == configs(open_still)
+    assert open_still.settings.problem.space == WIDE
+    assert (
+        pickle.loads(pickle.dumps(open_still.settings.problem.space)) == WIDE
+    )  # what a worker is started with
+    assert list(differing(wide, RandomSearch())) == []
+
+
+def differing(study: Study, policy: Any) -> list[Any]:
+    decisions = list(replay(study.problem, policy, study.events()))
+    assert len(decisions) > 5
+    return [d for d in decisions if d[1] != d[2]]
+
+
+@each_class
+def test_a_policy_goes_on_outside_the_old_ranges_and_by_its_log_alone(name: str) -> None:
+    """What it has in memory of the narrower space makes no difference."""
+    store = MemoryStore()
+    open_still = search(study_in(NARROW, store, POLICIES[name](), 3), height)
+    before = configs(open_still)
+    study_in(WIDE, store, POLICIES[name](), 3)
+    open_still.budget = Budget(trials=6)
+    search(open_still, height)
+    assert configs(open_still)[: len(before)] == before
+    assert any(not NARROW.contains(c) for c in configs(open_still))
+    assert differing(open_still, POLICIES[name]()) == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead process's generator
+@pytest.mark.parametrize("name", ["random", "multifidelity"])
+def test_a_process_killed_at_any_append_before_or_after_the_widening_comes_to_the_same_end(name: str) -> None:
+    def searched(store: Any) -> Study:
+        if not store.names() or not widenings(store):
+            search(study_in(NARROW, store, POLICIES[name](), 2), height)
+        return search(study_in(WIDE, store, POLICIES[name](), 4), height)
+
+    whole = MemoryStore()
+    expected = ending(searched(whole))
+    log = list(whole.read("study"))
+    at = next(n for n, e in enumerate(log) if isinstance(e, Widened))
+    near = {(life, after) for life in range(at - 1, at + 2) for after in (True, False)}
+    for life, after in sorted({*near, *((n, n % 2 == 0) for n in range(1, len(log), 9))}):
+        clock = Clock()
+        store = MortalStore(life, after, clock)
+        with pytest.raises(Crash):
+            searched(store)
+        store.revive()
+        clock.now += 1e6  # the lease of the dead process has expired
+        assert ending(searched(store)) == expected
+        assert len(widenings(store)) == 1
+
+
+def test_it_is_widened_again_and_of_two_who_widen_it_apart_one_is_told(narrow: Study) -> None:
+    wide = study_in(WIDE, narrow.store, trials=8)
+    search(wide, height)
+    widest = search(study_in(WIDEST, narrow.store, trials=12), height)
+    assert configs(widest)[:8] == configs(wide)
+    assert len(widenings(narrow.store)) == 2
+    apart = Space({**WIDE.parameters, "kernel": Choice(["poly", "rbf", "linear"])})
+    with pytest.raises(StudyMismatch, match=r"layers\.high: recorded 9, given 4"):
+        study_in(apart, narrow.store)
+
+
+class Overtaken(MemoryStore):
+    """Another process widens the study before the first widening is appended."""
+
+    other: Space | None = None
+
+    def append(self, name: str, events: Any, **how: Any) -> int:
+        if self.other is not None and isinstance(events[0], Widened):
+            space, self.other = self.other, None
+            study_in(space, self)
+        return super().append(name, events, **how)
+
+
+@pytest.mark.parametrize(
+    ("other", "count"), [(WIDE, 1), (Space({**WIDE.parameters, "lr": NARROW.parameters["lr"]}), 2)]
+)
+def test_two_processes_may_widen_it_at_once(other: Space, count: int) -> None:
+    store = Overtaken()
+    search(study_in(NARROW, store), height)
+    store.other = other
+    assert study_in(WIDE, store).problem.space == WIDE
+    assert len(widenings(store)) == count
+
+
+OTHERS = {
+    "narrower": {**NARROW.parameters, "layers": Int(1, 1)},
+    "partly outside": {**NARROW.parameters, "lr": Float(1e-2, 1.0, log=True)},
+    "another kind": {**WIDE.parameters, "layers": Float(0.0, 9.0)},
+    "another scale": {**WIDE.parameters, "lr": Float(1e-4, 1.0)},
+    "a parameter less": {name: d for name, d in WIDE.parameters.items() if name != "decay"},
+    "a parameter of which nobody says what it was": {**WIDE.parameters, "momentum": Float(0.0, 1.0)},
+    "a condition": {**WIDE.parameters, "layers": Int(1, 4, when={"kernel": "rbf"})},
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_any_other_space_is_refused_and_nothing_is_written(narrow: Study, other: str) -> None:
+    before = list(narrow.store.read("study"))
+    with pytest.raises(StudyMismatch, match=r"(?s)space\.parameters.*can be widened"):
+        study_in(Space(OTHERS[other]), narrow.store)
+    assert list(narrow.store.read("study")) == before
+
+
+def test_back_to_the_narrower_space_is_no_way(narrow: Study) -> None:
+    study_in(WIDE, narrow.store)
+    with pytest.raises(StudyMismatch, match=r"layers\.high: recorded 4, given 2"):
+        study_in(NARROW, narrow.store)
+
+
+def test_who_opens_it_by_its_log_has_the_wider_space(tmp_path: Path) -> None:
+    url = str(tmp_path / "search.db")
+    before = configs(search(study_in(NARROW, url), height))
+    study_in(WIDE, url)
+    again = load_study(url, budget="9 trials")
+    assert again.problem.space == WIDE
+    assert configs(search(again, height))[:4] == before
+    reading = read_study(url)
+    assert reading.problem.space == reading.history.problem.space == WIDE
+    assert configs(reading) == configs(again)
+    assert any(not NARROW.contains(c) for c in configs(reading))
+    assert len(widenings(again.store)) == 1
+
+
+class Sweep(Policy[int]):
+    """Every whole number of the space in turn, and then the end; up to 9 of them."""
+
+    def start(self, problem: Problem) -> int:
+        domain = problem.space.parameters["x"]
+        assert isinstance(domain, Int)
+        if int(domain.high) > 9:
+            raise InvalidInput("up to 9")
+        return int(domain.high)
+
+    def fold(self, state: int, event: Event) -> int:
+        return state
+
+    def propose(self, state: int, history: History, rng: Any) -> Any:
+        x = len(history) + 1
+        return Start({"x": x}) if x <= state else Finish(f"all {state} were tried")
+
+    @property
+    def endless(self) -> bool:
+        return False
+
+
+def sweep(high: int, store: Any) -> Study:
+    space = Space({"x": Int(1, high)})
+    return Study(Problem(space, Maximize("acc", (0, 99)), 1), Sweep(), store, seed=0)
+
+
+def test_a_search_that_had_ended_for_want_of_more_takes_up_what_is_new() -> None:
+    store = MemoryStore()
+    first = search(sweep(2, store), lambda c, e: c["x"])
+    assert first.outcome.reason == "all 2 were tried"
+    more = sweep(4, store)
+    assert not more.outcome.over
+    assert [c["x"] for c in configs(search(more, lambda c, e: c["x"]))] == [1, 2, 3, 4]
+    assert more.outcome.reason == "all 4 were tried"
+    assert [e.reason for e in store.read("study") if isinstance(e, Finished)] == [
+        "all 2 were tried", "all 4 were tried",
+    ]  # fmt: skip
+
+
+def test_a_space_in_which_the_policy_cannot_search_is_refused_before_anything_is_written() -> None:
+    store = MemoryStore()
+    sweep(2, store)
+    with pytest.raises(InvalidInput, match="up to 9"):
+        sweep(10, store)
+    assert not widenings(store)
+    assert sweep(2, store).problem.space == Space({"x": Int(1, 2)})
+
+
+def test_constraints_stay_and_hold_in_the_wider_space() -> None:
+    def even(config: dict[str, Any]) -> bool:
+        return bool(config["layers"] % 2 == 0)
+
+    store = MemoryStore()
+    search(study_in(Space(NARROW.parameters, {"even": even}), store), height)
+    wide = search(study_in(Space(WIDE.parameters, {"even": even}), store, trials=9), height)
+    assert {c["layers"] for c in configs(wide)} == {2, 4}
+    with pytest.raises(StudyMismatch):
+        study_in(WIDE, store)
+
+
+def test_a_constant_may_become_a_choice() -> None:
+    store = MemoryStore()
+    space = Space({"optimizer": Constant("adam"), "lr": Float(0.1, 1.0)})
+    search(study_in(space, store), lambda c, e: c["lr"])
+    wider = Space({"optimizer": Choice(["sgd", "adam"]), "lr": Float(0.1, 1.0)})
+    wide = search(study_in(wider, store, trials=9), lambda c, e: c["lr"])
+    assert {c["optimizer"] for c in configs(wide)[:4]} == {"adam"}
+    assert {c["optimizer"] for c in configs(wide)} == {"adam", "sgd"}
+
+
+def test_an_option_may_bring_its_own_parameters() -> None:
+    """Those so far had none of these, so that nothing need be said of them."""
+    store = MemoryStore()
+    space = Space({"optimizer": Choice(["adam"]), "lr": Float(0.1, 1.0), "layers": Int(1, 2)})
+    before = configs(search(study_in(space, store), lambda c, e: c["lr"]))
+    wider = Space({
+        "optimizer": Choice(["adam", "sgd"]), "lr": Float(0.1, 1.0), "layers": Int(1, 3),
+        "momentum": Float(0.0, 1.0, when={"optimizer": "sgd"}), "third": Int(1, 9, when={"layers": (">", 2)}),
+    })  # fmt: skip
+    found = configs(search(study_in(wider, store, trials=20), lambda c, e: c["lr"]))
+    assert found[:4] == before
+    assert {("momentum" in c, "third" in c) for c in found} == {(m, t) for m in (0, 1) for t in (0, 1)}
+    assert all(("momentum" in c, "third" in c) == (c["optimizer"] == "sgd", c["layers"] == 3) for c in found)
+
+
+MOMENTUM = Space({**NARROW.parameters, "momentum": THIRD})
+VARIED = Space({**NARROW.parameters, "momentum": Float(0.0, 1.0)})
+
+
+@pytest.mark.parametrize("name", ["random", "multifidelity", "truvar-grid"])
+def test_a_parameter_that_is_new_has_been_what_its_constant_says(name: str, tmp_path: Path) -> None:
+    store, policy = str(tmp_path / "search.db"), POLICIES[name]
+    narrow = search(study_in(NARROW, store, policy(), 3), height)
+    narrow.budget = "9 trials"
+    narrow.enqueue(enqueued := {"lr": 0.01, "layers": 1, "kernel": "rbf", "decay": 0.0})
+    before = configs(narrow)
+    with pytest.raises(StudyMismatch, match="'momentum' is new, and nobody says what it was so far"):
+        study_in(VARIED, store, policy())
+    assert configs(study_in(MOMENTUM, store, policy())) == [c | {"momentum": THIRD} for c in before]
+    wide = study_in(VARIED, store, policy(), trials=9)
+    assert not wide.enqueue(enqueued | {"momentum": THIRD})
+    assert not wide.enqueue(before[0] | {"momentum": THIRD})
+    search(wide, lambda c, e: height(c, e) + c["momentum"] / 100)
+    found = configs(wide)
+    assert found[: len(before)] == [c | {"momentum": THIRD} for c in before]
+    assert enqueued | {"momentum": THIRD} in found
+    assert len({c["momentum"] for c in found}) > 1
+    assert wide.history.points.shape == (len(found), 5)
+    assert configs(load_study(store)) == configs(read_study(store)) == found
+    assert differing(wide, policy()) == []
+
+
+def test_a_start_that_came_before_a_constant_is_compared_with_it() -> None:
+    store, first = MemoryStore(), {"lr": THIRD, "layers": 1, "kernel": "rbf", "decay": 0.0}
+
+    def opened(space: Space, start: dict[str, Any]) -> Study:
+        given = Problem(space, Maximize("acc", (0, 1)), 2, start=[start])
+        return Study(given, RandomSearch(), store, seed=1, budget=Budget(trials=1))
+
+    opened(NARROW, first)
+    opened(MOMENTUM, first)
+    wide = opened(VARIED, first | {"momentum": THIRD})
+    with pytest.raises(StudyMismatch, match="start: recorded"):
+        opened(VARIED, first | {"momentum": 0.5})
+    trial = wide.ask()
+    assert isinstance(trial, Trial)
+    assert trial.config == first | {"momentum": THIRD}
+
+
+@pytest.mark.parametrize("space", [{}, {"parameters": []}, NARROW.to_json() | {"parameters": 3}])
+def test_a_damaged_widening_is_told_as_that(narrow: Study, space: Any) -> None:
+    narrow.store.append("study", [Widened(at=1.0, space=space)], seen=2**31 - 1, about=None)
+    with pytest.raises(StoreError, match="its space"):
+        narrow.sync()
+
+
+def test_a_trial_of_the_old_space_goes_on_where_it_was(narrow: Study) -> None:
+    store = narrow.store
+    trial = study_in(NARROW, store, trials=5).ask()
+    assert isinstance(trial, Trial)
+    trial.report(0.4, 1, seconds=1.0)
+    trial.interrupt()
+    again = study_in(WIDE, store, trials=5).ask()
+    assert isinstance(again, Trial)
+    assert (again.id, again.config) == (trial.id, trial.config)
+    train(again, height)
+    assert [e.trial for e in store.read("study") if isinstance(e, Started)] == [0, 1, 2, 3, 4]
