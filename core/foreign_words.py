@@ -41,6 +41,11 @@ _SUGGEST = (
 )
 _CATALOGUE = "haltune.policies lists them: MultiFidelity() is the default, BOBOS() needs no checkpoints"
 
+_NO_CALLBACK = dict.fromkeys(  # what frameworks look for first in a list of callbacks
+    ("on_batch_end", "on_exception", "on_init_end", "setup", "set_params"),
+    "callbacks=[HaltuneCallback(trial)]",
+)
+
 _RANGE = {
     "step": _STEP, "q": _STEP, "base": _LOG, "prior": _LOG, "distribution": _LOG, "sampling": _LOG, "log_scale": _LOG,
     "min": _BOUNDS, "max": _BOUNDS, "min_value": _BOUNDS, "max_value": _BOUNDS, "lower": _BOUNDS, "upper": _BOUNDS,
@@ -94,6 +99,7 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "Trial.report": {
         "step": "epoch=, which counts from 1: epoch=step + 1", "loss": "value=, the goal's metric",
         "metric": "value=, the goal's metric", "score": "value=, the goal's metric",
+        "**": "trial.report(value), the goal's metric alone; others by metrics={'loss': 0.3}",
     },
 }  # fmt: skip
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
@@ -103,7 +109,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         ),
         "should_prune": "trial.report(value) answers with a verdict: if trial.report(value).stops: break",
         "params": "trial.config", "hyperparameters": "trial.config", "number": "trial.id", "trial_id": "trial.id",
-        "set_user_attr": "trial.report(value, metrics={'name': number})",
+        "set_user_attr": "trial.report(value, metrics={'name': number})", **_NO_CALLBACK,
     },
     "Study": {
         "best_config": "study.best_params", "best_parameters": "study.best_params", "best_score": "study.best_value",
@@ -113,6 +119,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "sampler": "study.policy", "pruner": "study.policy", "fit": "study.optimize(train)",
         "search": "study.optimize(train)", "run": "study.optimize(train)", "minimize": _LESS_OR_MORE,
         "get_best_hyperparameters": "study.best_params", "results_summary": "haltune.report.summary(study)",
+        **_NO_CALLBACK,
     },
     "module 'haltune'": {
         "create_study": f"Study(...); {_SPACE}", "Tuner": f"Study(...); {_SPACE}", "tune": f"Study(...); {_SPACE}",

@@ -167,7 +167,8 @@ class Script:
             self._start()
         except OSError as error:
             trial.interrupt()
-            raise InvalidInput(f"cannot start {self._command[0]!r}: {error.strerror}") from error
+            how = f"; write python {self._command[0]}" if self._command[0].endswith(".py") else ""
+            raise InvalidInput(f"cannot start {self._command[0]!r}: {error.strerror}{how}") from error
         self.began = time.monotonic()
 
     def _start(self) -> None:

@@ -53,6 +53,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: Study(X, "acc").optimize(abs, n_trials=100), r"budget='100 trials'"),  # type: ignore[call-arg]
     (lambda: Study(X, "acc").optimize(abs, timeout=100), r"'30min'"),  # type: ignore[call-arg]
     (lambda: a_trial().report(0.5, step=3), r"epoch=step \+ 1"),  # type: ignore[call-arg]
+    (lambda: a_trial().report(val_acc=0.5), "the goal's metric alone; others by metrics="),  # type: ignore[call-arg]
     (lambda: BOBOS(zzz=3), r"it takes .*kappa"),  # type: ignore[call-arg]
 ]
 
@@ -73,6 +74,8 @@ def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(
         (a_trial, "suggest_float", r"no attribute 'suggest_float': .*trial.config\['lr'\]"),
         (a_trial, "should_prune", r"trial.report\(value\).stops"),
         (a_trial, "params", "trial.config"),
+        (a_trial, "on_exception", r"callbacks=\[HaltuneCallback\(trial\)\]"),  # in a Trainer's callbacks
+        (lambda: Study(X, "acc", max_epochs=3), "on_batch_end", r"callbacks=\[HaltuneCallback\(trial\)\]"),
         (lambda: Study(X, "acc", max_epochs=3), "trials_dataframe", r"study.frame\(\)"),
         (lambda: haltune, "create_study", r"Study\(\.\.\.\)"),
         (lambda: haltune, "Categorical", r"Choice\("),

@@ -52,12 +52,15 @@ class Lines:
         except (HaltuneError, TypeError, ValueError) as error:
             raise self.error(where, str(error)) from error
 
-    def known(self, where: Keys, table: Mapping[str, Any], known: Iterable[str]) -> None:
-        """Raises InvalidInput for a key that is none of `known`, at its line."""
+    def known(
+        self, where: Keys, table: Mapping[str, Any], known: Iterable[str], elsewhere: Mapping[str, str] = {}
+    ) -> None:
+        """Raises InvalidInput for a key that is none of `known`, at its line. elsewhere: key -> the table it has."""
         known = list(known)
         for key in table:
             if key not in known:
-                raise self.error((*where, key), f"unknown{meant(key, known)}; known are {', '.join(known)}")
+                home = f"; it belongs under [{elsewhere[key]}]" if key in elsewhere else meant(key, known)
+                raise self.error((*where, key), f"unknown{home}; known are {', '.join(known)}")
 
 
 class _Located(InvalidInput):

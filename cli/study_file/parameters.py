@@ -25,7 +25,7 @@ def parameter(value: Any) -> Domain:
         return Constant(value)
     kinds = [kind for kind in _OPTIONS if kind in value]
     if len(kinds) != 1:
-        raise InvalidInput(f"say what it is, once: {_SAY}")
+        raise InvalidInput(f"{value!r}: say what it is, once: {_SAY}")
     (kind,) = kinds
     options = _options(kind, {name: option for name, option in value.items() if name != kind})
     what = value[kind]

@@ -50,6 +50,7 @@ from .lines import Keys, Lines, meant
 from .parameters import parameter
 
 _TABLES = ("study", "goal", "space", "policy", "budget", "start")
+_GOAL = dict.fromkeys(("maximize", "minimize", "bounds", "of"), "goal")
 
 
 @dataclass(frozen=True)
@@ -120,12 +121,12 @@ class _Reader:
         self._path, self._data, self._lines = path, data, lines
 
     def read(self) -> StudyFile:
-        self._lines.known((), self._data, _TABLES)
+        self._lines.known((), self._data, _TABLES, dict.fromkeys(("max_epochs", *_CHECKS), "study") | _GOAL)
         for table in ("goal", "space"):
             if table not in self._data:
                 raise InvalidInput(f"{self._path}: there is no table [{table}]")
         study = self._table("study")
-        self._lines.known(("study",), study, ("max_epochs", *_CHECKS))
+        self._lines.known(("study",), study, ("max_epochs", *_CHECKS), {t: t for t in _TABLES} | _GOAL)
         problem = self._problem(study.pop("max_epochs", None))
         policy = self._policy(("policy",), self._table("policy"))
         return StudyFile(self._path, problem, policy, self._budget(), self._options(study))

@@ -61,7 +61,9 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
     except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError):
         described = f"an array of shape {tuple(shape)}" if shape != () else repr(value)
         several = shape != () or isinstance(value, (list, tuple))
-        hint = ": reduce it first, for example by its mean" if several else ""
+        hint = ": take the one that is meant, or the mean" if several else ""
+        if isinstance(value, dict):
+            hint = ": take the one that is meant"
         raise InvalidInput(f"{what} is one number, not {described}{hint}") from None
     if positive is not False and not (math.isfinite(number) and number >= 0 and (number > 0 or not positive)):
         allowed = "greater than 0 (epochs count from 1)" if positive else "0 or more"

@@ -179,24 +179,6 @@ class Constant(_Declared):
 Domain = Float | Int | Choice | Constant
 
 
-def as_domain(name: str, value: Any) -> Domain:
-    """The domain itself, or a bare value as a constant. Raises InvalidSpace for what may mean something else."""
-    if isinstance(value, Float | Int | Choice | Constant):
-        return value
-    try:
-        constant = Constant(value)
-    except InvalidSpace:
-        meant = "a text that your code turns into it, for a log keeps plain values alone"
-    else:
-        if not isinstance(value, list | tuple):
-            return constant
-        meant = f"Constant({value!r}) for the value itself"
-    raise InvalidSpace(
-        f"The parameter {name!r} is given as {value!r}, which may mean several things. Write "
-        f"Choice([...]) for one of these, Float(low, high) or Int(low, high) for a range, or {meant}."
-    )
-
-
 def domain_from(spec: Mapping[str, Any]) -> Domain:
     """The domain whose `spec()` this is."""
     when = {parent: unpack(values) for parent, values in spec["when"].items()}

@@ -33,7 +33,8 @@ from .cube.layout import layout_of
 from .cube.tables import Config, read_configs, read_cube, write_configs, write_cube
 from .cube.widening import lacking, widened
 from .designs import batches
-from .domains import Domain, as_domain, domain_from
+from .domains import Domain, domain_from
+from .parameters import as_domain
 
 _TRIES = 100_000  # points that sampling tries for each one found, at least, before it gives up
 

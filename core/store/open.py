@@ -32,8 +32,9 @@ def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = 
 
         return open_sql(url, reading=reading)
     if not isinstance(where, Store):
+        policy = "; a policy is said by its name, policy=" if hasattr(where, "propose") else ""
         raise InvalidInput(
-            f"store={where!r}: a URL such as 'sqlite:///search.db', a path, or None for memory"
+            f"store={where!r}: a URL such as 'sqlite:///search.db', a path, or None for memory{policy}"
         )
     return where
 

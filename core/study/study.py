@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from .entrance.functions import Reporting, launcher
 from .entrance.opened import Opened
 from .trial import Trial
 
+_log = logging.getLogger("haltune")
 _PAUSES = (0.05, 2.0)  # seconds between asks while waiting: from, to
 
 
@@ -142,6 +144,7 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
         reporting = Reporting(train)
         if self._in_one_epoch is not None:
             self._begin(self._in_one_epoch())
+            _log.info("each training is one epoch, for nobody said max_epochs=, those of a full training")
         if workers > 1:
             launcher(workers)(self, reporting, workers=workers)
             return self

@@ -6,7 +6,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -37,6 +37,11 @@ class Trial(Saving, KnowsAttributes):
         self.horizon = problem.max_epochs  # epochs of a full training; None: the policy alone says
         self.goal = problem.goal
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, name: Any) -> Any:
+            raise TypeError(f"a trial is not its configuration: write trial.config[{name!r}]")
 
     @property
     def max_epochs(self) -> int | None:
@@ -98,7 +103,8 @@ class Trial(Saving, KnowsAttributes):
         epoch = math.floor(self.epoch) + 1.0 if epoch is None else number("epoch", epoch, positive=True)
         if self.horizon is not None and epoch > self.horizon:
             raise InvalidInput(
-                f"epoch={epoch:g} is beyond max_epochs={self.horizon}, a full training as the study was made"
+                f"epoch={epoch:g} is beyond max_epochs={self.horizon}, a full training as the study was made: leave "
+                "the loop then, for epoch in trial.epochs(); and where a callback reports, report nothing beside it"
             )
         if not isinstance(metrics or {}, Mapping):
             raise InvalidInput(f"metrics={metrics!r}: a mapping of names to numbers, such as {{'loss': 0.3}}")

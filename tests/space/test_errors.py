@@ -73,6 +73,7 @@ SPACES = {
     "'k1' can never have a value": {"k2": Int(1, 4), "k1": Int(5, "k2")},
     "low must be above 0": {"x": Float(0, 1), "y": Float("x", 1, log=True)},
     "may mean several things": {"x": (0, 1)},
+    "spaces do not nest: give each a name of its own, such as 'adam_lr'": {"adam": {"lr": Float(0, 1)}},
     "A space maps names": {"": 1},
     "without spaces around": {" x": 1},
     "got 3": {3: 1},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -236,3 +237,58 @@ def test_a_database_that_cannot_be_opened_keeps_its_password_to_itself() -> None
 def test_metrics_are_named_numbers(metrics: Any) -> None:
     with pytest.raises(InvalidInput, match="metric"):
         begun(small_study(RandomSearch())).report(0.5, metrics=metrics)
+
+
+def test_a_loop_that_does_not_heed_its_verdicts_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, seed=0, budget="4 trials")
+    for trial in study:
+        for epoch in range(1, 10):
+            trial.report(trial.config["x"], epoch)
+    told = [r.getMessage() for r in caplog.records if "trains on" in r.getMessage()]
+    assert len(told) == 1
+    assert told[0].endswith(
+        "to pause after epoch 1 and trains on: a loop ends where trial.report(value).stops"
+    )
+
+
+def test_a_loop_that_leaves_after_its_first_report_is_told_once_what_a_verdict_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, seed=0, budget="4 trials", policy=BOBOS())
+    for trial in study:
+        for _ in trial.epochs():
+            if trial.report(trial.config["x"]):  # always true
+                break
+    told = [r.getMessage() for r in caplog.records if "after 1 epoch of 9" in r.getMessage()]
+    assert len(told) == 1
+    assert "where trial.report(value).stops, for a verdict by itself is always true" in told[0]
+
+
+def test_a_callback_whose_fit_was_one_epoch_is_told_by_the_callback_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, seed=0, budget="1 trial", policy=BOBOS())
+    for trial in study:
+        trial.patient = False  # as callbacks have it
+        trial.report(0.5)
+    assert not [r for r in caplog.records if "after 1 epoch of 9" in r.getMessage()]
+
+
+def test_a_trial_is_not_its_configuration() -> None:
+    trial = Study({"lr": Float(0.0, 1.0)}, "acc", max_epochs=9, seed=0, budget="1 trial").ask()
+    with pytest.raises(TypeError, match=r"write trial\.config\['lr'\]"):
+        trial["lr"]
+
+
+def test_a_search_without_one_finite_value_says_so_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "haltune")
+    study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, seed=0, budget="2 trials")
+    for trial in study:
+        for _ in trial.epochs():
+            trial.report(math.nan)
+    assert caplog.records[-1].getMessage().endswith("; no trial has come to a finite acc")
+
+
+def test_a_search_that_has_not_begun_says_so() -> None:
+    study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, budget="2 trials")
+    assert study.outcome.reason == "nothing has been trained yet"

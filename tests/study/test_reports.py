@@ -130,7 +130,7 @@ def test_what_is_not_one_number_is_refused_with_its_shape(world: World, value: A
     trial = world.ask()
     with pytest.raises(InvalidInput, match=f"value is one number, not .*{words}") as caught:
         trial.report(value)
-    assert ("reduce it first" in str(caught.value)) == isinstance(value, (list, np.ndarray))
+    assert ("or the mean" in str(caught.value)) == isinstance(value, (list, np.ndarray))
     with pytest.raises(InvalidInput, match="metric 'f1' is one number"):
         trial.report(0.5, metrics={"f1": value})
     assert world.curve() == []

@@ -78,7 +78,9 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         ((X, BOBOS), {"max_epochs": 3}, "policy="),
         ((X, 3), {}, "the name of a metric"),
         ((X, "max"), {}, r"'max' of what\?"),
-        ((X, "acc"), {"policy": "bobos"}, r"policy= is a policy such as BOBOS\(\)"),
+        ((X, "acc"), {"policy": "bobos"}, r"give the policy itself, haltune\.policies\.BOBOS\(\)"),
+        ((X, "acc"), {"policy": "tpe"}, r"policy= is a policy such as BOBOS\(\)"),
+        ((X, "acc", BOBOS()), {"max_epochs": 3}, "store=BOBOS.*; a policy is said by its name, policy="),
         (("acc", X), {}, "were space and goal swapped"),
         ((Maximize("acc"), Space(X)), {}, "were space and goal swapped"),
         ((lambda trial: 0.0,), {}, "the first argument is a Problem"),
@@ -218,6 +220,14 @@ def test_a_function_that_returns_a_value_is_a_training_of_one_epoch() -> None:
     assert study.best_value == max(t.config["x"] for t in study.trials)
 
 
+def test_that_a_training_is_one_epoch_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "haltune")
+    Study(X, "acc", budget="1 trial").optimize(lambda trial: trial.config["x"])
+    assert (
+        caplog.records[1].getMessage().startswith("each training is one epoch, for nobody said max_epochs=")
+    )
+
+
 def test_a_value_that_is_returned_stands_for_the_whole_training() -> None:
     study = Study(X, "acc", max_epochs=4, policy=RandomSearch(trials=2)).optimize(lambda trial: 0.5)
     assert [(t.epoch, t.status) for t in study.trials] == [(4, Status.COMPLETED)] * 2
@@ -234,7 +244,13 @@ def test_a_function_that_reports_itself_may_return_what_it_likes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("came_to", "answer"), [(None, "return the value"), ("good", "one number"), ({}, "one number")]
+    ("came_to", "answer"),
+    [
+        (None, "return the value"),
+        ("good", "returns, the acc, is one number"),
+        ({"acc": 0.5}, "take the one that"),
+        ([0.4, 0.8], "take the one that is meant, or the mean"),
+    ],
 )
 def test_a_function_that_says_nothing_is_told_what_to_say(came_to: Any, answer: str) -> None:
     study = Study(X, "acc", budget="5 trials")
@@ -247,6 +263,10 @@ def test_what_is_no_function_and_no_number_of_workers_is_refused() -> None:
     study = Study(X, "acc", budget="5 trials")
     with pytest.raises(InvalidInput, match="a function of a trial"):
         study.optimize(0.5)  # type: ignore[arg-type]
+    with pytest.raises(
+        InvalidInput, match=r"the trial alone, train\(trial\), and <lambda>\(lr, width\) takes"
+    ):
+        study.optimize(lambda lr, width: 0.5)  # type: ignore[misc, arg-type]
     with pytest.raises(InvalidInput, match=r"workers=0"):
         study.optimize(lambda trial: 0.5, workers=0)
 

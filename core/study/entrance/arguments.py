@@ -46,6 +46,8 @@ def problem_of(
             "the space holds constants alone, so that all trials train one configuration: Float(low, high), "
             "Int(low, high) and Choice([...]) are varied"
         )
+    if isinstance(policy, str) and (named := [n for n in policies.NAMES if n.lower() == policy.lower()]):
+        raise InvalidInput(f"policy={policy!r}: give the policy itself, haltune.policies.{named[0]}()")
     decides = check_policy("policy= is a policy such as BOBOS()", _default(policy))
     return Problem(given, _goal(second), max_epochs, start), decides
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
+from haltune._utils.checks import number
 from haltune.errors import InvalidInput, NotSupported
 
 from ..trial import Trial
@@ -20,6 +22,7 @@ class Reporting:
     def __init__(self, train: Callable[[Trial], object]) -> None:
         if not callable(train):
             raise InvalidInput(f"train is a function of a trial, optimize(train), not {train!r}")
+        _check_takes_a_trial(train)
         self.train = train
 
     def __repr__(self) -> str:
@@ -38,7 +41,24 @@ class Reporting:
                 "train(trial) returned nothing and reported nothing: return the value, or call trial.report(value) "
                 "after every epoch"
             )
-        trial.report(value, trial.horizon)
+        what = f"what train(trial) returns, the {trial.goal.metric},"
+        trial.report(number(what, value), trial.horizon)
+
+
+def _check_takes_a_trial(train: Callable[..., object]) -> None:
+    """Raises InvalidInput for a function that cannot be called with one argument, as far as that is known."""
+    try:
+        signature = inspect.signature(train)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        name = getattr(train, "__name__", "train")
+        raise InvalidInput(
+            f"train is called with the trial alone, train(trial), and {name}{signature} takes something else: its "
+            "configuration is trial.config, so that optimize(lambda trial: train(**trial.config)) hands it on"
+        ) from None
 
 
 def launcher(workers: int) -> Launcher:

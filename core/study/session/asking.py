@@ -126,6 +126,8 @@ def outcome(log: Log, budget: Budget) -> Outcome:
     reason = ended or (limit and f"{limit}: {_harvest(history)}")
     if reason is not None or history.held is not None:
         return Outcome(True, reason or history.held or "", held=reason is None)
+    if not len(history):
+        return Outcome(False, "nothing has been trained yet")
     return Outcome(False, f"the search continues, with {plural(unfinished, 'unfinished trial')}")
 
 

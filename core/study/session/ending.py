@@ -91,7 +91,10 @@ def end(
     if silent and held:
         _complain_of_silence(replica.history, attempt, max_failures)
     elif held and attempt.ended is Status.COMPLETED:
-        _doubt_percent(replica, replica.history.trial(attempt.id))
+        record = replica.history.trial(attempt.id)
+        _doubt_percent(replica, record)
+        if attempt.patient:  # a callback knows what its fit had planned
+            _doubt_one_epoch(replica, record)
 
 
 def _doubt_percent(replica: Replica, ended: TrialRecord) -> None:
@@ -103,6 +106,23 @@ def _doubt_percent(replica: Replica, ended: TrialRecord) -> None:
             "as a share it wants bounds=(0, 1), or all runs look alike",
             about="percent",
         )
+
+
+def _doubt_one_epoch(replica: Replica, ended: TrialRecord) -> None:
+    """Say of a loop that left after its first report that there were more to come."""
+    horizon = replica.problem.max_epochs
+    if (
+        horizon is None
+        or horizon < 2
+        or ended.epochs.tolist() != [1.0]
+        or not replica.first_time("one epoch")
+    ):
+        return
+    _log.warning(
+        "trial %d ended by itself after 1 epoch of %d. Report after every epoch, and leave the loop where "
+        "trial.report(value).stops, for a verdict by itself is always true; study.tell(trial, value) takes the one "
+        "value of a full training", ended.id, horizon,
+    )  # fmt: skip
 
 
 def _taken_up(history: History, attempt: Attempt) -> str:
@@ -162,7 +182,7 @@ def _fits(history: History, attempt: Attempt, error: BaseException, most: int) -
         )
         return False
     _log.warning(
-        "trial %d ran out of memory: it has failed, and the search goes on. %s", attempt.id, one_line(error)
+        "trial %d ran out of memory: it has failed, and the search continues. %s", attempt.id, one_line(error)
     )
     return True
 
@@ -171,7 +191,7 @@ def _complain_of_silence(history: History, attempt: Attempt, max_failures: int) 
     text = (
         f"trial {attempt.id} ended without one report: call trial.report(value) after every epoch, "
         "study.tell(trial, value) at the end, or pass HaltuneCallback(trial), made for this trial, to the trainer; "
-        "fast_dev_run reports nothing"
+        "fast_dev_run reports nothing, and a script of `haltune run` reports to haltune.current_trial()"
     )
     if not history.any_success or history.failures_in_a_row >= max_failures:
         raise InvalidInput(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 
@@ -23,6 +24,8 @@ from haltune.store.base import Conflict
 from .attempt import Attempt, counted
 from .replica import Replica
 from .session import Clock, Report
+
+_log = logging.getLogger("haltune")
 
 
 def record(
@@ -63,6 +66,8 @@ def _record_once(
     )  # fmt: skip
     replica.append(event, attempt.id, replica.lease(attempt.id, attempt.attempt, report.seconds))
     until, last = replica.history.trial(attempt.id).until, attempt.verdict
+    if judge and last is not None and last.stops:
+        _say_that_it_trains_on(replica, attempt, last)
     if broken is None and not (last and last.stops):  # the first STOP or PAUSE stays
         last = verdict
     attempt.verdict, attempt.until, attempt.epoch = last, until, counted(report.epoch)
@@ -89,6 +94,15 @@ def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict)
             "Validate at the end of every epoch too",
             about="whole epochs",
         )
+
+
+def _say_that_it_trains_on(replica: Replica, attempt: Attempt, verdict: Verdict) -> None:
+    """Of a loop that does not heed its verdicts, once a study; callbacks ask for none any more."""
+    if replica.first_time("trains on"):
+        _log.warning(
+            "trial %d was told to %s after epoch %g and trains on: a loop ends where trial.report(value).stops",
+            attempt.id, verdict.action, attempt.epoch,
+        )  # fmt: skip
 
 
 def _unjudged(attempt: Attempt, epoch: float, horizon: int | None, judge: bool) -> Verdict | None:

@@ -240,9 +240,14 @@ class Replica:
 
     def warn_once(self, text: str, about: str | None = None) -> None:
         """A HaltuneWarning, once a process and study: the same text, or the first `about` a matter."""
-        if (about or text) not in self._warned:
-            self._warned.add(about or text)
+        if self.first_time(about or text):
             warn(text)
+
+    def first_time(self, about: str) -> bool:
+        """Whether this process says something about this matter of the study for the first time."""
+        new = about not in self._warned
+        self._warned.add(about)
+        return new
 
     def _begin(self) -> None:
         """Nothing is read yet."""

@@ -158,6 +158,8 @@ def standing(history: History, budget: Budget, over: bool = False) -> str:
     told = [spending(history, budget, spared)]
     if best is not None:
         told.append(f"best {problem.goal.metric} {short(best.value)} (trial {best.trial})")
+    elif over and len(history):
+        told.append(f"no trial has come to a finite {problem.goal.metric}")
     return "; ".join(told)
 
 

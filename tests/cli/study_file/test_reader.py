@@ -127,6 +127,7 @@ def test_policies_within_policies_and_their_stopping_are_read(file):
 
 ERRORS = [
     ("[goal]", "[gaol]", 6, "unknown; did you mean 'goal'?"),
+    ("max_epochs = 30", 'maximize = "val_acc"', 3, "unknown; it belongs under [goal]"),
     ("max_epochs = 30", "max_epoch = 30", 3, "did you mean 'max_epochs'?"),
     ("max_epochs = 30", "max_epochs = 0", 3, "at least 1"),
     ("[policy]", "[[start]]\nlr = 0.01\n\n[policy]", 20, "start[0]: 'kernel' is missing"),
