@@ -109,7 +109,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._training = True
         self._start(state.global_step)
         planned = _planned(args, state, others.get("train_dataloader"))
-        over = torch_ranks().decide(lambda: self._begin(planned))
+        over = torch_ranks().decide(lambda: self._begin(planned, others.get("model")))
         control.should_training_stop |= over
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -162,8 +162,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     # what the first rank does
 
-    def _begin(self, planned: float | None) -> bool:
-        self._reporter.begin(planned)
+    def _begin(self, planned: float | None, model: Any) -> bool:
+        self._reporter.begin(planned, model)
         return self._reporter.verdict is not None
 
     def _ends(self, state: Any, control: Any) -> bool:

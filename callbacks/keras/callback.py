@@ -145,7 +145,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         refuse_many_processes()
         self._start()
-        self._reporter.begin((self.params or {}).get("epochs"))
+        self._reporter.begin((self.params or {}).get("epochs"), self.model)
         if any(isinstance(c, HaltuneCallback) and c is not self for c in calling_list(self)):
             raise two_callbacks("model.fit(callbacks=[...])")
         self._look_around(calling_list(self))
@@ -174,7 +174,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._wait_for_validation()
         self._heed_others()
         if self._reporter.keeps_epoch and self.trial.epoch == self._epoch:
-            self._save(checkpoint.write, self._reporter.keep)
+            self._save(checkpoint.write, self._reporter.keep, loading.kept_suffix(self.trial, self.model))
         if self._reporter.pausing and self.trial.epoch == self._epoch:
             how = loading.of(self.trial)
             self._save(checkpoint.write if self._proven else partial(loading.write, loading=how))
@@ -188,7 +188,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and self._reporter.silent
         if not silent and not self._reporter.pausing and self._reporter.keeps:
-            self._save(checkpoint.write)
+            self._save(checkpoint.write, suffix=loading.kept_suffix(self.trial, self.model))
         self._forget()
         if silent:
             raise self._missing("in this fit")
@@ -238,9 +238,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if int(self.model.stop_training) & True:
             self._reporter.ends_by_itself()
 
-    def _save(self, write: Callable[[Any, Path], None], how: Callable[..., bool] | None = None) -> None:
+    def _save(
+        self,
+        write: Callable[[Any, Path], None],
+        how: Callable[..., bool] | None = None,
+        suffix: str | None = None,
+    ) -> None:
         model, how = self.model, how or self._reporter.save
-        how(lambda path: write(model, path), loading.of(self.trial).suffix)
+        how(lambda path: write(model, path), suffix or loading.of(self.trial).suffix)
 
     def _wait_for_validation(self) -> None:
         """With validation_freq > 1 val_ names are absent in between; other absences are misspellings."""

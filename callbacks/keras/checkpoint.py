@@ -129,7 +129,8 @@ def _need(path: str, whole: bool = False) -> None:
     if whole and path.endswith(WEIGHTS):
         raise InvalidInput(
             f"the trial's checkpoint {path!r} holds weights and optimizer alone, as its training began with "
-            "trial.load_model(make_model): continue with trial.load_model(make_model)"
+            "trial.load_model(make_model), or Keras cannot write down how the model is built: give load_model the "
+            "function that builds it, trial.load_model(make_model) or study.best.load_model(make_model)"
         )
 
 

@@ -63,7 +63,7 @@ def built(trial: Trial, make_model: Callable[..., Any]) -> Any:
 
 
 def _made(make_model: Callable[..., Any], config: Mapping[str, Any]) -> Any:
-    if not callable(make_model) or hasattr(make_model, "fit"):
+    if not callable(make_model) or (hasattr(make_model, "fit") and not isinstance(make_model, type)):
         raise InvalidInput(
             "trial.load_model(make_model) takes the function that makes a compiled model from trial.config, "
             f"not {type(make_model).__name__}: it calls make_model(**trial.config)"
@@ -79,7 +79,7 @@ def best(found: Best, make_model: Callable[..., Any] | None, options: Mapping[st
     if found.checkpoint is None:
         raise InvalidInput(
             f"no model of trial {found.trial} was kept: train with HaltuneCallback(trial), which keeps the best one of "
-            "Study(..., keep_checkpoints=1), the default"
+            "Study(..., keep_checkpoints=1), the default, and tells where it cannot"
         )
     if make_model is None:
         return checkpoint.load(found.checkpoint, randomness=False, **options)
@@ -98,6 +98,8 @@ def write(model: Any, path: Path, loading: Loading) -> None:
             )
         checkpoint.write(model, path)
         return
+    if (why := _unwritten(model)) is not None:
+        raise NotSupported(f"Keras cannot write down how this model is built ({why}): {checkpoint.ADVICE}")
     kind = _structure(model, loading.options)
     if _ANSWERS.get(kind) is None:
         checkpoint.write(model, path)
@@ -105,6 +107,23 @@ def write(model: Any, path: Path, loading: Loading) -> None:
         _ANSWERS[kind] = _failure(model, path, loading.options)
     if (why := _ANSWERS[kind]) is not None:
         raise NotSupported(f"a file of this model could not be loaded again ({why}): {checkpoint.ADVICE}")
+
+
+def kept_suffix(trial: Trial, model: Any) -> str:
+    """The ending of the best run's file: of weights alone where Keras cannot write down how the model is built."""
+    suffix = of(trial).suffix
+    return suffix if suffix == checkpoint.WEIGHTS or _unwritten(model) is None else checkpoint.WEIGHTS
+
+
+def _unwritten(model: Any) -> str | None:
+    """Why Keras has no words for a model, such as a class of one's own without get_config; None where it has."""
+    from keras import saving
+
+    try:
+        saving.serialize_keras_object(model)
+    except Exception as error:
+        return " ".join(str(error).split())[:_SHOWN]
+    return None
 
 
 def _structure(model: Any, options: Mapping[str, Any]) -> Hashable:

@@ -15,7 +15,7 @@ from ..frameworks.departure import leave_group_at_exit
 from ..frameworks.portable import Reporting
 from ..frameworks.ranks import Agreement
 from ..frameworks.trackers import tell_loggers
-from ..reporting.advice import missing, scalar, two_callbacks
+from ..reporting.advice import missing, need_instance, scalar, two_callbacks
 from ..reporting.reporter import Reporter
 from . import checkpoint, hook_order, limits, randomness
 from .fresh_metrics import TRAINING, VALIDATION, Fresh
@@ -101,7 +101,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_after_optimizer_step(self, strategy: Any, optimizer: Any) -> None:
         raise limits.fabric()  # the one hook of Fabric's after setup_module and setup_optimizers
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: Any, pl_module: Any = None, stage: str = "") -> None:
+        need_instance(self, HaltuneCallback)  # called on the class, it lacks its last argument
         if stage == "fit":
             leave_group_at_exit()
             self._loaded = []  # what a `validate` loaded is not this fit's
@@ -155,7 +156,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 tell_loggers(trainer, self._reporter)
                 self._reporter.end_of_fit()
 
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException | None = None) -> None:
+        if exception is None:
+            return  # on the class: `setup` said so
         if trainer.state.fn == "fit" and not trainer.fast_dev_run and trainer.is_global_zero:
             self._report_late()
             self._reporter.fail(exception)
@@ -206,7 +209,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _begin(self, trainer: Any) -> bool:
         """True when the fit has nothing to do."""
         reporter, trial = self._reporter, self.trial
-        reporter.begin(planned_epochs(trainer))
+        reporter.begin(planned_epochs(trainer), trainer.lightning_module)
         limits.check_start(trainer, trial)
         if trial.checkpoint and trainer.current_epoch < int(trial.epoch):
             reporter.repeats(

@@ -113,6 +113,20 @@ def twice(study: Any, epochs: float) -> tuple[int, float]:
     return _TWICE[study]
 
 
+def need_instance(callback: Any, kind: type) -> None:
+    """Raises InvalidInput in a hook that a framework calls on the class, in the place of an instance."""
+    if not isinstance(callback, kind):
+        raise InvalidInput("callbacks=[HaltuneCallback] holds the class: write HaltuneCallback(trial)")
+
+
+def trained_by(study: Any, model: Any, trial: int) -> int | None:
+    """The other trial of a study that has trained this very model, or None."""
+    models = _MODELS.setdefault(study, WeakKeyDictionary())
+    first = models.setdefault(model, trial)
+    return first if first != trial else None
+
+
+_MODELS: WeakKeyDictionary[Any, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
 _TWICE: WeakKeyDictionary[Any, tuple[int, float]] = WeakKeyDictionary()
 _GIVEN: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # study -> what it was told
 

@@ -25,7 +25,7 @@ from haltune.study import Trial
 from haltune.study.session.session import Report
 from haltune.study.session.spawned import spawning
 
-from .advice import need_record, need_trial, once, scalar, twice
+from .advice import need_record, need_trial, once, scalar, trained_by, twice
 from .clock import Clock
 from .delivery import Delivery, Warnings, line
 from .detached import Detached
@@ -86,8 +86,8 @@ class Reporter(Saving):
         """True while the trial has no value, of this fit or of one before it: is the metric's name misspelt?"""
         return self.reports == 0 and self._last <= 0
 
-    def begin(self, planned: float | None = None) -> None:
-        """A fit starts training now. `planned`: its number of epochs, if it is known.
+    def begin(self, planned: float | None = None, model: Any = None) -> None:
+        """A fit starts training now. `planned`: its number of epochs, if it is known. `model`: what it trains.
 
         Raises NotSupported in another process than the one that asked for the trial, unless that one forked or
         spawned it to train and the study has a store that both can reach.
@@ -103,6 +103,12 @@ class Reporter(Saving):
                 f"give the loop trial.max_epochs, haltune stops it earlier where that pays; or make {planned:g} the "
                 "max_epochs of the search",
                 "horizon",
+            )
+        if model is not None and (first := trained_by(self.trial.session, model, self.trial.id)) is not None:
+            self.advise(
+                f"trial {self.trial.id} trains the very model that trial {first} has trained, with its weights and the "
+                "configuration it was built with: build a model for each trial, within the loop, from trial.config",
+                "model",
             )
         if not self._ended:
             self._heartbeat.start(self.trial)

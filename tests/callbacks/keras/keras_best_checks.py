@@ -66,3 +66,33 @@ def test_without_a_model_it_says_what_keeps_one():
         trial.report(0.5)
     with pytest.raises(InvalidInput, match=r"no model of trial 0 was kept.*keep_checkpoints=1"):
         study.best.load_model()
+
+
+class Own(keras.Model):
+    """A class of the user's own that tells Keras nothing of its arguments, as many do."""
+
+    def __init__(self, lr):
+        super().__init__()
+        self.layer = keras.layers.Dense(1)
+        self.compile(keras.optimizers.SGD(lr), "mse")
+
+    def call(self, x):
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+@pytest.mark.filterwarnings("ignore:a trial cannot be paused:haltune.errors.HaltuneWarning")
+def test_of_a_model_that_keras_cannot_write_down_the_best_weights_are_kept(of):
+    states, study = {}, scripted_study(of)
+    for trial in study:
+        with trial:
+            model = trial.load_model() or Own(**trial.config)
+            model.fit(
+                X, Y, epochs=3, verbose=0, validation_data=(X, Y),
+                callbacks=[Scripted(trial.id, states), HaltuneCallback(trial)],
+            )  # fmt: skip
+    best = study.best
+    for one, other in zip(best.load_model(Own).get_weights(), states[best.trial, best.epoch], strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(InvalidInput, match=r"or study\.best\.load_model\(make_model\)"):
+        best.load_model()

@@ -88,3 +88,42 @@ def test_a_lightning_fit_without_validation_says_that_none_ran():
         InvalidInput, match=r"'val_loss' was not logged.*No validation ran: give trainer\.fit its"
     ):
         trainer.fit(Net(), shuffled())
+
+
+def test_the_class_among_a_lightning_trainers_callbacks_is_told_to_be_called():
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    from lightning_nets import Net, make_trainer, shuffled
+
+    from haltune.callbacks.lightning import HaltuneCallback
+
+    with pytest.raises(InvalidInput, match=r"holds the class: write HaltuneCallback\(trial\)"):
+        make_trainer(HaltuneCallback, epochs=2).fit(Net(), shuffled(), shuffled())
+
+
+def test_one_model_for_several_trials_is_told_once_a_study():
+    class Model:
+        """Anything that can be told apart."""
+
+    study, model = pausing_study(at=(), trials=4), Model()
+    first, second, third = study.ask(), study.ask(), study.ask()
+    Reporter(first).begin(model=model)
+    Reporter(first).begin(model=model)  # the same trial again
+    Reporter(second).begin(model=Model())
+    with pytest.warns(HaltuneWarning, match="trial 1 trains the very model that trial 0 has trained") as said:
+        for trial in (second, third):
+            Reporter(trial).begin(model=model)
+    assert len(said) == 1
+    Reporter(pausing_study(at=(), trials=1).ask()).begin(model=model)  # of another search
+
+
+def test_one_lightning_module_for_two_trials_is_told():
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    from lightning_nets import Net, make_trainer, shuffled
+
+    from haltune.callbacks.lightning import HaltuneCallback
+
+    study, net = pausing_study(at=(), trials=2), Net()
+    with pytest.warns(HaltuneWarning, match="the very model that trial 0 has trained"):
+        for trial in study:
+            trainer = make_trainer(HaltuneCallback(trial, "val_loss"), epochs=trial.max_epochs)
+            trainer.fit(net, shuffled(), shuffled())
