@@ -183,7 +183,7 @@ def test_another_model_and_another_optimizer_are_named():
 
     with pytest.raises(InvalidInput, match="the same optimizer"):
         trial.load_model(plain)
-    with pytest.raises(InvalidInput, match=r"continue with trial\.load_model\(make_model\)"):
+    with pytest.raises(InvalidInput, match=r"the function that builds it, trial\.load_model\(make_model\)"):
         trial.load_model()
 
 
