@@ -1,13 +1,20 @@
 """haltune.report: look at a search. Figures, one self-contained page, a table while it runs, and what if.
 
-Plotly and Rich are imported when a figure or a table is asked for, never before.
+Plotly and Rich are imported when a figure or a table is asked for, never before; the page needs neither.
 """
 
 from .console import live
-from .figure import learning_curves
+from .figures.curves import learning_curves
+from .figures.importance import contour, importance, slices
+from .figures.parallel import parallel
+from .figures.progress import progress
+from .figures.region import region
+from .figures.timeline import timeline
 from .page import write
-from .region import region
 from .replay import replay
 from .summary import summary
 
-__all__ = ["learning_curves", "live", "region", "replay", "summary", "write"]
+__all__ = [
+    "contour", "importance", "learning_curves", "live", "parallel", "progress", "region", "replay", "slices", "summary",
+    "timeline", "write",
+]  # fmt: skip

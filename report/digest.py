@@ -24,6 +24,7 @@ from haltune.study.audit import Audit
 from haltune.study.results import Results
 
 from .sample import sample
+from .story import Story
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +72,7 @@ class Digest:
     """A whole search."""
 
     problem: Problem
+    history: History
     name: str
     rows: tuple[Row, ...]  # of all trials, or of those that are shown
     counts: Mapping[str, int]  # of all trials: of each of haltune.log.fate.FATES how many
@@ -128,6 +130,22 @@ def digest(source: Source, most: int | None = None) -> Digest:
     raise InvalidInput(f"a report is made of a Study or its history, not of {source!r}")
 
 
+@dataclass(frozen=True)
+class Told:
+    """A study and what happened in it, read to one position."""
+
+    study: Results
+    story: Story
+
+
+def need_study(source: object) -> Told:
+    """A study read up to its newest event, and its story. Raises InvalidInput for what has no log to read."""
+    if not isinstance(source, Results):
+        raise InvalidInput(f"this is drawn from the log of a Study, not from {source!r}")
+    source.sync()
+    return Told(source, Story(source.history.problem.goal).fold(source.events()))
+
+
 def _kept(source: Results) -> Kept | None:
     """Of trials that may continue, and of the best one: as the log has them, so that all ranks tell the same."""
     waiting = source.history.with_status(Status.PAUSED, Status.INTERRUPTED)
@@ -146,6 +164,7 @@ def _digest(history: History, name: str, outcome: Outcome, most: int | None) -> 
     left = [t.epoch for t in trials if t.status is Status.PAUSED] if over else []
     return Digest(
         problem=history.problem,
+        history=history,
         name=name,
         rows=tuple(_row(history, trials[id], best, over) for id in shown),
         counts=Counter(fate_of(t, history.problem, over).kind for t in trials),

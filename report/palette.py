@@ -5,6 +5,13 @@ from dataclasses import dataclass
 INK, MUTED, RULE, PAPER = "#1c2530", "#5f6b78", "#e2e6ea", "#ffffff"
 ACCENT = "#d55e00"
 ACCENT_INK = "#a84a00"  # the accent dark enough for small text on paper
+COOL, COOL_SOFT = "#3b6ea5", "#c9d8e8"  # what models believe
+FAINT, SOFT = "#b9c1c9", "#8d98a3"
+COLOURS = {  # as the page's style sheet calls them: each follows its theme
+    INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)", ACCENT: "var(--accent)",
+    ACCENT_INK: "var(--accent-ink)", COOL: "var(--cool)", COOL_SOFT: "var(--cool-soft)", FAINT: "var(--faint)",
+    SOFT: "var(--soft)",
+}  # fmt: skip
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
 
@@ -22,16 +29,16 @@ class Look:
 
 
 LOOKS = {  # drawn in this order, the last on top
-    "stopped": Look("stopped early", "#b9c1c9", 1.3, "solid", "x-thin", 7, "dim"),
-    "paused": Look("paused", "#b9c1c9", 1.3, "solid", "square-open", 7, "dim"),
-    "left": Look("not continued", "#b9c1c9", 1.3, "solid", "square-open", 7, "dim"),
-    "failed": Look("failed", "#b9c1c9", 1.3, "dot", "triangle-down-open", 8, "red"),
-    "interrupted": Look("interrupted", "#8d98a3", 1.3, "dash", "circle-open", 7, "yellow"),
-    "running": Look("running", "#5f6b78", 1.3, "dash", "circle-open", 7, "cyan"),
-    "nothing": Look("ended without a value", "#b9c1c9", 1.3, "dot", "triangle-down-open", 8, "red"),
-    "part": Look("trained in part", "#8d98a3", 1.3, "solid", "circle-open", 6, "default"),
-    "itself": Look("ended by itself", "#5f6b78", 1.5, "solid", "diamond", 6, "default"),
-    "schedule": Look("trained to the end of its schedule", "#5f6b78", 1.5, "solid", "circle", 6, "default"),
-    "completed": Look("trained in full", "#5f6b78", 1.5, "solid", "circle", 6, "default"),
+    "stopped": Look("stopped early", FAINT, 1.3, "solid", "x-thin", 7, "dim"),
+    "paused": Look("paused", FAINT, 1.3, "solid", "square-open", 7, "dim"),
+    "left": Look("not continued", FAINT, 1.3, "solid", "square-open", 7, "dim"),
+    "failed": Look("failed", FAINT, 1.3, "dot", "triangle-down-open", 8, "red"),
+    "interrupted": Look("interrupted", SOFT, 1.3, "dash", "circle-open", 7, "yellow"),
+    "running": Look("running", MUTED, 1.3, "dash", "circle-open", 7, "cyan"),
+    "nothing": Look("ended without a value", FAINT, 1.3, "dot", "triangle-down-open", 8, "red"),
+    "part": Look("trained in part", SOFT, 1.3, "solid", "circle-open", 6, "default"),
+    "itself": Look("ended by itself", MUTED, 1.5, "solid", "diamond", 6, "default"),
+    "schedule": Look("trained to the end of its schedule", MUTED, 1.5, "solid", "circle", 6, "default"),
+    "completed": Look("trained in full", MUTED, 1.5, "solid", "circle", 6, "default"),
     "best": Look("best", ACCENT, 3.0, "solid", "circle", 11, "bold #e07b1f"),
 }

@@ -29,7 +29,8 @@ from haltune.log import events as ev
 from haltune.log.fate import FATES
 from haltune.report import summary
 from haltune.report.digest import digest
-from haltune.report.page import page
+from haltune.report.page import blocks
+from haltune.report.page.items import Told
 from haltune.store.checkpoints import keepers
 from haltune.store.memory import MemoryStore
 from haltune.study.reading import read_study
@@ -164,9 +165,11 @@ def check_shown(study: Study, auditor: Auditor) -> None:
     assert {kind: int(counted[FATES[kind][n > 1]]) for kind, n in fates.items()} == dict(fates)
     best = auditor.best()
     assert (f"(trial {best[0]}, epoch {best[2]:g})" in text) if best else "no trial has reported" in text
-    html = unescape(page(shown))
+    told = Told(study)
+    html = unescape("\n".join([blocks.head(told.facts), *told.rows().values()]))
+    cell = r"<td[^>]*>(.*?)</td>"
     cells = re.findall(
-        r'<tr data-trial="trial-(\d+)"( class="best")?><td>\d+</td><td>(.*?)</td><td>(.*?)</td>', html
+        rf'<tr data-trial="trial-(\d+)" data-kind="\w+"( class="best")?><td[^>]*>\d+</td>{cell}{cell}', html
     )
     assert len(cells) == len(auditor.trials)
     for id, leads, epochs, value in cells:

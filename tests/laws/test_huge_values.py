@@ -24,7 +24,6 @@ from haltune.log.events import Status
 from haltune.log.scores import measured, plausible
 from haltune.policies import EI, EIPerCost, LevelSetSearch, Rollout, TruVaR
 from haltune.report import summary
-from haltune.report.digest import digest
 from haltune.report.page import page
 
 SIZES = (1e-300, 1e-12, 1e5, 1e12, 1e30, 1e59, 1e61, 1e101, 1e150, 1.7e308)
@@ -39,7 +38,7 @@ ANSWERS: dict[str, Callable[[Study], Any]] = {
     "maximisers": lambda study: str(study.maximisers()),
     "outlook": lambda study: str(study.outlook(10.0, worlds=4)),
     "summary": summary,
-    "page": lambda study: page(digest(study)),
+    "page": lambda study: page(study),
     "frame": lambda study: study.frame(),
     "receipts": lambda study: [study.explain(t.id) for t in study.trials],
     "spent": lambda study: (study.spent, study.outcome),

@@ -24,7 +24,6 @@ from haltune.log.decisions import go_on
 from haltune.log.events import Created, Reported
 from haltune.policies import RandomSearch
 from haltune.report import summary
-from haltune.report.digest import digest
 from haltune.report.page import page, write
 from haltune.store.open import open_store
 from haltune.store.sql.open import open_sql
@@ -251,7 +250,7 @@ def use(path: Path) -> list[Any]:
     name, history = read.name, read.history
     study = Study(PROBLEM, RandomSearch(), path, name, seed=1, budget=Budget(trials=9))
     _ = history.trials, history.best(), history.ranked(), history.spent, summary(history)
-    page(digest(history))
+    page(history)
     _ = study.ask(), study.outcome
     return [image(e) for e in store.read(name)]
 

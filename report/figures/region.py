@@ -11,8 +11,8 @@ from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.policies.truvar.answers.answers import LevelSet
 
-from .figure import _plotly
-from .palette import ACCENT, FONT, INK, MUTED, PAPER, RULE
+from ..palette import ACCENT, FONT, INK, MUTED, PAPER, RULE
+from .drawing import plotly
 from .wording import plotly_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def region(found: LevelSet, across: str | None = None, along: str | None = None)
 
             region(study.level_set(), "width", "dropout").write_html("region.html")
     """
-    graph = _plotly()
+    graph = plotly()
     across, along = _axes(found, across, along)
     figure = graph.Figure(layout=_layout(found, across, along))
     if along is None:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune._utils.words import clipped, counted, settings, short
+from haltune._utils.words import clipped, counted, plural, settings, short
+from haltune.log.events import Status
 from haltune.study.audit import WouldBeStop
 
-from .digest import Digest, Row, Source, digest
-from .palette import ACCENT_INK, FONT, INK, LOOKS, MUTED, PAPER, RULE
-from .sample import MOST, points
+from ..digest import Digest, Row, Source, digest
+from ..palette import ACCENT_INK, INK, LOOKS, MUTED, Look
+from ..sample import MOST, points
+from .drawing import axis, drawn, layout, nothing
 from .wording import plotly_text
 
 if TYPE_CHECKING:
@@ -46,39 +48,28 @@ def learning_curves(study: Source) -> go.Figure:
         >>> type(learning_curves(study)).__name__
         'Figure'
     """
-    return figure_of(digest(study, MOST))
+    facts = digest(study, MOST)
+    return drawn({"data": [*lines(facts), *marks(facts)], "layout": laid_out(facts)})
 
 
-def figure_of(facts: Digest) -> go.Figure:
-    """`learning_curves` of facts already gathered."""
-    graph = _plotly()
-    figure = graph.Figure(layout=_layout(facts))
-    groups = [(look, [r for r in facts.rows if r.group == name and r.ending]) for name, look in LOOKS.items()]
+def lines(facts: Digest) -> list[dict[str, Any]]:
+    """A trace for each curve, in the order in which they are drawn."""
     metric = plotly_text(facts.problem.goal.metric)
-    for look, rows in groups:
-        figure.add_traces([graph.Scatter(_curve(facts, row, look, metric)) for row in rows])
-    for look, rows in groups:
-        if rows:
-            figure.add_trace(graph.Scatter(_marks(facts, rows, look, metric)))
-    if would_be_stops(facts):
-        figure.add_trace(graph.Scatter(_would_be(facts, metric)))
-    for row in facts.rows:
-        if row.leads and row.ending:
-            figure.add_annotation(_label(facts))
-    if not any(row.ending for row in facts.rows):
-        figure.add_annotation(_nothing(facts))
-    return figure
+    return [_curve(facts, row, look, metric) for look, rows in _groups(facts) for row in rows]
 
 
-def _plotly() -> Any:
-    try:
-        import plotly.graph_objects as graph
-    except ImportError:
-        raise ImportError("haltune.report draws with Plotly: pip install 'haltune[report]'") from None
-    return graph
+def marks(facts: Digest) -> list[dict[str, Any]]:
+    """A trace for the ends of the curves of each group, and one for audited stops."""
+    metric = plotly_text(facts.problem.goal.metric)
+    found = [_marks(facts, rows, look, metric) for look, rows in _groups(facts) if rows]
+    return [*found, _would_be(facts, metric)] if would_be_stops(facts) else found
 
 
-def _curve(facts: Digest, row: Row, look: Any, metric: str) -> dict[str, Any]:
+def _groups(facts: Digest) -> list[tuple[Look, list[Row]]]:
+    return [(look, [r for r in facts.rows if r.group == name and r.ending]) for name, look in LOOKS.items()]
+
+
+def _curve(facts: Digest, row: Row, look: Look, metric: str) -> dict[str, Any]:
     drawn = points(row.record, len(facts.rows))
     values = row.record.values[drawn]
     return {
@@ -95,7 +86,7 @@ def _curve(facts: Digest, row: Row, look: Any, metric: str) -> dict[str, Any]:
     }
 
 
-def _marks(facts: Digest, rows: list[Row], look: Any, metric: str) -> dict[str, Any]:
+def _marks(facts: Digest, rows: list[Row], look: Look, metric: str) -> dict[str, Any]:
     """One trace for the ends of all curves of a group; its legend entry speaks for the curves too."""
     ends = [row.ending or (math.nan, math.nan) for row in rows]
     colour = look.line if look.label == "best" else INK if look.label == "trained in full" else MUTED
@@ -183,50 +174,48 @@ def _label(facts: Digest) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _nothing(facts: Digest) -> dict[str, Any]:
-    text = "No trial has reported a finite value yet" if facts.rows else "No trial has begun yet"
-    return {
-        "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "text": text, "showarrow": False,
-        "font": {"color": MUTED, "size": 16},
-    }  # fmt: skip
+def laid_out(facts: Digest) -> dict[str, Any]:
+    """Its layout."""
+    goal = facts.problem.goal
+    metric, better = plotly_text(goal.metric), "larger" if _sign(facts) > 0 else "smaller"
+    led = [_label(facts) for row in facts.rows if row.leads and row.ending]
+    empty = "No trial has reported a finite value yet" if facts.rows else "No trial has begun yet"
+    return layout(
+        "Learning curves", _told(facts), note=f"{_legend(facts)}{_shown(facts)}", order=10, wide=True,
+        logs=not any((r.record.values <= 0).any() for r in facts.rows) and bool(facts.rows),
+        annotations=led if any(row.ending for row in facts.rows) else [nothing(empty)],
+        xaxis=axis("epoch", range=_epochs_shown(facts), **_whole_ticks(facts)),
+        yaxis=axis(f"{metric} ({better} is better)", range=_values_shown(facts)),
+    ) | {"legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "reversed"}}  # fmt: skip
 
 
-def _layout(facts: Digest) -> dict[str, Any]:
-    axis = {
-        "gridcolor": RULE,
-        "zeroline": False,
-        "linecolor": RULE,
-        "ticks": "",
-        "tickfont": {"color": MUTED},
-    }
-    metric = plotly_text(facts.problem.goal.metric)
-    better = "larger" if _sign(facts) > 0 else "smaller"
-    return {
-        "template": "none",
-        "font": {"family": FONT, "size": 13, "color": INK},
-        "paper_bgcolor": PAPER,
-        "plot_bgcolor": PAPER,
-        "margin": {"l": 68, "r": 24, "t": 46, "b": 56},
-        "hovermode": "closest",
-        "hoverlabel": {
-            "bgcolor": PAPER,
-            "bordercolor": MUTED,
-            "align": "left",
-            "font": {"family": FONT, "size": 13, "color": INK},
-        },
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "reversed"},
-        "xaxis": {
-            **axis,
-            "title": {"text": "epoch", "standoff": 10},
-            "range": _epochs_shown(facts),
-            **_whole_ticks(facts),
-        },
-        "yaxis": {
-            **axis,
-            "title": {"text": f"{metric} ({better} is better)", "standoff": 12},
-            "range": _values_shown(facts),
-        },
-    }
+def _told(facts: Digest) -> str:
+    """What the figure shows, in words."""
+    best = facts.best
+    led = (
+        f"; the best, trial {best.trial}, reaches {short(best.value)} at epoch {best.epoch:g}" if best else ""
+    )
+    return f"Learning curves of {plural(len(facts.rows), 'trial')}: {facts.states or 'none yet'}{led}."
+
+
+def _legend(facts: Digest) -> str:
+    audited = " A circled cross is where an audited run would have been." if would_be_stops(facts) else ""
+    if any(row.record.status is Status.STOPPED for row in facts.rows):
+        return f"A line is a trial and a cross is where it was stopped; point at one for the reason.{audited}"
+    if audited:
+        return "A line is a trial; a circled cross is where an audited run would have been stopped."
+    return "A line is a trial; point at one for its numbers."
+
+
+def _shown(facts: Digest) -> str:
+    """What is said where not all trials are shown."""
+    count = len(facts.rows)
+    if count == facts.trials:
+        return ""
+    return (
+        f" Of {facts.trials:,} trials {count:,} are shown: the best {MOST // 2:,}, and of all others as many at even "
+        "distances by their numbers. Totals are of all."
+    )
 
 
 def _sign(facts: Digest) -> float:

@@ -1,0 +1,77 @@
+"""What all figures share: plain data in Plotly's form, axes, and the step to a figure of Plotly's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..palette import FONT, INK, MUTED, PAPER, RULE
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Spec = dict[str, Any]  # {"data": [traces], "layout": {...}}, as Plotly's JSON has them
+AXIS = {"gridcolor": RULE, "zeroline": False, "linecolor": RULE, "ticks": "", "tickfont": {"color": MUTED}}
+
+
+def plotly() -> Any:
+    """Plotly's graph objects. Raises ImportError saying how to get them."""
+    try:
+        import plotly.graph_objects as graph
+    except ImportError:
+        raise ImportError("haltune.report draws with Plotly: pip install 'haltune[report]'") from None
+    return graph
+
+
+def drawn(spec: Spec) -> go.Figure:
+    """The figure that a specification describes. Raises ImportError without Plotly."""
+    figure: go.Figure = plotly().Figure(spec)
+    return figure
+
+
+def axis(title: str = "", **more: Any) -> dict[str, Any]:
+    """An axis; its title is markup as Plotly reads it."""
+    return {**AXIS, "title": {"text": title, "standoff": 10}, **more}
+
+
+def layout(
+    title: str, alt: str, *, order: int, note: str = "", wide: bool = False, tall: bool = False, logs: bool = False,
+    **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """A layout. title, note: what a page writes above it; alt: what it shows, in words; order: its place on a page.
+
+    wide: over the whole width of a page. tall: as high as it says, however narrow. logs: with a button for logarithms.
+    """
+    meta = {
+        "title": title,
+        "alt": alt,
+        "note": note,
+        "order": order,
+        "wide": wide,
+        "tall": tall,
+        "logs": logs,
+    }
+    return {
+        "template": "none",
+        "font": {"family": FONT, "size": 13, "color": INK},
+        "paper_bgcolor": PAPER,
+        "plot_bgcolor": PAPER,
+        "margin": {"l": 68, "r": 24, "t": 46, "b": 56},
+        "hovermode": "closest",
+        "hoverlabel": {
+            "bgcolor": PAPER,
+            "bordercolor": MUTED,
+            "align": "left",
+            "font": {"family": FONT, "size": 13, "color": INK},
+        },
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "meta": meta,
+        **more,
+    }
+
+
+def nothing(text: str) -> dict[str, Any]:
+    """An annotation for a figure that has nothing to show."""
+    return {
+        "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "text": text, "showarrow": False,
+        "font": {"color": MUTED, "size": 16},
+    }  # fmt: skip

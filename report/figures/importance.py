@@ -1,0 +1,271 @@
+"""Which parameters matter, and how the metric is expected to change along them: from a Gaussian process."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from haltune._utils.checks import LARGEST
+from haltune._utils.words import plural, short
+from haltune.errors import InvalidInput
+
+from ..digest import Digest, Source, digest
+from ..palette import ACCENT, COOL, COOL_SOFT, INK, MUTED, PAPER, RULE
+from ..sample import MOST
+from ..surrogate import LEAST, Importance, Slice, Surrogate
+from .drawing import Spec, axis, drawn, layout, nothing
+from .wording import plotly_text
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_SLICES = 6  # parameters
+_FEW = f"At least {LEAST} trials with different values tell it"
+_HEAT: list[tuple[float, str]] = [(0.0, RULE), (0.5, COOL_SOFT), (1.0, COOL)]  # the worst, between, the best
+
+
+def importance(study: Source) -> go.Figure:
+    """How much of the differences between configurations each parameter has a part in.
+
+    Total effects (Sobol') of a Gaussian process fitted to what the trials came to, over the whole space; the lines
+    hold eight in ten of the functions that the trials leave possible.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+
+    Returns:
+        A figure of Plotly's.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> space = Space({"lr": Float(0.01, 1.0), "seed": Float(0.0, 1.0)})
+        >>> problem = Problem(space, Minimize("loss"), max_epochs=1)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=8))
+        >>> for trial in study:
+        ...     with trial:
+        ...         _ = trial.report(trial.config["lr"])
+        >>> importance(study).data[0].y[-1]
+        'lr'
+    """
+    history = digest(study, 0).history
+    return drawn(importance_spec(Surrogate.of(history)))
+
+
+def slices(study: Source) -> go.Figure:
+    """What is expected along each of the most important parameters, the others averaged, over the trials' values.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+
+    Returns:
+        A figure of Plotly's, a panel a parameter, at most six.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study.
+
+    Example:
+        See docs/guide.md::
+
+            slices(study).show()
+    """
+    facts = digest(study, MOST)
+    model = Surrogate.of(facts.history)
+    names = model.importance().names[:_SLICES] if model else ()
+    spec = slices_spec(facts, model, names)
+    _side_by_side(spec, len(names))
+    return drawn(spec)
+
+
+def contour(study: Source, across: str | None = None, along: str | None = None) -> go.Figure:
+    """What is expected over two parameters, the others averaged, and where the trials were.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+        across: The parameter from left to right. Default: None, the most important one.
+        along: The one upwards. Default: None, the next.
+
+    Returns:
+        A figure of Plotly's.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study, and for names that are not two of its parameters.
+
+    Example:
+        See docs/guide.md::
+
+            contour(study, "learning_rate", "width").show()
+    """
+    facts = digest(study, MOST)
+    known = list(facts.problem.space.columns)
+    given = [name for name in (across, along) if name is not None]
+    if not set(given) <= set(known) or len(set(given)) < len(given):
+        raise InvalidInput(f"contour({across!r}, {along!r}): two of the parameters {', '.join(known)}")
+    model = Surrogate.of(facts.history)
+    ranked = [name for name in (model.importance().names if model else known) if name not in given]
+    first = across or next(iter(ranked), None)
+    second = along or next((name for name in ranked if name != first), None)
+    return drawn(contour_spec(facts, model, first, second))
+
+
+def importance_spec(model: Surrogate | None, found: Importance | None = None) -> Spec:
+    """`importance` as plain data."""
+    found = found or (model.importance() if model else None)
+    if model is None or found is None:
+        return {"data": [], "layout": layout("Importance", _FEW, order=30, annotations=[nothing(_FEW)])}
+    names = [plotly_text(n) for n in reversed(found.names)]
+    mean, low, high = (v[::-1] for v in (found.mean, found.low, found.high))
+    bars = {
+        "type": "bar", "orientation": "h", "name": "importance", "y": names, "x": mean.tolist(),
+        "marker": {"color": COOL},
+        "customdata": [[a, b] for a, b in zip(low.tolist(), high.tolist(), strict=True)],
+        "hovertemplate": "<b>%{y}</b><br>%{x:.0%} of the differences"
+        "<br>%{customdata[0]:.0%} to %{customdata[1]:.0%} in eight cases of ten<extra></extra>",
+    }  # fmt: skip
+    spans = [
+        {"type": "line", "x0": a, "x1": b, "y0": n, "y1": n, "line": {"color": MUTED, "width": 2}, "layer": "above"}
+        for n, a, b in zip(names, low.tolist(), high.tolist(), strict=True)
+    ]  # fmt: skip
+    most = found.names[0]
+    return {
+        "data": [bars],
+        "layout": layout(
+            "Importance", f"{most} matters most: {found.mean[0]:.0%} of the differences between configurations.",
+            order=30,
+            note="The share of the differences that a parameter has a part in: total effects in a Gaussian "
+            f"process of {plural(model.trials, 'trial')}; the lines hold eight cases in ten.",
+            height=70 + 34 * len(names), tall=True, shapes=spans, showlegend=False,
+            xaxis=axis(range=[0.0, 1.0], tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1.0],
+                       ticktext=["0%", "25%", "50%", "75%", "100%"]),
+            yaxis=axis(type="category"),
+        ) | {"margin": {"l": 140, "r": 24, "t": 20, "b": 40}},
+    }  # fmt: skip
+
+
+def slices_spec(facts: Digest, model: Surrogate | None, names: tuple[str, ...]) -> Spec:
+    """`slices` as plain data, a pair of axes a parameter."""
+    metric = plotly_text(facts.problem.goal.metric)
+    data: list[dict[str, Any]] = []
+    axes: dict[str, Any] = {}
+    for k, name in enumerate(names if model else ()):
+        number = "" if k == 0 else str(k + 1)
+        assert model is not None
+        traces = _slice(facts, model.slice(name), name, metric)
+        data += [{**t, "xaxis": f"x{number}", "yaxis": f"y{number}", "showlegend": False} for t in traces]
+        axes[f"xaxis{number}"] = axis(plotly_text(name), anchor=f"y{number}", **_kind(facts, name))
+        axes[f"yaxis{number}"] = axis(
+            metric if k == 0 else "", anchor=f"x{number}", range=_metric_range(facts)
+        )
+    return {
+        "data": data,
+        "layout": layout(
+            "Slices", f"The {facts.problem.goal.metric} expected along {', '.join(names) or 'no parameter yet'}.",
+            order=60, wide=True,
+            note="What is expected after a full training along one parameter, the others averaged, give or take a "
+            "deviation; dots are trials.",
+            annotations=[] if data else [nothing(_FEW)], **axes,
+        ),
+    }  # fmt: skip
+
+
+def contour_spec(facts: Digest, model: Surrogate | None, across: str | None, along: str | None) -> Spec:
+    """`contour` as plain data."""
+    title = "Where it is good" if across is None or along is None else f"{across} and {along}"
+    if model is None or across is None or along is None:
+        return {"data": [], "layout": layout(title, _FEW, order=50, annotations=[nothing(_FEW)])}
+    xs, ys, mean, sd = model.contour(across, along)
+    metric, goal = plotly_text(facts.problem.goal.metric), facts.problem.goal
+    heat = {
+        "type": "heatmap", "x": list(xs.values), "y": list(ys.values), "z": mean.tolist(),
+        "colorscale": _HEAT if goal.sign > 0 else [(1 - at, colour) for at, colour in reversed(_HEAT)],
+        "showscale": False, "text": [[f"give or take {short(s, 2)}" for s in row] for row in sd.tolist()],
+        "name": "expected", "meta": [metric],
+        "hovertemplate": "%{meta[0]} %{z:.4~g} expected<br>%{text}<extra></extra>",
+    }  # fmt: skip
+    return {
+        "data": [heat, _dots(facts, across, along, metric)],
+        "layout": layout(
+            "Two parameters", f"The {goal.metric} expected over {across} and {along}.", order=50, showlegend=False,
+            note="Darker is better: what is expected of the two that matter most, the others averaged.",
+            xaxis=axis(plotly_text(across), **_kind(facts, across)),
+            yaxis=axis(plotly_text(along), **_kind(facts, along)),
+        ),
+    }  # fmt: skip
+
+
+def _slice(facts: Digest, found: Slice, name: str, metric: str) -> list[dict[str, Any]]:
+    xs = list(found.values)
+    low, mean, high = found.low.tolist(), found.mean.tolist(), found.high.tolist()
+    said = "expected %{y:.4~g}<extra></extra>"
+    if any(isinstance(v, (str, bool)) or v is None for v in xs):
+        xs = [str(v) for v in xs]
+        sd = [abs(h - m) for h, m in zip(high, mean, strict=True)]
+        middle = {
+            "type": "scatter", "mode": "markers", "x": xs, "y": mean, "hovertemplate": said,
+            "marker": {"symbol": "diamond", "size": 10, "color": COOL},
+            "error_y": {"array": sd, "color": COOL, "thickness": 2, "width": 0},
+        }  # fmt: skip
+        return [_dots(facts, name, None, metric), middle]
+    band = {
+        "type": "scatter", "mode": "lines", "x": [*xs, *reversed(xs)], "y": [*high, *reversed(low)], "fill": "toself",
+        "fillcolor": COOL_SOFT, "line": {"width": 0, "color": COOL_SOFT}, "opacity": 0.6, "hoverinfo": "skip",
+    }  # fmt: skip
+    middle = {"type": "scatter", "mode": "lines", "x": xs, "y": mean, "line": {"color": COOL, "width": 2}}
+    return [band, _dots(facts, name, None, metric), {**middle, "hovertemplate": said}]
+
+
+def _dots(facts: Digest, across: str, along: str | None, metric: str) -> dict[str, Any]:
+    """The trials, by one parameter and their value or by two parameters."""
+    names = [across] if along is None else [across, along]
+    rows = [
+        r
+        for r in facts.rows
+        if r.value is not None and math.isfinite(r.value) and all(r.record.config.get(n) is not None for n in names)
+    ]  # fmt: skip
+    symbols = ["circle" if r.record.complete or along else "circle-open" for r in rows]
+    return {
+        "type": "scatter", "mode": "markers", "name": "a trial", "ids": [f"trial-{r.record.id}" for r in rows],
+        "x": [_plain(r.record.config[across]) for r in rows],
+        "y": [r.value if along is None else _plain(r.record.config[along]) for r in rows],
+        "marker": {
+            "symbol": symbols, "size": 6, "color": [ACCENT if r.leads else INK if along else MUTED for r in rows],
+            **({"line": {"color": PAPER, "width": 1}} if along else {}),
+        },
+        "customdata": [[r.record.id, r.outcome, short(r.value)] for r in rows], "meta": [metric],
+        "hovertemplate": "<b>Trial %{customdata[0]}</b>: %{customdata[1]}"
+        "<br>%{meta[0]} %{customdata[2]}<extra></extra>",
+    }  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else plotly_text(value)
+
+
+def _kind(facts: Digest, name: str) -> dict[str, Any]:
+    return {"type": "log"} if getattr(facts.problem.space.parameters[name], "log", False) else {}
+
+
+def _metric_range(facts: Digest) -> list[float] | None:
+    """Where the better nine tenths of the values are."""
+    values = sorted(r.value for r in facts.rows if r.value is not None and abs(r.value) <= LARGEST)
+    if len(values) < 2 or values[0] == values[-1]:
+        return None
+    cut = len(values) // 10
+    low, high = (values[cut], values[-1]) if facts.problem.goal.sign > 0 else (values[0], values[-1 - cut])
+    pad = 0.08 * (high - low) or abs(high) * 0.05 or 1.0
+    return [low - pad, high + pad]
+
+
+def _side_by_side(spec: Spec, count: int) -> None:
+    """Domains for Plotly: three panels a row. The page has its own."""
+    rows = -(-count // 3)
+    for k in range(count):
+        number, (row, column) = "" if k == 0 else str(k + 1), divmod(k, 3)
+        spec["layout"][f"xaxis{number}"]["domain"] = [column / 3 + 0.03, (column + 1) / 3 - 0.03]
+        spec["layout"][f"yaxis{number}"]["domain"] = [1 - (row + 1) / rows + 0.06, 1 - row / rows - 0.03]

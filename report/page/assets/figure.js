@@ -1,0 +1,239 @@
+// A figure: its title, its legend, its buttons and its panels; or parallel coordinates.
+
+const FULL = 420, SMALL = 240; // pixels high
+
+class Figure {
+  constructor(page, id) {
+    this.page = page; this.id = id; this.hidden = new Set(); this.logs = {}; this.view = 0; this.curves = new Map();
+    this.card = made("figure", { class: "card", "data-figure": id });
+    this.head = made("h2", {}, this.card); this.noted = made("p", { class: "note" }, this.card);
+    this.bar = made("div", { class: "tools" }, this.card); this.body = made("div", { class: "panels" }, this.card);
+    this.panels = [];
+  }
+  set(spec) {
+    this.spec = spec; this.meta = spec.layout.meta || {};
+    this.head.textContent = this.meta.title || ""; this.noted.textContent = this.meta.note || "";
+    this.alt = this.meta.alt || this.meta.title || "";
+    this.card.classList.toggle("wide", Boolean(this.meta.wide));
+    this.dirty = true;
+  }
+  curve(id, trace) {
+    if (trace === null) this.curves.delete(id); else this.curves.set(id, trace);
+    this.dirty = true;
+  }
+  get layout() {
+    const menu = this.menu();
+    if (!menu || !menu.args[1]) return this.spec.layout;
+    const layout = { ...this.spec.layout };
+    for (const path in menu.args[1]) { // "xaxis.title.text"
+      const names = path.split("."), last = names.pop();
+      let into = layout;
+      for (const name of names) into = into[name] = { ...into[name] };
+      into[last] = menu.args[1][path];
+    }
+    return layout;
+  }
+  menu() {
+    const menus = this.spec.layout.updatemenus;
+    return menus && menus.length ? menus[0].buttons[this.view] : undefined;
+  }
+  traces() { // with the view, the legend and the filter applied
+    const change = (this.menu() || { args: [{}] }).args[0], chosen = this.page.chosen;
+    const kept = (id) => !chosen || !id || !/^trial-/.test(id) || chosen.has(id);
+    const all = [...[...this.curves.values()].sort((a, b) => a.rank - b.rank), ...this.spec.data.map((t, i) => {
+      const found = { ...t };
+      for (const name in change) if (change[name][i] !== undefined) found[name] = change[name][i];
+      return found;
+    })].filter((t) => t.visible !== false && kept(t.uid) && !this.hidden.has(t.legendgroup || t.name));
+    return !chosen ? all : all.map((t) => {
+      if (!t.ids || !t.ids.some((id) => /^trial-/.test(id)) || t.type === "parcoords") return t;
+      const left = t.ids.map((id, i) => i).filter((i) => kept(t.ids[i])), found = { ...t };
+      const sieve = (column) => (Array.isArray(column) && column.length === t.ids.length ? left.map((i) => column[i]) : column);
+      for (const name of ["x", "y", "ids", "customdata", "text"]) found[name] = sieve(t[name]);
+      found.marker = { ...t.marker, cmin: t.marker && t.marker.cmin, cmax: t.marker && t.marker.cmax };
+      for (const name in found.marker) if (name !== "colorscale") found.marker[name] = sieve(found.marker[name]);
+      for (const name of ["error_x", "error_y"]) if (t[name]) found[name] = { ...t[name], array: sieve(t[name].array) };
+      return found;
+    });
+  }
+  draw() {
+    if (!this.spec) return;
+    this.dirty = false;
+    const along = this.spec.data.find((t) => t.type === "parcoords");
+    if (along) {
+      this.parallel ||= new Parallel(this, this.body);
+      this.parallel.draw(along, this.card.clientWidth);
+      return;
+    }
+    const all = [...this.spec.data, ...this.curves.values()], keys = [...new Set(all.map((t) => `${t.xaxis || "x"} ${t.yaxis || "y"}`))];
+    if (!keys.length) keys.push("x y");
+    while (this.panels.length > keys.length) this.panels.pop().element.remove();
+    keys.forEach((key, i) => {
+      if (!this.panels[i]) this.panels.push(new Panel(this, made("div", { class: "panel" }, this.body), ...key.split(" ")));
+      this.panels[i].keys = key.split(" ");
+    });
+    this.body.classList.toggle("many", keys.length > 1);
+    const height = this.layout.height || (keys.length > 1 ? SMALL : this.meta.wide ? FULL : 300);
+    const widths = this.panels.map((panel) => Math.max(200, panel.element.clientWidth));
+    this.panels.forEach((panel, i) => panel.draw(widths[i], Math.min(height, this.meta.tall ? 4000 : Math.max(220, widths[i] * 0.8))));
+    this.tools();
+  }
+  tools() {
+    this.bar.replaceChildren();
+    const groups = new Map();
+    for (const t of [...this.spec.data, ...this.curves.values()]) {
+      const name = t.legendgroup || t.name;
+      if (!name || t.showlegend === false || groups.has(name)) continue;
+      groups.set(name, t);
+    }
+    if (groups.size > 1 && this.layout.showlegend !== false) for (const [name, t] of groups) this.entry(name, t);
+    made("span", { class: "gap" }, this.bar);
+    const menus = this.spec.layout.updatemenus;
+    if (menus && menus.length) menus[0].buttons.forEach((button, i) => this.button(button.label, i === this.view, () => { this.view = i; this.panels.forEach((p) => { p.zoomed = null; }); this.draw(); }));
+    if (this.meta.logs) this.button("log", Boolean(this.logs.y), () => { this.logs.y = !this.logs.y; if (!this.logs.y) delete this.logs.y; this.panels.forEach((p) => { p.zoomed = null; }); this.draw(); });
+    if (this.panels.some((p) => p.zoomed)) this.button("whole", false, () => this.panels.forEach((p) => p.reset()));
+  }
+  entry(name, t) {
+    const button = made("button", { type: "button", class: "key-entry", "aria-pressed": String(!this.hidden.has(name)), title: "show or hide" }, this.bar);
+    const key = made("svg", { viewBox: "0 0 22 12", "aria-hidden": "true" }, button), mark = t.marker || {};
+    const style = [...this.curves.values()].find((c) => c.legendgroup === name) || t, line = style.line || {};
+    if ((style.mode || "").includes("lines") && !t.fill) made("path", { d: "M1 6H21", "stroke-width": line.width || 2, "stroke-dasharray": DASHES[line.dash], fill: "none" }, key).style.stroke = ink(line.color);
+    const colour = [].concat(mark.color || t.fillcolor || line.color || "#5f6b78")[0], kind = [].concat(mark.symbol || (t.type === "bar" || t.fill ? "square" : "circle"))[0];
+    if (mark.color !== undefined || t.type === "bar" || t.fill) {
+      const path = made("path", { d: symbol(kind, 11, 6, 4), "stroke-width": 1.5 }, key), drawn = typeof colour === "number" ? "#5f6b78" : colour;
+      path.style.fill = hollow(kind) ? "none" : ink(drawn); path.style.stroke = hollow(kind) ? ink(drawn) : "none";
+    }
+    made("span", {}, button, plainly(t.name || name));
+    button.addEventListener("click", () => { if (!this.hidden.delete(name)) this.hidden.add(name); this.draw(); });
+  }
+  button(text, pressed, act) {
+    const button = made("button", { type: "button", "aria-pressed": String(pressed) }, this.bar, text);
+    button.addEventListener("click", act);
+  }
+  light(id) {
+    this.panels.forEach((panel) => panel.light(id));
+    if (this.parallel) this.parallel.light(id);
+  }
+}
+
+// Parallel coordinates: drag along an axis to choose, click it to let go; what is chosen filters the whole page.
+class Parallel {
+  constructor(figure, body) {
+    this.figure = figure; this.extents = {};
+    this.element = made("div", { class: "panel" }, body);
+    this.svg = made("svg", { role: "img" }, this.element);
+    this.tip = made("div", { class: "tip", hidden: "" }, this.element);
+    this.svg.addEventListener("pointerdown", (event) => this.pressed(event));
+    this.svg.addEventListener("pointermove", (event) => this.moved(event));
+    this.svg.addEventListener("pointerup", (event) => this.released(event));
+    this.svg.addEventListener("pointerleave", () => this.leave());
+  }
+  draw(t, width) {
+    const height = FULL - 40, top = 44, bottom = height - 14, left = 30, right = width - 56;
+    Object.assign(this, { t, width, height, top, bottom });
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`); this.svg.style.height = `${height}px`;
+    this.svg.setAttribute("aria-label", this.figure.alt);
+    this.svg.replaceChildren();
+    const n = t.dimensions.length;
+    this.xs = t.dimensions.map((_, i) => (n > 1 ? left + (right - left) * i / (n - 1) : (left + right) / 2));
+    this.axes = t.dimensions.map((d) => { const axis = new Axis({ range: d.range, tickvals: d.tickvals, ticktext: d.ticktext }, d.values); axis.place(bottom, top); return axis; });
+    const order = t.ids.map((_, i) => i).sort((a, b) => t.line.color[a] - t.line.color[b]);
+    this.lines = t.ids.map((_, i) => t.dimensions.map((d, k) => [this.xs[k], this.axes[k].px(d.values[i])]));
+    const back = made("g", {}, this.svg), front = made("g", {}, this.svg);
+    const groups = new Map();
+    let dull = "";
+    for (const i of order) {
+      const d = lineOf(this.lines[i].map((p) => p[0]), this.lines[i].map((p) => p[1]));
+      if (this.figure.page.chosen && !this.figure.page.chosen.has(t.ids[i])) { dull += d; continue; }
+      const low = t.line.cmin, high = t.line.cmax, share = high > low ? Math.round(8 * (t.line.color[i] - low) / (high - low)) / 8 : 1;
+      groups.set(share, (groups.get(share) || "") + d);
+    }
+    if (dull) made("path", { d: dull, fill: "none", "stroke-width": 1, opacity: 0.35 }, back).style.stroke = "var(--rule)";
+    for (const [share, d] of groups) {
+      const path = made("path", { d, fill: "none", "stroke-width": share >= 0.99 ? 2 : 1.2, opacity: t.ids.length > 300 ? 0.45 : 0.8 }, front);
+      path.style.stroke = between(t.line.colorscale, share);
+    }
+    this.over = made("g", {}, this.svg);
+    t.dimensions.forEach((d, k) => this.axis(d, k));
+  }
+  axis(d, k) {
+    const x = this.xs[k], last = k === this.xs.length - 1, g = made("g", {}, this.svg);
+    made("line", { class: "grid", x1: x, x2: x, y1: this.top, y2: this.bottom }, g).style.stroke = "var(--muted)";
+    const label = plainly(d.label), most = Math.max(6, Math.floor((this.width / this.xs.length) / 7.2));
+    const told = made("text", { class: "title", x: k ? (last ? x + 50 : x) : x - 24, y: 16, "text-anchor": k ? (last ? "end" : "middle") : "start" }, g, label.length > most ? label.slice(0, most - 1) + "\u2026" : label);
+    made("title", {}, told, label);
+    for (const [u, text] of this.axes[k].ticks(6)) made("text", { class: "halo", x: x + 6, y: this.axes[k].at(u) + 4 }, g, text.length > 10 ? text.slice(0, 9) + "\u2026" : text);
+    const extent = this.extents[d.label];
+    if (extent) {
+      const [a, b] = extent.map((u) => this.axes[k].at(u));
+      made("rect", { class: "zone", x: x - 6, width: 12, y: Math.min(a, b), height: Math.abs(b - a) }, g);
+      made("rect", { x: x - 6, width: 12, y: Math.min(a, b), height: Math.abs(b - a), fill: "none" }, g).style.stroke = "var(--cool)";
+    }
+    made("rect", { class: "axis-hit", x: x - 14, width: 28, y: this.top - 12, height: this.bottom - this.top + 24, "data-axis": k }, g);
+  }
+  where(event) {
+    const box = this.svg.getBoundingClientRect();
+    return [(event.clientX - box.left) * this.width / box.width, (event.clientY - box.top) * this.height / box.height];
+  }
+  pressed(event) {
+    const k = event.target.getAttribute && event.target.getAttribute("data-axis");
+    if (k === null || event.button !== 0) return;
+    event.preventDefault();
+    this.start = { k: +k, y: this.where(event)[1] };
+    this.svg.setPointerCapture(event.pointerId);
+  }
+  moved(event) {
+    const [x, y] = this.where(event);
+    if (this.start) {
+      this.zone ||= made("rect", { class: "zone", x: this.xs[this.start.k] - 6, width: 12 }, this.over);
+      this.zone.setAttribute("y", Math.min(y, this.start.y)); this.zone.setAttribute("height", Math.abs(y - this.start.y));
+      return;
+    }
+    const found = this.nearest(x, y);
+    if (found < 0) { this.leave(); return; }
+    this.figure.page.light(this.t.ids[found]);
+    this.tip.replaceChildren();
+    write(this.tip, filled(this.t.meta.hover, { customdata: this.t.customdata[found] }));
+    this.tip.hidden = false;
+    this.tip.style.left = `${Math.max(0, Math.min(x + 14, this.element.clientWidth - this.tip.offsetWidth))}px`; this.tip.style.top = `${y + 16}px`;
+  }
+  nearest(x, y) {
+    let k = this.xs.findIndex((at) => at >= x);
+    if (k <= 0) k = k < 0 ? this.xs.length - 1 : Math.min(1, this.xs.length - 1);
+    const share = k > 0 ? (x - this.xs[k - 1]) / (this.xs[k] - this.xs[k - 1]) : 0;
+    let best = -1, least = 8;
+    this.lines.forEach((line, i) => {
+      if (this.figure.page.chosen && !this.figure.page.chosen.has(this.t.ids[i])) return;
+      const at = k > 0 ? line[k - 1][1] * (1 - share) + line[k][1] * share : line[0][1];
+      if (Math.abs(at - y) < least) { least = Math.abs(at - y); best = i; }
+    });
+    return best;
+  }
+  released(event) {
+    if (!this.start) return;
+    const y = this.where(event)[1], { k, y: from } = this.start, name = this.t.dimensions[k].label;
+    this.start = null; this.zone = null;
+    if (Math.abs(y - from) < 4) delete this.extents[name];
+    else this.extents[name] = [this.axes[k].back(y), this.axes[k].back(from)].sort((a, b) => a - b);
+    this.figure.page.brush(this.inside());
+  }
+  inside() { // the trials within every extent; null when there is none
+    const extents = this.t.dimensions.map((d, k) => [d, k]).filter(([d]) => this.extents[d.label]);
+    if (!extents.length) return null;
+    return new Set(this.t.ids.filter((_, i) => extents.every(([d, k]) => {
+      const u = this.axes[k].unit(d.values[i]), [a, b] = this.extents[d.label];
+      return u >= a && u <= b;
+    })));
+  }
+  leave() {
+    if (this.tip.hidden) return;
+    this.tip.hidden = true;
+    this.figure.page.light(null);
+  }
+  light(id) {
+    if (!this.over) return;
+    this.over.querySelectorAll(".lit").forEach((path) => path.remove());
+    const i = id ? this.t.ids.indexOf(id) : -1;
+    if (i >= 0) made("path", { class: "lit", d: lineOf(this.lines[i].map((p) => p[0]), this.lines[i].map((p) => p[1])) }, this.over);
+  }
+}

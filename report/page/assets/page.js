@@ -1,0 +1,75 @@
+// The page: what it shows is a set of items, each with a key; a page that follows a search is told those that changed.
+
+class Page {
+  constructor() {
+    this.chosen = null; this.figures = new Map(); this.litTrial = null;
+    this.box = document.getElementById("figures");
+    const section = document.querySelector(".trials");
+    this.table = section && new Table(this, section);
+    this.theme();
+    let width = innerWidth;
+    addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; this.later(true); } });
+    addEventListener("beforeprint", () => { if (this.table) { this.table.all = true; this.table.arrange(); } });
+  }
+  apply(items) {
+    for (const key in items) {
+      const [kind, id] = [key.split("/")[0], key.slice(key.indexOf("/") + 1)], item = items[key];
+      if (kind === "figure") this.figure(id, item);
+      else if (kind === "curve") this.figureOf("curves").curve(id, item);
+      else if (kind === "order") { if (this.table) this.table.order(item); }
+      else if (kind === "row") { if (this.table) this.table.set(id, item); }
+      else { const place = document.getElementById(kind); if (place) place.innerHTML = item; }
+    }
+    this.later(false);
+  }
+  figureOf(id) {
+    if (!this.figures.has(id)) this.figures.set(id, new Figure(this, id));
+    return this.figures.get(id);
+  }
+  figure(id, item) {
+    if (item === null) { const old = this.figures.get(id); if (old) { old.card.remove(); this.figures.delete(id); } return; }
+    const figure = this.figureOf(id);
+    figure.set(item);
+    if (figure.card.isConnected) return;
+    const after = [...this.figures.values()].filter((f) => f.card.isConnected && f.meta.order > figure.meta.order).sort((a, b) => a.meta.order - b.meta.order)[0];
+    this.box.insertBefore(figure.card, after ? after.card : null);
+  }
+  later(all) { // drawn once, however much changed
+    this.redraw ||= all;
+    if (this.waiting) return;
+    this.waiting = requestAnimationFrame(() => {
+      this.waiting = 0;
+      for (const figure of this.figures.values()) if (figure.spec && (this.redraw || figure.dirty)) figure.draw();
+      if (this.table && (this.table.stale || this.redraw)) this.table.arrange();
+      this.redraw = false;
+    });
+  }
+  brush(chosen) {
+    this.chosen = chosen;
+    this.later(true);
+  }
+  light(id) {
+    if (this.litTrial === id) return;
+    this.litTrial = id;
+    for (const figure of this.figures.values()) figure.light(id);
+    if (this.table) this.table.light(id);
+  }
+  open(id) {
+    if (id && this.table) this.table.open(id);
+  }
+  theme() {
+    const button = document.getElementById("theme"), root = document.documentElement;
+    const dark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+    const keep = (name) => { try { if (name) localStorage.setItem("haltune-theme", name); return localStorage.getItem("haltune-theme"); } catch { return null; } };
+    const told = keep();
+    if (told === "dark" || told === "light") root.dataset.theme = told;
+    const say = () => { button.textContent = dark() ? "Light" : "Dark"; button.setAttribute("aria-label", dark() ? "Light colours" : "Dark colours"); };
+    button.hidden = false; say();
+    button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; keep(root.dataset.theme); say(); });
+  }
+}
+
+const told = JSON.parse(document.getElementById("items").textContent);
+const haltune = { colours: told.colours };
+haltune.page = new Page();
+haltune.page.apply(told.items);

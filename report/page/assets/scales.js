@@ -1,0 +1,145 @@
+// Numbers to pixels, numbers to words, and elements. Nothing that a user typed is ever read as markup.
+
+const NS = "http://www.w3.org/2000/svg";
+
+function made(tag, attributes, parent, text) {
+  const element = ["svg", "g", "path", "line", "rect", "text", "circle", "title"].includes(tag)
+    ? document.createElementNS(NS, tag) : document.createElement(tag);
+  for (const name in attributes) if (attributes[name] !== undefined) element.setAttribute(name, attributes[name]);
+  if (text !== undefined) element.textContent = text;
+  if (parent) parent.append(element);
+  return element;
+}
+
+const ENTITIES = { "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#x27;": "'", "&#39;": "'", "&amp;": "&" };
+
+function decoded(text) {
+  return String(text).replace(/&(?:lt|gt|quot|amp|#x27|#39);/g, (found) => ENTITIES[found]);
+}
+
+// Text as Plotly takes it: <b>, <br> and <span> are known, all else is text.
+function write(parent, text) {
+  let into = parent;
+  for (const part of String(text).split(/(<\/?(?:b|br|span|extra)(?: [^>]*)?>)/)) {
+    if (part === "<br>") into.append(document.createElement("br"));
+    else if (part === "<b>") into = made("b", {}, into);
+    else if (part.startsWith("<span")) into = made("span", { class: "quiet" }, into);
+    else if (part === "</b>" || part === "</span>") into = into === parent ? parent : into.parentNode;
+    else if (part && !part.startsWith("<extra") && part !== "</extra>") into.append(decoded(part));
+  }
+}
+
+function plainly(text) {
+  return decoded(String(text).replace(/<br>/g, " ").replace(/<\/?(?:b|span)(?: [^>]*)?>/g, ""));
+}
+
+function short(value, digits = 4) {
+  if (typeof value !== "number" || !Number.isFinite(value)) return String(value);
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  const text = size >= 1e6 || size < 1e-4 ? value.toExponential(Math.max(0, digits - 1)) : value.toPrecision(digits);
+  return text.includes("e") ? text.replace(/\.?0+e/, "e").replace("e+", "e")
+    : text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+// "%{y:.4~g}", "%{meta[0]}", "%{customdata[1]}": filled in once, never again.
+function filled(template, point) {
+  return template.replace(/%\{([a-z]+)((?:\[\d+\])*)(?::([^}]*))?\}/g, (all, name, path, format) => {
+    let value = point[name];
+    for (const index of path.match(/\d+/g) || []) value = value === undefined || value === null ? undefined : value[index];
+    if (value === undefined || value === null) return "";
+    const digits = format && /\.(\d)/.exec(format);
+    if (format && format.endsWith("f")) return Number(value).toFixed(digits ? +digits[1] : 0);
+    if (format && format.endsWith("%")) return (100 * value).toFixed(digits ? +digits[1] : 0) + "%";
+    return typeof value === "number" ? short(value, digits ? +digits[1] : 6) : value;
+  });
+}
+
+// A colour of haltune's palette follows the page's theme.
+function ink(colour) {
+  return haltune.colours[colour] || colour;
+}
+
+function between(scale, share) {
+  if (!Number.isFinite(share)) return "var(--rule)";
+  share = Math.min(1, Math.max(0, share));
+  let k = 1;
+  while (k < scale.length - 1 && scale[k][0] < share) k++;
+  const [low, from] = scale[k - 1], [high, to] = scale[k];
+  const part = Math.round(100 * (high > low ? (share - low) / (high - low) : 1));
+  return `color-mix(in oklab, ${ink(to)} ${part}%, ${ink(from)})`;
+}
+
+class Axis {
+  constructor(layout, values) {
+    this.layout = layout || {};
+    this.log = this.layout.type === "log";
+    this.categories = this.layout.type === "category" || values.some((v) => typeof v === "string")
+      ? [...new Set(this.layout.categoryarray || []), ...values.map(String)].filter((v, i, all) => all.indexOf(v) === i) : null;
+    this.index = this.categories && new Map(this.categories.map((name, i) => [name, i]));
+    this.home = this.layout.range && this.layout.range.length === 2 && this.layout.range.every((v) => v !== null && Number.isFinite(+v)) ? this.layout.range.map(Number) : this.auto(values);
+    if (this.layout.autorange === "reversed") this.home = [this.home[1], this.home[0]];
+    this.range = this.home.slice();
+  }
+  auto(values) {
+    if (this.categories) return [-0.5, this.categories.length - 0.5];
+    const known = values.map((v) => this.unit(v)).filter(Number.isFinite);
+    let low = known.reduce((a, b) => Math.min(a, b), Infinity), high = known.reduce((a, b) => Math.max(a, b), -Infinity);
+    if (low > high) return [0, 1];
+    if (this.layout.rangemode === "tozero" && !this.log) { low = Math.min(0, low); high = Math.max(0, high); }
+    const pad = low === high ? Math.abs(low) * 0.05 || 0.5 : 0.04 * (high - low);
+    return [this.layout.rangemode === "tozero" && low === 0 ? 0 : low - pad, high + pad];
+  }
+  unit(value) {
+    if (value === null || value === undefined) return NaN;
+    if (this.index) return this.index.has(String(value)) ? this.index.get(String(value)) : NaN;
+    return this.log ? (value > 0 ? Math.log10(value) : NaN) : Number(value);
+  }
+  place(from, to) { this.from = from; this.to = to; }
+  px(value) { return this.at(this.unit(value)); }
+  at(unit) { return this.from + (this.to - this.from) * (unit - this.range[0]) / (this.range[1] - this.range[0]); }
+  back(px) { return this.range[0] + (this.range[1] - this.range[0]) * (px - this.from) / (this.to - this.from); }
+  ticks(room) {
+    const [low, high] = [Math.min(...this.range), Math.max(...this.range)];
+    const inside = (u) => u >= low - 1e-9 * (high - low) && u <= high + 1e-9 * (high - low);
+    if (this.layout.tickvals) {
+      const texts = this.layout.ticktext || this.layout.tickvals.map((v) => short(v));
+      return this.layout.tickvals.map((v, i) => [this.unit(v), plainly(texts[i])]).filter(([u]) => inside(u));
+    }
+    if (this.categories) {
+      const step = Math.max(1, Math.ceil(this.categories.length / room));
+      return this.categories.map((name, i) => [i, plainly(name)]).filter(([i]) => i % step === 0 && inside(i));
+    }
+    if (this.log) return logTicks(low, high, room);
+    const step = this.layout.dtick && (high - low) / this.layout.dtick <= 1.5 * room ? this.layout.dtick : nice((high - low) / room);
+    const found = [];
+    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step && found.length < 60; k++) found.push(k * step);
+    const digits = Math.max(0, Math.min(12, -Math.floor(Math.log10(step) + 1e-9)));
+    const text = (v) => (Math.abs(v) >= 1e6 || (digits > 6 && v !== 0) ? short(v, 6) : Number(v.toFixed(digits)).toLocaleString("en-US", { maximumFractionDigits: digits }));
+    return found.map((v) => [v, (this.layout.tickprefix || "") + text(v) + (this.layout.ticksuffix || "")]);
+  }
+}
+
+function nice(step) {
+  const power = 10 ** Math.floor(Math.log10(step));
+  const rest = step / power;
+  return power * (rest <= 1.0001 ? 1 : rest <= 2.0001 ? 2 : rest <= 5.0001 ? 5 : 10);
+}
+
+function logTicks(low, high, room) {
+  const first = Math.floor(low), last = Math.ceil(high);
+  const word = (v) => (v >= 1e5 || v < 1e-3 ? `1e${Math.round(Math.log10(v))}` : short(v));
+  if (high - low > 2) {
+    const step = Math.max(1, Math.ceil((high - low) / room)), found = [];
+    for (let k = first; k <= last; k++) if (k >= low && k <= high && (k - first) % step === 0) found.push([k, word(10 ** k)]);
+    return found;
+  }
+  let found = [];
+  for (let k = first; k <= last; k++) for (const m of [1, 2, 5]) found.push(m * 10 ** k);
+  found = found.filter((v) => Math.log10(v) >= low - 1e-9 && Math.log10(v) <= high + 1e-9);
+  if (found.length < 2) {
+    const step = nice((10 ** high - 10 ** low) / room);
+    for (let v = Math.ceil(10 ** low / step) * step; v <= 10 ** high; v += step) found.push(v);
+  }
+  return found.map((v) => [Math.log10(v), short(v)]);
+}

@@ -1,0 +1,100 @@
+// The table of trials: sorted by a click on a heading, filtered by words and outcomes, a row opened by a click.
+
+class Table {
+  constructor(page, section) {
+    this.page = page; this.section = section; this.body = section.querySelector("tbody");
+    this.words = section.querySelector("input"); this.outcome = section.querySelector("select");
+    this.count = section.querySelector("output"); this.by = null; this.all = false;
+    this.words.addEventListener("input", () => this.arrange());
+    this.outcome.addEventListener("change", () => this.arrange());
+    this.more = section.querySelector(".more");
+    this.more.addEventListener("click", () => { this.all = true; this.arrange(); });
+    section.querySelectorAll("th button").forEach((button, i) => button.addEventListener("click", () => this.sort(i)));
+    this.body.addEventListener("click", (event) => { const row = event.target.closest("tr"); if (row && !getSelection().toString()) this.toggle(row.dataset.trial); });
+    this.body.addEventListener("keydown", (event) => { if (event.key === "Enter") this.toggle(event.target.closest("tr").dataset.trial); });
+    this.body.addEventListener("pointerover", (event) => { const row = event.target.closest("tr"); this.page.light(row && row.dataset.trial); });
+    this.body.addEventListener("pointerleave", () => this.page.light(null));
+    this.rows = new Map(); this.ranks = new Map();
+    for (const row of this.body.querySelectorAll("tr:not(.why)")) this.know(row);
+    [...this.rows.keys()].forEach((id, i) => this.ranks.set(id, i));
+    this.arrange();
+  }
+  order(ids) {
+    this.ranks = new Map(ids.map((id, i) => [`trial-${id}`, i]));
+    this.stale = true;
+  }
+  know(row) {
+    const why = row.nextElementSibling && row.nextElementSibling.classList.contains("why") && row.nextElementSibling.dataset.trial === row.dataset.trial ? row.nextElementSibling : null;
+    row.tabIndex = 0;
+    this.rows.set(row.dataset.trial, { row, why, text: (row.textContent + " " + (why ? why.textContent : "")).toLowerCase() });
+  }
+  set(id, text) { // a row as the server tells it now
+    const old = this.rows.get(id), open = old && old.why && old.why.classList.contains("open");
+    if (old) { old.row.remove(); if (old.why) old.why.remove(); }
+    const holder = document.createElement("template");
+    holder.innerHTML = `<table><tbody>${text}</tbody></table>`;
+    const found = [...holder.content.querySelectorAll("tr")];
+    this.body.append(...found);
+    this.know(found[0]);
+    if (open && found[1]) found[1].classList.add("open");
+    this.stale = true;
+  }
+  sort(i) {
+    const heads = [...this.section.querySelectorAll("th")], head = heads[i];
+    const down = head.getAttribute("aria-sort") === "ascending" || (!head.hasAttribute("aria-sort") && head.dataset.first === "down");
+    heads.forEach((other) => other.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    this.by = { i, down };
+    this.arrange();
+  }
+  key(row) {
+    if (!this.by) return this.ranks.get(row.dataset.trial) ?? this.ranks.size;
+    const cell = row.cells[this.by.i], value = cell.dataset.v ?? cell.textContent;
+    return value === "" || Number.isNaN(+value) ? value : +value;
+  }
+  arrange() {
+    this.stale = false;
+    const words = this.words.value.toLowerCase().split(/\s+/).filter(Boolean), kind = this.outcome.value, chosen = this.page.chosen;
+    const found = [...this.rows.values()], down = this.by && this.by.down ? -1 : 1;
+    const keys = new Map(found.map((r) => [r, this.key(r.row)]));
+    found.sort((a, b) => {
+      const [x, y] = [keys.get(a), keys.get(b)];
+      if ((x === "") !== (y === "")) return x === "" ? 1 : -1; // what has none stands last, either way
+      if (typeof x === "number" && typeof y === "number") return down * (x - y);
+      if (typeof x !== typeof y) return down * (typeof x === "number" ? -1 : 1);
+      return down * String(x).localeCompare(String(y));
+    });
+    let shown = 0, left = 0;
+    const order = [];
+    for (const { row, why, text } of found) {
+      const match = (!chosen || chosen.has(row.dataset.trial)) && (!kind || row.dataset.kind === kind) && words.every((word) => text.includes(word));
+      const fits = match && (this.all || shown < 100);
+      if (match) { if (fits) shown++; else left++; }
+      row.hidden = !fits;
+      if (why) why.hidden = !fits;
+      order.push(row);
+      if (why) order.push(why);
+    }
+    this.body.append(...order);
+    this.more.hidden = !left;
+    this.more.textContent = `Show ${left.toLocaleString("en-US")} more`;
+    const all = found.length;
+    this.count.textContent = shown + left === all ? "" : `${(shown + left).toLocaleString("en-US")} of ${all.toLocaleString("en-US")}`;
+  }
+  toggle(id, open) {
+    const found = this.rows.get(id);
+    if (found && found.why) found.why.classList.toggle("open", open);
+    return found;
+  }
+  open(id) {
+    const found = this.toggle(id, true);
+    if (!found) return;
+    if (found.row.hidden) { found.row.hidden = false; if (found.why) found.why.hidden = false; }
+    found.row.scrollIntoView({ block: "center", behavior: "smooth" }); found.row.focus({ preventScroll: true });
+  }
+  light(id) {
+    for (const row of this.body.querySelectorAll("tr.lit")) row.classList.remove("lit");
+    const found = id && this.rows.get(id);
+    if (found) { found.row.classList.add("lit"); if (found.why) found.why.classList.add("lit"); }
+  }
+}

@@ -1,0 +1,120 @@
+"""The page's words: the answer first, then what it cost and what is known about the search, as HTML.
+
+Whatever a user typed (names, the metric, configurations, errors) is escaped on its way in.
+"""
+
+from __future__ import annotations
+
+import time
+from importlib.metadata import version
+
+from haltune._utils.words import clipped, duration, plural, short
+from haltune.notebook import escaped
+
+from ..digest import Digest
+from ..story import Story
+from ..summary import kept, why_left
+
+_AUDITED = 50  # would-be stops that are listed
+
+
+def head(facts: Digest) -> str:
+    """The best value, and whether the search is over."""
+    goal = facts.problem.goal
+    aim = "highest" if goal.sign > 0 else "lowest"
+    best = f"<b>{short(facts.best.value)}</b>" if facts.best else "no value yet"
+    after = f" after {plural(round(facts.best.epoch, 2), 'epoch')}" if facts.best else ""
+    state = "The search is over" if facts.over else "The search continues"
+    outcome = facts.outcome if facts.over else ""
+    return (
+        f'<p class="quiet">haltune &middot; {escaped(facts.name)}</p>\n'
+        f"<h1>{best} <small>{aim} {escaped(goal.metric)}{after}</small></h1>\n"
+        f'<p class="over">{state}{": " * bool(outcome)}{escaped(outcome)}.</p>'
+    )
+
+
+def stats(facts: Digest) -> str:
+    """Trials, epochs, and what was saved, with a bar of trained and saved epochs."""
+    found = [
+        (plural(facts.trials, "trial"), facts.states or "none yet"),
+        (plural(round(facts.trained, 1), "epoch"), f"trained in {duration(facts.seconds)}"),
+    ]
+    if facts.saved:
+        found.append((f"{facts.saved_share:.0%} saved", "of the epochs of full training"))
+        found.append((f"about {duration(facts.saved_seconds)}", "of training saved"))
+    tiles = "".join(f"<div><b>{b}</b><span>{t}</span></div>" for b, t in found)
+    return f'<div class="stats">{tiles}</div>' + _saved(facts)
+
+
+def _saved(facts: Digest) -> str:
+    if not facts.saved:
+        return ""
+    return (
+        f'<svg class="saved" aria-hidden="true"><rect width="{1 - facts.saved_share:.2%}" height="100%"/></svg>'
+        f'<div class="key"><span>{plural(round(facts.trained, 1), "epoch")} trained</span>'
+        f"<span>{plural(facts.saved, 'epoch')} saved</span></div>"
+    )
+
+
+def best(facts: Digest) -> str:
+    """The best configuration."""
+    if facts.best is None:
+        return ""
+    items = "".join(
+        f"<div><dt>{escaped(k)}</dt><dd>{escaped(clipped(short(v)))}</dd></div>"
+        for k, v in facts.best.config.items()
+    )
+    return (
+        f'<h2>Best configuration <small class="quiet">trial {facts.best.trial}, '
+        f"at epoch {facts.best.epoch:g}</small></h2>\n<dl>{items or '<div><dd>the only one there is</dd></div>'}</dl>"
+    )
+
+
+def audit(facts: Digest) -> str:
+    """What runs came to that would have been stopped, where a share of them trains on."""
+    if facts.audit is None:
+        return ""
+    found = "<br>".join(escaped(line) for line in str(facts.audit).splitlines())
+    runs = "".join(f"<li>{escaped(run)}</li>" for run in facts.audit.runs[:_AUDITED])
+    more = len(facts.audit.runs) - _AUDITED
+    rest = f"<li>and {plural(more, 'other')}</li>" if more > 0 else ""
+    return f"<h2>Audit</h2>\n<p>{found}</p>" + (f'\n<ul class="quiet">{runs}{rest}</ul>' if runs else "")
+
+
+def about(facts: Digest, story: Story | None, policy: str) -> str:
+    """Goal, space, policy, dates and versions."""
+    space, goal = facts.problem.space, facts.problem.goal
+    pairs = [
+        ("goal", repr(goal)),
+        ("epochs", f"at most {facts.problem.max_epochs} a trial" if facts.problem.max_epochs else "without an end"),
+        *((name, repr(domain)) for name, domain in space.parameters.items()),
+        *((f"constraint {i}", str(c)) for i, c in enumerate(space.constraints, 1)),
+        ("policy", policy),
+        ("seed", str(facts.history.seed)),
+        ("dates", _dates(story)),
+        ("haltune", version("haltune")),
+    ]  # fmt: skip
+    rows = "".join(
+        f"<tr><th>{escaped(name)}</th><td>{escaped(clipped(told))}</td></tr>" for name, told in pairs if told
+    )
+    return f"<details><summary>About this search</summary><table>{rows}</table></details>"
+
+
+def _dates(story: Story | None) -> str:
+    if story is None or not story.stretches:
+        return ""
+    begun, last = (time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at)) for at in (story.begun, story.now))
+    return f"{begun} to {last}"
+
+
+def foot(facts: Digest) -> str:
+    """What was left, what is kept, and how saving is counted."""
+    notes = [why_left(facts)] if facts.left else []
+    notes += [kept(facts.kept)] if facts.kept else []
+    told = "".join(f"{escaped(note[0].upper() + note[1:])}.<br>" for note in notes)
+    if not facts.saved:
+        return told
+    return told + (
+        f"Saved: epochs of the full {facts.problem.max_epochs} that trials did not train which were stopped or left, "
+        "at the median time of that trial's own epochs."
+    )

@@ -1,0 +1,114 @@
+"""What a page shows, as items with keys: a page that follows a search is told those that changed.
+
+"figure/ID" is a figure as plain data and "curve/trial-N" one line of the first of them; "row/trial-N" is the HTML of
+a row, "order/" the numbers of the trials, the best first, and the others are the HTML of the place they name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from haltune.log.policy import Policy
+from haltune.study.results import Results
+
+from ..digest import Digest, Row, Source, digest
+from ..figures import curves
+from ..figures.drawing import Spec
+from ..figures.importance import contour_spec, importance_spec, slices_spec
+from ..figures.parallel import parallel_spec
+from ..figures.progress import progress_spec
+from ..figures.timeline import timeline_spec
+from ..sample import MOST
+from ..story import Story
+from ..surrogate import Surrogate
+from . import blocks, trials
+
+Items = dict[str, Any]
+_SLICES = 6
+
+
+@dataclass
+class Told:
+    """A search as a page tells it, read to one position: `read` again reads on."""
+
+    source: Source
+    story: Story | None = None
+    facts: Digest = field(init=False)
+    _rows: dict[int, tuple[object, str]] = field(default_factory=dict)
+    _learnt: tuple[object, dict[str, Spec]] = (None, {})
+
+    def __post_init__(self) -> None:
+        self.read()
+
+    def read(self) -> Digest:
+        """The facts up to the newest event."""
+        self.facts = digest(self.source, MOST)
+        if isinstance(self.source, Results):
+            self.story = self.story or Story(self.source.history.problem.goal)
+            self.story.fold(self.source.events(self.story.position))
+        return self.facts
+
+    @property
+    def policy(self) -> str:
+        """How it is written, where it is known."""
+        policy: Policy[Any] | None = self.source.policy if isinstance(self.source, Results) else None
+        return "" if policy is None else repr(policy)
+
+    def items(self) -> Items:
+        """All that is shown but for the trials' rows."""
+        facts = self.facts
+        told: Items = {
+            "head": blocks.head(facts),
+            "stats": blocks.stats(facts),
+            "best": blocks.best(facts),
+            "audit": blocks.audit(facts),
+            "foot": blocks.foot(facts),
+            "about": blocks.about(facts, self.story, self.policy),
+            "order/": trials.order(facts),
+        }
+        told["figure/curves"] = {"data": curves.marks(facts), "layout": curves.laid_out(facts)}
+        for rank, line in enumerate(curves.lines(facts)):
+            told[f"curve/{line['uid']}"] = {**line, "rank": rank}
+        return told | {f"figure/{id}": spec for id, spec in self._figures().items()}
+
+    def rows(self) -> dict[str, str]:
+        """The rows of the trials that are shown, made anew where something changed."""
+        return {f"row/trial-{row.record.id}": self._row(row) for row in self.facts.rows}
+
+    def _row(self, row: Row) -> str:
+        said = (row.record, row.leads, row.kind, self.facts.levels)
+        known = self._rows.get(row.record.id)
+        if known is None or known[0] != said:
+            tracebacks = self.story.tracebacks if self.story else {}
+            text = trials.row(self.facts, row, tracebacks.get(row.record.id, ""))
+            known = self._rows[row.record.id] = (said, text)
+        return known[1]
+
+    def _figures(self) -> dict[str, Spec]:
+        facts, story = self.facts, self.story
+        found: dict[str, Spec] = {}
+        if story is not None:
+            found["progress"] = progress_spec(story, facts.problem, facts.best)
+            found["timeline"] = timeline_spec(story)
+        found["parallel"] = parallel_spec(facts)
+        return found | self._models()
+
+    def _models(self) -> dict[str, Spec]:
+        """What a model of the trials tells: learnt anew when a trial has ended, not at every report."""
+        facts = self.facts
+        ended = tuple((r.record.id, r.record.attempt) for r in facts.rows if r.record.status != "running")
+        if self._learnt[0] != ended:
+            model = Surrogate.of(facts.history)
+            ranked = model.importance() if model else None
+            names = ranked.names if ranked else ()
+            pair = (*names, None, None)[:2]
+            self._learnt = (
+                ended,
+                {
+                    "importance": importance_spec(model, ranked),
+                    "contour": contour_spec(facts, model, *pair),
+                    "slices": slices_spec(facts, model, names[:_SLICES]),
+                },
+            )
+        return self._learnt[1] if self._learnt[1]["importance"]["data"] else {}

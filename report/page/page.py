@@ -1,0 +1,159 @@
+"""One page about a search, in one file: it opens from a mail attachment, without a network.
+
+The words and the rows are HTML; the figures are plain data that a small script of its own draws. What it draws is the
+part of Plotly's figures that haltune.report makes, so that a page weighs kilobytes and needs no Plotly.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from haltune.errors import InvalidInput
+from haltune.notebook import escaped
+
+from ..digest import Source
+from ..palette import COLOURS
+from . import trials
+from .items import Items, Told
+
+ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = ("scales.js", "panel.js", "figure.js", "table.js", "page.js")
+
+
+def write(study: Source, path: str | os.PathLike[str]) -> Path:
+    """Write the page about a search, one file that needs no network, all at once: a reader sees the old or the new one.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+        path: The file to write, in a folder that is there.
+
+    Returns:
+        Its full path.
+
+    Raises:
+        InvalidInput: When nothing can be written there, and for what is no study.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=2)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=3))
+        >>> write(study, "search.html").name
+        'search.html'
+    """
+    target = Path(path).absolute()
+    _need_folder(target)
+    return keep(page(study), target)
+
+
+def keep(text: str, path: str | os.PathLike[str]) -> Path:
+    """Write a text to a file, all at once; what no encoding holds is shown escaped. Returns its full path.
+
+    Raises InvalidInput when it cannot be written there.
+    """
+    target = Path(path).absolute()
+    _need_folder(target)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+        os.replace(draft, target)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot write {target}: {error.strerror or error}; name a file in a folder that may be written to"
+        ) from error
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+    return target
+
+
+def _need_folder(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise InvalidInput(f"there is no folder {target.parent} to write {target.name} into: make it first")
+
+
+def page(source: Source) -> str:
+    """The page as HTML, all in one file."""
+    told = Told(source)
+    return shell(told, f"<style>{style()}</style>", f"<script>{script()}</script>")
+
+
+def shell(told: Told, head: str, foot: str) -> str:
+    """The page with what it is given for its head and its end."""
+    items = told.items()
+    rows = told.rows()
+    placed = {key: text for key, text in items.items() if "/" not in key}
+    drawn = {key: item for key, item in items.items() if key.startswith(("figure/", "curve/"))}
+    table = trials.section(told.facts, [rows[f"row/trial-{id}"] for id in items["order/"]])
+    title = f"{escaped(told.facts.name)}: {escaped(told.facts.problem.goal.metric)}"
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+{head}
+</head>
+<body>
+<main>
+<div class="bar"><button type="button" id="theme" hidden>Dark</button></div>
+<header id="head">{placed["head"]}</header>
+<div id="stats">{placed["stats"]}</div>
+<section id="best">{placed["best"]}</section>
+<div class="figures" id="figures"></div>
+<noscript><p>The figures need JavaScript; all else is here without it.</p></noscript>
+<section id="audit">{placed["audit"]}</section>
+{table}
+<footer><div id="foot">{placed["foot"]}</div><div id="about">{placed["about"]}</div></footer>
+</main>
+<script type="application/json" id="items">{embedded(drawn)}</script>
+{foot}
+</body>
+</html>
+"""
+
+
+def embedded(items: Items) -> str:
+    """Items as JSON that may stand within a script element."""
+    text = as_json({"colours": COLOURS, "items": items})
+    return (
+        text.replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026")
+        .replace("\u2028", "\\u2028")
+    )
+
+
+def as_json(value: Any) -> str:
+    """Strict JSON, of which numbers have as many digits as a picture needs; what is not finite is null."""
+    return json.dumps(_round(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+def _round(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _round(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_round(item) for item in value]
+    return value
+
+
+@cache
+def style() -> str:
+    """The style sheet."""
+    return (ASSETS / "page.css").read_text(encoding="utf-8")
+
+
+@cache
+def script() -> str:
+    """All scripts as one, with nothing left in the page's own scope."""
+    texts = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    return f'(function () {{\n"use strict";\n{texts}\n}})();\n'

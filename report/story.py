@@ -1,0 +1,149 @@
+"""What happened when: the best so far, who trained what, and the stages, folded from the log event by event."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from haltune.log import events as ev
+from haltune.log.decisions import Action
+from haltune.log.problem import Goal
+
+
+@dataclass
+class Stretch:
+    """One attempt at a trial, on one worker. Seconds."""
+
+    trial: int
+    attempt: int
+    worker: str
+    start: float  # since the epoch
+    end: float  # the last sign of life, until it is let go of
+    deciding: float = 0.0  # before it began, and in it
+    training: float = 0.0  # in epochs, validation excluded
+    validation: float = 0.0
+    checkpoint: float = 0.0
+    slept: float = 0.0  # the machine was asleep
+    epochs: float = 0.0
+    fate: str = "running"  # the status it ended with, or "lost"
+
+    @property
+    def other(self) -> float:
+        """Starting up, and what nobody accounts for."""
+        known = self.training + self.validation + self.checkpoint + self.slept
+        return max(0.0, self.end - self.start - known)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The best value seen so far was improved."""
+
+    trial: int
+    value: float
+    epochs: float  # trained by all until then
+    seconds: float  # since the first trial began
+    cost: float  # as trials reported it
+    worker_seconds: float
+
+
+@dataclass
+class Story:
+    """The fold; `fold` takes the events in their order, as many at a time as there are."""
+
+    goal: Goal
+    position: int = 0  # events folded
+    begun: float = math.nan  # the first start, seconds since the epoch
+    now: float = math.nan  # the last event's time
+    epochs: float = 0.0
+    cost: float = 0.0
+    held: float = 0.0  # seconds, summed over workers
+    steps: list[Step] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
+    stages: set[float] = field(default_factory=set)  # epochs at which runs were to be compared
+    tracebacks: dict[int, str] = field(default_factory=dict)  # trial -> of its last failure
+    _open: dict[int, Stretch] = field(default_factory=dict)  # trial -> its attempt
+    _at: dict[int, float] = field(default_factory=dict)  # trial -> the last epoch of its attempt
+    _saved: dict[int, float] = field(default_factory=dict)  # trial -> the epoch it goes on from
+    _best: float = -math.inf
+
+    def fold(self, events: Iterable[ev.Event]) -> Story:
+        """Itself, with some events more."""
+        for event in events:
+            self.position += 1
+            self.now = event.at if math.isnan(self.now) else max(self.now, event.at)
+            match event:
+                case ev.Reported():
+                    self._reported(event)
+                case ev.Started() | ev.Resumed():
+                    self._begun(event)
+                case ev.Checkpointed() | ev.Kept():
+                    self._kept(event)
+                case ev.Slept():
+                    if (held := self._mine(event.trial, event.attempt)) is not None:
+                        held.slept += event.seconds
+                case ev.Ended():
+                    self._ended(event)
+                case ev.Expired():
+                    self._let_go(event.trial, event.attempt, event.last_alive, "lost")
+        return self
+
+    def _begun(self, e: ev.Started | ev.Resumed) -> None:
+        if math.isnan(self.begun):
+            self.begun = e.at
+        attempt = 1 if isinstance(e, ev.Started) else e.attempt
+        since = 0.0 if isinstance(e, ev.Started) or e.anew else self._saved.get(e.trial, 0.0)
+        found = Stretch(e.trial, attempt, e.worker, e.at, e.at, deciding=e.deciding)
+        self._open[e.trial], self._at[e.trial] = found, since
+        self.stretches.append(found)
+        if e.until is not None and math.isfinite(e.until):
+            self.stages.add(e.until)
+
+    def _mine(self, trial: int, attempt: int) -> Stretch | None:
+        found = self._open.get(trial)
+        return found if found is not None and found.attempt == attempt else None
+
+    def _reported(self, e: ev.Reported) -> None:
+        held = self._mine(e.trial, e.attempt)
+        epochs = e.epoch - self._at.get(e.trial, 0.0)
+        if held is None or epochs <= 0:
+            return
+        seconds = e.seconds if math.isfinite(e.seconds) else 0.0
+        validation = min(e.validation or 0.0, seconds)
+        held.training += seconds - validation
+        held.validation += validation
+        held.deciding += e.deciding
+        held.epochs += epochs
+        held.end = max(held.end, e.at)
+        self._at[e.trial] = e.epoch
+        self.epochs += epochs
+        self.cost += e.cost if e.cost is not None and math.isfinite(e.cost) else 0.0
+        if e.verdict.until is not None and e.verdict.action is Action.CONTINUE:
+            self.stages.add(e.verdict.until)
+        height = self.goal.sign * e.value
+        if math.isfinite(height) and height > self._best:
+            self._best = height
+            running = sum(max(0.0, e.at - s.start) for s in self._open.values())
+            self.steps.append(
+                Step(e.trial, e.value, self.epochs, e.at - self.begun, self.cost, self.held + running)
+            )
+
+    def _kept(self, e: ev.Checkpointed | ev.Kept) -> None:
+        held = self._mine(e.trial, e.attempt)
+        if held is not None:
+            held.checkpoint += e.seconds
+            held.end = max(held.end, e.at)
+            if isinstance(e, ev.Checkpointed):
+                self._saved[e.trial] = e.epoch
+
+    def _ended(self, e: ev.Ended) -> None:
+        if e.traceback:
+            self.tracebacks[e.trial] = e.traceback
+        self._let_go(e.trial, e.attempt, e.at, str(e.status))
+
+    def _let_go(self, trial: int, attempt: int, at: float, fate: str) -> None:
+        held = self._mine(trial, attempt)
+        if held is not None:
+            held.end, held.fate = max(held.end, at) if fate != "lost" else max(held.start, at), fate
+            self.held += held.end - held.start
+            del self._open[trial]

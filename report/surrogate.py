@@ -1,0 +1,145 @@
+"""What a search has learnt of its parameters: a Gaussian process over configuration and epoch, and what follows of it.
+
+The observations are what the trials came to, each at its last epoch; predictions are for a full training. Targets are
+those of haltune.policies.guided.targets: what is far below the typical run is as bad as any, so that runs which
+diverge do not drown what tells good from better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from haltune._utils.arrays import Array
+from haltune.gp import fit
+from haltune.gp.posterior import Posterior
+from haltune.log.history import History
+from haltune.log.scores import plausible
+from haltune.policies.guided.targets import TargetScale
+from haltune.space import Space
+
+LEAST = 5  # trials with a value
+_MOST = 300  # that are learnt from
+_FIRST = 10  # trials that tell the typical run
+_BASE = 96  # points at which importance is measured
+_DRAWS = 64  # functions drawn from the posterior
+_AROUND = 24  # settings of the others, for a slice
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Total effects (Sobol', by Jansen's estimator) of the parameters, under functions drawn from the posterior."""
+
+    names: tuple[str, ...]  # the most important first
+    mean: Array  # (n,) share of the variance over the space that is left when all others are known
+    low: Array  # (n,) one draw in ten is below
+    high: Array  # (n,) one in ten is above
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The metric expected along one parameter, the others averaged over the space."""
+
+    values: tuple[object, ...]
+    mean: Array
+    low: Array  # one deviation below, of the average
+    high: Array
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """The model; None from `of` where there is too little to learn from."""
+
+    space: Space
+    posterior: Posterior
+    scale: TargetScale
+    seed: int
+    trials: int  # learnt from
+
+    @classmethod
+    def of(cls, history: History) -> Surrogate | None:
+        """Fitted to all trials with a value; None for fewer than LEAST, or where nothing varies."""
+        goal, space = history.problem.goal, history.problem.space
+        trials = history.trials
+        values = goal.sign * plausible([t.target(goal) for t in trials], reach=1e3)
+        scale = TargetScale.of(values, values[:_FIRST], goal.sign) if len(values) else None
+        known = np.flatnonzero(np.isfinite(values))
+        if scale is None or len(known) < LEAST or space.dim == 0 or np.ptp(values[known]) == 0:
+            return None
+        known = known[-_MOST:]
+        epochs = np.array([max(trials[i].epoch, 1e-9) for i in known.tolist()])
+        end = float(history.problem.max_epochs or epochs.max())
+        stage = np.log1p(epochs) / np.log1p(end)
+        x = np.column_stack([history.points[known], stage])
+        posterior = fit(
+            x, scale.targets(values[known]), rng=history.rng("fit", 1), limit=_MOST, learn_from=200
+        )
+        return cls(space, posterior, scale, history.seed, len(known))
+
+    def importance(self) -> Importance:
+        """Of each parameter that varies."""
+        rng, columns = np.random.default_rng([self.seed, 1]), self.space.columns
+        left, right = self._sampled(_BASE, rng), self._sampled(_BASE, rng)
+        swapped = [left]
+        for at in columns.values():
+            other = left.copy()
+            other[:, at] = right[:, at]
+            swapped.append(other)
+        draws = self._drawn(np.vstack(swapped), rng).reshape(_DRAWS, len(swapped), _BASE)
+        apart = 0.5 * ((draws[:, 1:] - draws[:, :1]) ** 2).mean(axis=2)
+        share = apart / np.maximum(draws[:, 0].var(axis=1), 1e-12)[:, None]
+        share = np.clip(share, 0.0, 1.0)
+        order = np.argsort(-share.mean(axis=0), kind="stable")
+        names = list(columns)
+        low, high = np.quantile(share[:, order], [0.1, 0.9], axis=0)
+        return Importance(tuple(names[i] for i in order), share.mean(axis=0)[order], low, high)
+
+    def slice(self, name: str, levels: int = 25) -> Slice:
+        """Along one parameter, at up to so many of its values."""
+        rng = np.random.default_rng([self.seed, 2])
+        values, coordinates = self._grid(name, levels)
+        points = np.repeat(self._sampled(_AROUND, rng)[None], len(coordinates), axis=0)
+        points[:, :, self.space.columns[name]] = coordinates[:, None]
+        draws = self._drawn(points.reshape(-1, self.space.dim), rng)
+        averaged = draws.reshape(_DRAWS, len(coordinates), _AROUND).mean(axis=2)
+        mean, sd = averaged.mean(axis=0), averaged.std(axis=0)
+        return Slice(values, self._raw(mean), self._raw(mean - sd), self._raw(mean + sd))
+
+    def contour(self, across: str, along: str, levels: int = 15) -> tuple[Slice, Slice, Array, Array]:
+        """Two parameters' values, and (along, across) the metric expected and its deviation, others averaged."""
+        rng = np.random.default_rng([self.seed, 3])
+        (xs, u), (ys, v) = self._grid(across, levels), self._grid(along, levels)
+        points = np.tile(self._sampled(_AROUND, rng), (len(v), len(u), 1, 1))
+        points[..., self.space.columns[across]] = u[None, :, None]
+        points[..., self.space.columns[along]] = v[:, None, None]
+        mean, variance = self.posterior.predict(self._at_end(points.reshape(-1, self.space.dim)))
+        shape = (len(v), len(u), _AROUND)
+        expected = mean.reshape(shape).mean(axis=2)
+        deviation = np.sqrt(np.maximum(variance.reshape(shape), 0.0)).mean(axis=2) * self.scale.width
+        none = np.empty(0)
+        return Slice(xs, none, none, none), Slice(ys, none, none, none), self._raw(expected), deviation
+
+    def _raw(self, targets: Array) -> Array:
+        return np.asarray(self.scale.sign * (self.scale.centre + self.scale.width * targets))
+
+    def _at_end(self, points: Array) -> Array:
+        return np.column_stack([points, np.ones(len(points))])
+
+    def _drawn(self, points: Array, rng: np.random.Generator) -> Array:
+        return self.posterior.sample(self._at_end(points), _DRAWS, rng)
+
+    def _sampled(self, count: int, rng: np.random.Generator) -> Array:
+        """(count, dim) points of configurations from all over the space; repeated where there are fewer."""
+        found = self.space.encode_many(self.space.sample_up_to(count, rng, "sobol"))
+        return np.resize(found, (count, self.space.dim)) if len(found) < count else found
+
+    def _grid(self, name: str, levels: int) -> tuple[tuple[object, ...], Array]:
+        """Values of one parameter from its lower end to its upper, each once, and their coordinates (n, width)."""
+        at = self.space.columns[name]
+        width = at.stop - at.start
+        cube = np.full((width if width > 1 else levels, self.space.dim), 0.5)
+        cube[:, at] = np.eye(width) if width > 1 else np.linspace(0.0, 1.0, levels)[:, None]
+        values = [config.get(name) for config in self.space.decode_many(cube)]
+        kept = [i for i, v in enumerate(values) if v is not None and v not in values[:i]]
+        return tuple(values[i] for i in kept), cube[kept][:, at]
