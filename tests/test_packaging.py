@@ -131,8 +131,10 @@ def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_mark
     }
     value = "policies/autobct/value/maps"
     maps = {f"haltune/{value}/{file.name}" for file in (ROOT / "core" / value).glob("*.npz")}
-    assert len(maps) == 2
-    assert ours | maps | {"haltune/py.typed"} == {name for name in inside if ".dist-info/" not in name}
+    drawn = "haltune/report/page/assets"
+    assets = {f"{drawn}/{file.name}" for file in (ROOT / "report/page/assets").iterdir()}
+    assert (len(maps), len(assets)) == (2, 6)
+    assert ours | maps | assets | {"haltune/py.typed"} == {name for name in inside if ".dist-info/" not in name}
     assert any(name.endswith("licenses/LICENSE") for name in inside)
 
 

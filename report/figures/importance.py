@@ -72,7 +72,7 @@ def slices(study: Source) -> go.Figure:
     Example:
         See docs/guide.md::
 
-            slices(study).show()
+            slices(study)
     """
     facts = digest(study, MOST)
     model = Surrogate.of(facts.history)
@@ -100,7 +100,7 @@ def contour(study: Source, across: str | None = None, along: str | None = None) 
     Example:
         See docs/guide.md::
 
-            contour(study, "learning_rate", "width").show()
+            contour(study)
     """
     facts = digest(study, MOST)
     known = list(facts.problem.space.columns)

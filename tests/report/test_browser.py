@@ -1,0 +1,249 @@
+"""The page in a real browser: Chromium, by Playwright, without a screen."""
+
+import os
+import shutil
+
+import pytest
+from told import a_search, tell_trial, told
+
+from haltune import Choice, Float, Int, Maximize, Problem, Space
+from haltune.log.events import Status
+from haltune.report import write
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+if CHROMIUM is None and not os.environ.get("HALTUNE_NEEDS_BROWSER"):
+    pytest.skip("there is no Chromium here", allow_module_level=True)
+
+EVIL = "</script><img src=x onerror=\"document.body.dataset.ran=1\"><b>bold</b>\"'&%{y}<br>${1}"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens the page of a search; whatever the browser complains of fails the test."""
+    said, contexts = [], []
+
+    def open_(source, width=1280, scheme="light"):
+        path = write(source, tmp_path / "page.html")
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(path.as_uri())
+        page.wait_for_selector("figure[data-figure=curves] .panel svg text", state="attached")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def many():
+    space = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 64), "kind": Choice(["a", "b"])})
+    history = told(Problem(space, Maximize("acc", (0, 1)), 10))
+    for n in range(30):
+        config = {"lr": 10 ** (-4 + 4 * n / 30), "width": 8 + n, "kind": "ab"[n % 2]}
+        curve = [0.9 - 0.5 / epoch - abs(n - 12) / 60 for epoch in range(1, 11)]
+        tell_trial(
+            history,
+            curve if n % 3 else curve[:3],
+            Status.COMPLETED if n % 3 else Status.STOPPED,
+            config,
+            "too slow",
+        )
+    return history
+
+
+def rows(page):
+    """The numbers of the trials that are seen in the table, from top to bottom."""
+    return page.eval_on_selector_all(
+        ".trials tbody tr:not(.why):not([hidden])", "rows => rows.map(row => +row.dataset.trial.slice(6))"
+    )
+
+
+def test_pointing_at_a_curve_shows_its_reason_and_lights_its_row(opened):
+    page = opened(a_search())
+    box = page.locator("figure[data-figure=curves] .panel > svg").bounding_box()
+    tip = page.locator("figure[data-figure=curves] .tip")
+    found = None
+    for y in range(
+        int(box["y"]) + 20, int(box["y"] + box["height"]) - 50, 8
+    ):  # epoch 2 of 10: a fifth of the way
+        page.mouse.move(box["x"] + 40 + (box["width"] - 60) * 0.195, y)
+        if tip.is_visible() and "stopped early" in tip.inner_text():
+            found = tip.inner_text()
+            break
+    assert found is not None
+    assert "P(beats 0.9) = 0.01 at epoch 2" in found
+    assert page.locator("tr.lit:not(.why)").get_attribute("data-trial") == "trial-1"
+
+
+def test_the_keyboard_walks_along_the_points_and_opens_a_row(opened):
+    page = opened(a_search())
+    page.locator("figure[data-figure=curves] .panel > svg").focus()
+    page.keyboard.press("ArrowRight")
+    tip = page.locator("figure[data-figure=curves] .tip")
+    assert tip.is_visible()
+    first = tip.inner_text()
+    page.keyboard.press("ArrowRight")
+    assert tip.inner_text() != first
+    page.keyboard.press("Enter")
+    assert page.locator("tr.why.open pre").is_visible()
+    page.locator("figure[data-figure=curves] .panel > svg").focus()
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
+
+
+def test_trials_stand_best_first_and_are_sorted_by_a_click(opened):
+    history = many()
+    page = opened(history)
+    best_first = [id for group in history.ranked() for id in group]
+    assert rows(page) == best_first
+    page.get_by_role("button", name="lr", exact=True).click()
+    assert rows(page) == list(range(30))
+    page.get_by_role("button", name="lr", exact=True).click()
+    assert rows(page) == list(range(30))[::-1]
+    page.locator("th").get_by_role("button", name="acc", exact=True).click()
+    values = {t.id: float(t.values[-1]) for t in history.trials}
+    assert [values[n] for n in rows(page)] == sorted(values.values(), reverse=True)
+
+
+def test_trials_are_filtered_by_words_and_by_outcome(opened):
+    page = opened(many())
+    page.get_by_label("Filter trials by outcome").select_option("stopped")
+    assert sorted(rows(page)) == list(range(0, 30, 3))
+    page.get_by_label("Filter trials by words").fill("too slow")
+    assert sorted(rows(page)) == list(range(0, 30, 3))
+    page.get_by_label("Filter trials by words").fill("no such word")
+    assert rows(page) == []
+    assert "0 of 30" in page.locator(".filters output").inner_text()
+
+
+def test_brushing_parallel_coordinates_filters_the_whole_page(opened):
+    page = opened(many())
+    axis = page.locator("figure[data-figure=parallel] .axis-hit").nth(1)  # width, from 8 to 64
+    axis.scroll_into_view_if_needed()
+    box = axis.bounding_box()
+    x, low = box["x"] + box["width"] / 2, box["y"] + box["height"] - 12
+    page.mouse.move(x, low + 8)
+    page.mouse.down()
+    page.mouse.move(x, low - (box["height"] - 24) * (10.5 / 56 + 0.02) / 1.04, steps=4)
+    page.mouse.up()
+    page.wait_for_function("document.querySelector('.filters output').textContent !== ''")
+    assert sorted(rows(page)) == list(range(11))  # widths 8 to 18
+    marks = page.evaluate("document.querySelectorAll('figure[data-figure=curves] .panel svg path').length")
+    assert marks >= 1
+    page.mouse.click(x, low - 100)  # lets go
+    page.wait_for_function("document.querySelector('.filters output').textContent === ''")
+    assert len(rows(page)) == 30
+
+
+def test_a_row_opens_its_receipt(opened):
+    page = opened(a_search())
+    row = page.locator("tr[data-trial=trial-2]:not(.why)")
+    receipt = page.locator("tr.why[data-trial=trial-2] pre")
+    assert not receipt.is_visible()
+    row.click()
+    assert "RuntimeError: boom" in receipt.inner_text()
+    row.click()
+    assert not receipt.is_visible()
+
+
+def test_a_legend_entry_hides_its_curves_and_shows_them_again(opened):
+    page = opened(a_search())
+    drawn = "document.querySelectorAll('figure[data-figure=curves] .panel > svg > g path').length"
+    before = page.evaluate(drawn)
+    entry = page.locator("figure[data-figure=curves]").get_by_role("button", name="stopped early (1)")
+    entry.click()
+    assert page.evaluate(drawn) < before
+    entry = page.locator("figure[data-figure=curves]").get_by_role("button", name="stopped early (1)")
+    assert entry.get_attribute("aria-pressed") == "false"
+    entry.click()
+    assert page.evaluate(drawn) == before
+
+
+def test_dragging_zooms_and_a_double_click_shows_the_whole(opened):
+    page = opened(many())
+    svg = page.locator("figure[data-figure=curves] .panel > svg")
+    texts = "figure[data-figure=curves] .panel svg text"
+    ticks = f"[...document.querySelectorAll('{texts}')].map(t => t.textContent).join()"
+    before, box = page.evaluate(ticks), svg.bounding_box()
+    page.mouse.move(box["x"] + 200, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 500, box["y"] + 250, steps=4)
+    page.mouse.up()
+    assert page.evaluate(ticks) != before
+    svg.dblclick()
+    assert page.evaluate(ticks) == before
+
+
+def test_colours_follow_the_system_and_the_button(opened):
+    page = opened(a_search(), scheme="dark")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(paper)
+    page.get_by_role("button", name="Light colours").click()
+    assert page.evaluate(paper) == "rgb(255, 255, 255)" != dark
+    page.get_by_role("button", name="Dark colours").click()
+    assert page.evaluate(paper) == dark
+
+
+def test_on_a_phone_nothing_is_off_the_screen(opened):
+    page = opened(many(), width=390)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    for box in (e.bounding_box() for e in page.locator("tr.why .because").all()[:5]):
+        assert box is None or 0 <= box["x"] <= box["x"] + box["width"] <= 390
+
+
+def test_what_a_user_typed_is_shown_and_never_run(opened):
+    space = Space({EVIL: Choice(["plain", EVIL]), "lr": Float(0.01, 1.0)})
+    history = told(Problem(space, Maximize(EVIL, (0, 1)), 10))
+    for n in range(8):
+        config = {EVIL: ["plain", EVIL][n % 2], "lr": 0.1 + n / 10}
+        tell_trial(history, [0.5 + n / 50] * 3, Status.STOPPED, config, EVIL, proposed=EVIL)
+    tell_trial(history, [0.2], Status.FAILED, {EVIL: EVIL, "lr": 0.3}, error=EVIL)
+    page = opened(history)
+    svg = page.locator("figure[data-figure=curves] .panel > svg")
+    svg.focus()
+    for _ in range(12):
+        page.keyboard.press("ArrowRight")
+    assert "<img" in page.locator("figure[data-figure=curves] .tip").inner_text()
+    for row in page.locator(".trials tbody tr:not(.why)").all():
+        row.click()
+    assert page.evaluate("document.querySelectorAll('img').length") == 0
+    assert page.evaluate("document.body.dataset.ran") is None
+    assert EVIL in page.locator("tr.why .because").first.inner_text().replace("\n", "")
+
+
+def test_every_figure_is_described_in_words(opened):
+    page = opened(many())
+    told_of = page.eval_on_selector_all(
+        "figure svg[role=img]", "all => all.map(svg => svg.getAttribute('aria-label'))"
+    )
+    assert len(told_of) >= 5
+    assert all(len(text) > 20 for text in told_of)
+
+
+def test_a_search_without_a_value_has_a_page(opened, browser, tmp_path):
+    path = write(tell_trial(told(), [], None), tmp_path / "empty.html")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_selector("figure[data-figure=curves] .panel svg text", state="attached")
+    assert (
+        "No trial has reported a finite value yet" in page.locator("figure[data-figure=curves]").inner_text()
+    )
+    page.close()
