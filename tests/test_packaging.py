@@ -134,7 +134,9 @@ def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_mark
     drawn = "haltune/report/page/assets"
     assets = {f"{drawn}/{file.name}" for file in (ROOT / "report/page/assets").iterdir()}
     assert (len(maps), len(assets)) == (2, 6)
-    assert ours | maps | assets | {"haltune/py.typed"} == {name for name in inside if ".dist-info/" not in name}
+    assert ours | maps | assets | {"haltune/py.typed"} == {
+        name for name in inside if ".dist-info/" not in name
+    }
     assert any(name.endswith("licenses/LICENSE") for name in inside)
 
 

@@ -16,7 +16,7 @@ CHROMIUM = next(
 if CHROMIUM is None and not os.environ.get("HALTUNE_NEEDS_BROWSER"):
     pytest.skip("there is no Chromium here", allow_module_level=True)
 
-EVIL = "</script><img src=x onerror=\"document.body.dataset.ran=1\"><b>bold</b>\"'&%{y}<br>${1}"
+EVIL = '</script><img src=x onerror="document.body.dataset.ran=1"><b>bold</b>"\'&%{y}<br>${1}'
 
 
 @pytest.fixture(scope="module")
