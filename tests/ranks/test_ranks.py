@@ -252,6 +252,14 @@ def test_a_configuration_of_the_users_is_enqueued_once_and_begun_first_on_all_ra
     assert trained == [[True, 0], [False, 0], [False, 0]]
 
 
+def test_a_space_is_widened_on_all_ranks(scenes: Scenes) -> None:
+    *_, (configs, problem, points) = scenes[1]["a_wider_space"]
+    assert len(configs) == points == 8
+    assert "Float(-1.0, 1000.0)" in problem
+    assert any("m" in config for config in configs)
+    assert [[config] for config in configs] == [line for line in scenes[1]["a_wider_space"] if len(line) == 1]
+
+
 def test_a_wait_is_heard(scenes: Scenes) -> None:
     assert "Wait" in scenes[1]["several_studies_and_a_wait"][0][2]
 

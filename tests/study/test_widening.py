@@ -10,7 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 from everyone import each_class
-from worlds import POLICIES, Clock, Crash, MortalStore, ending, problem, search, small_study, train
+from widened import (
+    NARROW,
+    THIRD,
+    WIDE,
+    WIDEST,
+    at_once,
+    configs,
+    height,
+    study_in,
+    train_until_it_is_widened,
+    widen_while_it_trains,
+    widenings,
+)
+from workers import together
+from worlds import POLICIES, Clock, Crash, MortalStore, ending, search, train
 
 from haltune import (
     Budget,
@@ -34,35 +48,6 @@ from haltune.policies import Policy, RandomSearch
 from haltune.store.memory import MemoryStore
 from haltune.study.reading import read_study
 from haltune.study.replay import replay
-
-THIRD = 1 / 3  # on no decimal grid
-NARROW = Space({
-    "lr": Float(1e-3, THIRD, log=True), "layers": Int(1, 2), "kernel": Choice(["rbf"]), "decay": Float(0.0, 1e-3),
-})  # fmt: skip
-WIDE = Space({
-    "lr": Float(1e-4, 1.0, log=True), "layers": Int(1, 4), "kernel": Choice(["poly", "rbf"]),
-    "decay": Float(-1.0, 100.0),
-})  # fmt: skip
-WIDEST = Space({**WIDE.parameters, "layers": Int(1, 9)})
-
-
-def height(config: dict[str, Any], epoch: float) -> float:
-    """The best lies outside the narrow space."""
-    return 0.1 * config["layers"] + 0.2 * (config["kernel"] == "poly") + 0.01 * epoch
-
-
-def study_in(space: Space, store: Any, policy: Any = None, trials: int = 4, **options: Any) -> Study:
-    return small_study(
-        policy or RandomSearch(), store, problem=problem(space=space), trials=trials, **options
-    )
-
-
-def configs(study: Any) -> list[dict[str, Any]]:
-    return [dict(t.config) for t in study.trials]
-
-
-def widenings(store: Any) -> list[Event]:
-    return [e for e in store.read("study") if isinstance(e, Widened)]
 
 
 @pytest.fixture
@@ -250,6 +235,37 @@ def test_who_opens_it_by_its_log_has_the_wider_space(tmp_path: Path) -> None:
     assert configs(reading) == configs(again)
     assert any(not NARROW.contains(c) for c in configs(reading))
     assert len(widenings(again.store)) == 1
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/search.db"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+def test_one_process_widens_it_while_another_trains(url: str) -> None:
+    trained, beside = together(at_once, (train_until_it_is_widened, url), (widen_while_it_trains, url))
+    study = load_study(url)
+    assert len(widenings(study.store)) == 1
+    assert len(study.trials) == 12 == len(trained) + len(beside)
+    assert configs(study)[:2] == trained[:2]
+    assert all(map(NARROW.contains, trained[:2]))
+    assert any(not NARROW.contains(c) for c in trained[2:])
+    assert [t.epoch for t in study.trials] == [6] * 12
+    assert differing(study, RandomSearch()) == []
+
+
+def test_whoever_is_handed_the_study_takes_it_as_wide_as_it_is_by_then(url: str) -> None:
+    """A process that is started by another one, and begins when a third one has widened the study."""
+    narrow = search(study_in(NARROW, url), height)
+    handed = pickle.dumps(narrow.settings)
+    study_in(WIDEST, url)
+    settings = vars(pickle.loads(handed))
+    for study in (Study(**settings), Study(load_study(url).problem, narrow.policy, url)):
+        assert study.problem.space == WIDEST
+        assert configs(study) == configs(narrow)
+    assert len(widenings(narrow.store)) == 1
 
 
 class Sweep(Policy[int]):

@@ -230,11 +230,24 @@ def the_users_own_first() -> Seen:
         yield trial.config == mine, len(study.history.queue)
 
 
+def a_wider_space() -> Seen:
+    """Configurations of before lie on no grid of it."""
+    narrow = {"x": Float(0.0, 1 / 3), "k": Choice(["a"])}
+    wide = {"x": Float(-1.0, 1000.0), "k": Choice(["a", "b"]), "m": Int(1, 9, when={"k": "b"})}
+    for space, trials in ((narrow, 2), (wide, 8)):
+        study = Study(space, "acc", "wider.db", max_epochs=1, budget=Budget(trials=trials), seed=1)
+        for trial in study:
+            with trial:
+                trial.report(0.5)
+            yield (trial.config,)
+        yield [dict(t.config) for t in study.trials], study.problem, len(study.history.points)
+
+
 SCENES = [
     search_in_memory, search_in_a_file, types, stop_pause_and_resume, a_full_disk, rank_0_alone_reports,
     failures_everywhere, failures_of_rank_0, nowhere_to_write, errors_while_deciding,
     several_studies_and_a_wait, a_training_loop, a_resumed_loop_draws_on,
-    the_users_own_first,
+    the_users_own_first, a_wider_space,
 ]  # fmt: skip
 
 if __name__ == "__main__":

@@ -117,6 +117,28 @@ def test_a_held_search_begins_no_trial_until_it_is_lifted(folder):
     assert "2 trials" in ended(haltune("resume", "digits.toml", "--trials", "2", *PROGRAM), 0)
 
 
+def test_a_study_file_with_a_wider_space_takes_the_search_on(folder):
+    (folder / "gate").touch()
+    random = TOML.replace("trials = 3", "[budget]\ntrials = 2")
+    (folder / "digits.toml").write_text(random)
+    ended(haltune("run", "--study", "digits.toml", *PROGRAM), 0)
+    before = [t.config for t in history(folder).trials]
+    wide = random.replace("1.0]", "9.0]").replace("[policy]", 'kernel = { choice = ["a", "b"] }\n[policy]')
+    (folder / "digits.toml").write_text(wide)
+    assert "'kernel' is new" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 3)
+    (folder / "digits.toml").write_text(wide.replace('{ choice = ["a", "b"] }', '"a"'))
+    ended(haltune("run", "--study", "digits.toml", *PROGRAM), 0)
+    (folder / "digits.toml").write_text(wide.replace("trials = 2", "trials = 6"))
+    ended(haltune("run", "--study", "digits.toml", *PROGRAM), 0)
+    assert "8 trials" in ended(haltune("resume", "digits.db", "--trials", "8", *PROGRAM), 0)
+    configs = [t.config for t in history(folder).trials]
+    assert configs[:2] == [{**config, "kernel": "a"} for config in before]
+    assert {config["kernel"] for config in configs} == {"a", "b"}
+    ended(haltune("report", "digits.db"), 0)
+    assert "kernel" in (folder / "study.html").read_text()
+    assert "decisions replayed" in ended(haltune("doctor", "digits.db"), 0)
+
+
 @pytest.mark.slow
 def test_ctrl_c_saves_and_exits_with_4_and_twice_leaves_with_130(folder):
     run = haltune("run", "--study", "digits.toml", *PROGRAM)
