@@ -132,8 +132,14 @@ def test_a_policy_goes_on_outside_the_old_ranges_and_by_its_log_alone(name: str)
     store = MemoryStore()
     open_still = search(study_in(NARROW, store, POLICIES[name](), 3), height)
     before = configs(open_still)
+    open_still.budget = Budget(trials=len(before) + 1)
+    running = open_still.ask()
     study_in(WIDE, store, POLICIES[name](), 3)
-    open_still.budget = Budget(trials=6)
+    open_still.budget = Budget(trials=len(before) + 3)
+    beside = open_still.ask()  # with as many results as before
+    for trial in (beside, running):
+        if isinstance(trial, Trial):
+            train(trial, height)
     search(open_still, height)
     assert configs(open_still)[: len(before)] == before
     assert any(not NARROW.contains(c) for c in configs(open_still))
