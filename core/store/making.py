@@ -41,13 +41,12 @@ def widens(store: Store, name: str, given: Problem, now: Problem) -> bool:
     """
     if given.of_log:  # whatever the log says is meant
         return False
-    lacking = given.space.lacking(now.space)
-    found = differences(now.to_json(), given.to_json())
-    if not lacking:
+    found = [f"space: {said}" for said in given.space.lacking(now.space)]
+    if not found:
         begun = replace(now, space=given.space.widening(now.space)).start
         found = differences(_start(given.space.canonical_many(begun)), _start(given.start))
-    if found or lacking:
-        raise _mismatch(store, name, found, lacking)
+    if found:
+        raise _mismatch(store, name, found)
     return given.space != now.space
 
 
@@ -62,13 +61,14 @@ def _lasting(problem: Mapping[str, Any]) -> dict[str, Any]:
     return {**problem, "space": named, "start": None}
 
 
-def _mismatch(store: Store, name: str, found: list[str], lacking: Sequence[str] = ()) -> StudyMismatch:
+def _mismatch(store: Store, name: str, found: list[str]) -> StudyMismatch:
     listing = "\n  - ".join(found)
-    begin = f"; it may begin with what {name!r} found, start=[load_study(...).best_params]"
-    wider = f". A space can be widened, but here {'; '.join(lacking)}" if lacking else ""
+    begin = (
+        f"; it may begin with what {name!r} found, start=[load_study(...).best_params]. A space that contains the "
+        "recorded one is taken: the search continues in it"
+    )
     return StudyMismatch(
         f"{store.url} already holds a study {name!r} with other settings:\n  - {listing}\n"
         "Open it with the settings it was recorded with, or give the new one another name="
-        + (begin if any(text.startswith("space.") for text in found) else "")
-        + wider
+        + (begin if any(text.startswith("space") for text in found) else "")
     )

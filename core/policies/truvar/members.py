@@ -181,4 +181,4 @@ def matters(
 
 
 def _key(history: History, finished: Finished, looks: tuple[Look, ...]) -> Any:
-    return id(history.problem), history.seed, looks, data_keys(history, finished[: looks[-1].seen])
+    return history.problem, history.seed, looks, data_keys(history, finished[: looks[-1].seen])

@@ -30,7 +30,7 @@ def lacking(new: Layout, old: Layout) -> list[str]:
         if name not in before and not isinstance(p.domain, Constant) and not _is_idle(p, now, before):
             said.append(
                 f"{name!r} is new, and nobody says what it was so far: open the study once with that value as a "
-                "constant in its place, and then with this"
+                "constant in its place, then with this"
             )
         if name in before and not _holds(p, now, before):
             said.append(f"{name!r} was {before[name].domain!r} and is {p.domain!r}")
