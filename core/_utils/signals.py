@@ -11,14 +11,17 @@ For short steps: whoever waits must hear Ctrl-C.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2")
-_NUMBERS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+_NUMBERS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
 Handler = Callable[[int, FrameType | None], Any]
+# not by the module that makes members of an enumeration of all it is asked: an epoch has tens of blocks
+_signal: Any = sys.modules.get("_signal", signal)
 
 
 class _StandIn:
@@ -58,11 +61,11 @@ class Undisturbed:
         try:
             self._thread = threading.get_ident()
             for number in _NUMBERS:
-                handler = signal.getsignal(number)
+                handler = _signal.getsignal(number)
                 if callable(handler):
                     stand_in = handler if isinstance(handler, _StandIn) else _StandIn(handler, self)
                     self._installed[number] = stand_in
-                    signal.signal(number, stand_in)
+                    _signal.signal(number, stand_in)
         except BaseException:  # of a handler that no stand-in was there for
             self._leave()
             raise
@@ -106,9 +109,8 @@ class Undisturbed:
         try:
             while self._installed:
                 number, stand_in = next(iter(self._installed.items()))
-                found: object = signal.getsignal(number)
-                if found is stand_in:
-                    signal.signal(number, stand_in.handler)
+                if _signal.getsignal(number) is stand_in:
+                    _signal.signal(number, stand_in.handler)
                 self._installed.pop(number)
         except BaseException:
             self._restore()

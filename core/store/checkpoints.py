@@ -22,6 +22,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 from haltune._utils import disk
@@ -248,7 +249,8 @@ def keepers(history: History, count: int, also: int | None = None, cut: bool = F
     if count == 0:
         return []
     ranked = (history.trial(id) for group in history.ranked(None if cut else also) for id in group)
-    return [t.id for t in ranked if t.id == also or (_is_over(history, t) and _worked(t))][:count]
+    kept = (t.id for t in ranked if t.id == also or (_is_over(history, t) and _worked(t)))
+    return list(islice(kept, count))
 
 
 def _worked(t: TrialRecord) -> bool:
