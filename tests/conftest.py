@@ -5,12 +5,15 @@ quick the machine is. `make test-all` looks for what nobody has seen yet.
 """
 
 import gc
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from postgres import postgres_server, postgres_url
 
 from examples import QUICK, USUAL
+from haltune.ranks.agreement import alone
 
 __all__ = ["postgres_server", "postgres_url"]
 
@@ -28,3 +31,16 @@ settings.load_profile("repeatable")  # pytest --hypothesis-profile=fresh loads t
 def _imports_are_no_garbage() -> None:
     """Without this each collection walks through all that was imported, and frameworks ask for many."""
     gc.freeze()
+
+
+SEARCHES = {Path(__file__).parent / room for room in ("laws", "policies")}
+
+
+@pytest.fixture(autouse=True)
+def _searches_have_no_ranks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Other tests have started programs in this process, and each might be a rank that hears of all studies."""
+    if SEARCHES.isdisjoint(request.path.parents):
+        yield
+        return
+    with alone():
+        yield

@@ -10,6 +10,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,10 @@ def imported(name: str) -> Iterator[str]:
                 yield from (m for m in (whole if whole in MODULES else base,) if m in MODULES and m != name)
 
 
-IMPORTS = {name: set(imported(name)) for name in MODULES}
+@cache
+def imports() -> dict[str, set[str]]:
+    """What each module imports. Asked by tests, not as this file is collected: every worker collects all files."""
+    return {name: set(imported(name)) for name in MODULES}
 
 
 def room(module: str) -> str:
@@ -120,7 +124,7 @@ def test_every_room_asks_only_what_stands_below_it() -> None:
     wrong = [
         f"{name} -> {other}"
         for name in MODULES
-        for other in sorted(IMPORTS[name])
+        for other in sorted(imports()[name])
         if room(other) != room(name) and room(other) not in allowed(room(name))
     ]
     assert wrong == []
@@ -137,7 +141,7 @@ def test_the_table_of_arrows_has_no_circle() -> None:
 
 def test_no_module_leads_back_to_itself() -> None:
     below: dict[str, set[str]] = {}
-    left = IMPORTS.copy()
+    left = imports().copy()
     while ready := [m for m, needs in left.items() if needs <= below.keys()]:
         below |= {m: left.pop(m) for m in ready}
     while unneeded := [m for m in left if not any(m in needs for needs in left.values())]:
