@@ -11,12 +11,17 @@ from haltune.foreign_words import missing
 
 
 def shows(
-    package: str, rooms: Mapping[str, Sequence[str]]
+    package: str, rooms: Mapping[str, Sequence[str]], doors: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package. rooms: module within it -> the names that it has."""
+    """The `__getattr__` and `__dir__` of a package.
+
+    rooms: module within it -> the names that it has. doors: packages within it that are there once named.
+    """
     where = {name: room for room, names in rooms.items() for name in names}
 
     def get(name: str) -> Any:
+        if name in doors:
+            return import_module(f"{package}.{name}")
         if name not in where:
             whose = f"module {package!r}"
             raise AttributeError(missing(whose, name, [whose]))
@@ -24,4 +29,4 @@ def shows(
         setattr(sys.modules[package], name, found)
         return found
 
-    return get, lambda: sorted({*vars(sys.modules[package]), *where})
+    return get, lambda: sorted({*vars(sys.modules[package]), *where, *doors})
