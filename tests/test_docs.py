@@ -4,11 +4,8 @@ What a page takes for granted, a network, data, a study with a best run, is put 
 """
 
 import importlib.util
-import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from types import SimpleNamespace
 
@@ -27,7 +24,7 @@ OTHERS = (
     "import keras_tuner",
     "import wandb",
 )  # not installed: compiled
-KERAS = ("trial.load_model()", "study.best.load_model()")  # in a process of its own, for its backend
+KERAS = ("trial.load_model()", "study.best.load_model()")  # run by callbacks/keras, which chooses its backend
 STARTS = {  # of blocks that stand for themselves, and the test that runs each
     "net = Net.load": "lightning", "model = AutoModel": "transformers", "booster = xgb": "xgboost",
     "trainer.fit(": "lightning", "loop = TrainingLoop": "loop", "from haltune.callbacks import check": "resume",
@@ -82,46 +79,6 @@ def test_the_scripts_beside_other_tools_search():
         block.run(names, instead)
         assert {config["width"] for config in trained} == {t.config["width"] for t in names["study"].trials}
     assert len(ran) == 3
-
-
-IN_KERAS = """
-import os, sys
-sys.path.insert(0, {support!r})
-import keras, numpy as np
-from documents import blocks
-from haltune import Float, Maximize, Study
-from haltune.callbacks.keras import HaltuneCallback
-
-def make_model(lr, width):
-    model = keras.Sequential([keras.layers.Dense(width), keras.layers.Dense(2, "softmax")])
-    model.compile(keras.optimizers.SGD(lr), "sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model
-
-x, y = np.random.rand(32, 3).astype("float32"), np.arange(32) % 2
-names = dict(make_model=make_model, x=x, y=y, x_val=x, y_val=y, HaltuneCallback=HaltuneCallback)
-beside, = blocks({coming!r}, lambda text: "best.load_model()" in text)
-beside.run(names, {{"max_epochs=30": "max_epochs=2", '"20 trials"': '"2 trials"'}})
-assert names["study"].outcome.over and names["model"].count_params()
-best, pausing = blocks({scale!r}, lambda text: text.startswith("model = ") and ".load_model()" in text)
-best.run(names)
-for names["trial"] in Study(names["space"], Maximize("loss"), max_epochs=2, budget="1 trials", verbose=0):
-    pausing.run(names)
-"""
-
-
-def test_the_blocks_in_keras_train_and_give_the_best_model_back(tmp_path):
-    for package in ("keras", "torch"):
-        need(package)
-    source = IN_KERAS.format(support=str(ROOT / "tests" / "support"), coming=COMING, scale=SCALE)
-    environment = os.environ | {"KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", source],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_lines_of_lightning_train_and_give_the_best_net_back(tmp_path):

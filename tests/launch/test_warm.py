@@ -72,8 +72,8 @@ CHANGES = ("warm", "pid", "parent", "session", "random")
 @pytest.mark.parametrize("words", [("-O", "train.py", "--lr", "-m"), ("-m", "train", "2")])
 def test_a_run_finds_what_a_fresh_process_finds_but_what_is_imported(found, words, monkeypatch):
     monkeypatch.setenv("WORD", "of the launcher")
-    warm, fresh = found(*words), found(*words, name="fresh", fresh=True)
-    assert [f["warm"] for f in (*warm, *fresh)] == [True, True, False, False]
+    warm, fresh = found(*words), found(*words, name="fresh", fresh=True, trials=1)
+    assert [f["warm"] for f in (*warm, *fresh)] == [True, True, False]
     for one in (*warm, *fresh):
         assert one["session"] == one["pid"]
         assert {k: v for k, v in one.items() if k not in CHANGES} == {
@@ -109,8 +109,8 @@ def test_where_a_fork_would_not_be_as_a_fresh_process_each_run_starts_one(
                                            f"'zygote' in __main__.__file__:\n    exec({package!r})")  # fmt: skip
     (installed / "tensorflow.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(installed), prepend=os.pathsep)
-    told = found("train.py", text=TELLS.replace("import json,", "import threaded, json,"))
-    assert [(f["warm"], f["parent"]) for f in told] == [(False, os.getpid())] * 2
+    told = found("train.py", text=TELLS.replace("import json,", "import threaded, json,"), trials=1)
+    assert [(f["warm"], f["parent"]) for f in told] == [(False, os.getpid())]
 
 
 def test_a_process_that_holds_a_gpu_does_not_fork(tmp_path, monkeypatch):
@@ -123,14 +123,13 @@ def test_a_process_that_holds_a_gpu_does_not_fork(tmp_path, monkeypatch):
 
 def test_what_cannot_be_imported_and_what_is_the_users_own_is_left_to_the_program(found, tmp_path):
     (tmp_path / "own.py").write_text("import os\nassert os.environ['HALTUNE_TRIAL']")
-    told = found("train.py", text="import own\ntry:\n    import nothing\nexcept ImportError: pass\n" + TELLS)
-    assert [f["warm"] for f in told] == [False, False]  # own.py mentions os.environ
+    text = "import own\ntry:\n    import nothing\nexcept ImportError: pass\n" + TELLS
+    told = found("train.py", text=text, trials=1)
+    assert [f["warm"] for f in told] == [False]  # own.py mentions os.environ
     (tmp_path / "own.py").write_text(
         "import haltune.study.current\nassert haltune.study.current._trials == {}"
     )
-    told = found(
-        "train.py", name="b", text="import own\ntry:\n    import nothing\nexcept ImportError: pass\n" + TELLS
-    )
+    told = found("train.py", name="b", text=text)
     assert [f["warm"] for f in told] == [True, True]
 
 
