@@ -84,10 +84,11 @@ def _scale_key(history: History) -> tuple[float, float]:
 def _data_keys(history: History, finished: Finished) -> Keys:
     """What tells the data of trials apart: a schedule shows the same trials up to another rung, or trained again."""
     trials = (history.trial(i) for i in finished)
-    return tuple((t.id, t.attempt, len(t.values), _last(t)) for t in trials)
+    return tuple((t.id, t.attempt, len(t.values), last_value(t)) for t in trials)
 
 
-def _last(trial: TrialRecord) -> float | None:
+def last_value(trial: TrialRecord) -> float | None:
+    """What a trial that is over came to; None where that is nothing."""
     return None if trial.status is Status.FAILED else last_known(trial.values[-1:])
 
 

@@ -48,6 +48,8 @@ _PER_DEVIATION = 1.96  # of the straddle
 class LevelSetSearch(SitePolicy):
     """Which configurations reach a threshold, by a rule of one's choice; each trains in full.
 
+    A training that failed counts as far below the threshold.
+
     Args:
         threshold: a value of the metric.
         rule: "gchk" observes the most ambiguous, "straddle" maximises 1.96 sd - |mean - threshold|, "variance" the

@@ -18,7 +18,7 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior
 from haltune.log.events import Event, Started
-from haltune.log.fold import Finished, fold_finished
+from haltune.log.fold import Finished, fold_over
 from haltune.log.history import History
 
 from .belief.belief import SiteBelief, SiteSurrogate
@@ -55,7 +55,7 @@ def fold_progress(state: Progress, event: Event) -> Progress:
         e = event.evidence
         look = Look(int(e["seen"]), float(e["spent"]), Stage(int(e["stage"]), int(e["since"])))
         return replace(state, looks=(*state.looks, look))
-    finished = fold_finished(state.finished, event)
+    finished = fold_over(state.finished, event)
     return state if finished is state.finished else replace(state, finished=finished)
 
 

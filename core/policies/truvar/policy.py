@@ -51,7 +51,7 @@ class TruVaR(SitePolicy):
     """Truncated variance reduction: the best configuration or, with a threshold, all that are good enough.
 
     Each observation is the one that takes most off the uncertainty of those that may still be it, per unit of cost
-    (Bogunovic et al. 2016).
+    (Bogunovic et al. 2016). A training that failed counts as far from good: its place is kept away from.
 
     Args:
         threshold: the metric's value that divides good from bad. Default: None, it looks for the best

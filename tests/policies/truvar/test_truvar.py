@@ -21,6 +21,7 @@ from haltune import (
     Wait,
 )
 from haltune.gp import Kernel, condition_on
+from haltune.log.events import Status
 from haltune.policies import LevelSetSearch, TruVaR
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
@@ -429,6 +430,22 @@ def test_a_training_that_fails_does_not_reach_any_threshold(kernel, threshold):
     found = study.level_set()
     tried = {SPACE.key(t.config) for t in study.trials}
     assert not any(SPACE.key(c) in tried for c, _ in found.high)
+
+
+@pytest.mark.parametrize(
+    "policy", [TruVaR(threshold=0.5), TruVaR(implicit=0.9), LevelSetSearch(threshold=0.5)]
+)
+def test_a_search_keeps_away_from_where_trainings_fail(policy):
+    study = Study(PROBLEM, policy, seed=1, budget=Budget(trials=24), max_failures=100, verbose=0)
+    for trial in study:
+        with trial:
+            if trial.config["x"] > 0.7:
+                raise ValueError("no such shape")
+            trial.report(0.9 * trial.config["x"])
+    failed = [t for t in study.trials if t.status is Status.FAILED]
+    assert failed
+    assert len(failed) <= 12  # they were all but a few of them
+    assert len({SPACE.key(t.config) for t in failed}) == len(failed)  # none twice
 
 
 def test_pending_trials_that_end_a_stage_leave_the_next_one_to_choose_by():

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune.log.events import Status
 from haltune.log.fold import Finished
 from haltune.log.history import History
-from haltune.policies.bayesopt.surrogate import last_known
+from haltune.policies.bayesopt.surrogate import last_value
 
 from .levels import Level
 
@@ -17,9 +18,10 @@ Keys = tuple[tuple[int, int, float | None, Any], ...]  # trial, attempt, last va
 
 
 def target(history: History, id: int, floor: float) -> float:
-    """sign * the value that the trial counts for; the floor where it has none, or a lower one."""
-    value = history.trial(id).target(history.problem.goal)
-    return max(value, floor) if np.isfinite(value) else floor
+    """sign * the value that the trial counts for; the floor where it has none, failed, or has a lower one."""
+    trial = history.trial(id)
+    value = trial.target(history.problem.goal)
+    return max(value, floor) if np.isfinite(value) and trial.status is not Status.FAILED else floor
 
 
 def repeats(
@@ -28,7 +30,8 @@ def repeats(
     """Values of configurations that were measured more than once at a level."""
     groups: dict[tuple[str, str], list[float]] = {}
     for id in finished:
-        trial = history.trial(id)
+        if (trial := history.trial(id)).status is Status.FAILED:
+            continue  # that tells nothing of the noise
         name = str(trial.tags.get("level", levels[0].name))
         key = (name, history.problem.space.key(trial.config))
         groups.setdefault(key, []).append(target(history, id, floor))
@@ -42,4 +45,4 @@ def repeats(
 def data_keys(history: History, finished: Finished) -> Keys:
     """What tells the data of trials apart."""
     trials = (history.trial(i) for i in finished)
-    return tuple((t.id, t.attempt, last_known(t.values[-1:]), t.tags.get("level")) for t in trials)
+    return tuple((t.id, t.attempt, last_value(t), t.tags.get("level")) for t in trials)
