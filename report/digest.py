@@ -83,6 +83,7 @@ class Digest:
     seconds: float  # wall-clock while any trial was held
     outcome: str  # one sentence, "" when only a history is known
     over: bool
+    held: bool = False  # over for a while: somebody stopped it
     left: tuple[float, float] | None = (
         None  # epochs, from and to, of trials that were paused and not continued
     )
@@ -175,6 +176,7 @@ def _digest(history: History, name: str, outcome: Outcome, most: int | None) -> 
         seconds=history.spent.time,
         outcome=outcome.reason,
         over=outcome.over,
+        held=outcome.held,
         left=(min(left), max(left)) if left else None,
         lifted=history.finished is None,
     )

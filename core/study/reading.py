@@ -46,6 +46,15 @@ def read_study(
     return Reading(store, name, *folded(store, name), checkpoints)
 
 
+def follow_study(
+    store: Store | StrPath, name: str | None = None, checkpoints: StrPath | None = None
+) -> Following:
+    """As `read_study`, for who looks at the search while it runs."""
+    store = open_store(store, reading=True)
+    name = only_study(store, name)
+    return Following(store, name, *folded(store, name), checkpoints)
+
+
 def folded(store: Store, name: str) -> tuple[Created, History]:
     """The first event of a study, and its history with paths as they are recorded. Raises StoreError."""
     first = first_event(store, name)
@@ -138,6 +147,18 @@ class Reading(Results):
         return str(found) if found.exists() else None
 
 
+class Following(Reading):
+    """A reading that reads on: `sync` takes in what was appended since. See `follow_study`."""
+
+    def sync(self) -> None:
+        """Read what was appended since. Raises StoreError for a log that is gone, or begins anew."""
+        with self._folded.lock:
+            for event in self.store.read(self.name, self.history.position):
+                self.history.apply(event)
+                self._folded.forget()
+            self.problem, self.budget = self.history.problem, self.history.recorded or Budget()
+
+
 class _Folded:
     """See Log. The policy's state is folded when it is asked whether the search is over."""
 
@@ -152,6 +173,11 @@ class _Folded:
     def events(self, start: int = 0) -> Iterator[Event]:
         """See Log."""
         return self.store.read(self.name, start, self.history.position)
+
+    def forget(self) -> None:
+        """The state is of fewer events than there are."""
+        self.problem = self.history.problem
+        self.__dict__.pop("state", None)
 
     @cached_property
     def state(self) -> Any:

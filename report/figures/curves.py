@@ -53,9 +53,13 @@ def learning_curves(study: Source) -> go.Figure:
 
 
 def lines(facts: Digest) -> list[dict[str, Any]]:
-    """A trace for each curve, in the order in which they are drawn."""
+    """A trace for each curve, in the order in which they are drawn: by `zorder`, then by number."""
     metric = plotly_text(facts.problem.goal.metric)
-    return [_curve(facts, row, look, metric) for look, rows in _groups(facts) for row in rows]
+    return [
+        {**_curve(facts, row, look, metric), "zorder": height}
+        for height, (look, rows) in enumerate(_groups(facts))
+        for row in rows
+    ]
 
 
 def marks(facts: Digest) -> list[dict[str, Any]]:

@@ -25,6 +25,8 @@ def head(facts: Digest) -> str:
     best = f"<b>{short(facts.best.value)}</b>" if facts.best else "no value yet"
     after = f" after {plural(round(facts.best.epoch, 2), 'epoch')}" if facts.best else ""
     state = "The search is over" if facts.over else "The search continues"
+    if facts.held:
+        state = "The search is stopped for now"
     outcome = facts.outcome if facts.over else ""
     return (
         f'<p class="quiet">haltune &middot; {escaped(facts.name)}</p>\n'

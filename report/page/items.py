@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from haltune.log.events import plain
 from haltune.log.policy import Policy
 from haltune.study.results import Results
 
@@ -55,6 +56,14 @@ class Told:
         policy: Policy[Any] | None = self.source.policy if isinstance(self.source, Results) else None
         return "" if policy is None else repr(policy)
 
+    @property
+    def first(self) -> dict[str, Any]:
+        """The configuration that a form begins with: the best, as JSON takes it; before there is one, any."""
+        best = self.facts.best
+        space = self.facts.problem.space
+        config = best.config if best else space.decode([0.5] * space.dim)
+        return {name: plain(value) for name, value in config.items()}
+
     def items(self) -> Items:
         """All that is shown but for the trials' rows."""
         facts = self.facts
@@ -68,8 +77,7 @@ class Told:
             "order/": trials.order(facts),
         }
         told["figure/curves"] = {"data": curves.marks(facts), "layout": curves.laid_out(facts)}
-        for rank, line in enumerate(curves.lines(facts)):
-            told[f"curve/{line['uid']}"] = {**line, "rank": rank}
+        told |= {f"curve/{line['uid']}": line for line in curves.lines(facts)}
         return told | {f"figure/{id}": spec for id, spec in self._figures().items()}
 
     def rows(self) -> dict[str, str]:

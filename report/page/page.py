@@ -10,6 +10,7 @@ import json
 import math
 import os
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,7 @@ from . import trials
 from .items import Items, Told
 
 ASSETS = Path(__file__).parent / "assets"
-_SCRIPTS = ("scales.js", "panel.js", "figure.js", "table.js", "page.js")
+_SCRIPTS = ("scales.js", "panel.js", "figure.js", "table.js", "page.js", "live.js")
 
 
 def write(study: Source, path: str | os.PathLike[str]) -> Path:
@@ -85,8 +86,8 @@ def page(source: Source) -> str:
     return shell(told, f"<style>{style()}</style>", f"<script>{script()}</script>")
 
 
-def shell(told: Told, head: str, foot: str) -> str:
-    """The page with what it is given for its head and its end."""
+def shell(told: Told, head: str, foot: str, bar: str = "") -> str:
+    """The page with what it is given for its head, its end and its bar."""
     items = told.items()
     rows = told.rows()
     placed = {key: text for key, text in items.items() if "/" not in key}
@@ -98,12 +99,13 @@ def shell(told: Told, head: str, foot: str) -> str:
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
 <title>{title}</title>
 {head}
 </head>
 <body>
 <main>
-<div class="bar"><button type="button" id="theme" hidden>Dark</button></div>
+<div class="bar">{bar}<button type="button" id="theme" hidden>Dark</button></div>
 <header id="head">{placed["head"]}</header>
 <div id="stats">{placed["stats"]}</div>
 <section id="best">{placed["best"]}</section>
@@ -113,16 +115,16 @@ def shell(told: Told, head: str, foot: str) -> str:
 {table}
 <footer><div id="foot">{placed["foot"]}</div><div id="about">{placed["about"]}</div></footer>
 </main>
-<script type="application/json" id="items">{embedded(drawn)}</script>
+<script type="application/json" id="items">{embedded(drawn, told.first)}</script>
 {foot}
 </body>
 </html>
 """
 
 
-def embedded(items: Items) -> str:
-    """Items as JSON that may stand within a script element."""
-    text = as_json({"colours": COLOURS, "items": items})
+def embedded(items: Items, first: Mapping[str, Any]) -> str:
+    """Items as JSON that may stand within a script element. first: the configuration that a form begins with."""
+    text = as_json({"colours": COLOURS, "items": items, "best": first})
     return (
         text.replace("<", "\\u003c")
         .replace(">", "\\u003e")

@@ -2,13 +2,20 @@
 
 import os
 import shutil
+import socket
+import threading
 
 import pytest
 from told import a_search, tell_trial, told
 
-from haltune import Choice, Float, Int, Maximize, Problem, Space
+from haltune import Budget, Choice, Float, Int, Maximize, Problem, Space, Study
 from haltune.log.events import Status
+from haltune.policies import RandomSearch
 from haltune.report import write
+from haltune.report.watch.app import application
+from haltune.report.watch.board import Board, Place
+from haltune.report.watch.serve import server
+from haltune.store.open import open_store
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -247,3 +254,108 @@ def test_a_search_without_a_value_has_a_page(opened, browser, tmp_path):
         "No trial has reported a finite value yet" in page.locator("figure[data-figure=curves]").inner_text()
     )
     page.close()
+
+
+# -- following a search that runs ------------------------------------------------------------------
+
+
+@pytest.fixture
+def watched(browser, tmp_path):
+    """A search with a trial, a server for it that can be ended and begun again, and what browsers complained of."""
+    problem = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 4)
+    study = Study(
+        problem, RandomSearch(), f"sqlite:///{tmp_path}/a.db", seed=0, budget=Budget(trials=50), verbose=0
+    )
+    served = Served(tmp_path / "a.db")
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    yield study, served, context
+    context.close()
+    served.end()
+
+
+class Served:
+    """The server of a study, in a thread."""
+
+    def __init__(self, path):
+        self._board = Board(lambda: [Place(open_store(str(path), reading=True), "study", str(path))])
+        self.port = 0
+        self.begin()
+
+    def begin(self):
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", self.port))
+        self.port = listening.getsockname()[1]
+        self._server = server(application(self._board, "token-of-the-test"))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, daemon=True)
+        self._thread.start()
+        self.address = f"http://127.0.0.1:{self.port}/token-of-the-test/0/"
+
+    def end(self):
+        self._server.should_exit = True
+        self._thread.join(30)
+
+
+def visit(context, served, said):
+    page = context.new_page()
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(served.address)
+    page.wait_for_selector("figure[data-figure=curves] .panel svg text", state="attached")
+    page.wait_for_function("document.getElementById('live').textContent === 'live'")
+    return page
+
+
+def shows(page, text):
+    page.wait_for_function("text => document.body.innerText.includes(text)", arg=text)
+
+
+def test_ten_open_pages_follow_a_running_search_without_a_complaint(watched):
+    study, served, context = watched
+    with study.ask() as trial:
+        trial.report(0.1234, seconds=1.0)
+        said = []
+        pages = [visit(context, served, said) for _ in range(10)]
+        trial.report(0.4321, seconds=1.0)
+        for page in pages:
+            shows(page, "0.4321 highest acc")
+        assert pages[0].locator("tr[data-trial=trial-0]:not(.why)").count() == 1
+        trial.report(0.5, seconds=1.0)
+        pages[0].close()  # the one that listened for all, if the browser has one
+        trial.report(0.7, seconds=1.0)
+        for page in pages[1:]:
+            shows(page, "0.7 highest acc")
+    assert said == []
+
+
+def test_a_page_connects_again_after_its_server_was_away_and_misses_nothing(watched):
+    study, served, context = watched
+    with study.ask() as trial:
+        trial.report(0.1, seconds=1.0)
+        page = visit(context, served, [])
+        served.end()
+        page.wait_for_function("document.getElementById('live').textContent === 'not connected'")
+        for value in (0.2, 0.3, 0.6789):
+            trial.report(value, seconds=1.0)
+    served.begin()
+    shows(page, "0.6789 highest acc")
+    assert page.locator("tr[data-trial=trial-0]:not(.why)").inner_text().startswith("0")
+    assert "4 of 4" in page.locator("tr[data-trial=trial-0]:not(.why)").inner_text()
+
+
+def test_buttons_stop_the_search_let_it_continue_and_enqueue(watched):
+    study, served, context = watched
+    with study.ask() as trial:
+        trial.report(0.5, seconds=1.0)
+        page = visit(context, served, [])
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.get_by_role("button", name="Stop", exact=True).click()
+        shows(page, "The search is stopped for now")
+        page.get_by_role("button", name="Resume", exact=True).click()
+        shows(page, "The search continues")
+        page.get_by_role("button", name="Enqueue").click()
+        page.get_by_role("textbox", name="lr").fill("0.0625")
+        page.get_by_role("button", name="Enqueue", exact=True).click()
+        shows(page, "it waits to be trained")
+        study.sync()
+        assert [dict(config) for config in study.history.queue] == [{"lr": 0.0625}]

@@ -18,7 +18,7 @@ class Figure {
     this.dirty = true;
   }
   curve(id, trace) {
-    if (trace === null) this.curves.delete(id); else this.curves.set(id, trace);
+    if (trace === null) this.curves.delete(id); else this.curves.set(id, { ...trace, number: +id.slice(6) });
     this.dirty = true;
   }
   get layout() {
@@ -40,7 +40,7 @@ class Figure {
   traces() { // with the view, the legend and the filter applied
     const change = (this.menu() || { args: [{}] }).args[0], chosen = this.page.chosen;
     const kept = (id) => !chosen || !id || !/^trial-/.test(id) || chosen.has(id);
-    const all = [...[...this.curves.values()].sort((a, b) => a.rank - b.rank), ...this.spec.data.map((t, i) => {
+    const all = [...[...this.curves.values()].sort((a, b) => a.zorder - b.zorder || a.number - b.number), ...this.spec.data.map((t, i) => {
       const found = { ...t };
       for (const name in change) if (change[name][i] !== undefined) found[name] = change[name][i];
       return found;

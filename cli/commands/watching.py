@@ -1,0 +1,96 @@
+"""Watching searches in a browser while they run."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import webbrowser
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from haltune.errors import InvalidInput
+from haltune.store.open import open_store
+
+from ..find import errors, find
+from ..options import Name, say
+from ..study_file.reader import read
+
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+def watch(
+    where: Annotated[list[str], typer.Argument(help="study files, databases, or URLs", show_default=False)],
+    name: Name = None,
+    port: Annotated[int, typer.Option(help="0: any that is free", min=0, max=65535)] = 8765,
+    host: Annotated[
+        str, typer.Option(help="an address to listen on; others than this machine's own are open to all")
+    ] = _LOCAL[0],
+    open: Annotated[bool, typer.Option(help="open it in a browser")] = True,
+) -> None:
+    """A search in a browser while it runs: curves as they grow, and buttons to stop, resume and enqueue."""
+    with errors():
+        serve, application, board = _needed()
+        listening = _socket(host, port)
+        token = secrets.token_urlsafe(18)
+        places = board(lambda: _places(where, name))
+        listed = places.listed()
+        shown = f"[{host}]" if ":" in host else host
+        address = f"http://{shown}:{listening.getsockname()[1]}/{token}/"
+        if len(listed) == 1:
+            address += "0/"
+        say(f"{len(listed)} {'study' if len(listed) == 1 else 'studies'}: {address}")
+        if host not in _LOCAL:
+            say(
+                "whoever reaches this machine and has the address may look and act; nothing is encrypted",
+                err=True,
+            )
+        say("Ctrl-C ends it; the search goes on without it")
+        if open:
+            webbrowser.open(address)
+        serve(application(places, token, (host,)), listening)
+
+
+def _needed() -> tuple[Any, Any, Any]:
+    try:
+        from haltune.report.watch.app import application
+        from haltune.report.watch.board import Board
+        from haltune.report.watch.serve import serve
+    except ImportError:
+        raise ImportError(
+            "haltune watch serves with Starlette and uvicorn: pip install 'haltune[watch]'"
+        ) from None
+    return serve, application, Board
+
+
+def _socket(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise InvalidInput(
+            f"cannot listen on {host}, port {port}: {error.strerror or error}; another port: --port 0 takes any"
+        ) from error
+    return found
+
+
+def _places(where: Sequence[str], name: str | None) -> list[Any]:
+    """Every study of what was named. Raises what `find` raises, where there is nothing of one."""
+    from haltune.report.watch.board import Place
+
+    found = []
+    for text in where:
+        file = read(text) if text.endswith(".toml") else None
+        if file or name:
+            store, only = find(text, name)
+            names = [only]
+        else:
+            store = open_store(text, reading=True)
+            names = store.names()
+        folder = file.options.get("checkpoints") if file else None
+        found += [Place(store, known, file.store if file else text, folder) for known in names]
+    return found

@@ -1,0 +1,1 @@
+"""The page of a search that runs, served: `haltune watch`."""

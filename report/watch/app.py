@@ -1,0 +1,157 @@
+"""The server of `haltune watch`: pages, what changed since, and the few things that a page may ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from haltune.errors import HaltuneError
+from haltune.notebook import escaped
+
+from ..page.page import script, style
+from . import actions
+from .board import Board
+from .guard import Guard
+from .watched import Watched
+
+_EVERY = 0.5  # seconds between looks
+_PULSE = 15.0  # seconds after which a quiet stream says that it lives
+_LIMIT = 100_000  # bytes of what is posted
+_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
+    """The application, guarded. hosts: names it answers to, beside this machine's own."""
+    server = _Server(board, token)
+    routes = [
+        Route("/{token}/", server.index),
+        Route("/{token}/page.css", server.css),
+        Route("/{token}/page.js", server.js),
+        Route("/{token}/{number:int}/", server.page),
+        Route("/{token}/{number:int}/changes", server.changes),
+        Route("/{token}/{number:int}/events", server.events),
+        Route("/{token}/{number:int}/{action:str}", server.act, methods=["POST"]),
+    ]
+    return Guard(Starlette(routes=routes), token, (*_HOSTS, socket.gethostname(), *hosts))
+
+
+class _Server:
+    def __init__(self, board: Board, token: str) -> None:
+        self._board, self._token = board, token
+
+    async def css(self, request: Request) -> Response:
+        return Response(style(), media_type="text/css")
+
+    async def js(self, request: Request) -> Response:
+        return Response(script(), media_type="text/javascript")
+
+    async def index(self, request: Request) -> Response:
+        return HTMLResponse(await run_in_threadpool(self._index))
+
+    def _index(self) -> str:
+        rows = []
+        for number, place in enumerate(self._board.listed()):
+            best, standing = self._board.brief(number)
+            rows.append(
+                f'<tr><td><a href="{number}/">{escaped(place.name)}</a></td><td>{escaped(best)}</td>'
+                f'<td class="reason">{escaped(standing)}</td><td class="quiet">{escaped(place.store.url)}</td></tr>'
+            )
+        body = "".join(rows) or "<tr><td>There is no study yet.</td></tr>"
+        return (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>haltune: studies</title>'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            '<link rel="icon" href="data:,"><link rel="stylesheet" href="page.css"></head>\n'
+            '<body><main><p class="quiet">haltune</p><h1>Studies</h1>'
+            f'<div class="wide-table"><table><tbody>{body}</tbody></table></div></main></body></html>\n'
+        )
+
+    async def _study(self, request: Request) -> Watched | Response:
+        """The study that is asked for, or why there is none."""
+        try:
+            found = await run_in_threadpool(self._board.study, int(request.path_params["number"]))
+        except HaltuneError as error:
+            return PlainTextResponse(str(error), 503)
+        return found or PlainTextResponse("there is no such study", 404)
+
+    async def page(self, request: Request) -> Response:
+        found = await self._study(request)
+        if isinstance(found, Response):
+            return found
+        head = (
+            '<link rel="stylesheet" href="../page.css">\n<meta name="haltune-position" content="{position}">\n'
+            f'<meta name="haltune-token" content="{escaped(self._token)}">'
+        )
+        foot = '<script src="../page.js"></script>'
+        return HTMLResponse(await run_in_threadpool(lambda: (found.look(), found.page(head, foot))[1]))
+
+    async def changes(self, request: Request) -> Response:
+        found = await self._study(request)
+        if isinstance(found, Response):
+            return found
+        return Response(
+            await run_in_threadpool(found.since, _position(request)), media_type="application/json"
+        )
+
+    async def events(self, request: Request) -> Response:
+        found = await self._study(request)
+        if isinstance(found, Response):
+            return found
+        return StreamingResponse(_stream(found, _position(request)), media_type="text/event-stream")
+
+    async def act(self, request: Request) -> Response:
+        number, name = int(request.path_params["number"]), request.path_params["action"]
+        place = await run_in_threadpool(self._board.place, number)
+        does: Callable[..., str] | None = actions.ALL.get(name)
+        if does is None or place is None:
+            return PlainTextResponse("there is no such thing to do", 404)
+        body = await request.body()
+        try:
+            asked: Any = json.loads(body or b"{}") if len(body) <= _LIMIT else None
+        except ValueError:
+            asked = None
+        if not isinstance(asked, dict):
+            return JSONResponse({"error": "an object in JSON, of at most 100 kB"}, 400)
+        try:
+            return JSONResponse({"said": await run_in_threadpool(partial(does, place, asked))})
+        except HaltuneError as error:
+            return JSONResponse({"error": str(error)}, 400)
+
+
+async def _stream(watched: Watched, position: int) -> AsyncIterator[str]:
+    """What changed after a position, then what changes, as server-sent events whose ids are positions."""
+    yield "retry: 2000\n\n"
+    quiet = 0.0
+    while True:
+        try:
+            now = await run_in_threadpool(watched.look)
+        except HaltuneError as error:
+            yield f"event: trouble\ndata: {json.dumps(str(error))}\n\n"
+            await asyncio.sleep(10 * _EVERY)
+            continue
+        if now > position:
+            text = await run_in_threadpool(watched.since, position)
+            position, quiet = now, 0.0
+            yield f"id: {now}\ndata: {text}\n\n"
+        elif (quiet := quiet + _EVERY) >= _PULSE:
+            quiet = 0.0
+            yield ": it lives\n\n"
+        await asyncio.sleep(_EVERY)
+
+
+def _position(request: Request) -> int:
+    """Where a page stands: what the browser says when it connects again, or what the address says."""
+    for text in (request.headers.get("last-event-id"), request.query_params.get("after")):
+        with suppress(TypeError, ValueError):
+            return int(text or "")
+    return -1

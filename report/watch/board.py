@@ -1,0 +1,73 @@
+"""The studies that are watched: those of the stores that were named, found again as new ones begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+
+from haltune.errors import HaltuneError
+from haltune.log.history import History
+from haltune.store.base import Store
+from haltune.study.reading import follow_study
+
+from .watched import Watched
+
+Opened = Callable[[], Sequence["Place"]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a study is."""
+
+    store: Store  # to be read
+    name: str
+    url: str  # to be written
+    checkpoints: str | None = None  # their folder, where it is not the one beside the store
+
+
+@dataclass
+class Board:
+    """Places by number, which stay; a study is opened when somebody looks at it."""
+
+    find: Opened  # lists the studies there are now
+    places: list[Place] = field(default_factory=list)
+    _open: dict[int, Watched] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def listed(self) -> list[Place]:
+        """All studies, those that began since among them."""
+        with self._lock:
+            known = {(place.url, place.name) for place in self.places}
+            self.places += [place for place in self.find() if (place.url, place.name) not in known]
+            return list(self.places)
+
+    def place(self, number: int) -> Place | None:
+        """Where the study of a number is; None where there is none."""
+        found = self.places if number < len(self.places) else self.listed()
+        return found[number] if 0 <= number < len(found) else None
+
+    def study(self, number: int) -> Watched | None:
+        """The study of a number; None where there is none. Raises HaltuneError when it cannot be read."""
+        if (place := self.place(number)) is None:
+            return None
+        with self._lock:
+            if number not in self._open:
+                self._open[number] = Watched(follow_study(place.store, place.name, place.checkpoints))
+            return self._open[number]
+
+    def brief(self, number: int) -> tuple[str, str]:
+        """(the best value, how it stands) of a study, in words."""
+        try:
+            watched = self.study(number)
+        except HaltuneError as error:
+            return "", str(error)
+        if watched is None:
+            return "", "it is gone"
+        watched.look()
+        return _best(watched.study.history), watched.study.outcome.reason
+
+
+def _best(history: History) -> str:
+    best = history.best()
+    return "no value yet" if best is None else f"{history.problem.goal.metric} {best.value:.4g}"

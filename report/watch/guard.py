@@ -1,0 +1,89 @@
+"""Who may look and who may act: nobody who does not know the token, no page of another site, no borrowed name.
+
+- Every address begins with a random token; without it there is nothing here.
+- The Host must be one that the server was started for, so that a name which an attacker points at this machine (DNS
+  rebinding) reaches nothing. Addresses in numbers cannot be pointed anywhere.
+- What changes a search is a POST with the token in a header, which no form and no other site's page can send, and
+  with an Origin, where there is one, that is the Host's own.
+- Pages may load nothing but what this server serves, run no script but its own, and stand in no frame.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+TOKEN = "x-haltune-token"
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class Guard:
+    """Wraps an application whose paths begin with /TOKEN/."""
+
+    def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str]) -> None:
+        self._app, self._token = app, token
+        self._hosts = {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # no websockets here
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                named = {name.encode() for name in HEADERS}
+                kept = [(k, v) for k, v in message["headers"] if k.lower() not in named]
+                added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*kept, *added]}
+            await send(message)
+
+        refused = self._refusal(scope)
+        await (refused or self._app)(scope, receive, guarded)
+
+    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._is_ours(host):
+            return PlainTextResponse("this server does not answer to that name", 421)
+        given = scope["path"].lstrip("/").partition("/")[0]
+        if not _same(given, self._token):
+            return PlainTextResponse("there is nothing here; use the address that haltune watch printed", 404)
+        if scope["method"] in ("GET", "HEAD"):
+            return None
+        if scope["method"] != "POST":
+            return PlainTextResponse("GET or POST", 405)
+        origin = headers.get("origin")
+        if not _same(headers.get(TOKEN, ""), self._token) or origin not in (None, f"http://{host}"):
+            return PlainTextResponse("only the page itself may do that", 403)
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        name = name.strip("[]").lower()
+        if name in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+def _same(given: str, token: str) -> bool:
+    return secrets.compare_digest(given.encode("utf-8", "replace"), token.encode())

@@ -1,0 +1,280 @@
+"""The served page: who may see it and act, what it is told after a position, and what its buttons do."""
+
+import asyncio
+import json
+import re
+
+import pytest
+
+from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.log.events import Enqueued, Held
+from haltune.policies import RandomSearch
+from haltune.report.watch import actions
+from haltune.report.watch.app import _stream, application
+from haltune.report.watch.board import Board, Place
+from haltune.report.watch.watched import Watched
+from haltune.store.open import open_store
+from haltune.study.reading import follow_study
+
+TOKEN = "a-token-that-nobody-guesses"
+PROBLEM = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 4)
+
+
+def searched(path, name="study", trials=3):
+    budget = Budget(trials=trials)
+    return Study(PROBLEM, RandomSearch(), f"sqlite:///{path}", name, seed=0, budget=budget, verbose=0)
+
+
+def train(study, epochs=4, value=0.5):
+    """One trial, to its end."""
+    with study.ask() as trial:
+        for epoch in range(1, epochs + 1):
+            trial.report(value + epoch / 100, seconds=1.0)
+    return trial.id
+
+
+def place(path, name="study"):
+    return Place(open_store(str(path), reading=True), name, str(path))
+
+
+def ask(app, path, method="GET", host="127.0.0.1:8765", headers=(), body=b""):
+    """One request, without a network: (status, headers, body)."""
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    path, _, query = path.partition("?")
+    named = [(b"host", host.encode()), *((k.lower().encode(), v.encode()) for k, v in headers)]
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": path, "raw_path": path.encode(), "query_string": query.encode(), "headers": named,
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8765), "root_path": "",
+    }  # fmt: skip
+    asyncio.run(app(scope, receive, send))
+    told = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
+    return sent[0]["status"], told, b"".join(m.get("body", b"") for m in sent[1:]).decode()
+
+
+@pytest.fixture
+def served(tmp_path):
+    """The application over one study with one trial, and the study."""
+    study = searched(tmp_path / "a.db")
+    train(study)
+    return application(Board(lambda: [place(tmp_path / "a.db")]), TOKEN), study
+
+
+def test_the_page_is_the_one_that_is_written_to_a_file_and_knows_its_position(served):
+    app, study = served
+    status, _, text = ask(app, f"/{TOKEN}/0/")
+    assert status == 200
+    assert f'name="haltune-position" content="{study.history.position}"' in text
+    assert '<tr data-trial="trial-0"' in text
+    assert "<style>" not in text  # a strict policy allows none
+    assert not re.search(r"<script>|\son\w+=|style=", text)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/0/", "/wrong/", f"/{TOKEN}x/", f"/{TOKEN[:-1]}/0/", "/../", f"/x/{TOKEN}/", "/\u00e9/"]
+)
+def test_without_the_token_there_is_nothing(served, path):
+    status, _, text = ask(served[0], path)
+    assert status == 404
+    assert "acc" not in text
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example:8765", "", "localhost.evil"]
+)
+def test_a_name_that_somebody_else_points_here_is_not_answered(served, host):
+    assert ask(served[0], f"/{TOKEN}/0/", host=host)[0] == 421
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost:8765", "127.0.0.1:8765", "[::1]:8765", "[::1]", "192.168.1.7:80", "LOCALHOST"]
+)
+def test_its_own_names_and_addresses_in_numbers_are(served, host):
+    assert ask(served[0], f"/{TOKEN}/0/", host=host)[0] == 200
+
+
+OWN = ("X-Haltune-Token", TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("headers", "method"),
+    [
+        ((), "POST"),
+        ((("X-Haltune-Token", "wrong"),), "POST"),
+        ((OWN, ("Origin", "http://evil.example")), "POST"),
+        ((OWN, ("Origin", "null")), "POST"),
+        ((OWN, ("Origin", "https://127.0.0.1:8765")), "POST"),
+    ],
+)
+def test_only_the_page_itself_may_act(served, headers, method):
+    app, study = served
+    assert ask(app, f"/{TOKEN}/0/stop", method, headers=headers)[0] == 403
+    study.sync()
+    assert study.history.held is None
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_nothing_but_get_and_post_is_answered(served, method):
+    assert ask(served[0], f"/{TOKEN}/0/stop", method, headers=[OWN])[0] == 405
+
+
+def test_getting_an_action_does_nothing(served):
+    app, study = served
+    assert ask(app, f"/{TOKEN}/0/stop")[0] in (404, 405)
+    study.sync()
+    assert study.history.held is None
+
+
+def test_every_answer_forbids_what_a_page_does_not_need(served):
+    app, _ = served
+    for path in (
+        f"/{TOKEN}/",
+        f"/{TOKEN}/0/",
+        f"/{TOKEN}/page.js",
+        f"/{TOKEN}/0/changes",
+        "/nothing",
+        f"/{TOKEN}/99/",
+    ):
+        _, headers, _ = ask(app, path)
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "access-control-allow-origin" not in headers
+
+
+def test_a_page_is_told_what_changed_after_its_position_and_nothing_else(tmp_path):
+    study = searched(tmp_path / "a.db", trials=6)
+    for n in range(4):
+        train(study, value=0.1 * n)
+    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=iter(range(10**6)).__next__)
+    before = watched.position
+    assert json.loads(watched.since(before)) == {"position": before, "items": {}}
+    trial = study.ask()
+    trial.report(0.05, seconds=1.0)
+    while watched.look() < study.history.position:
+        pass
+    told = json.loads(watched.since(before))
+    assert told["position"] == study.history.position > before
+    keys = set(told["items"])
+    assert {"curve/trial-4", "row/trial-4", "stats", "figure/curves"} <= keys
+    assert not {f"{kind}/trial-{n}" for kind in ("curve", "row") for n in range(4)} & keys
+    everything = json.loads(watched.since(-1))["items"]
+    assert keys < set(everything)
+    assert all(everything[key] == told["items"][key] for key in keys)
+
+
+def test_a_page_that_is_told_the_changes_shows_what_a_new_one_does(tmp_path):
+    study = searched(tmp_path / "a.db", trials=6)
+    train(study)
+    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=iter(range(10**6)).__next__)
+    shown = json.loads(watched.since(-1))
+    for n in range(3):
+        train(study, epochs=2 + n, value=0.2 * n)
+        while watched.look() < study.history.position:
+            pass
+        told = json.loads(watched.since(shown["position"]))
+        shown = {"position": told["position"], "items": shown["items"] | told["items"]}
+    anew = Watched(follow_study(str(tmp_path / "a.db")))
+    assert shown == json.loads(anew.since(-1))
+
+
+def test_a_stream_begins_where_the_browser_says_and_ids_are_positions(tmp_path):
+    study = searched(tmp_path / "a.db")
+    train(study)
+    watched = Watched(follow_study(str(tmp_path / "a.db")))
+
+    async def first(position):
+        found = _stream(watched, position)
+        assert (await anext(found)).startswith("retry:")
+        text = await asyncio.wait_for(anext(found), 60)
+        await found.aclose()
+        return text
+
+    text = asyncio.run(first(3))
+    assert text.startswith(f"id: {study.history.position}\ndata: ")
+    assert json.loads(text.splitlines()[1].removeprefix("data: "))["items"]
+
+
+def test_stop_resume_and_enqueue_are_events_of_the_log(served, tmp_path):
+    app, study = served
+
+    def post(action, body=b""):
+        status, _, text = ask(
+            app, f"/{TOKEN}/0/{action}", "POST", headers=[OWN, ("Origin", "http://127.0.0.1:8765")], body=body
+        )
+        return status, json.loads(text)
+
+    assert post("stop")[0] == 200
+    study.sync()
+    assert "stopped on its page" in study.history.held
+    assert "stopped for now" in ask(app, f"/{TOKEN}/0/")[2]
+    assert post("resume") == (200, {"said": "it continues: its workers go on, or will when they are started"})
+    assert post("enqueue", b'{"config": {"lr": 0.125}}') == (200, {"said": "it waits to be trained"})
+    assert post("enqueue", b'{"config": {"lr": 0.125}}') == (200, {"said": "it was begun already, or waits"})
+    study.sync()
+    assert [type(e) for e in study.events()][-3:] == [Held, Held, Enqueued]
+    assert study.ask().config["lr"] == 0.125
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "status", "word"),
+    [
+        ("enqueue", b'{"config": {"lr": 7}}', 400, "lr"),
+        ("enqueue", b"{}", 400, "configuration"),
+        ("enqueue", b"[1]", 400, "an object in JSON"),
+        ("enqueue", b"{" * 50, 400, "an object in JSON"),
+        ("enqueue", b'"' + b"x" * 200_000 + b'"', 400, "at most 100 kB"),
+    ],
+)
+def test_what_cannot_be_done_is_answered_in_words(served, action, body, status, word):
+    found = ask(served[0], f"/{TOKEN}/0/{action}", "POST", headers=[OWN], body=body)
+    assert found[0] == status
+    assert word in found[2]
+
+
+def test_there_is_nothing_else_to_do(served):
+    assert ask(served[0], f"/{TOKEN}/0/delete", "POST", headers=[OWN])[0] == 404
+    assert ask(served[0], f"/{TOKEN}/7/stop", "POST", headers=[OWN])[0] == 404
+    assert ask(served[0], f"/{TOKEN}/7/")[0] == 404
+    assert set(actions.ALL) == {"stop", "resume", "enqueue"}
+
+
+def test_several_studies_and_those_that_begin_later_stand_in_one_list(tmp_path):
+    evil = "<img src=x onerror=alert(1)>"
+    names = ["first"]
+    train(searched(tmp_path / "a.db", "first"))
+    app = application(Board(lambda: [place(tmp_path / "a.db", name) for name in names]), TOKEN)
+    assert "first" in ask(app, f"/{TOKEN}/")[2]
+    train(searched(tmp_path / "a.db", evil))
+    names.append(evil)
+    text = ask(app, f"/{TOKEN}/")[2]
+    assert "<img" not in text
+    assert "&lt;img src=x onerror=alert(1)&gt;" in text
+    assert "acc 0.54" in text
+    assert ask(app, f"/{TOKEN}/1/")[0] == 200
+
+
+def test_a_study_that_cannot_be_read_is_said_and_the_others_stay(tmp_path):
+    train(searched(tmp_path / "a.db"))
+
+    board = Board(
+        lambda: [
+            place(tmp_path / "a.db"),
+            Place(open_store(str(tmp_path / "a.db"), reading=True), "none", "x"),
+        ]
+    )
+    app = application(board, TOKEN)
+    text = ask(app, f"/{TOKEN}/")[2]
+    assert "acc 0.54" in text
+    assert "there is no study" in text
+    assert ask(app, f"/{TOKEN}/1/")[0] == 503
