@@ -116,7 +116,7 @@ def test_the_line_of_transformers_gives_a_model_back(tmp_path):
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     transformers.BertModel(transformers.BertConfig(vocab_size=8, **sizes)).save_pretrained(tmp_path)
-    names = the("model = AutoModel").run(vars(transformers) | {"study": best(tmp_path)})
+    names = the("model = AutoModel").run({"AutoModel": transformers.AutoModel, "study": best(tmp_path)})
     assert names["model"].config.hidden_size == 8
 
 

@@ -99,7 +99,6 @@ def shell(told: Told, head: str, foot: str, bar: str = "") -> str:
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
 <title>{title}</title>
 {head}
 </head>

@@ -89,7 +89,8 @@ class _Server:
         if isinstance(found, Response):
             return found
         head = (
-            '<link rel="stylesheet" href="../page.css">\n<meta name="haltune-position" content="{position}">\n'
+            '<link rel="icon" href="data:,"><link rel="stylesheet" href="../page.css">\n'
+            '<meta name="haltune-position" content="{position}">\n'
             f'<meta name="haltune-token" content="{escaped(self._token)}">'
         )
         foot = '<script src="../page.js"></script>'

@@ -158,7 +158,7 @@ def test_reports_are_exported_a_row_each_and_both_forms_say_the_same(log, tmp_pa
 def test_a_report_is_one_page(log, tmp_path):
     path, _ = log
     assert haltune("report", path, "-o", tmp_path / "page.html").strip() == str(tmp_path / "page.html")
-    assert (tmp_path / "page.html").stat().st_size > 1_000_000  # Plotly is in it
+    assert "<tr data-trial=" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_a_listing_writes_nothing_to_the_log(log, tmp_path):
