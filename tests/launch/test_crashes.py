@@ -82,11 +82,11 @@ def test_nothing_is_leased_when_the_launcher_returns_and_its_log_replays(survive
 
 def test_runs_beyond_their_time_or_memory_have_failed_with_that_reason(tmp_path):
     study = a_study(tmp_path, 4)
-    limits = {"trial_timeout": "9s", "memory_limit": "1GB"}
+    limits = {"trial_timeout": "9s", "memory_limit": "500MB"}
     assert run(study, greedy, workers=2, progress=False, gpus=None, **limits).over
     assert [str(t.status) for t in study.trials] == ["completed", "failed", "failed", "completed"]
     assert re.match(r"trial_timeout: it ran for \d+ s, and 9 s are allowed", study.trials[1].error)
-    assert re.match(r"memory_limit: it took .*B, and 1 GB are allowed", study.trials[2].error)
+    assert re.match(r"memory_limit: it took .*B, and 500 MB are allowed", study.trials[2].error)
 
 
 def test_an_exception_before_any_run_succeeded_is_a_bug_and_ends_the_search_with_its_traceback(tmp_path):

@@ -17,13 +17,13 @@ from everyone import LEADERS, each_class, everyone
 from worlds import (
     ONE_AT_A_TIME,
     POLICIES,
-    QUICK,
     SPACE,
     Clock,
     Crash,
     MortalStore,
     ending,
     problem,
+    quick,
     search,
     small_study,
     train,
@@ -377,7 +377,7 @@ def test_a_single_trial_works(name: str) -> None:
 
 def test_a_space_that_is_exhausted_repeats_itself_and_says_so() -> None:
     study = search(
-        small_study(BOBOS(initial=2, stopping=QUICK), problem=ODD_PROBLEMS["one parameter of two values"])
+        small_study(BOBOS(initial=2, stopping=quick()), problem=ODD_PROBLEMS["one parameter of two values"])
     )
     reasons = [e.reason for e in study.events() if hasattr(e, "config")]
     assert "has been tried" in reasons[-1]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from told import tell_trial, told
-from worlds import QUICK, search, small_study
 from worlds import problem as small_problem
+from worlds import quick, search, small_study
 
 from haltune import Budget, Float, Maximize, Minimize, OptimalStopping, Problem, Space, Study
 from haltune.errors import InvalidInput, StudyMismatch
@@ -264,7 +264,7 @@ def test_budgets_that_grow_for_ever_have_no_full_training() -> None:
 
 
 def test_halting_cuts() -> None:
-    study = search(small_study(Halting(RandomSearch(trials=8), QUICK), trials=8))
+    study = search(small_study(Halting(RandomSearch(trials=8), quick()), trials=8))
     assert {t.status for t in study.trials} == {Status.COMPLETED, Status.STOPPED}
     assert [t.complete for t in study.trials] == [t.status is Status.COMPLETED for t in study.trials]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import POLICIES, QUICK, problem, small_study
+from worlds import POLICIES, problem, quick, small_study
 
 from examples import many
 from haltune import Budget, Finish, Float, Minimize, Problem, Space, Start, Study
@@ -36,7 +36,7 @@ OWN = {  # what a wrapper is there to change
     Wrapper: set[str](),
 }
 WRAPPERS: dict[type, Callable[[Any], Any]] = {
-    Halting: lambda inner: Halting(inner, QUICK),
+    Halting: lambda inner: Halting(inner, quick()),
     Guided: lambda inner: Guided(inner, initial=2, candidates=12),
     Wrapper: lambda inner: Around(inner),
 }
@@ -116,7 +116,7 @@ class Planner(RandomSearch):
 
 
 @pytest.mark.parametrize(
-    "around", [*WRAPPERS.values(), *SAMPLED, lambda p: Halting(Guided(SAMPLED[0](p), 99), QUICK)]
+    "around", [*WRAPPERS.values(), *SAMPLED, lambda p: Halting(Guided(SAMPLED[0](p), 99), quick())]
 )
 def test_a_policy_that_plans_sees_the_budget_whatever_it_is_in(around: Callable[[Any], Any]) -> None:
     planner, budget = Planner(), Budget(worker_time=400.0, epochs=120)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from laboratory import Lab, act, happenings, rough
 from told_rules import Scripted, written
-from worlds import EPOCHS, POLICIES, QUICK, problem, search, small_study
+from worlds import EPOCHS, POLICIES, problem, quick, search, small_study
 
 from examples import many
 from haltune import Budget, Maximize, Study, Trial
@@ -63,16 +63,16 @@ def test_a_policy_asked_again_says_what_the_log_says(name: str) -> None:
 HALTING: dict[
     str, tuple[Any, Any]
 ] = {  # the same configurations in the same order, without stopping and with it
-    "random": (lambda: RandomSearch(trials=8), lambda p: Halting(p, QUICK)),
+    "random": (lambda: RandomSearch(trials=8), lambda p: Halting(p, quick())),
     "seconds": (
         lambda: RandomSearch(trials=8),
-        lambda p: Halting(p, QUICK, epoch_cost="seconds", noise=0.01),
+        lambda p: Halting(p, quick(), epoch_cost="seconds", noise=0.01),
     ),
-    "kappa": (lambda: RandomSearch(trials=12), lambda p: Halting(p, QUICK, kappa=1.5)),
-    "bobos": (lambda: BOBOS(initial=8, wrong_stop=0.001), lambda p: BOBOS(initial=8, stopping=QUICK)),
+    "kappa": (lambda: RandomSearch(trials=12), lambda p: Halting(p, quick(), kappa=1.5)),
+    "bobos": (lambda: BOBOS(initial=8, wrong_stop=0.001), lambda p: BOBOS(initial=8, stopping=quick())),
     "audited": (
-        lambda: Halting(RandomSearch(trials=8), QUICK, audit=1.0),  # which trains all in full
-        lambda p: Halting(p.policy, QUICK),
+        lambda: Halting(RandomSearch(trials=8), quick(), audit=1.0),  # which trains all in full
+        lambda p: Halting(p.policy, quick()),
     ),
 }
 
@@ -135,7 +135,7 @@ def test_the_state_of_a_rule_is_folded_of_the_events_as_it_leaves_them() -> None
 WORKED: dict[str, Any] = {
     "rungs": lambda: Hyperband(eta=3, rounds=1),
     "asha": lambda: Hyperband(eta=3, rounds=1, asynchronous=True),
-    "halting": lambda: Halting(SuccessiveHalving(n=9, rounds=1), QUICK),
+    "halting": lambda: Halting(SuccessiveHalving(n=9, rounds=1), quick()),
 }
 
 

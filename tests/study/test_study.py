@@ -205,7 +205,8 @@ def test_interrupted_trials_are_finished_within_a_budget_of_trials() -> None:
 
 def run(script: str, *arguments: str) -> subprocess.Popen[str]:
     """A worker process that has the test worlds at hand."""
-    head = f"import sys; sys.path.insert(0, {SUPPORT!r})\nfrom worlds import *\n"
+    head = f"import sys; sys.path.insert(0, {SUPPORT!r})\n"
+    head += "from haltune.policies import RandomSearch\nfrom worlds import *\n"
     command = [sys.executable, "-c", head + textwrap.dedent(script), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

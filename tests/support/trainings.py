@@ -90,7 +90,7 @@ def greedy(trial: Trial) -> None:
     if trial.id == 1:
         time.sleep(3600)
     if trial.id == 2:
-        taken = [bytearray(os.urandom(1 << 20)) * 50 for _ in range(40)]
+        taken = [bytearray(os.urandom(1 << 20)) * 50 for _ in range(16)]
         time.sleep(3600)
         print(len(taken))
     steady(trial)

@@ -27,6 +27,9 @@ class Whims(Policy[int]):
         self.finish_after, self.wait_at, self.option = finish_after, wait_at, option
         self.endless = finish_after is None
 
+    def __repr__(self) -> str:  # the same in every process: pages show it
+        return f"Whims(option={self.option})"
+
     @property
     def spec(self) -> dict[str, Any]:
         return {"policy": "Whims", "option": self.option}

@@ -4,99 +4,79 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from curves import accuracy
 
-from haltune import (
-    Budget,
-    Choice,
-    Finish,
-    Float,
-    Int,
-    Level,
-    Maximize,
-    OptimalStopping,
-    Problem,
-    Space,
-    Study,
-    Trial,
-)
+import haltune
+import haltune.policies as of
+from haltune import Budget, Choice, Finish, Float, Int, Maximize, Problem, Space, Study, Trial
 from haltune.log.events import Event
-from haltune.policies import (
-    BOBOS,
-    EI,
-    GPUCB,
-    AutoBCT,
-    CostCooledEI,
-    EIPerCost,
-    Guided,
-    Halting,
-    Hyperband,
-    InfiniteHyperband,
-    Ladder,
-    LevelSetSearch,
-    MultiFidelity,
-    RandomSearch,
-    Rollout,
-    SuccessiveHalving,
-    TruVaR,
-)
 from haltune.store.base import Lease, Release
 from haltune.store.memory import MemoryStore
 
 EPOCHS = 6
-QUICK = OptimalStopping(paths=2000, first=20, resolve_at=(30,))  # of 51 epochs: 2 or 3, and 4, of 6
 
+
+@cache
+def quick() -> haltune.OptimalStopping:
+    """Of 51 epochs it solves at 2 or 3, and 4, of 6."""
+    return haltune.OptimalStopping(paths=2000, first=20, resolve_at=(30,))
+
+
+# policies are imported when they are made: processes that tests start import these worlds for one of them
 POLICIES: dict[str, Callable[[], Any]] = {
-    "random": lambda: RandomSearch(trials=5),
-    "gpucb": lambda: GPUCB(initial=2, refit_every=2),
-    "autobct": lambda: AutoBCT(gamma=1e-3, min_trainings=40),
-    "halting-autobct": lambda: Halting(AutoBCT(gamma=1e-3, initial=1, min_trainings=40), QUICK),
-    "ei": lambda: EI(initial=3),
-    "ei-per-cost": lambda: EIPerCost(initial=3),
-    "ei-cooled": lambda: CostCooledEI(initial=3),
-    "rollout": lambda: Rollout(initial=3, points=24),
-    "rollout-3": lambda: Rollout(3, 0.9, "terminate", initial=3, paths=8, points=16),
-    "truvar": lambda: TruVaR(initial=2, representers=32),
-    "truvar-level-set": lambda: TruVaR(
+    "random": lambda: of.RandomSearch(trials=5),
+    "gpucb": lambda: of.GPUCB(initial=2, refit_every=2),
+    "autobct": lambda: of.AutoBCT(gamma=1e-3, min_trainings=40),
+    "halting-autobct": lambda: of.Halting(of.AutoBCT(gamma=1e-3, initial=1, min_trainings=40), quick()),
+    "ei": lambda: of.EI(initial=3),
+    "ei-per-cost": lambda: of.EIPerCost(initial=3),
+    "ei-cooled": lambda: of.CostCooledEI(initial=3),
+    "rollout": lambda: of.Rollout(initial=3, points=24),
+    "rollout-3": lambda: of.Rollout(3, 0.9, "terminate", initial=3, paths=8, points=16),
+    "truvar": lambda: of.TruVaR(initial=2, representers=32),
+    "truvar-level-set": lambda: of.TruVaR(
         threshold=0.7,
         initial=2,
         representers=32,
         cost_model="gp",
-        levels=[Level("quick", 0.01), Level("careful", 1e-3, 4)],
+        levels=[haltune.Level("quick", 0.01), haltune.Level("careful", 1e-3, 4)],
     ),
-    "truvar-grid": lambda: TruVaR(
+    "truvar-grid": lambda: of.TruVaR(
         grid=3, kernel="se", noise=1e-4, initial=1, monotone=True, anticipate=True, candidates=20, cost=moving
     ),
-    "level-set-search": lambda: LevelSetSearch(0.7, initial=2, representers=32),
-    "bobos": lambda: BOBOS(initial=2, refit_every=2, stopping=QUICK),
-    "bobos-faithful": lambda: BOBOS(
-        initial=2, stopping=OptimalStopping(mode="faithful", paths=2000, first=20), kappa=math.inf
+    "level-set-search": lambda: of.LevelSetSearch(0.7, initial=2, representers=32),
+    "bobos": lambda: of.BOBOS(initial=2, refit_every=2, stopping=quick()),
+    "bobos-faithful": lambda: of.BOBOS(
+        initial=2, stopping=haltune.OptimalStopping(mode="faithful", paths=2000, first=20), kappa=math.inf
     ),
-    "halting-random": lambda: Halting(RandomSearch(trials=5), QUICK),
-    "halting-audit": lambda: Halting(RandomSearch(trials=5), QUICK, audit=0.6),
-    "bobos-audit": lambda: BOBOS(initial=2, refit_every=2, stopping=QUICK, audit=0.6),
-    "halving": lambda: SuccessiveHalving(n=5, eta=2, rounds=9),
-    "hyperband": lambda: Hyperband(eta=2, rounds=9),
-    "hyperband-retrains": lambda: Hyperband(eta=2, rounds=9, resume=False, sampler="lhs"),
-    "hyperband-seconds": lambda: Hyperband(4.0, eta=2, rounds=None, resource="seconds"),
-    "hyperband-samples": lambda: Hyperband(4, eta=2, rounds=None, resource="samples"),
-    "hyperband-gp": lambda: Hyperband(eta=2, rounds=9, sampler=GPUCB(initial=2)),
-    "hyperband-rollout": lambda: Hyperband(eta=2, rounds=9, sampler=Rollout(1, initial=2, points=16)),
-    "hyperband-growing": lambda: Hyperband(eta=2, schedule="growing", sampler="sobol"),
-    "asha": lambda: Hyperband(eta=2, rounds=9, brackets="most_exploratory", asynchronous=True),
-    "asha-stopping": lambda: SuccessiveHalving(n=5, eta=2, rounds=9, asynchronous="stop"),
-    "infinite-hyperband": lambda: InfiniteHyperband(),
-    "ladder": lambda: Ladder(2, 2, 2, patience=2),
-    "multifidelity": lambda: MultiFidelity(4, 1.0, 2, 2, patience=2, candidates=24),
-    "guided-ladder": lambda: Guided(Ladder(2, 2, 2, patience=2), initial=2, candidates=24),
-    "guided-hyperband": lambda: Guided(Hyperband(eta=2, rounds=9, resume=False), initial=2, candidates=24),
-    "halting-guided-ladder": lambda: Halting(
-        Guided(Ladder(2, 2, 2, patience=2), initial=2, candidates=24), QUICK
+    "halting-random": lambda: of.Halting(of.RandomSearch(trials=5), quick()),
+    "halting-audit": lambda: of.Halting(of.RandomSearch(trials=5), quick(), audit=0.6),
+    "bobos-audit": lambda: of.BOBOS(initial=2, refit_every=2, stopping=quick(), audit=0.6),
+    "halving": lambda: of.SuccessiveHalving(n=5, eta=2, rounds=9),
+    "hyperband": lambda: of.Hyperband(eta=2, rounds=9),
+    "hyperband-retrains": lambda: of.Hyperband(eta=2, rounds=9, resume=False, sampler="lhs"),
+    "hyperband-seconds": lambda: of.Hyperband(4.0, eta=2, rounds=None, resource="seconds"),
+    "hyperband-samples": lambda: of.Hyperband(4, eta=2, rounds=None, resource="samples"),
+    "hyperband-gp": lambda: of.Hyperband(eta=2, rounds=9, sampler=of.GPUCB(initial=2)),
+    "hyperband-rollout": lambda: of.Hyperband(eta=2, rounds=9, sampler=of.Rollout(1, initial=2, points=16)),
+    "hyperband-growing": lambda: of.Hyperband(eta=2, schedule="growing", sampler="sobol"),
+    "asha": lambda: of.Hyperband(eta=2, rounds=9, brackets="most_exploratory", asynchronous=True),
+    "asha-stopping": lambda: of.SuccessiveHalving(n=5, eta=2, rounds=9, asynchronous="stop"),
+    "infinite-hyperband": lambda: of.InfiniteHyperband(),
+    "ladder": lambda: of.Ladder(2, 2, 2, patience=2),
+    "multifidelity": lambda: of.MultiFidelity(4, 1.0, 2, 2, patience=2, candidates=24),
+    "guided-ladder": lambda: of.Guided(of.Ladder(2, 2, 2, patience=2), initial=2, candidates=24),
+    "guided-hyperband": lambda: of.Guided(
+        of.Hyperband(eta=2, rounds=9, resume=False), initial=2, candidates=24
     ),
-    "halting-hyperband": lambda: Halting(Hyperband(eta=2, rounds=9), QUICK),
-    "halting-gpucb": lambda: Halting(GPUCB(initial=2), QUICK, kappa=2.0, epoch_cost="seconds"),
+    "halting-guided-ladder": lambda: of.Halting(
+        of.Guided(of.Ladder(2, 2, 2, patience=2), initial=2, candidates=24), quick()
+    ),
+    "halting-hyperband": lambda: of.Halting(of.Hyperband(eta=2, rounds=9), quick()),
+    "halting-gpucb": lambda: of.Halting(of.GPUCB(initial=2), quick(), kappa=2.0, epoch_cost="seconds"),
 }
 
 

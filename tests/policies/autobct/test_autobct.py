@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from worlds import QUICK, SPACE, problem, search, small_study
+from worlds import SPACE, problem, quick, search, small_study
 
 from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial, Wait
 from haltune.errors import HaltuneWarning, InvalidInput
@@ -236,7 +236,7 @@ def test_the_policy_comes_back_from_its_log():
         AutoBCT(prior="D.2", seconds=(0, 9.0), repeats=5, depth=1, score_per_hour=0.1),
         AutoBCT(prior=preset("D.1")),
         AutoBCT(max_trainings=3, method="exact"),
-        Halting(AutoBCT(gamma=0.1), QUICK),
+        Halting(AutoBCT(gamma=0.1), quick()),
     ):
         spec = json.loads(json.dumps(plain(policy.spec)))
         assert plain(policy_from(spec).spec) == plain(policy.spec)
@@ -257,7 +257,7 @@ def test_runs_stopped_early_count_with_what_they_were_heading_for_and_uncertainl
     what = Problem(LINE, Maximize("acc", (0, 1)), 40)
     study = Study(
         what,
-        Halting(AutoBCT(gamma=1e-3, min_trainings=9), QUICK),
+        Halting(AutoBCT(gamma=1e-3, min_trainings=9), quick()),
         seed=3,
         budget=Budget(trials=9),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -36,6 +37,12 @@ def of_five(policy: Any, **options: Any) -> Study:
     return small_study(policy, problem=problem(epochs=HORIZON), trials=5, **options)
 
 
+@cache
+def all_audited() -> Study:
+    """Five runs that are all audited, for reading alone."""
+    return ends_as_told(of_five(Halting(RandomSearch(), SOLVER, audit=1.0)))
+
+
 def judged(study: Study, trial: int) -> list[Reported]:
     return [e for e in study.events() if isinstance(e, Reported) and e.trial == trial]
 
@@ -49,12 +56,19 @@ def declared(study: Study) -> list[int]:
     return [e.trial for e in study.events() if isinstance(e, Started) and AUDIT in e.evidence]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.4, 1.0])
-def test_the_declared_share_is_the_share(share: float) -> None:
-    histories = [History(problem()) for _ in range(4000)]
+@cache
+def seeded(count: int) -> list[History]:
+    """Histories of nothing that differ in their seeds, for reading alone."""
+    the_problem = problem()
+    histories = [History(the_problem) for _ in range(count)]
     for seed, history in enumerate(histories):
         history.seed = seed
-    drawn = sum(AUDIT in declare(Start({}), share, h).evidence for h in histories)  # type: ignore[union-attr]
+    return histories
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.4, 1.0])
+def test_the_declared_share_is_the_share(share: float) -> None:
+    drawn = sum(AUDIT in declare(Start({}), share, h).evidence for h in seeded(4000))  # type: ignore[union-attr]
     assert binom.ppf(1e-6, 4000, share) <= drawn <= binom.ppf(1 - 1e-6, 4000, share)
 
 
@@ -103,7 +117,7 @@ def test_the_would_be_stop_is_the_stop_that_would_have_been(name: str) -> None:
 
 
 def test_after_its_would_be_stop_a_run_is_not_judged_again_and_says_why() -> None:
-    study = ends_as_told(of_five(Halting(RandomSearch(), SOLVER, audit=1.0)))
+    study = all_audited()
     first, *later = marked(study, 2)
     assert [e.epoch for e in later] == [float(n) for n in range(int(first.epoch) + 1, HORIZON)]
     for e in later:
@@ -220,7 +234,7 @@ def test_a_run_that_is_offered_again_keeps_its_first_would_be_stop() -> None:
 
 
 def test_the_epochs_of_would_be_stops_only_move_on() -> None:
-    study = ends_as_told(of_five(Halting(RandomSearch(), SOLVER, audit=1.0)))
+    study = all_audited()
     for trial in range(5):
         assert all(a.epoch < b.epoch for a, b in pairwise(judged(study, trial)))
 

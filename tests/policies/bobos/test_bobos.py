@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from curves import accuracy
 from rising import ALONE, HORIZON, SOLVER, Pausing, curve
-from worlds import QUICK, problem, search, small_study, train
+from worlds import problem, quick, search, small_study, train
 
 from haltune import (
     Action,
@@ -138,7 +138,7 @@ def test_hopeless_runs_stop_and_winners_go_on() -> None:
 
 
 def test_the_first_trial_has_nothing_to_beat_and_is_never_stopped() -> None:
-    study = search(small_study(BOBOS(stopping=QUICK), trials=1), lambda c, e: 0.1)
+    study = search(small_study(BOBOS(stopping=quick()), trials=1), lambda c, e: 0.1)
     assert study.trials[0].status is Status.COMPLETED
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laboratory import Lab, act, differences, happenings, rising, rough
-from worlds import QUICK
+from worlds import quick
 
 from examples import many
 from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Start, Study, Trial
@@ -346,7 +346,7 @@ def test_optimal_stopping_ends_runs_inside_it() -> None:
         return (1.0 - config["x"]) * (1.0 - 0.5**epoch)
 
     problem = Problem(PLANE.space, Maximize("acc", (0, 1)), 51)
-    policy = Halting(Guided(Ladder(1.2, 1.2, patience=9), initial=16, candidates=30), QUICK)
+    policy = Halting(Guided(Ladder(1.2, 1.2, patience=9), initial=16, candidates=30), quick())
     study = searched(policy, plateau, problem, budget=Budget(trials=24))
     assert any(t.status is Status.STOPPED for t in study.trials)
     assert any(t.status is Status.PAUSED for t in study.trials)
