@@ -41,8 +41,8 @@ def status(where: Where, name: Name = None, format: As = Format.table) -> None:
             say_json(told)
         else:
             _say_status(study, told)
-        if told["state"] != "finished":
-            raise typer.Exit(STOPPED if told["state"] == "held" else RUNS)
+        if told["state"] != "over":
+            raise typer.Exit(STOPPED if told["state"] == "stopped" else RUNS)
 
 
 def _say_status(study: Reading, told: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ def _say_status(study: Reading, told: dict[str, Any]) -> None:
         say(f"enqueued: {settings(config)}")
 
 
-_STATES = {"goes on": "continues", "finished": "over", "held": "stopped for now"}
+_STATES = {"continues": "continues", "over": "over", "stopped": "stopped for now"}
 Top = Annotated[int | None, typer.Option("--top", min=1, help="only so many", show_default=False)]
 
 

@@ -116,10 +116,14 @@ def enqueue(
 ) -> None:
     """Have a configuration of yours trained before any that the policy chooses."""
     with errors():
-        study = _reopened(where, study_of(where, name).name, None, endless=True)
-        waits = study.enqueue(dict(map(_setting, values)), again)
+        read = study_of(where, name)
+        over = read.outcome.over and not read.history.held
+        lifted = (
+            f"; the search is over ({read.outcome.reason}), and a larger budget takes it up" if over else ""
+        )
+        waits = _reopened(where, read.name, None, endless=True).enqueue(dict(map(_setting, values)), again)
         say(
-            "it waits to be trained"
+            f"it waits to be trained{lifted}"
             if waits
             else "it was begun already, or waits: nothing was done; --again does"
         )

@@ -204,11 +204,16 @@ class Results(ABC):
 
         return frame(self.history)
 
-    def explain(self, trial: int | Attempt | TrialRecord, whole: bool = True) -> str:
-        """Each decision on a trial: reason, numbers, what it saved. whole: False, only how it began and ended."""
+    def explain(self, trial: int | Attempt | TrialRecord | Best, whole: bool = True) -> str:
+        """Each decision on a trial: reason, numbers, what it saved. whole: False, only how it began and ended.
+
+        Raises InvalidInput for what is no trial of this study.
+        """
         from .receipt import receipt, short_receipt
 
-        id = trial if isinstance(trial, int) else trial.id
+        id = trial.trial if isinstance(trial, Best) else getattr(trial, "id", trial)
+        if isinstance(id, bool) or not isinstance(id, int):
+            raise InvalidInput(f"explain(trial) takes a trial, its number or study.best, not {trial!r}")
         with self._log.lock:
             over = self.outcome.over and not self.outcome.held
             if not whole:

@@ -292,3 +292,14 @@ def test_a_search_without_one_finite_value_says_so_at_its_end(caplog: pytest.Log
 def test_a_search_that_has_not_begun_says_so() -> None:
     study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, budget="2 trials")
     assert study.outcome.reason == "nothing has been trained yet"
+
+
+def test_the_best_is_explained_and_what_is_no_trial_is_named() -> None:
+    study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=2, seed=0, budget="2 trials", verbose=0)
+    study.optimize(lambda trial: trial.config["x"])
+    best = study.best
+    assert best is not None
+    assert study.explain(best) == study.explain(best.trial)
+    for wrong in ("0", None, True, 0.5):
+        with pytest.raises(InvalidInput, match=r"takes a trial, its number or study\.best"):
+            study.explain(wrong)  # type: ignore[arg-type]

@@ -128,7 +128,8 @@ def outcome(log: Log, budget: Budget) -> Outcome:
         return Outcome(True, reason or history.held or "", held=reason is None)
     if not len(history):
         return Outcome(False, "nothing has been trained yet")
-    return Outcome(False, f"the search continues, with {plural(unfinished, 'unfinished trial')}")
+    trained = f", with {plural(unfinished, 'unfinished trial')}" if unfinished else ""
+    return Outcome(False, f"the search continues{trained}")
 
 
 def _full(log: Log, budget: Budget) -> str | None:

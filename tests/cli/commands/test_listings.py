@@ -79,7 +79,7 @@ def test_every_listing_is_strict_json_for_programs(log):
     path, study = log
     status = strict(haltune("status", path, "--format", "json"))
     assert status["study"] == "study"
-    assert status["state"] == "goes on"
+    assert status["state"] == "continues"
     assert status["trials"] == {"running": 1, "completed": 3, "failed": 1}
     assert status["best"] == {"trial": 0, "value": 0.125, "epoch": 3.0, "checkpoint": None}
     (worker,) = status["workers"]
@@ -328,7 +328,7 @@ def test_a_search_that_its_budget_ended_is_over_for_whoever_reads_the_log(policy
     study = over(tmp_path, policy, **budget)
     assert study.outcome.over
     status = strict(haltune("status", tmp_path / "a.db", "--format", "json"))
-    assert (status["state"], status["reason"]) == ("finished", study.outcome.reason)
+    assert (status["state"], status["reason"]) == ("over", study.outcome.reason)
     assert status["complete"] == sum(t.complete for t in study.trials)
     assert f"the search is over: {study.outcome.reason}" in haltune("status", tmp_path / "a.db")
     told = haltune("stop", tmp_path / "a.db")
@@ -345,7 +345,7 @@ def test_a_search_that_its_budget_ended_is_over_for_whoever_reads_the_log(policy
 @pytest.mark.parametrize("policy", [RandomSearch(trials=2), SuccessiveHalving(2, eta=2, rounds=1)])
 def test_a_search_that_its_policy_ended_or_will_has_nothing_to_stop_or_resume(policy, budget, tmp_path):
     study = over(tmp_path, policy, **budget)
-    assert strict(haltune("status", tmp_path / "a.db", "--format", "json"))["state"] == "finished"
+    assert strict(haltune("status", tmp_path / "a.db", "--format", "json"))["state"] == "over"
     position = study.history.position
     assert "is over, nothing is left to stop" in haltune("stop", tmp_path / "a.db")
     told = haltune("resume", tmp_path / "a.db")
@@ -378,7 +378,7 @@ def test_of_a_log_without_a_budget_only_its_program_knows_whether_it_is_over(tmp
     for event in log[1:]:
         study.session.replica.store.append("study", [event], seen=10**6, about=None)
     told = strict(haltune("status", tmp_path / "a.db", "--format", "json"))
-    assert told["state"] == "goes on"
+    assert told["state"] == "continues"
     assert "its program knows" in told["reason"]
 
 
@@ -523,6 +523,11 @@ def test_a_configuration_is_enqueued_and_waits_in_the_status(tmp_path):
     assert study.ask().config == {"lr": 0.001, "opt": "sgd"}
     assert "name=value" in haltune("enqueue", path, "lr", code=2)
     haltune("enqueue", path, "lr=1", code=2)
+    for trial in study:
+        trial.report(0.5)
+    told = haltune("enqueue", path, "lr=2e-3", "opt=sgd")
+    assert "it waits to be trained; the search is over" in told
+    assert "a larger budget takes it up" in told
 
 
 def test_the_command_line_is_a_module_too():
