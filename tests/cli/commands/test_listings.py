@@ -520,7 +520,9 @@ def test_a_configuration_is_enqueued_and_waits_in_the_status(tmp_path):
     assert "nothing was done" in haltune("enqueue", path, "lr=1e-3", "opt=sgd")
     assert "enqueued: lr=0.001, opt=sgd" in haltune("status", path)
     assert strict(haltune("status", path, "--format", "json"))["queue"] == [{"lr": 0.001, "opt": "sgd"}]
-    assert study.ask().config == {"lr": 0.001, "opt": "sgd"}
+    first = study.ask()
+    assert first.config == {"lr": 0.001, "opt": "sgd"}
+    study.tell(first, 0.5)
     assert "name=value" in haltune("enqueue", path, "lr", code=2)
     haltune("enqueue", path, "lr=1", code=2)
     for trial in study:
