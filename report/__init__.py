@@ -9,12 +9,13 @@ from .figures.importance import contour, importance, slices
 from .figures.parallel import parallel
 from .figures.progress import progress
 from .figures.region import region
+from .figures.rungs import rungs
 from .figures.timeline import timeline
 from .page import write
 from .replay import replay
 from .summary import summary
 
 __all__ = [
-    "contour", "importance", "learning_curves", "live", "parallel", "progress", "region", "replay", "slices", "summary",
-    "timeline", "write",
+    "contour", "importance", "learning_curves", "live", "parallel", "progress", "region", "replay", "rungs", "slices",
+    "summary", "timeline", "write",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What happened when: the best so far, who trained what, and the stages, folded from the log event by event."""
+"""What happened when: the best so far, who trained what, and the rungs, folded from the log event by event."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from haltune.log import events as ev
-from haltune.log.decisions import Action
+from haltune.log.decisions import Action, Verdict
 from haltune.log.problem import Goal
 
 
@@ -60,10 +60,14 @@ class Story:
     held: float = 0.0  # seconds, summed over workers
     steps: list[Step] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
-    stages: set[float] = field(default_factory=set)  # epochs at which runs were to be compared
+    rungs: set[float] = field(default_factory=set)  # epochs at which runs were to be compared, and the last
+    compared: dict[int, dict[float, Verdict]] = field(
+        default_factory=dict
+    )  # trial -> epoch at which it came to a rung -> what was decided
     tracebacks: dict[int, str] = field(default_factory=dict)  # trial -> of its last failure
     _open: dict[int, Stretch] = field(default_factory=dict)  # trial -> its attempt
     _at: dict[int, float] = field(default_factory=dict)  # trial -> the last epoch of its attempt
+    _until: dict[int, float] = field(default_factory=dict)  # trial -> the rung it trains towards
     _saved: dict[int, float] = field(default_factory=dict)  # trial -> the epoch it goes on from
     _best: float = -math.inf
 
@@ -96,8 +100,21 @@ class Story:
         found = Stretch(e.trial, attempt, e.worker, e.at, e.at, deciding=e.deciding)
         self._open[e.trial], self._at[e.trial] = found, since
         self.stretches.append(found)
-        if e.until is not None and math.isfinite(e.until):
-            self.stages.add(e.until)
+        self._until.pop(e.trial, None)
+        if "rung" in e.tags:
+            self._towards(e.trial, e.until)
+
+    def _towards(self, trial: int, until: float | None) -> None:
+        if until is not None and math.isfinite(until):
+            self.rungs.add(until)
+            self._until[trial] = until
+
+    def _came(self, e: ev.Reported) -> None:
+        """A run came to the rung that it trained towards."""
+        if e.epoch >= self._until.get(e.trial, math.inf) and e.verdict.action is not Action.UNJUDGED:
+            self.compared.setdefault(e.trial, {})[e.epoch] = e.verdict
+            if e.verdict.action is Action.CONTINUE:
+                self._towards(e.trial, e.verdict.until)
 
     def _mine(self, trial: int, attempt: int) -> Stretch | None:
         found = self._open.get(trial)
@@ -118,8 +135,7 @@ class Story:
         self._at[e.trial] = e.epoch
         self.epochs += epochs
         self.cost += e.cost if e.cost is not None and math.isfinite(e.cost) else 0.0
-        if e.verdict.until is not None and e.verdict.action is Action.CONTINUE:
-            self.stages.add(e.verdict.until)
+        self._came(e)
         height = self.goal.sign * e.value
         if math.isfinite(height) and height > self._best:
             self._best = height

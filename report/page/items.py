@@ -19,6 +19,7 @@ from ..figures.drawing import Spec
 from ..figures.importance import contour_spec, importance_spec, slices_spec
 from ..figures.parallel import parallel_spec
 from ..figures.progress import progress_spec
+from ..figures.rungs import rungs_spec
 from ..figures.timeline import timeline_spec
 from ..sample import MOST
 from ..story import Story
@@ -99,6 +100,8 @@ class Told:
         if story is not None:
             found["progress"] = progress_spec(story, facts.problem, facts.best)
             found["timeline"] = timeline_spec(story)
+            if story.compared:
+                found["rungs"] = rungs_spec(story, facts)
         found["parallel"] = parallel_spec(facts)
         return found | self._models()
 

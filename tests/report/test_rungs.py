@@ -1,0 +1,97 @@
+"""The ladder of rungs, against halving done by hand."""
+
+from functools import cache
+
+import pytest
+
+from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.policies import BOBOS, Hyperband, Ladder, SuccessiveHalving
+from haltune.report import rungs
+from haltune.report.digest import digest, need_study
+from haltune.report.figures.rungs import places, rungs_spec
+
+
+def curve(config, epoch):
+    """Runs cross: what is good early is not what is good late."""
+    lr = config["lr"]
+    return lr * (1 - 0.5**epoch) if epoch < 9 else 1.5 - lr
+
+
+def searched(policy, trials=9, epochs=9, end=None, every=1):
+    problem = Problem(Space({"lr": Float(0.0, 1.0)}), Maximize("acc", (0, 2)), epochs)
+    study = Study(problem, policy, seed=1, budget=Budget(trials=trials), verbose=0)
+    for count, trial in enumerate(study):
+        with trial:
+            for epoch in range(int(trial.epoch) + 1, epochs + 1):
+                verdict = None
+                if epoch % every == 0:
+                    verdict = trial.report(curve(trial.config, epoch), epoch=epoch, seconds=1.0)
+                trial.save(lambda path: path.mkdir())
+                if verdict is not None and verdict.stops:
+                    break
+        if end is not None and count + 1 >= end:
+            break
+    return study
+
+
+def found(study):
+    return places(need_study(study).story, digest(study))
+
+
+@cache
+def halved():
+    return searched(SuccessiveHalving(9))
+
+
+def test_halving_done_by_hand_leaves_the_same_runs_at_each_rung():
+    study = halved()
+    config = {t.id: t.config for t in study.trials}
+    there, told = list(config), {(p.row.record.id, p.rung): (p.fate, p.value) for p in found(study)}
+    expected = {}
+    for rung, keep in ((1, 3), (3, 1)):
+        on = sorted(there, key=lambda id: -curve(config[id], rung))[:keep]
+        expected |= {(id, rung): ("on" if id in on else "left", curve(config[id], rung)) for id in there}
+        there = on
+    expected |= {(id, 9): ("end", curve(config[id], 9)) for id in there}
+    assert told == expected
+
+
+def test_the_columns_are_the_rungs_and_the_best_of_each_stand_on_the_left():
+    figure = rungs(halved())
+    assert figure.layout.xaxis.ticktext == ("1", "3", "9")
+    dots = [(x, y) for t in figure.data if t.mode == "markers" for x, y in zip(t.x, t.y, strict=True)]
+    first = sorted((x, y) for x, y in dots if x < 0.5)
+    assert len(first) == 9
+    assert [y for _, y in first] == sorted((y for _, y in first), reverse=True)
+    assert [a.text for a in figure.layout.annotations] == ["3 of 9", "1 of 3", "1"]
+
+
+def test_while_a_rung_fills_all_wait_and_once_it_is_full_only_its_winners():
+    assert {p.fate for p in found(searched(SuccessiveHalving(9), end=5))} == {"waits"}
+    study = searched(SuccessiveHalving(9), end=9)
+    waiting = {p.row.record.id for p in found(study) if p.fate in ("waits", "on")}
+    best = sorted(study.trials, key=lambda t: -curve(t.config, 1))[:3]
+    assert waiting == {t.id for t in best}
+
+
+def test_a_bracket_that_begins_at_a_later_rung_is_not_compared_before_it():
+    study = searched(Hyperband(), trials=17)
+    first = {}
+    for p in found(study):
+        first[p.row.record.id] = min(first.get(p.row.record.id, 99), p.rung)
+    begun = {t.id: {0: 1.0, 1: 3.0, 2: 9.0}[t.tags["bracket"] % 3] for t in study.trials}
+    assert first == begun
+
+
+def test_where_validation_comes_seldom_a_run_stands_at_the_highest_rung_that_it_passed():
+    study = searched(Ladder(patience=2), trials=6, every=4)
+    assert {(p.rung, p.epoch) for p in found(study)} <= {(3.0, 4.0), (9.0, 9.0), (1.0, 4.0)}
+    assert all(p.value == curve(p.row.record.config, p.epoch) for p in found(study))
+
+
+@pytest.mark.parametrize("make", [lambda: searched(BOBOS(), trials=3)])
+def test_a_search_without_rungs_says_so(make):
+    study = make()
+    spec = rungs_spec(need_study(study).story, digest(study))
+    assert spec["data"] == []
+    assert "No run has come to a rung" in spec["layout"]["annotations"][0]["text"]
