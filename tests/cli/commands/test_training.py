@@ -11,6 +11,7 @@ from trainings import wait_for
 from typer.testing import CliRunner
 
 from haltune.cli.app import app
+from haltune.cli.doctor import frameworks
 from haltune.cli.find import find
 from haltune.log.events import Reported, Status
 from haltune.store.studies import hold
@@ -75,6 +76,13 @@ def ended(process, code):
     return out + errors
 
 
+def told(*words, code=0):
+    """What a command that needs no process of its own printed, when it ended with this exit code."""
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.output
+
+
 def history(folder):
     return read_study(*find(str(folder / "digits.toml"))).history
 
@@ -117,26 +125,27 @@ def test_a_held_search_begins_no_trial_until_it_is_lifted(folder):
     assert "2 trials" in ended(haltune("resume", "digits.toml", "--trials", "2", *PROGRAM), 0)
 
 
-def test_a_study_file_with_a_wider_space_takes_the_search_on(folder):
+def test_a_study_file_with_a_wider_space_takes_the_search_on(folder, monkeypatch):
+    monkeypatch.setattr(frameworks, "_CALLBACKS", {})  # the doctor would import them all
     (folder / "gate").touch()
     random = TOML.replace("trials = 3", "[budget]\ntrials = 2")
     (folder / "digits.toml").write_text(random)
-    ended(haltune("run", "--study", "digits.toml", *PROGRAM), 0)
+    told("run", "--study", "digits.toml", *PROGRAM)
     before = [t.config for t in history(folder).trials]
     wide = random.replace("1.0]", "9.0]").replace("[policy]", 'kernel = { choice = ["a", "b"] }\n[policy]')
     (folder / "digits.toml").write_text(wide)
-    assert "'kernel' is new" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 3)
+    assert "'kernel' is new" in told("run", "--study", "digits.toml", *PROGRAM, code=3)
     (folder / "digits.toml").write_text(wide.replace('{ choice = ["a", "b"] }', '"a"'))
-    ended(haltune("run", "--study", "digits.toml", *PROGRAM), 0)
+    told("run", "--study", "digits.toml", *PROGRAM)
     (folder / "digits.toml").write_text(wide.replace("trials = 2", "trials = 6"))
-    ended(haltune("run", "--study", "digits.toml", *PROGRAM), 0)
-    assert "8 trials" in ended(haltune("resume", "digits.db", "--trials", "8", *PROGRAM), 0)
+    told("run", "--study", "digits.toml", *PROGRAM)
+    assert "8 trials" in told("resume", "digits.db", "--trials", "8", *PROGRAM)
     configs = [t.config for t in history(folder).trials]
     assert configs[:2] == [{**config, "kernel": "a"} for config in before]
     assert {config["kernel"] for config in configs} == {"a", "b"}
-    ended(haltune("report", "digits.db"), 0)
+    told("report", "digits.db")
     assert "kernel" in (folder / "study.html").read_text()
-    assert "decisions replayed" in ended(haltune("doctor", "digits.db"), 0)
+    assert "decisions replayed" in told("doctor", "digits.db")
 
 
 @pytest.mark.slow
@@ -161,13 +170,12 @@ def test_ctrl_c_saves_and_exits_with_4_and_twice_leaves_with_130(folder):
 
 def test_each_failure_has_its_exit_code_and_a_sentence(folder):
     (folder / "broken.py").write_text("import no_such_package")
-    told = ended(haltune("run", "--study", "digits.toml", "--", sys.executable, "broken.py"), 1)
-    assert "No module named 'no_such_package'" in told
-    assert "cannot start 'no-such-program'" in ended(
-        haltune("run", "--study", "digits.toml", "--", "no-such-program"), 2
-    )
+    said = ended(haltune("run", "--study", "digits.toml", "--", sys.executable, "broken.py"), 1)
+    assert "No module named 'no_such_package'" in said
+    said = told("run", "--study", "digits.toml", "--", "no-such-program", code=2)
+    assert "cannot start 'no-such-program'" in said
     (folder / "digits.toml").write_text(TOML.replace("max_epochs = 4", "max_epochs = 5"))
-    assert "max_epochs" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 3)  # another problem
+    assert "max_epochs" in told("run", "--study", "digits.toml", *PROGRAM, code=3)  # another problem
 
 
 def test_what_is_not_there_has_its_exit_code_and_a_sentence(folder):
