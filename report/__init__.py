@@ -4,6 +4,7 @@ Plotly and Rich are imported when a figure or a table is asked for, never before
 """
 
 from .console import live
+from .figures.budget import budget
 from .figures.curves import learning_curves
 from .figures.importance import contour, importance, slices
 from .figures.parallel import parallel
@@ -16,6 +17,6 @@ from .replay import replay
 from .summary import summary
 
 __all__ = [
-    "contour", "importance", "learning_curves", "live", "parallel", "progress", "region", "replay", "rungs", "slices",
-    "summary", "timeline", "write",
+    "budget", "contour", "importance", "learning_curves", "live", "parallel", "progress", "region", "replay", "rungs",
+    "slices", "summary", "timeline", "write",
 ]  # fmt: skip

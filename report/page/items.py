@@ -15,6 +15,7 @@ from haltune.study.results import Results
 
 from ..digest import Digest, Row, Source, digest
 from ..figures import curves
+from ..figures.budget import budget_spec
 from ..figures.drawing import Spec
 from ..figures.importance import contour_spec, importance_spec, slices_spec
 from ..figures.parallel import parallel_spec
@@ -102,6 +103,7 @@ class Told:
             found["timeline"] = timeline_spec(story)
             if story.compared:
                 found["rungs"] = rungs_spec(story, facts)
+        found["budget"] = budget_spec(facts)
         found["parallel"] = parallel_spec(facts)
         return found | self._models()
 
