@@ -62,7 +62,8 @@ def budget_spec(facts: Digest) -> Spec:
     if known:
         most = max(1.0, *(share for share, _ in known))
         axes |= {
-            "xaxis": axis("", range=[0.0, 1.04 * most], tickvals=[0, 0.5, 1], ticktext=["0", "half", "all"], anchor="y"),
+            "xaxis": axis("", range=[0.0, 1.04 * most], tickvals=[0, 0.5, 1], ticktext=["0", "half", "all"],
+                          anchor="y"),
             "yaxis": axis("", type="category", showticklabels=False, tickvals=[], anchor="x"),
         }  # fmt: skip
     if bars:
