@@ -16,6 +16,7 @@ from ..digest import Digest, Row, Source, digest
 from ..palette import ACCENT_INK, INK, LOOKS, MUTED, Look
 from ..sample import MOST, points
 from .drawing import axis, drawn, layout, nothing
+from .forecast import Forecasts, bands
 from .wording import plotly_text
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ _DIVERGED = (
 
 def learning_curves(study: Source) -> go.Figure:
     """The curves of the trials, marked where they ended; hovering tells the reason. Of many, a sample: see `sample`.
+
+    The best eight that run or are paused have a band, which holds their rest in eight cases of ten, as their beginning
+    and the other runs tell it.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
@@ -49,7 +53,7 @@ def learning_curves(study: Source) -> go.Figure:
         'Figure'
     """
     facts = digest(study, MOST)
-    return drawn({"data": [*lines(facts), *marks(facts)], "layout": laid_out(facts)})
+    return drawn({"data": [*lines(facts), *ends(facts, Forecasts())], "layout": laid_out(facts)})
 
 
 def lines(facts: Digest) -> list[dict[str, Any]]:
@@ -60,6 +64,11 @@ def lines(facts: Digest) -> list[dict[str, Any]]:
         for height, (look, rows) in enumerate(_groups(facts))
         for row in rows
     ]
+
+
+def ends(facts: Digest, known: Forecasts) -> list[dict[str, Any]]:
+    """What is drawn around the curves: forecasts of those that may go on, and marks where each ended."""
+    return [*bands(known.of(facts), facts.problem.goal.metric), *marks(facts)]
 
 
 def marks(facts: Digest) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from ..digest import Digest, Row, Source, digest
 from ..figures import curves
 from ..figures.budget import budget_spec
 from ..figures.drawing import Spec
+from ..figures.forecast import Forecasts
 from ..figures.importance import contour_spec, importance_spec, slices_spec
 from ..figures.parallel import parallel_spec
 from ..figures.progress import progress_spec
@@ -39,6 +40,7 @@ class Told:
     story: Story | None = None
     facts: Digest = field(init=False)
     _rows: dict[int, tuple[object, str]] = field(default_factory=dict)
+    _forecasts: Forecasts = field(default_factory=Forecasts)
     _learnt: tuple[object, dict[str, Spec]] = (None, {})
 
     def __post_init__(self) -> None:
@@ -78,7 +80,10 @@ class Told:
             "about": blocks.about(facts, self.story, self.policy),
             "order/": trials.order(facts),
         }
-        told["figure/curves"] = {"data": curves.marks(facts), "layout": curves.laid_out(facts)}
+        told["figure/curves"] = {
+            "data": curves.ends(facts, self._forecasts),
+            "layout": curves.laid_out(facts),
+        }
         told |= {f"curve/{line['uid']}": line for line in curves.lines(facts)}
         return told | {f"figure/{id}": spec for id, spec in self._figures().items()}
 

@@ -44,7 +44,7 @@ class Figure {
       const found = { ...t };
       for (const name in change) if (change[name][i] !== undefined) found[name] = change[name][i];
       return found;
-    })].filter((t) => t.visible !== false && kept(t.uid) && !this.hidden.has(t.legendgroup || t.name));
+    })].filter((t) => t.visible !== false && kept(t.uid) && !this.hidden.has(t.legendgroup || t.name)).sort((a, b) => (b.zorder < 0) - (a.zorder < 0)); // below all curves
     return !chosen ? all : all.map((t) => {
       if (!t.ids || !t.ids.some((id) => /^trial-/.test(id)) || t.type === "parcoords") return t;
       const left = t.ids.map((id, i) => i).filter((i) => kept(t.ids[i])), found = { ...t };

@@ -1,0 +1,112 @@
+"""What running and paused curves may still become: bands drawn from simulated paths, as optimal stopping sees them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from haltune.log.events import Status
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
+from haltune.policies.bobos.company import beside, company, errors_of
+from haltune.policies.bobos.matched_curves import matched_paths
+from haltune.policies.bobos.optimal_stopping import OptimalStopping
+
+from ..digest import Digest
+from ..palette import COOL, COOL_SOFT
+from .wording import plotly_text
+
+_MOST = 8  # curves
+_PATHS = 400
+_FINEST = 60  # epochs that a forecast tells apart
+_BAND = (0.1, 0.5, 0.9)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a curve may come to, in the metric's units; the first of each is the last that was seen."""
+
+    trial: int
+    epochs: tuple[float, ...]
+    low: tuple[float, ...]  # one path in ten is below
+    middle: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass
+class Forecasts:
+    """Forecasts of a search, each kept until its trial reports again."""
+
+    _made: dict[int, tuple[object, Forecast | None]] = field(default_factory=dict)
+
+    def of(self, facts: Digest) -> list[Forecast]:
+        """Of the best eight that run or are paused, the best first; none without a horizon."""
+        if facts.over or facts.problem.max_epochs is None:
+            return []
+        sign = facts.problem.goal.sign
+        going = [r for r in facts.rows if r.record.status in (Status.RUNNING, Status.PAUSED) and r.ending]
+        going.sort(key=lambda r: -sign * (r.ending or (0.0, 0.0))[1])
+        found = [self._of(facts.history, row.record) for row in going[:_MOST]]
+        return [f for f in found if f is not None]
+
+    def _of(self, history: History, record: TrialRecord) -> Forecast | None:
+        said = (record.attempt, record.epoch)
+        if record.id not in self._made or self._made[record.id][0] != said:
+            self._made[record.id] = (said, forecast(history, record))
+        return self._made[record.id][1]
+
+
+def forecast(history: History, record: TrialRecord) -> Forecast | None:
+    """What the rest of a curve may be, by its own beginning and the runs beside it; None where nothing tells."""
+    end, scale = history.problem.max_epochs or 0, history.scale_of(record.id)
+    stride = math.ceil(end / _FINEST)
+    horizon, before = divmod(end, stride) if end else (0, 0)
+    steps = slice(before + stride - 1, None, stride)
+    if scale is None or not record.whole.any() or np.ptp([scale.low, scale.high]) == 0.0:
+        return None
+    peaks = history.problem.goal.of == "best"
+    errors = errors_of(record, peaks, scale)[0][steps]
+    if not 1 <= len(errors) < horizon:
+        return None
+    others = beside(company(history, record), peaks, scale, horizon, steps)
+    trusted = OptimalStopping().plan(horizon).solve_at[:1]
+    own = bool(trusted) and len(errors) >= trusted[0]
+    rng = np.random.default_rng([history.seed, record.id, len(errors)])
+    paths = matched_paths(errors, horizon, others, _PATHS, rng, own=own)
+    ends = np.quantile(paths.values, _BAND, axis=1)
+    values = scale.sign * (scale.low + (1.0 - ends) * (scale.high - scale.low))
+    last = scale.sign * (scale.low + (1.0 - errors[-1]) * (scale.high - scale.low))
+    bands = np.column_stack([np.full(3, last), np.sort(values, axis=0)])
+    epochs = before + stride * np.arange(len(errors), horizon + 1.0)
+    low, middle, high = (tuple(band) for band in bands.tolist())
+    return Forecast(record.id, tuple(epochs.tolist()), low, middle, high)
+
+
+def bands(forecasts: list[Forecast], metric: str) -> list[dict[str, Any]]:
+    """A band and its middle for each, the best on top, below all curves."""
+    traces: list[dict[str, Any]] = []
+    for f in reversed(forecasts):
+        ids = [f"trial-{f.trial}"] * len(f.epochs)
+        shared = {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "forecast",
+            "legendgroup": "forecast",
+            "zorder": -1,
+        }
+        traces.append({
+            **shared, "x": [*f.epochs, *reversed(f.epochs)], "y": [*f.high, *reversed(f.low)], "fill": "toself",
+            "fillcolor": COOL_SOFT, "line": {"width": 0, "color": COOL_SOFT}, "opacity": 0.5, "hoverinfo": "skip",
+            "ids": [*ids, *ids], "showlegend": f is forecasts[0],
+        })  # fmt: skip
+        traces.append({
+            **shared, "x": list(f.epochs), "y": list(f.middle), "ids": ids, "showlegend": False,
+            "line": {"color": COOL, "width": 1.4, "dash": "dot"}, "meta": [plotly_text(metric)],
+            "customdata": [[f.trial, low, high] for low, high in zip(f.low, f.high, strict=True)],
+            "hovertemplate": "<b>Trial %{customdata[0]}</b>, forecast<br>%{meta[0]} %{y:.4~g} at epoch %{x}"
+            "<br>%{customdata[1]:.4~g} to %{customdata[2]:.4~g} in eight cases of ten<extra></extra>",
+        })  # fmt: skip
+    return traces
