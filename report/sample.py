@@ -1,6 +1,6 @@
 """Which trials a picture shows where there are too many for one, and which points of their curves.
 
-Up to MOST trials all are shown. Beyond, half of MOST are the best, in the order of haltune.log.standing, and half are
+Up to MOST trials all are shown. Beyond, half of MOST are the best, in the order of haltune.log.scores, and half are
 taken at even distances from the others, by their numbers. Up to POINTS points in all every curve is whole; beyond,
 each has its share: at even distances, and its ends and its best and worst points among them. Totals are of all.
 """

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from haltune._utils.process import surely_gone
-from haltune.log import events as ev
+from haltune.log.codec import plain
 from haltune.log.events import Status
 from haltune.log.fate import fate_of
 from haltune.log.history import History
@@ -34,7 +34,7 @@ def status(study: Reading) -> dict[str, Any]:
              "lost": surely_gone(w.holder)}
             for w in store.leases(name)
         ],
-        "queue": [ev.plain(dict(config)) for config in history.queue],
+        "queue": [plain(dict(config)) for config in history.queue],
         **({"audit": audited(audit)} if audit.share else {}),
     }  # fmt: skip
 
@@ -60,7 +60,7 @@ def trial(t: TrialRecord, problem: Problem, over: bool = False) -> dict[str, Any
         "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem, over).words, "complete": t.complete,
         "attempt": t.attempt, "epoch": t.epoch,
         "value": number(values[-1]) if len(values) else None, "seconds": float(t.seconds.sum()),
-        "error": t.error, "config": ev.plain(dict(t.config)), "tags": ev.plain(dict(t.tags)),
+        "error": t.error, "config": plain(dict(t.config)), "tags": plain(dict(t.tags)),
     }  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def reports(history: History) -> Iterator[dict[str, Any]]:
                 "trial": t.id, "attempt": t.attempt, "status": str(t.status), "epoch": float(epoch),
                 "value": number(t.values[i]), "score": number(t.scores[i]), "seconds": float(t.seconds[i]),
             }  # fmt: skip
-            row |= {f"config.{name}": value for name, value in ev.plain(dict(t.config)).items()}
+            row |= {f"config.{name}": value for name, value in plain(dict(t.config)).items()}
             yield row | {f"metric.{name}": number(column[i]) for name, column in t.metrics.items()}
 
 

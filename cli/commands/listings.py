@@ -19,7 +19,8 @@ from rich.table import Table
 from haltune._utils.process import named
 from haltune._utils.words import duration, settings, short
 from haltune.errors import InvalidInput
-from haltune.log.events import Status, to_json, trial_of
+from haltune.log.codec import to_json
+from haltune.log.events import Status, trial_of
 from haltune.log.history import History
 from haltune.log.records import Best, TrialRecord
 from haltune.report import summary, write

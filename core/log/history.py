@@ -138,7 +138,7 @@ class History(Accounted):
         return learn(list(self._firsts.values()), best, self.problem.goal.sign)
 
     def best(self) -> Best | None:
-        """The best run by the rule of haltune.log.standing; None before one has a value."""
+        """The best run by the rule of haltune.log.scores; None before one has a value."""
         valued = (t for t in self._trials if t.counts > -math.inf)
         top = max(valued, key=lambda t: t.stands(), default=None)  # the first of equals
         return None if top is None else self.as_best(top.id)

@@ -23,8 +23,7 @@ from haltune.space import Space
 from .decisions import Action, Config, Verdict
 from .events import Checkpointed, Kept, Reported, Started, Status
 from .problem import Goal, Problem
-from .scores import Scale, measured
-from .standing import Standing, is_complete, standing
+from .scores import Scale, Standing, is_complete, measured, standing
 from .validity import ADVICE
 
 Locate = Callable[[str | None], str | None]  # a path of the log, as a user opens it
@@ -55,7 +54,7 @@ class TrialRecord:
     proposed: str = ""  # why its policy chose it
     resumed: str = ""  # why its present attempt goes on; of the first one nothing
     partial: bool = False  # no full training, however far it gets: on few samples, say
-    complete: bool = False  # haltune did not cut it; see standing
+    complete: bool = False  # haltune did not cut it; see scores
 
     @cached_property
     def whole(self) -> NDArray[np.bool_]:

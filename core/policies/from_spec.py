@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from haltune.errors import NotSupported
-from haltune.log import events as ev
+from haltune.log.codec import plain
 from haltune.log.policy import Policy
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
 
@@ -37,7 +37,7 @@ def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
         raise NotSupported(
             f"the log's {name} has options that this version does not know: {error}"
         ) from error
-    if ev.plain(policy.spec) != ev.plain(spec):
+    if plain(policy.spec) != plain(spec):
         raise NotSupported(
             f"{name} cannot be rebuilt from its log: it holds a function, or another version wrote it. Build it in "
             "your program, Study(problem, policy, store)"

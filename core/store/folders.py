@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from haltune._utils import disk
 from haltune.log import events as ev
+from haltune.log.codec import to_json
 
 from .base import Store
 
@@ -66,7 +67,7 @@ def default_folder(store: Store) -> Path:
 
 def _derived(name: str, created: ev.Created) -> str:
     """The identity of a study from before: nothing but its log decides it."""
-    text = json.dumps([name, ev.to_json(created)], sort_keys=True)
+    text = json.dumps([name, to_json(created)], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from haltune.log import events as ev
+from haltune.log.codec import plain, verdict_to_json
 from haltune.log.decisions import Action, Resume, Start
 from haltune.log.fold import Fold
 from haltune.log.policy import Policy
@@ -53,7 +54,7 @@ def _recorded(event: ev.Event, problem: Problem) -> Any:
     if isinstance(event, ev.Reported):
         judged = event.verdict.action is not Action.UNJUDGED and "policy" not in event.verdict.evidence
         full = problem.max_epochs is not None and event.epoch >= problem.max_epochs
-        return ev.verdict_to_json(event.verdict) if judged and not full else None
+        return verdict_to_json(event.verdict) if judged and not full else None
     return None
 
 
@@ -61,13 +62,13 @@ def _asked(prefix: Fold, event: ev.Event) -> Any:
     history = prefix.history
     if isinstance(event, ev.Reported):
         trial = with_report(history, history.trial(event.trial), event)
-        return ev.verdict_to_json(judge(prefix.policy, prefix.state, history, trial))
+        return verdict_to_json(judge(prefix.policy, prefix.state, history, trial))
     move = propose(prefix.policy, prefix.state, history)
     if isinstance(move, Start):
-        config = ev.plain(history.problem.space.canonical(move.config))
+        config = plain(history.problem.space.canonical(move.config))
         until = history.problem.max_epochs if move.until is None else move.until
-        return ["start", config, until, move.resource, ev.plain(move.tags), move.reason]
+        return ["start", config, until, move.resource, plain(move.tags), move.reason]
     if isinstance(move, Resume):
         until = history.problem.max_epochs if move.until is None else move.until
-        return ["resume", move.trial, until, move.resource, ev.plain(move.tags), move.reason]
+        return ["resume", move.trial, until, move.resource, plain(move.tags), move.reason]
     return [type(move).__name__.lower(), move.reason]

@@ -14,6 +14,7 @@ from typing import Any
 
 from haltune.errors import HaltuneError
 from haltune.log import events as ev
+from haltune.log.codec import to_json
 from haltune.store.base import Conflict, Lease, Release, Store
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.open import open_store
@@ -112,8 +113,8 @@ class Log:
 
     def _found(self, name: str, events: Sequence[ev.Event], seen: int) -> int | None:
         """Where these very events are in the log since `seen`; an event's time tells it from all others."""
-        wanted = [ev.to_json(event) for event in events]
-        since = [ev.to_json(event) for event in self._store.read(name, seen)]
+        wanted = [to_json(event) for event in events]
+        since = [to_json(event) for event in self._store.read(name, seen)]
         for n in range(len(since) - len(wanted) + 1):
             if since[n : n + len(wanted)] == wanted:
                 return seen + n

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from haltune.log.events import plain
+from haltune.log.codec import plain
 from haltune.log.policy import Policy
 from haltune.study.results import Results
 

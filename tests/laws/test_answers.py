@@ -26,6 +26,7 @@ from haltune import Budget, Maximize, Minimize, Problem, Study, Trial
 from haltune.cli.commands import listing_data
 from haltune.errors import HaltuneWarning
 from haltune.log import events as ev
+from haltune.log.codec import to_json
 from haltune.log.fate import FATES
 from haltune.report import summary
 from haltune.report.digest import digest
@@ -111,7 +112,7 @@ class Life:
 def heard(log: list[Any]) -> Auditor:
     auditor = Auditor()
     for event in log:
-        auditor.hear(ev.to_json(event))
+        auditor.hear(to_json(event))
     return auditor
 
 
@@ -220,7 +221,7 @@ def check_reasons(life: Life) -> None:
     auditor, at = Auditor(), 0
     for e in sorted(decided, key=lambda e: e.seen):
         while at < e.seen:
-            auditor.hear(ev.to_json(log[at]))
+            auditor.hear(to_json(log[at]))
             at += 1
         if isinstance(e, ev.Started):
             check_proposal(e, auditor)
@@ -272,7 +273,7 @@ HALVING = [
 def test_a_rank_is_the_place_among_those_that_arrived_before(name: str, seed: int) -> None:
     life = Life(name, seed, calm=True)
     life.live(80)
-    log = [ev.to_json(e) for e in life.store.read("study")]
+    log = [to_json(e) for e in life.store.read("study")]
     ranked = [e for e in log if e["kind"] == "reported" and "rank" in e["verdict"].get("evidence", {})]
     for e in ranked:
         auditor = Auditor()

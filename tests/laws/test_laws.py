@@ -30,7 +30,8 @@ from worlds import (
 )
 
 from haltune import Budget, Choice, Constant, Finish, Float, Int, Minimize, Problem, Space, Study, Trial, Wait
-from haltune.log.events import OVER, Finished, Reported, Status, to_json
+from haltune.log.codec import to_json
+from haltune.log.events import OVER, Finished, Reported, Status
 from haltune.log.policy import Wrapper
 from haltune.policies import BOBOS, RandomSearch
 from haltune.store.memory import MemoryStore

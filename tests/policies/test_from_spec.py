@@ -7,7 +7,7 @@ import pytest
 from worlds import POLICIES
 
 from haltune.errors import NotSupported
-from haltune.log import events as ev
+from haltune.log.codec import plain
 from haltune.policies import GPUCB, CostCooledEI, EIPerCost, Halting, RandomSearch, Rollout
 from haltune.policies.from_spec import policy_from
 
@@ -21,20 +21,20 @@ def holds_a_function(spec):
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_is_rebuilt_from_its_spec_as_the_log_holds_it(name):
     policy = POLICIES[name]()
-    spec = json.loads(json.dumps(ev.plain(policy.spec), allow_nan=False))
+    spec = json.loads(json.dumps(plain(policy.spec), allow_nan=False))
     if holds_a_function(spec):
         with pytest.raises(NotSupported, match=r"holds (a|the) function"):
             policy_from(spec)
         return
     again = policy_from(spec)
     assert type(again) is type(policy)
-    assert ev.plain(again.spec) == spec
+    assert plain(again.spec) == spec
     assert again == policy
 
 
 @pytest.mark.parametrize("kind", [EIPerCost, CostCooledEI, Rollout])
 def test_a_policy_that_holds_a_function_is_not_rebuilt_and_the_error_says_what_to_do(kind):
-    spec = ev.plain(kind(cost=lambda config: 1.0).spec)
+    spec = plain(kind(cost=lambda config: 1.0).spec)
     for holder in (spec, {**Halting(RandomSearch(trials=3)).spec, "inner": spec}):
         with pytest.raises(NotSupported, match=r"holds (a|the) function.*in your program"):
             policy_from(holder)
@@ -65,4 +65,4 @@ def test_options_of_another_version_are_named():
 
 def test_what_is_infinite_stays_so():
     policy = POLICIES["bobos-faithful"]()
-    assert policy_from(ev.plain(policy.spec)).kappa == math.inf
+    assert policy_from(plain(policy.spec)).kappa == math.inf

@@ -17,6 +17,7 @@ from examples import many
 from haltune import Budget, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
+from haltune.log.codec import from_json, to_json
 from haltune.log.history import History
 from haltune.log.spending import Spent
 from haltune.store.memory import MemoryStore
@@ -212,7 +213,7 @@ def test_a_log_that_says_more_validation_than_epoch_never_makes_training_fall() 
     old = [*study.events()][-1]
     assert isinstance(old, ev.Reported)
     history = History(PROBLEM)
-    for event in [*study.events(), ev.from_json({**ev.to_json(old), "epoch": 2.0, "validation": 9.0})]:
+    for event in [*study.events(), from_json({**to_json(old), "epoch": 2.0, "validation": 9.0})]:
         history.apply(event)
     assert history.spent.training == 2.0
     assert history.spent.validation == 2.0

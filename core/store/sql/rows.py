@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from haltune.errors import InvalidInput, StoreError
 from haltune.log import events as ev
+from haltune.log.codec import from_json
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Event
 from haltune.log.validity import ADVICE, check
@@ -96,7 +97,7 @@ def _other(kind: Any, body: Any, checksum: Any, trial: Any) -> Event:
     if checksum is not None and checksum != checksums.of_text(kind, body):
         raise InvalidInput(_CHANGED)
     try:
-        found = ev.from_json(json.loads(body))
+        found = from_json(json.loads(body))
     except (json.JSONDecodeError, RecursionError) as error:
         raise InvalidInput(f"its JSON cannot be read ({error}): {body[:80]!r}") from error
     if found.kind != kind or ev.trial_of(found) != trial:

@@ -16,6 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from haltune.log import events as ev
+from haltune.log.codec import plain, to_json
 from haltune.log.events import MOVES, Event
 
 from ..base import CLAIM, Lease, Release
@@ -151,7 +152,7 @@ def row(event: Event, study: int, seq: int) -> dict[str, Any]:
     if isinstance(event, ev.Reported):
         verdict = event.verdict
         action, reason = str(verdict.action), stored(verdict.reason)
-        body = json.dumps(ev.plain(verdict.evidence)) if verdict.evidence else None
+        body = json.dumps(plain(verdict.evidence)) if verdict.evidence else None
         filled.update(
             attempt=event.attempt, epoch=event.epoch, value=nullable(event.value), seconds=event.seconds,
             validation=event.validation, cost=event.cost, deciding=event.deciding, seen=event.seen,
@@ -163,7 +164,7 @@ def row(event: Event, study: int, seq: int) -> dict[str, Any]:
             ),
         )  # fmt: skip
     else:
-        body = json.dumps(ev.to_json(event))
+        body = json.dumps(to_json(event))
         filled.update(body=body, checksum=checksums.of_text(event.kind, body))
     return filled
 

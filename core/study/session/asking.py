@@ -11,6 +11,7 @@ from haltune._utils.threads import one_thread
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
+from haltune.log.codec import plain
 from haltune.log.decisions import ENQUEUED, Finish, Move, Resume, Start, Wait
 from haltune.log.events import Status
 from haltune.log.fate import FATES, fate_of
@@ -175,9 +176,9 @@ def _start(replica: Replica, move: Start, deciding: float) -> Taken:
     problem, id = replica.problem, len(replica.history)
     lease = replica.lease(id, 1)
     event = ev.Started(
-        at=replica.now(), trial=id, config=ev.plain(problem.space.canonical(move.config)),
+        at=replica.now(), trial=id, config=plain(problem.space.canonical(move.config)),
         until=_float(problem.max_epochs if move.until is None else move.until),
-        resource=_float(move.resource), tags=ev.plain(move.tags), reason=move.reason, evidence=ev.plain(move.evidence),
+        resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
         seen=replica.history.position, deciding=deciding, worker=lease.holder,
         partial=move.partial,
     )  # fmt: skip
@@ -199,7 +200,7 @@ def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) ->
     event = ev.Resumed(
         at=replica.now(), trial=r.id, attempt=r.attempt + 1,
         until=_float(replica.problem.max_epochs if move.until is None else move.until),
-        resource=_float(move.resource), tags=ev.plain(move.tags), reason=move.reason, evidence=ev.plain(move.evidence),
+        resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
         seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy, anew=anew,
     )  # fmt: skip
     replica.append(event, None, lease)
@@ -243,7 +244,7 @@ def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
                     "Give a new search another name="
                 )
             try:
-                replica.append(ev.Enqueued(at=replica.now(), config=ev.plain(config)), None)
+                replica.append(ev.Enqueued(at=replica.now(), config=plain(config)), None)
             except Conflict:
                 continue
             return True

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from haltune._utils.words import settings
-from haltune.log import events as ev
+from haltune.log.codec import verdict_from_json, verdict_to_json
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Status
 from haltune.log.records import TrialRecord
@@ -64,14 +64,14 @@ class Attempt:
             "epoch": self.epoch,
             "until": self.until,
             "checkpoint": self.checkpoint,
-            "verdict": None if self.verdict is None else partial(ev.verdict_to_json, self.verdict),
+            "verdict": None if self.verdict is None else partial(verdict_to_json, self.verdict),
             "ended": self.ended,
         }
 
     def change(self, changes: Json) -> None:
         """The inverse of `changes`."""
         self.epoch, self.until, self.checkpoint = (changes[name] for name in ("epoch", "until", "checkpoint"))
-        self.verdict = None if changes["verdict"] is None else ev.verdict_from_json(changes["verdict"])
+        self.verdict = None if changes["verdict"] is None else verdict_from_json(changes["verdict"])
         self.ended = None if changes["ended"] is None else Status(changes["ended"])
 
     def to_json(self) -> Json:

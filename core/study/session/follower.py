@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from haltune._utils.forks import heirs, is_free
 from haltune._utils.process import new_holder
 from haltune.errors import RankLost
-from haltune.log import events as ev
+from haltune.log.codec import from_json, verdict_from_json
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Event, Status
 from haltune.log.fold import Fold
@@ -95,7 +95,7 @@ class FollowerSession:
     def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
         """See Session."""
         about = f"{attempt.label} reports epoch {report.epoch:g}"
-        return self._rank_0.decide(about, ev.verdict_from_json, attempt.change)
+        return self._rank_0.decide(about, verdict_from_json, attempt.change)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
         """See Session."""
@@ -255,5 +255,5 @@ class _ToldStore(MemoryStore):
         self._events: list[Event] = []
 
     def _log(self, name: str) -> list[Event]:
-        self._events += map(ev.from_json, self._rank_0.events[len(self._events) :])
+        self._events += map(from_json, self._rank_0.events[len(self._events) :])
         return self._events[: self._rank_0.position]

@@ -12,6 +12,7 @@ from haltune._utils.arrays import Array
 from haltune._utils.threads import one_thread
 from haltune._utils.words import one_line
 from haltune.log import events as ev
+from haltune.log.codec import plain
 from haltune.log.decisions import CUT, Action, Verdict, go_on, stop
 from haltune.log.events import Status
 from haltune.log.history import History
@@ -59,7 +60,7 @@ def _record_once(
             verdict = _verdict(replica, budget, r, report, now)
         except Exception as error:  # a policy's bug must not cost the report
             verdict, broken = Verdict(Action.UNJUDGED, f"the policy raised {one_line(error)}"), error
-    verdict = replace(verdict, evidence=ev.plain(verdict.evidence))
+    verdict = replace(verdict, evidence=plain(verdict.evidence))
     event = ev.Reported(
         at=now, trial=attempt.id, attempt=attempt.attempt, verdict=verdict,
         seen=replica.history.position, deciding=clock() - began, **vars(report),

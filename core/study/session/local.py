@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from haltune._utils.retry import retry
 from haltune.errors import LeaseLost, warn
 from haltune.log import events as ev
+from haltune.log.codec import to_json, verdict_to_json
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Status
 from haltune.ranks import agreement
@@ -273,11 +274,11 @@ def reopened(settings: Settings, holder: str, handed_out: Attempts) -> LocalSess
 
 
 def _events_to_json(events: tuple[ev.Event, ...]) -> list[Json]:
-    return [ev.to_json(event) for event in events]
+    return [to_json(event) for event in events]
 
 
 def _converts(verdict: Verdict) -> Callable[[], Json]:
-    return partial(ev.verdict_to_json, verdict)
+    return partial(verdict_to_json, verdict)
 
 
 def opened_to_json(replica: Replica) -> Json:

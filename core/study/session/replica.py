@@ -20,6 +20,7 @@ from haltune._utils.forks import heirs, is_free
 from haltune._utils.process import lives_beside, new_holder, surely_gone
 from haltune.errors import warn
 from haltune.log import events as ev
+from haltune.log.codec import plain, to_json
 from haltune.log.events import Status
 from haltune.log.fold import Fold
 from haltune.log.history import History
@@ -234,7 +235,7 @@ class Replica:
         plans = plans_anew(self.policy, self.history, budget, self.told)
         known = self.told == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
         if plans or not (known or self.history.finished):
-            told = ev.plain(budget.to_json())
+            told = plain(budget.to_json())
             self.append(ev.Budgeted(at=self.now(), budget=told, plans=plans), None)
         self.told = budget  # once: workers with different budgets would take turns for ever
 
@@ -263,12 +264,12 @@ class Replica:
         """True when the log still has at our position what we read there."""
         position = self.fold.history.position
         found = next(self.store.read(self.name, position - 1, position), None)
-        return found is not None and ev.to_json(found) == ev.to_json(last)
+        return found is not None and to_json(found) == to_json(last)
 
     def _open(self, seed: int | None) -> ev.Created:
         """The first event of the study, which is made if there is none."""
         created = ev.Created(
-            at=self.now(), problem=ev.plain(self._given.to_json()), policy=ev.plain(self.policy.spec),
+            at=self.now(), problem=plain(self._given.to_json()), policy=plain(self.policy.spec),
             seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
         )  # fmt: skip
         return make(self.store, self.name, created, seed)
@@ -278,7 +279,7 @@ class Replica:
         with self.lock:
             while widens(self.store, self.name, self._given, self.problem):
                 told = " ".join(self.problem.space.diff(self._given.space))
-                event = ev.Widened(at=self.now(), space=ev.plain(self._given.space.to_json()))
+                event = ev.Widened(at=self.now(), space=plain(self._given.space.to_json()))
                 self.fold.under(self.history.problem_from(event))  # raises what the policy has against it
                 try:
                     self.append(event, None)

@@ -10,7 +10,8 @@ from worlds import SPACE, problem, quick, search, small_study
 
 from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial, Wait
 from haltune.errors import HaltuneWarning, InvalidInput
-from haltune.log.events import Started, Status, plain
+from haltune.log.codec import plain
+from haltune.log.events import Started, Status
 from haltune.policies import AutoBCT, Halting, RandomSearch
 from haltune.policies.autobct.controls import controls_of
 from haltune.policies.autobct.observations import trainings

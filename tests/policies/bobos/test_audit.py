@@ -15,6 +15,7 @@ from worlds import problem, search, small_study, train
 from haltune import Action, Budget, OptimalStopping, Start, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
+from haltune.log.codec import to_json
 from haltune.log.decisions import AUDIT
 from haltune.log.events import Reported, Started, Status
 from haltune.log.history import History
@@ -127,7 +128,7 @@ def test_after_its_would_be_stop_a_run_is_not_judged_again_and_says_why() -> Non
 
 def test_who_is_not_drawn_is_judged_as_without_an_audit() -> None:
     none, plain = (ends_as_told(of_five(Halting(RandomSearch(), SOLVER, audit=a))) for a in (1e-12, 0.0))
-    told = [[ev.to_json(e)["verdict"] for e in s.events() if isinstance(e, Reported)] for s in (none, plain)]
+    told = [[to_json(e)["verdict"] for e in s.events() if isinstance(e, Reported)] for s in (none, plain)]
     assert told[0] == told[1]
     assert declared(none) == []
 
