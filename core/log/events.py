@@ -8,11 +8,12 @@ replaying the policy on that prefix gives the same decision again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
 from .decisions import Verdict
+from .problem import Budget
 
 
 class Status(StrEnum):
@@ -213,8 +214,55 @@ class Held(Event):
     reason: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(TrialEvent):
+    """The user wants a run stopped, or set aside for a while, at its next report; or lets it continue."""
+
+    kind: ClassVar[str] = "asked"
+    attempt: int  # the last that was known when it was asked for
+    wish: str  # "stop", "pause" or "continue"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised(Event):
+    """The user raises limits of the budget: of each the larger holds, this one or the one that a program gives."""
+
+    kind: ClassVar[str] = "raised"
+    budget: Mapping[str, Any]  # the limits, as Budget.to_json
+
+
+@dataclass
+class Wishes:
+    """What users asked of a search while it runs, as far as it is not done."""
+
+    runs: dict[int, Asked] = field(default_factory=dict)  # trial -> to be stopped, or set aside
+    limits: dict[str, float] = field(default_factory=dict)  # of the budget, raised
+
+    def take(self, event: Asked | Raised) -> None:
+        """Take up one more."""
+        if isinstance(event, Asked):
+            self.runs.pop(event.trial, None)
+            if event.wish != "continue":
+                self.runs[event.trial] = event
+            return
+        for name, limit in event.budget.items():
+            self.limits[name] = max(limit, self.limits.get(name, limit))
+
+    @property
+    def aside(self) -> set[int]:
+        """The trials that are offered to nobody until they may continue."""
+        return {id for id, asked in self.runs.items() if asked.wish == "pause"}
+
+    def extended(self, budget: Budget) -> Budget:
+        """A budget with the limits that were raised."""
+        given = {name: getattr(budget, name) for name in self.limits}
+        more = {name: max(limit, self.limits[name]) for name, limit in given.items() if limit is not None}
+        return replace(budget, **more) if more else budget
+
+
 MOVES = (Widened, Started, Resumed, Rescaled, Budgeted, Enqueued, Finished, Held)
-_OTHERS = (Created, Reported, Checkpointed, Kept, Slept, Ended, Expired)
+_OTHERS = (Created, Reported, Checkpointed, Kept, Slept, Ended, Expired, Asked, Raised)
 KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (*_OTHERS, *MOVES)}
 
 

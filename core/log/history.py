@@ -52,6 +52,7 @@ class History(Accounted):
         self.deciding = 0.0  # seconds that the policy's last start or resume took it
         self.tried: set[str] = set()  # keys of all configurations started
         self.queue: deque[Config] = deque(problem.start)  # the user's, begun before any of the policy's
+        self.wishes = ev.Wishes()
         self._trials: list[Growing] = []
         self._peaks = array("d")  # sign * best value of each trial, -inf when none
         self._results = array("d")  # sign * what each trial that is over or paused came to, -inf for others
@@ -61,8 +62,6 @@ class History(Accounted):
         self._spending = Spending()
         self.whose = "the study"  # in words, for errors
         self.locate: Callable[[str | None], str | None] = lambda path: path  # of the log, as users open it
-
-    # -- what policies and people read ------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._trials)
@@ -97,7 +96,7 @@ class History(Accounted):
     @property
     def interrupted(self) -> list[int]:
         """The trials that wait to be offered again, lowest number first."""
-        return sorted(self._with[Status.INTERRUPTED])
+        return sorted(self._with[Status.INTERRUPTED] - self.wishes.aside)
 
     @property
     def running(self) -> int:
@@ -172,8 +171,6 @@ class History(Accounted):
             t.record = t.frozen(self.scale_of(t.id), self.locate)
         return [t.record for t in trials if t.record is not None]
 
-    # -- the fold ----------------------------------------------------------------------
-
     def apply(self, event: Event) -> None:
         """Fold one event, the next of the log. Raises StoreError for one that cannot follow those before it."""
         self.check(event)
@@ -203,6 +200,8 @@ class History(Accounted):
                 self.moves, self.finished = self.moves + 1, event.reason
             case ev.Held():
                 self.held = event.reason
+            case ev.Asked() | ev.Raised():
+                self.wishes.take(event)
         self.position, self.now = self.position + 1, max(self.now, event.at)
 
     def check(self, event: Event) -> None:

@@ -120,7 +120,9 @@ def check(event: Any) -> None:
             raise InvalidInput(f"{name} = {_short(value)}: {allowed}{', or null' * optional}")
     if event.kind == "reported" and not event.epoch > 0:  # a checkpoint may be of the beginning
         raise InvalidInput(f"epoch = {event.epoch!r}: epochs count from 1, or parts of it")
-    if event.kind == "budgeted":
+    if event.kind == "asked" and event.wish not in ("stop", "pause", "continue"):
+        raise InvalidInput(f"wish = {_short(event.wish)}: stop, pause or continue")
+    if event.kind in ("budgeted", "raised"):
         try:
             Budget(**event.budget)
         except TypeError as error:

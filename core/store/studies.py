@@ -1,4 +1,4 @@
-"""A study as its log alone has it: its problem, and what holds it.
+"""A study as its log alone has it: its problem, what holds it, and what users ask of it while it runs.
 
 While it is held nobody begins a trial, and those that train are saved at their next report, on all machines.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from haltune._utils.words import one_line
-from haltune.errors import StoreError
-from haltune.log.events import Created, Held
+from haltune.errors import InvalidInput, StoreError
+from haltune.log.events import OVER, Asked, Created, Held, Raised, Status
 from haltune.log.history import History
-from haltune.log.problem import Problem
+from haltune.log.problem import Budget, Problem
 from haltune.log.validity import ADVICE
 
 from .base import Store
@@ -46,3 +46,39 @@ def lift(store: Store, name: str, history: History) -> bool:
         return False
     store.append(name, [Held(at=store.now(), reason=None)], seen=_ANY, about=None)
     return True
+
+
+def ask_of(store: Store, name: str, history: History, trial: int, wish: str, reason: str) -> None:
+    """Have one run stopped, or set aside ("pause"), at its next report, or let it continue.
+
+    Raises InvalidInput for a run that this cannot be asked of, StoreError for an unknown name.
+    """
+    r = history.trial(trial)
+    if r.status in OVER:
+        raise InvalidInput(f"trial {trial} is over, {r.status}: nothing can be asked of it")
+    if r.status is Status.PAUSED:
+        raise InvalidInput(f"trial {trial} is paused: whether it continues, the policy decides")
+    if wish == "continue" and trial not in history.wishes.runs:
+        raise InvalidInput(f"nothing was asked of trial {trial}: it is {r.status}")
+    asked = Asked(at=store.now(), trial=trial, attempt=r.attempt, wish=wish, reason=reason)
+    store.append(name, [asked], seen=_ANY, about=None)
+
+
+def raise_limits(store: Store, name: str, history: History, limits: dict[str, Any]) -> Budget:
+    """Raise limits of the budget, for all workers; what it is then, as far as the log tells.
+
+    Raises InvalidInput for limits that are none, or that do not raise any, StoreError for an unknown name.
+    """
+    now = history.wishes.extended(history.recorded or Budget())
+    try:
+        given = Budget(**limits, price=now.price).to_json()
+    except TypeError:
+        raise InvalidInput(f"limits of a budget: {', '.join(now.to_json()) or 'none was given'}") from None
+    given.pop("price", None)
+    larger = {n: limit for n, limit in given.items() if (getattr(now, n) or limit) < limit}
+    if not larger:
+        known = ", ".join(f"{n} {limit:g}" for n, limit in now.to_json().items() if n != "price")
+        raise InvalidInput(f"nothing is raised: the budget is {known or 'without a limit'}")
+    store.append(name, [Raised(at=store.now(), budget=larger)], seen=_ANY, about=None)
+    history.wishes.limits.update(larger)
+    return history.wishes.extended(now)

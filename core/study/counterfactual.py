@@ -16,7 +16,7 @@ from typing import Any
 from haltune._utils.words import one_line
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log import events as ev
-from haltune.log.decisions import CUT, FULL, Action, Verdict
+from haltune.log.decisions import ASKED, CUT, FULL, Action, Verdict
 from haltune.log.events import Reported, Status, trial_of
 from haltune.log.fold import Fold
 from haltune.log.history import History
@@ -140,7 +140,7 @@ class Lived:
 
 def ends(verdict: Verdict) -> bool:
     """True for a policy's verdict that cut a run: not the budget's, and not the end of all that it gives any run."""
-    return verdict.stops and CUT not in verdict.evidence and FULL not in verdict.evidence
+    return verdict.stops and not {CUT, FULL, ASKED} & verdict.evidence.keys()
 
 
 Decision = tuple[int, int, Reported]  # log position that was seen, of the report, and the report
@@ -165,7 +165,7 @@ def _decisions(log: Sequence[ev.Event], problem: Problem) -> Iterator[Decision]:
         if e.verdict.action is Action.UNJUDGED:
             asked = (e.trial, e.attempt) in ended
         else:
-            asked = CUT not in e.verdict.evidence and FULL not in e.verdict.evidence
+            asked = not {CUT, FULL, ASKED} & e.verdict.evidence.keys()
         if ends(e.verdict):
             ended.add((e.trial, e.attempt))
         if asked:

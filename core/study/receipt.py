@@ -57,6 +57,8 @@ def _lines(event: ev.Event) -> list[str]:
         return _decision(head, f"{event.value:.6g} -> {verdict.action}: {verdict.reason}", verdict.evidence)
     if isinstance(event, ev.Ended):
         return _decision("ended", f"{event.status}{f' ({event.error})' if event.error else ''}", {})
+    if isinstance(event, ev.Asked):
+        return _decision("asked", f"{event.wish}: {event.reason}", {})
     if isinstance(event, ev.Expired):
         what = event.reason or f"{named(event.holder)} is gone"
         return _decision("lost", f"{what}; the trial is {event.status}", {})

@@ -11,7 +11,7 @@ from typing import Any
 
 from haltune.log import events as ev
 from haltune.log.codec import plain, verdict_to_json
-from haltune.log.decisions import Action, Resume, Start
+from haltune.log.decisions import ASKED, CUT, Action, Resume, Start
 from haltune.log.fold import Fold
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
@@ -52,7 +52,9 @@ def _recorded(event: ev.Event, problem: Problem) -> Any:
     if isinstance(event, ev.Finished):
         return ["finish", event.reason]
     if isinstance(event, ev.Reported):
-        judged = event.verdict.action is not Action.UNJUDGED and "policy" not in event.verdict.evidence
+        judged = (
+            event.verdict.action is not Action.UNJUDGED and not {CUT, ASKED} & event.verdict.evidence.keys()
+        )
         full = problem.max_epochs is not None and event.epoch >= problem.max_epochs
         return verdict_to_json(event.verdict) if judged and not full else None
     return None

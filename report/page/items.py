@@ -11,6 +11,7 @@ from typing import Any
 
 from haltune.log.codec import plain
 from haltune.log.policy import Policy
+from haltune.log.problem import Budget
 from haltune.study.results import Results
 
 from ..digest import Digest, Row, Source, digest
@@ -68,6 +69,13 @@ class Told:
         config = best.config if best else space.decode([0.5] * space.dim)
         return {name: plain(value) for name, value in config.items()}
 
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The limits of the budget, as far as the log tells."""
+        history = self.facts.history
+        limits = history.wishes.extended(history.recorded or Budget()).to_json()
+        return {name: limit for name, limit in limits.items() if name != "price"}
+
     def items(self) -> Items:
         """All that is shown but for the trials' rows."""
         facts = self.facts
@@ -79,6 +87,7 @@ class Told:
             "foot": blocks.foot(facts),
             "about": blocks.about(facts, self.story, self.policy),
             "order/": trials.order(facts),
+            "form/": {"config": self.first, "limits": self.limits},
         }
         told["figure/curves"] = {
             "data": curves.ends(facts, self._forecasts),

@@ -10,7 +10,6 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -91,7 +90,7 @@ def shell(told: Told, head: str, foot: str, bar: str = "") -> str:
     items = told.items()
     rows = told.rows()
     placed = {key: text for key, text in items.items() if "/" not in key}
-    drawn = {key: item for key, item in items.items() if key.startswith(("figure/", "curve/"))}
+    drawn = {key: item for key, item in items.items() if key.startswith(("figure/", "curve/", "form/"))}
     table = trials.section(told.facts, [rows[f"row/trial-{id}"] for id in items["order/"]])
     title = f"{escaped(told.facts.name)}: {escaped(told.facts.problem.goal.metric)}"
     return f"""<!DOCTYPE html>
@@ -114,16 +113,16 @@ def shell(told: Told, head: str, foot: str, bar: str = "") -> str:
 {table}
 <footer><div id="foot">{placed["foot"]}</div><div id="about">{placed["about"]}</div></footer>
 </main>
-<script type="application/json" id="items">{embedded(drawn, told.first)}</script>
+<script type="application/json" id="items">{embedded(drawn)}</script>
 {foot}
 </body>
 </html>
 """
 
 
-def embedded(items: Items, first: Mapping[str, Any]) -> str:
-    """Items as JSON that may stand within a script element. first: the configuration that a form begins with."""
-    text = as_json({"colours": COLOURS, "items": items, "best": first})
+def embedded(items: Items) -> str:
+    """Items as JSON that may stand within a script element."""
+    text = as_json({"colours": COLOURS, "items": items})
     return (
         text.replace("<", "\\u003c")
         .replace(">", "\\u003e")

@@ -7,7 +7,7 @@ from typing import Any
 
 from haltune.errors import InvalidInput
 from haltune.store.open import open_store
-from haltune.store.studies import hold, lift
+from haltune.store.studies import ask_of, hold, lift, raise_limits
 from haltune.study.reading import read_study
 
 from .board import Place
@@ -47,8 +47,46 @@ def enqueue(place: Place, asked: Mapping[str, Any]) -> str:
     return "it waits to be trained" if waits else "it was begun already, or waits"
 
 
+def end(place: Place, asked: Mapping[str, Any]) -> str:
+    """Stop one run for good."""
+    return _ask(
+        place, asked, "stop", "stopped by you, on the search's page", "ends after the epoch under way"
+    )
+
+
+def pause(place: Place, asked: Mapping[str, Any]) -> str:
+    """Set one run aside: it is saved, and offered to nobody."""
+    reason = "set aside by you, on the search's page: Continue there lets it go on"
+    return _ask(place, asked, "pause", reason, "is set aside after the epoch under way")
+
+
+def proceed(place: Place, asked: Mapping[str, Any]) -> str:
+    """Let one run go on that was set aside or was to end."""
+    return _ask(place, asked, "continue", "let go on by you, on the search's page", "continues")
+
+
+def _ask(place: Place, asked: Mapping[str, Any], wish: str, reason: str, said: str) -> str:
+    trial = asked.get("trial")
+    if not isinstance(trial, int) or isinstance(trial, bool):
+        raise InvalidInput('{"trial": 7}: the number of a trial')
+    history = read_study(place.store, place.name, place.checkpoints).history
+    ask_of(open_store(place.url), place.name, history, trial, wish, reason)
+    return f"trial {trial} {said}"
+
+
+def extend(place: Place, asked: Mapping[str, Any]) -> str:
+    """Raise limits of the budget."""
+    limits = asked.get("limits")
+    if not isinstance(limits, dict):
+        raise InvalidInput('{"limits": {"trials": 80}}: limits of the budget, by their names')
+    study = read_study(place.store, place.name, place.checkpoints)
+    raised = raise_limits(open_store(place.url), place.name, study.history, limits)
+    told = ", ".join(f"{n} {limit:g}" for n, limit in raised.to_json().items() if n != "price")
+    now = "" if study.history.running else "; nobody trains now: run its program again"
+    return f"the budget is {told} now{now}"
+
+
 ALL: dict[str, Callable[[Place, Mapping[str, Any]], str]] = {
-    "stop": stop,
-    "resume": resume,
-    "enqueue": enqueue,
-}
+    "stop": stop, "resume": resume, "enqueue": enqueue, "end": end, "pause": pause, "continue": proceed,
+    "extend": extend,
+}  # fmt: skip

@@ -16,6 +16,7 @@ _SHARE = 5  # of the time at most one fifth goes into making pages
 
 _BAR = """<span id="answer" role="status"></span><span id="live"></span>
 <button type="button" data-do="enqueue">Enqueue\N{HORIZONTAL ELLIPSIS}</button>
+<button type="button" data-do="extend">Budget\N{HORIZONTAL ELLIPSIS}</button>
 <button type="button" data-do="stop">Stop</button><button type="button" data-do="resume">Resume</button>"""
 
 

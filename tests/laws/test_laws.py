@@ -72,7 +72,7 @@ def test_another_process_makes_the_same_decisions(names: list[str], tmp_path: Pa
     script = (
         "import json, sys; sys.path.insert(0, sys.argv[2])\n"
         "from worlds import *\n"
-        "from haltune.log.events import from_json\n"
+        "from haltune.log.codec import from_json\n"
         "from haltune.study.replay import replay\n"
         "for name, log in json.load(open(sys.argv[1])).items():\n"
         "    decisions = list(replay(problem(), POLICIES[name](), map(from_json, log)))\n"

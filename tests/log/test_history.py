@@ -17,9 +17,10 @@ from whims import UNBOUNDED, Whims
 from worlds import Clock
 
 from examples import many
-from haltune import Budget, Study, Trial
+from haltune import Budget, Study, Trial, Verdict
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log import events as ev
+from haltune.log.decisions import Action
 from haltune.log.events import Event, Status
 from haltune.log.history import History
 from haltune.store.memory import MemoryStore
@@ -234,7 +235,7 @@ def test_a_metric_that_comes_late_is_nan_before() -> None:
         history.apply(
             ev.Reported(
                 at=float(n), trial=0, attempt=1, epoch=float(n), value=0.5, seconds=1.0,
-                verdict=ev.Verdict(ev.Action.CONTINUE, ""), seen=n, metrics={"f1": 0.5} if n == 2 else {},
+                verdict=Verdict(Action.CONTINUE, ""), seen=n, metrics={"f1": 0.5} if n == 2 else {},
             )
         )  # fmt: skip
     np.testing.assert_array_equal(history.trial(0).metrics["f1"], [math.nan, 0.5, math.nan])

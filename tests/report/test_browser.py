@@ -79,13 +79,13 @@ def many():
 def rows(page):
     """The numbers of the trials that are seen in the table, from top to bottom."""
     return page.eval_on_selector_all(
-        ".trials tbody tr:not(.why):not([hidden])", "rows => rows.map(row => +row.dataset.trial.slice(6))"
+        ".trials tbody tr:not(.why)", "rows => rows.map(row => +row.dataset.trial.slice(6))"
     )
 
 
 def test_pointing_at_a_curve_shows_its_reason_and_lights_its_row(opened):
     page = opened(a_search())
-    box = page.locator("figure[data-figure=curves] .panel > svg").bounding_box()
+    box = page.locator("figure[data-figure=curves] .panel > svg[role=img]").bounding_box()
     tip = page.locator("figure[data-figure=curves] .tip")
     found = None
     for y in range(
@@ -102,7 +102,7 @@ def test_pointing_at_a_curve_shows_its_reason_and_lights_its_row(opened):
 
 def test_the_keyboard_walks_along_the_points_and_opens_a_row(opened):
     page = opened(a_search())
-    page.locator("figure[data-figure=curves] .panel > svg").focus()
+    page.locator("figure[data-figure=curves] .panel > svg[role=img]").focus()
     page.keyboard.press("ArrowRight")
     tip = page.locator("figure[data-figure=curves] .tip")
     assert tip.is_visible()
@@ -111,7 +111,7 @@ def test_the_keyboard_walks_along_the_points_and_opens_a_row(opened):
     assert tip.inner_text() != first
     page.keyboard.press("Enter")
     assert page.locator("tr.why.open pre").is_visible()
-    page.locator("figure[data-figure=curves] .panel > svg").focus()
+    page.locator("figure[data-figure=curves] .panel > svg[role=img]").focus()
     page.keyboard.press("Escape")
     assert not tip.is_visible()
 
@@ -186,7 +186,7 @@ def test_a_legend_entry_hides_its_curves_and_shows_them_again(opened):
 
 def test_dragging_zooms_and_a_double_click_shows_the_whole(opened):
     page = opened(many())
-    svg = page.locator("figure[data-figure=curves] .panel > svg")
+    svg = page.locator("figure[data-figure=curves] .panel > svg[role=img]")
     texts = "figure[data-figure=curves] .panel svg text"
     ticks = f"[...document.querySelectorAll('{texts}')].map(t => t.textContent).join()"
     before, box = page.evaluate(ticks), svg.bounding_box()
@@ -224,7 +224,7 @@ def test_what_a_user_typed_is_shown_and_never_run(opened):
         tell_trial(history, [0.5 + n / 50] * 3, Status.STOPPED, config, EVIL, proposed=EVIL)
     tell_trial(history, [0.2], Status.FAILED, {EVIL: EVIL, "lr": 0.3}, error=EVIL)
     page = opened(history)
-    svg = page.locator("figure[data-figure=curves] .panel > svg")
+    svg = page.locator("figure[data-figure=curves] .panel > svg[role=img]")
     svg.focus()
     for _ in range(12):
         page.keyboard.press("ArrowRight")
@@ -357,5 +357,13 @@ def test_buttons_stop_the_search_let_it_continue_and_enqueue(watched):
         page.get_by_role("textbox", name="lr").fill("0.0625")
         page.get_by_role("button", name="Enqueue", exact=True).click()
         shows(page, "it waits to be trained")
+        page.get_by_role("button", name="Budget").click()
+        page.get_by_role("textbox", name="trials").fill("60")
+        page.get_by_role("button", name="Raise", exact=True).click()
+        shows(page, "the budget is trials 60 now")
+        page.locator("tr[data-trial=trial-0]:not(.why)").click()
+        page.get_by_role("button", name="End this run").click()
+        shows(page, "trial 0 ends after the epoch under way")
+        assert trial.report(0.6, seconds=1.0).stops
         study.sync()
         assert [dict(config) for config in study.history.queue] == [{"lr": 0.0625}]

@@ -226,9 +226,39 @@ def test_stop_resume_and_enqueue_are_events_of_the_log(served, tmp_path):
     assert study.ask().config["lr"] == 0.125
 
 
+def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
+    app, study = served
+
+    def post(action, **body):
+        status, _, text = ask(
+            app, f"/{TOKEN}/0/{action}", "POST", headers=[OWN], body=json.dumps(body).encode()
+        )
+        return status, json.loads(text)
+
+    trial = study.ask()
+    assert post("pause", trial=1) == (200, {"said": "trial 1 is set aside after the epoch under way"})
+    assert post("continue", trial=1) == (200, {"said": "trial 1 continues"})
+    assert post("end", trial=1) == (200, {"said": "trial 1 ends after the epoch under way"})
+    assert trial.report(0.5, seconds=1.0).reason == "stopped by you, on the search's page"
+    trial.finish()
+    assert post("end", trial=1) == (400, {"error": "trial 1 is over, stopped: nothing can be asked of it"})
+    assert post("extend", limits={"trials": 7}) == (
+        200,
+        {"said": "the budget is trials 7 now; nobody trains now: run its program again"},
+    )
+    study.sync()
+    assert study.history.wishes.extended(study.budget).trials == 7
+
+
 @pytest.mark.parametrize(
     ("action", "body", "status", "word"),
     [
+        ("end", b"{}", 400, "the number of a trial"),
+        ("pause", b'{"trial": true}', 400, "the number of a trial"),
+        ("end", b'{"trial": 99}', 400, "there is no trial 99"),
+        ("extend", b'{"limits": {"trials": 1}}', 400, "nothing is raised"),
+        ("extend", b'{"limits": {"wishes": 1}}', 400, "limits of a budget"),
+        ("extend", b'{"limits": 5}', 400, "limits of the budget"),
         ("enqueue", b'{"config": {"lr": 7}}', 400, "lr"),
         ("enqueue", b"{}", 400, "configuration"),
         ("enqueue", b"[1]", 400, "an object in JSON"),
@@ -246,7 +276,7 @@ def test_there_is_nothing_else_to_do(served):
     assert ask(served[0], f"/{TOKEN}/0/delete", "POST", headers=[OWN])[0] == 404
     assert ask(served[0], f"/{TOKEN}/7/stop", "POST", headers=[OWN])[0] == 404
     assert ask(served[0], f"/{TOKEN}/7/")[0] == 404
-    assert set(actions.ALL) == {"stop", "resume", "enqueue"}
+    assert set(actions.ALL) == {"stop", "resume", "enqueue", "end", "pause", "continue", "extend"}
 
 
 def test_several_studies_and_those_that_begin_later_stand_in_one_list(tmp_path):

@@ -37,6 +37,7 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: Clock) -> 
     """
     while True:
         replica.sync()
+        budget = replica.history.wishes.extended(budget)
         try:
             if replica.expire(max_retries) or replica.rescale():
                 continue
@@ -119,6 +120,7 @@ def propose(policy: Policy[S], state: S, history: History) -> Move:
 def outcome(log: Log, budget: Budget) -> Outcome:
     """Whether the search is over: by its policy, or by a limit of its budget."""
     history = log.history
+    budget = history.wishes.extended(budget)
     unfinished = history.running + len(history.interrupted)
     ended = None if plans_anew(log.policy, history, budget, log.told) else history.finished
     limit = None if ended else history.spent.exhausts(budget)

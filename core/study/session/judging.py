@@ -13,7 +13,7 @@ from haltune._utils.threads import one_thread
 from haltune._utils.words import one_line
 from haltune.log import events as ev
 from haltune.log.codec import plain
-from haltune.log.decisions import CUT, Action, Verdict, go_on, stop
+from haltune.log.decisions import ASKED, CUT, Action, Verdict, go_on, stop
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.policy import Policy, S
@@ -123,6 +123,9 @@ def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, n
         return go_on(f"epoch {epoch:g} of {horizon}: {_arrived(r, report.value)}")
     if (leaves := history.held or replica.leaving()) is not None:
         return stop(leaves, **{CUT: "not asked"})
+    if (asked := history.wishes.runs.get(r.id)) is not None:
+        return stop(asked.reason, **{CUT if asked.wish == "pause" else ASKED: "not asked"})
+    budget = history.wishes.extended(budget)
     spent = Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch, report.cost or 0.0)
     if (reason := spent.exhausts(budget)) is not None:
         return stop(reason, **{CUT: "not asked"})

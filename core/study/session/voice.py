@@ -165,7 +165,7 @@ def standing(history: History, budget: Budget, over: bool = False) -> str:
 
 def spending(history: History, budget: Budget, spared: str = "") -> str:
     """What a search has cost, beside its budget. spared: to be said behind the epochs."""
-    spent = history.spent
+    spent, budget = history.spent, history.wishes.extended(budget)
     told = [
         _beside(counted(spent.trials), budget.trials, "trials"),
         _beside(counted(round(spent.epochs, 1)), budget.epochs, "epochs") + spared,

@@ -37,7 +37,10 @@ class Figure {
     const menus = this.spec.layout.updatemenus;
     return menus && menus.length ? menus[0].buttons[this.view] : undefined;
   }
-  traces() { // with the view, the legend and the filter applied
+  traces() { // with the view, the legend and the filter applied, as of the last drawing
+    return (this.applied ||= this.apply());
+  }
+  apply() {
     const change = (this.menu() || { args: [{}] }).args[0], chosen = this.page.chosen;
     const kept = (id) => !chosen || !id || !/^trial-/.test(id) || chosen.has(id);
     const all = [...[...this.curves.values()].sort((a, b) => a.zorder - b.zorder || a.number - b.number), ...this.spec.data.map((t, i) => {
@@ -58,7 +61,7 @@ class Figure {
   }
   draw() {
     if (!this.spec) return;
-    this.dirty = false;
+    this.dirty = false; this.applied = null;
     const along = this.spec.data.find((t) => t.type === "parcoords");
     if (along) {
       this.parallel ||= new Parallel(this, this.body);
@@ -122,6 +125,7 @@ class Parallel {
     this.figure = figure; this.extents = {};
     this.element = made("div", { class: "panel" }, body);
     this.svg = made("svg", { role: "img" }, this.element);
+    this.above = made("svg", { class: "above", "aria-hidden": "true" }, this.element);
     this.tip = made("div", { class: "tip", hidden: "" }, this.element);
     this.svg.addEventListener("pointerdown", (event) => this.pressed(event));
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
@@ -136,7 +140,7 @@ class Parallel {
     this.svg.replaceChildren();
     const n = t.dimensions.length;
     this.xs = t.dimensions.map((_, i) => (n > 1 ? left + (right - left) * i / (n - 1) : (left + right) / 2));
-    this.axes = t.dimensions.map((d) => { const axis = new Axis({ range: d.range, tickvals: d.tickvals, ticktext: d.ticktext }, d.values); axis.place(bottom, top); return axis; });
+    this.axes = t.dimensions.map((d) => { const axis = new Axis({ range: d.range, tickvals: d.tickvals, ticktext: d.ticktext }, () => d.values); axis.place(bottom, top); return axis; });
     const order = t.ids.map((_, i) => i).sort((a, b) => t.line.color[a] - t.line.color[b]);
     this.lines = t.ids.map((_, i) => t.dimensions.map((d, k) => [this.xs[k], this.axes[k].px(d.values[i])]));
     const back = made("g", {}, this.svg), front = made("g", {}, this.svg);
@@ -153,7 +157,10 @@ class Parallel {
       const path = made("path", { d, fill: "none", "stroke-width": share >= 0.99 ? 2 : 1.2, opacity: t.ids.length > 300 ? 0.45 : 0.8 }, front);
       path.style.stroke = between(t.line.colorscale, share);
     }
-    this.over = made("g", {}, this.svg);
+    this.above.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.above.style.height = `${height}px`;
+    this.above.replaceChildren();
+    this.over = made("g", {}, this.above);
     t.dimensions.forEach((d, k) => this.axis(d, k));
   }
   axis(d, k) {

@@ -53,30 +53,42 @@ class Live {
     this.fading = setTimeout(() => { note.textContent = ""; }, 8000);
   }
   ask(action) {
-    if (action === "enqueue") { this.form(); return; }
+    const { config, limits } = this.page.form;
+    if (action === "enqueue") { this.form("Train this configuration next", config, "Enqueue", (given) => this.post("enqueue", { config: given })); return; }
+    if (action === "extend") {
+      if (!Object.keys(limits).length) this.tell("its log holds no budget that could be raised");
+      else this.form("Raise the budget", limits, "Raise", (given) => this.post("extend", { limits: given }));
+      return;
+    }
     if (action === "stop" && !confirm("Stop the search on all machines? Runs finish their epochs and are saved; Resume lets it continue.")) return;
     this.post(action, {});
   }
-  form() {
-    const config = JSON.parse(document.getElementById("items").textContent).best || {};
-    const dialog = made("dialog", { class: "form", "aria-label": "Enqueue a configuration" }, document.body);
-    made("h2", {}, dialog, "Train this configuration next");
-    const fields = Object.keys(config).map((name) => {
-      const label = made("label", {}, dialog, name), field = made("input", { value: JSON.stringify(config[name]) }, label);
+  form(title, values, word, send) {
+    const dialog = made("dialog", { class: "form", "aria-label": title }, document.body);
+    made("h2", {}, dialog, title);
+    const fields = Object.keys(values).map((name) => {
+      const label = made("label", {}, dialog, name), field = made("input", { value: JSON.stringify(values[name]) }, label);
       return [name, field];
     });
     const row = made("div", { class: "tools" }, dialog);
-    const send = made("button", { type: "button" }, row, "Enqueue"), leave = made("button", { type: "button" }, row, "Cancel");
+    const go = made("button", { type: "button" }, row, word), leave = made("button", { type: "button" }, row, "Cancel");
     const close = () => { dialog.close(); dialog.remove(); };
     leave.addEventListener("click", close); dialog.addEventListener("cancel", () => dialog.remove());
-    send.addEventListener("click", () => {
+    go.addEventListener("click", () => {
       const read = (text) => { try { return JSON.parse(text); } catch { return text; } };
-      this.post("enqueue", { config: Object.fromEntries(fields.map(([name, field]) => [name, read(field.value)])) });
+      send(Object.fromEntries(fields.map(([name, field]) => [name, read(field.value)])));
       close();
     });
     dialog.showModal();
   }
+  run(id, row, why) { // what may be asked of one run, below its receipt
+    if (why.querySelector(".asks") || !["running", "interrupted"].includes(row.dataset.kind)) return;
+    const place = made("div", { class: "asks" }, why.firstElementChild), trial = +id.slice(6);
+    for (const [action, word] of [["end", "End this run"], ["pause", "Set it aside"], ["continue", "Continue"]]) {
+      made("button", { type: "button" }, place, word).addEventListener("click", (event) => { event.stopPropagation(); this.post(action, { trial }); });
+    }
+  }
 }
 
 const meta = (name) => { const found = document.querySelector(`meta[name=haltune-${name}]`); return found && found.content; };
-if (meta("token")) haltune.live = new Live(haltune.page, meta("token"), +meta("position"));
+if (meta("token")) haltune.page.live = new Live(haltune.page, meta("token"), +meta("position"));

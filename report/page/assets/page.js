@@ -17,6 +17,7 @@ class Page {
       if (kind === "figure") this.figure(id, item);
       else if (kind === "curve") this.figureOf("curves").curve(id, item);
       else if (kind === "order") { if (this.table) this.table.order(item); }
+      else if (kind === "form") this.form = item;
       else if (kind === "row") { if (this.table) this.table.set(id, item); }
       else { const place = document.getElementById(kind); if (place) place.innerHTML = item; }
     }

@@ -22,6 +22,7 @@ class Panel {
   constructor(figure, element, xkey, ykey) {
     this.figure = figure; this.element = element; this.keys = [xkey, ykey];
     this.svg = made("svg", { role: "img", tabindex: 0 }, element);
+    this.above = made("svg", { class: "above", "aria-hidden": "true" }, element); // drawn by itself: what lies below is not drawn again
     this.tip = made("div", { class: "tip", hidden: "" }, element);
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
     this.svg.addEventListener("pointerdown", (event) => this.pressed(event));
@@ -32,10 +33,10 @@ class Panel {
     this.svg.addEventListener("keydown", (event) => this.key(event));
   }
   axes() {
-    const layout = this.figure.layout, mine = this.mine(), name = (k) => layout[k === "x" || k === "y" ? `${k}axis` : `${k[0]}axis${k.slice(1)}`];
-    const ends = (axis, along) => mine.flatMap((t) => this.values(t, along));
-    this.x = new Axis(name(this.keys[0]), ends(this.x, "x"));
-    this.y = new Axis({ ...name(this.keys[1]), ...(this.figure.logs[this.keys[1]] !== undefined ? { type: this.figure.logs[this.keys[1]] ? "log" : "linear", range: undefined } : {}) }, ends(this.y, "y"));
+    const layout = this.figure.layout, name = (k) => layout[k === "x" || k === "y" ? `${k}axis` : `${k[0]}axis${k.slice(1)}`];
+    const ends = (along) => () => this.drawn.flatMap((t) => this.values(t, along));
+    this.x = new Axis(name(this.keys[0]), ends("x"));
+    this.y = new Axis({ ...name(this.keys[1]), ...(this.figure.logs[this.keys[1]] !== undefined ? { type: this.figure.logs[this.keys[1]] ? "log" : "linear", range: undefined } : {}) }, ends("y"));
     if (this.zoomed) { this.x.range = this.zoomed[0].slice(); this.y.range = this.zoomed[1].slice(); }
   }
   values(t, along) {
@@ -51,7 +52,7 @@ class Panel {
     return this.figure.traces().filter((t) => (t.xaxis || "x") === this.keys[0] && (t.yaxis || "y") === this.keys[1]);
   }
   draw(width, height) {
-    this.width = width; this.height = height;
+    this.width = width; this.height = height; this.drawn = this.mine();
     this.axes();
     const ys = this.y.ticks(Math.max(2, height / 48));
     const label = Math.min(this.figure.layout.margin && this.figure.layout.margin.wide ? width * 0.4 : 150, ys.reduce((w, [, text]) => Math.max(w, 7 * text.length), 8));
@@ -87,14 +88,17 @@ class Panel {
     this.plot = made("g", { "clip-path": `url(#${clip})` }, this.svg);
     this.points = [];
     this.contents();
-    this.over = made("g", {}, this.svg);
+    this.above.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.above.style.height = `${height}px`;
+    this.above.replaceChildren();
+    this.over = made("g", {}, this.above);
     this.light(this.figure.page.litTrial);
   }
   contents() {
     let batch = null;
     const flush = () => { if (batch) this.path(batch.d, batch.line, batch.opacity); batch = null; };
     for (const shape of this.figure.layout.shapes || []) this.shape(shape);
-    for (const t of this.mine()) {
+    for (const t of this.drawn) {
       if (t.type === "heatmap") { flush(); this.heat(t); continue; }
       if (t.type === "bar") { flush(); this.bars(t); continue; }
       const mode = t.mode || "lines", xs = t.x.map((v) => this.x.px(v)), ys = t.y.map((v) => this.y.px(v));
@@ -270,7 +274,7 @@ class Panel {
     this.over.querySelectorAll(".lit").forEach((path) => path.remove());
     if (!id) return;
     let d = "", marks = "";
-    for (const t of this.mine()) {
+    for (const t of this.drawn) {
       if (t.uid === id && (t.mode || "lines").includes("lines")) d += lineOf(t.x.map((v) => this.x.px(v)), t.y.map((v) => this.y.px(v)), t.line && t.line.shape);
       const i = t.ids ? t.ids.indexOf(id) : -1;
       if (i >= 0 && t.type !== "bar" && t.type !== "parcoords") marks += symbol("circle", this.x.px(t.x[i]), this.y.px(t.y[i]), 6);

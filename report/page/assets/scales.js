@@ -71,13 +71,15 @@ function between(scale, share) {
 }
 
 class Axis {
-  constructor(layout, values) {
+  constructor(layout, known) { // known: a function of all values, which is asked only where it matters
     this.layout = layout || {};
     this.log = this.layout.type === "log";
+    const range = this.layout.range, given = range && range.length === 2 && range.every((v) => v !== null && Number.isFinite(+v));
+    const values = given && this.layout.type !== "category" ? [] : known();
     this.categories = this.layout.type === "category" || values.some((v) => typeof v === "string")
       ? [...new Set(this.layout.categoryarray || []), ...values.map(String)].filter((v, i, all) => all.indexOf(v) === i) : null;
     this.index = this.categories && new Map(this.categories.map((name, i) => [name, i]));
-    this.home = this.layout.range && this.layout.range.length === 2 && this.layout.range.every((v) => v !== null && Number.isFinite(+v)) ? this.layout.range.map(Number) : this.auto(values);
+    this.home = given ? range.map(Number) : this.auto(values);
     if (this.layout.autorange === "reversed") this.home = [this.home[1], this.home[0]];
     this.range = this.home.slice();
   }

@@ -1,5 +1,7 @@
 // The table of trials: sorted by a click on a heading, filtered by words and outcomes, a row opened by a click.
 
+const MOST = 100; // rows until more are asked for
+
 class Table {
   constructor(page, section) {
     this.page = page; this.section = section; this.body = section.querySelector("tbody");
@@ -23,8 +25,8 @@ class Table {
     this.ranks = new Map(ids.map((id, i) => [`trial-${id}`, i]));
     this.stale = true;
   }
-  know(row) {
-    const why = row.nextElementSibling && row.nextElementSibling.classList.contains("why") && row.nextElementSibling.dataset.trial === row.dataset.trial ? row.nextElementSibling : null;
+  know(row, why = row.nextElementSibling) {
+    if (!why || !why.classList.contains("why")) why = null;
     row.tabIndex = 0;
     this.rows.set(row.dataset.trial, { row, why, text: (row.textContent + " " + (why ? why.textContent : "")).toLowerCase() });
   }
@@ -34,9 +36,8 @@ class Table {
     const holder = document.createElement("template");
     holder.innerHTML = `<table><tbody>${text}</tbody></table>`;
     const found = [...holder.content.querySelectorAll("tr")];
-    this.body.append(...found);
-    this.know(found[0]);
-    if (open && found[1]) found[1].classList.add("open");
+    this.know(found[0], found[1]);
+    if (open && found[1]) this.toggle(id, true);
     this.stale = true;
   }
   sort(i) {
@@ -65,17 +66,16 @@ class Table {
       return down * String(x).localeCompare(String(y));
     });
     let shown = 0, left = 0;
-    const order = [];
+    const order = []; // rows that are not seen are not in the document: a thousand are laid out slowly
     for (const { row, why, text } of found) {
       const match = (!chosen || chosen.has(row.dataset.trial)) && (!kind || row.dataset.kind === kind) && words.every((word) => text.includes(word));
-      const fits = match && (this.all || shown < 100);
-      if (match) { if (fits) shown++; else left++; }
-      row.hidden = !fits;
-      if (why) why.hidden = !fits;
+      if (!match) continue;
+      if (!this.all && shown >= MOST) { left++; continue; }
+      shown++;
       order.push(row);
       if (why) order.push(why);
     }
-    this.body.append(...order);
+    this.body.replaceChildren(...order);
     this.more.hidden = !left;
     this.more.textContent = `Show ${left.toLocaleString("en-US")} more`;
     const all = found.length;
@@ -83,13 +83,16 @@ class Table {
   }
   toggle(id, open) {
     const found = this.rows.get(id);
-    if (found && found.why) found.why.classList.toggle("open", open);
+    if (found && found.why) {
+      const opened = found.why.classList.toggle("open", open);
+      if (opened && this.page.live) this.page.live.run(id, found.row, found.why);
+    }
     return found;
   }
   open(id) {
     const found = this.toggle(id, true);
     if (!found) return;
-    if (found.row.hidden) { found.row.hidden = false; if (found.why) found.why.hidden = false; }
+    if (!found.row.isConnected) this.body.append(found.row, ...(found.why ? [found.why] : []));
     found.row.scrollIntoView({ block: "center", behavior: "smooth" }); found.row.focus({ preventScroll: true });
   }
   light(id) {

@@ -1,0 +1,203 @@
+"""What users ask of a search while it runs: that one run ends or is set aside, that the budget is raised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import problem, small_study
+
+from haltune import Budget, OptimalStopping, Study
+from haltune.errors import HaltuneError
+from haltune.log.events import Raised, Status
+from haltune.policies import BOBOS, Halting, Ladder, RandomSearch, Rollout
+from haltune.store.studies import ask_of, raise_limits
+from haltune.study.reading import read_study
+from haltune.study.replay import decided, replay
+
+
+def asks(study: Study, trial: int, wish: str) -> None:
+    """As another process does."""
+    study.sync()
+    ask_of(study.store, study.name, study.history, trial, wish, f"{wish}, says the user")
+    study.sync()
+
+
+def raises(study: Study, **limits: Any) -> Budget:
+    study.sync()
+    return raise_limits(study.store, study.name, study.history, limits)
+
+
+def trained(study: Study) -> None:
+    """Until the search is over."""
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                if trial.report(0.5 + trial.id / 100 + epoch / 1000, seconds=1.0).stops:
+                    break
+
+
+def check_replay(study: Study) -> None:
+    decisions = list(replay(study.problem, study.policy, study.events()))
+    assert decisions
+    assert all(decided(was) == decided(now) for _, was, now in decisions)
+
+
+@pytest.mark.parametrize(
+    "policy", [RandomSearch(), BOBOS(), Ladder(), Halting(RandomSearch(), OptimalStopping(paths=500))]
+)
+def test_a_run_that_is_to_end_stops_at_its_next_report_with_the_reason_and_stays_ended(policy):
+    study = small_study(policy, trials=4)
+    with study.ask() as trial:
+        asks(study, trial.id, "stop")
+        verdict = trial.report(0.6, seconds=1.0)
+        assert verdict.stops
+        assert verdict.reason == "stop, says the user"
+        assert not verdict.resumable
+    record = study.trials[0]
+    assert (record.status, record.epoch) == (Status.STOPPED, 1.0)
+    assert "stop, says the user" in study.explain(0)
+    trained(study)
+    assert study.trials[0].attempt == 1
+    assert study.outcome.over
+    check_replay(study)
+
+
+def test_a_run_that_is_set_aside_is_saved_offered_to_nobody_and_continues_when_it_may(tmp_path):
+    study = small_study(RandomSearch(), trials=2, checkpoints=tmp_path)
+    with study.ask() as trial:
+        trial.report(0.5, seconds=1.0)
+        asks(study, trial.id, "pause")
+        verdict = trial.report(0.6, seconds=1.0)
+        assert verdict.stops
+        assert verdict.resumable
+        trial.save(lambda path: path.write_text("state"))
+    assert study.trials[0].status is Status.INTERRUPTED
+    other = study.ask()
+    assert other.id == 1
+    asks(study, 0, "continue")
+    with other:
+        for epoch in range(1, 5):
+            other.report(epoch / 10, seconds=1.0)
+    again = study.ask()
+    assert (again.id, again.attempt, Path(again.checkpoint).read_text()) == (0, 2, "state")
+    with again:
+        assert not again.report(0.7, epoch=3, seconds=1.0).stops
+    check_replay(study)
+
+
+def test_a_search_ends_without_the_runs_that_are_set_aside_and_takes_them_up_later():
+    study = small_study(RandomSearch(), trials=2)
+    with study.ask() as trial:
+        trial.report(0.5, seconds=1.0)
+        asks(study, trial.id, "pause")
+        trial.report(0.6, seconds=1.0)
+    trained(study)
+    assert study.outcome.over
+    assert [t.status for t in study.trials] == [Status.INTERRUPTED, Status.COMPLETED]
+    asks(study, 0, "continue")
+    assert not study.outcome.over
+    trained(study)
+    assert [t.status for t in study.trials] == [Status.COMPLETED, Status.COMPLETED]
+
+
+def test_another_worker_asks_and_all_heed_it(tmp_path):
+    first, second = (
+        Study(
+            problem(),
+            RandomSearch(),
+            f"sqlite:///{tmp_path}/a.db",
+            seed=0,
+            budget=Budget(trials=3),
+            verbose=0,
+        )
+        for _ in range(2)
+    )
+    mine, other = first.ask(), second.ask()
+    asks(second, mine.id, "stop")
+    assert mine.report(0.5, seconds=1.0).stops
+    assert not other.report(0.5, seconds=1.0).stops
+    mine.finish()
+    other.finish()
+
+
+@pytest.mark.parametrize(
+    ("status", "wish", "message"),
+    [
+        (Status.COMPLETED, "stop", "trial 0 is over, completed: nothing can be asked of it"),
+        (Status.RUNNING, "continue", "nothing was asked of trial 0: it is running"),
+        (Status.PAUSED, "pause", "trial 0 is paused: whether it continues, the policy decides"),
+    ],
+)
+def test_what_cannot_be_asked_is_answered_in_words(status, wish, message):
+    study = small_study(Ladder() if status is Status.PAUSED else RandomSearch(), trials=9)
+    trial = study.ask()
+    if status is not Status.RUNNING:
+        for epoch in trial.epochs():
+            if trial.report(0.1 if status is Status.PAUSED else epoch / 10, seconds=1.0).stops:
+                break
+        trial.finish()
+    assert study.trials[0].status is status
+    with pytest.raises(HaltuneError, match=message):
+        asks(study, 0, wish)
+    with pytest.raises(HaltuneError, match="there is no trial 77"):
+        asks(study, 77, "stop")
+
+
+# -- the budget ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [RandomSearch(), Rollout(horizon=2), BOBOS()])
+def test_a_budget_that_is_raised_while_the_search_runs_lets_it_go_further(policy):
+    study = small_study(policy, trials=2)
+    trial = study.ask()
+    told = raises(study, trials=4)
+    assert told.trials == 4
+    with trial:
+        for epoch in trial.epochs():
+            if trial.report(epoch / 10, seconds=1.0).stops:
+                break
+    trained(study)
+    assert len(study.trials) == 4
+    assert study.outcome.over
+    check_replay(study)
+
+
+def test_the_larger_of_the_limits_holds_and_those_without_a_limit_stay_so():
+    study = small_study(RandomSearch(), budget=Budget(trials=2, epochs=50))
+    study.ask()
+    raises(study, trials=5, epochs=1000.0)
+    study.sync()
+    wishes = study.history.wishes
+    assert wishes.extended(Budget(trials=3, time=60.0)) == Budget(trials=5, time=60.0)
+    assert wishes.extended(Budget(trials=9, epochs=10)) == Budget(trials=9, epochs=1000.0)
+    assert wishes.extended(Budget()) == Budget()
+
+
+def test_who_reads_the_log_alone_knows_the_raised_budget(tmp_path):
+    study = small_study(RandomSearch(), trials=2, store=f"sqlite:///{tmp_path}/a.db")
+    trained(study)
+    assert read_study(tmp_path / "a.db").outcome.over
+    raises(study, trials=3)
+    assert not read_study(tmp_path / "a.db").outcome.over
+    trained(study)
+    assert len(study.trials) == 3
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"trials": 2}, "nothing is raised: the budget is trials 2"),
+        ({"trials": -1}, "a positive number"),
+        ({"trails": 9}, "limits of a budget: trials"),
+        ({"trials": "many"}, "a positive number"),
+        ({}, "nothing is raised"),
+    ],
+)
+def test_limits_that_raise_nothing_are_refused_in_words(limits, message):
+    study = small_study(RandomSearch(), trials=2)
+    study.ask()
+    with pytest.raises(HaltuneError, match=message):
+        raises(study, **limits)
+    assert not any(isinstance(e, Raised) for e in study.events())
