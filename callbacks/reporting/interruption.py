@@ -70,7 +70,7 @@ class Interruption:
         if self._number and hasattr(signal, "pthread_kill"):
             signal.pthread_kill(threading.main_thread().ident or 0, self._number)
         elif self._number:
-            _thread.interrupt_main(self._number)
+            _thread.interrupt_main(signal.Signals(self._number))
 
     def _hear_in_fork(self, number: int) -> None:
         """A process that loads data, say: Ctrl-C is for the one that trains, which needs it until the epoch's end."""

@@ -192,7 +192,7 @@ def contour_spec(facts: Digest, model: Surrogate | None, across: str | None, alo
         "data": [heat, _dots(facts, across, along, metric)],
         "layout": layout(
             "Two parameters", f"The {goal.metric} expected over {across} and {along}.", order=50, showlegend=False,
-            note="Darker is better: what is expected of the two that matter most, the others averaged.",
+            note="The bluer, the better: what is expected over the two that matter most, the others averaged.",
             xaxis=axis(plotly_text(across), **_kind(facts, across)),
             yaxis=axis(plotly_text(along), **_kind(facts, along)),
         ),
