@@ -1,8 +1,8 @@
 """What a search has learnt of its parameters: a Gaussian process over configuration and epoch, and what follows of it.
 
-The observations are what the trials came to, each at its last epoch; predictions are for a full training. Targets are
-those of haltune.policies.guided.targets: what is far below the typical run is as bad as any, so that runs which
-diverge do not drown what tells good from better.
+The observations are what the trials came to, each at its last epoch; predictions are for a full training. Targets are 0
+at the median run and 1 at the best, and what lies further below than three times that is as bad as any, so that runs
+which diverge do not drown what tells good from better.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from haltune.gp import fit
 from haltune.gp.posterior import Posterior
 from haltune.log.history import History
 from haltune.log.scores import plausible
-from haltune.policies.guided.targets import TargetScale
 from haltune.space import Space
 
 LEAST = 5  # trials with a value
 _MOST = 300  # that are learnt from
-_FIRST = 10  # trials that tell the typical run
+_FLOOR = -3.0
 _BASE = 96  # points at which importance is measured
 _DRAWS = 64  # functions drawn from the posterior
+_RIVALS = 100  # trials that the best is compared with, and trainings to come
+_WIDE = 512  # configurations among which these are
 _AROUND = 24  # settings of the others, for a slice
 
 
@@ -48,12 +49,24 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class Prospect:
+    """How sure the best is, and what more trainings would bring, by functions drawn from the posterior."""
+
+    behind: float  # of the metric: in nine cases of ten no other configuration tried is better by more
+    trainings: int
+    gain: float  # of the metric, expected of the best of so many more; at least 0
+    high: float  # in one case of ten it is no less
+
+
+@dataclass(frozen=True)
 class Surrogate:
     """The model; None from `of` where there is too little to learn from."""
 
     space: Space
     posterior: Posterior
-    scale: TargetScale
+    centre: float  # sign * value of the median run
+    width: float  # from there to the best
+    sign: float  # of the goal
     seed: int
     trials: int  # learnt from
 
@@ -63,24 +76,25 @@ class Surrogate:
         goal, space = history.problem.goal, history.problem.space
         trials = history.trials
         values = goal.sign * plausible([t.target(goal) for t in trials], reach=1e3)
-        scale = TargetScale.of(values, values[:_FIRST], goal.sign) if len(values) else None
         known = np.flatnonzero(np.isfinite(values))
-        if scale is None or len(known) < LEAST or space.dim == 0 or np.ptp(values[known]) == 0:
+        if len(known) < LEAST or space.dim == 0 or np.ptp(values[known]) == 0:
             return None
         known = known[-_MOST:]
+        heights = goal.sign * values[known]
+        centre = float(np.median(heights))
+        width = float(heights.max()) - centre or float(np.ptp(heights)) or 1.0
         epochs = np.array([max(trials[i].epoch, 1e-9) for i in known.tolist()])
         end = float(history.problem.max_epochs or epochs.max())
         stage = np.log1p(epochs) / np.log1p(end)
         x = np.column_stack([history.points[known], stage])
-        posterior = fit(
-            x, scale.targets(values[known]), rng=history.rng("fit", 1), limit=_MOST, learn_from=200
-        )
-        return cls(space, posterior, scale, history.seed, len(known))
+        targets = np.maximum((heights - centre) / width, _FLOOR)
+        posterior = fit(x, targets, rng=history.rng("fit", 1), limit=_MOST, learn_from=200)
+        return cls(space, posterior, centre, width, goal.sign, history.seed, len(known))
 
     def importance(self) -> Importance:
         """Of each parameter that varies."""
         rng, columns = np.random.default_rng([self.seed, 1]), self.space.columns
-        left, right = self._sampled(_BASE, rng), self._sampled(_BASE, rng)
+        left, right = self._sampled(_BASE, rng), rng.permutation(self._sampled(_BASE, rng))
         swapped = [left]
         for at in columns.values():
             other = left.copy()
@@ -116,12 +130,30 @@ class Surrogate:
         mean, variance = self.posterior.predict(self._at_end(points.reshape(-1, self.space.dim)))
         shape = (len(v), len(u), _AROUND)
         expected = mean.reshape(shape).mean(axis=2)
-        deviation = np.sqrt(np.maximum(variance.reshape(shape), 0.0)).mean(axis=2) * self.scale.width
+        deviation = np.sqrt(np.maximum(variance.reshape(shape), 0.0)).mean(axis=2) * self.width
         none = np.empty(0)
         return Slice(xs, none, none, none), Slice(ys, none, none, none), self._raw(expected), deviation
 
+    def prospect(self, history: History, best: int, trainings: int) -> Prospect:
+        """Of trial `best`, and of so many more trainings where mean plus deviation promise most; a quick estimate.
+
+        `study.outlook` simulates the searches that it only samples from.
+        """
+        rng = np.random.default_rng([self.seed, 4])
+        ranked = [id for group in history.ranked() for id in group][:_RIVALS]
+        tried = history.points[[best, *(id for id in ranked if id != best)]]
+        wide = self._sampled(_WIDE, rng)
+        mean, variance = self.posterior.predict(self._at_end(wide))
+        promising = np.argsort(-(mean + np.sqrt(variance)), kind="stable")[: min(trainings, _RIVALS)]
+        draws = self._drawn(np.vstack([tried, wide[promising]]), rng)
+        known, new = draws[:, : len(tried)], draws[:, len(tried) :]
+        behind = self.width * (known.max(axis=1) - known[:, 0])
+        gains = self.width * np.maximum(0.0, new.max(axis=1) - known[:, 0])
+        nine = float(np.quantile(behind, 0.9))
+        return Prospect(nine, len(promising), float(gains.mean()), float(np.quantile(gains, 0.9)))
+
     def _raw(self, targets: Array) -> Array:
-        return np.asarray(self.scale.sign * (self.scale.centre + self.scale.width * targets))
+        return np.asarray(self.sign * (self.centre + self.width * targets))
 
     def _at_end(self, points: Array) -> Array:
         return np.column_stack([points, np.ones(len(points))])

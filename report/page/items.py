@@ -42,7 +42,7 @@ class Told:
     facts: Digest = field(init=False)
     _rows: dict[int, tuple[object, str]] = field(default_factory=dict)
     _forecasts: Forecasts = field(default_factory=Forecasts)
-    _learnt: tuple[object, dict[str, Spec]] = (None, {})
+    _learnt: tuple[object, dict[str, Spec], str] = (None, {}, "")
 
     def __post_init__(self) -> None:
         self.read()
@@ -83,6 +83,7 @@ class Told:
             "head": blocks.head(facts),
             "stats": blocks.stats(facts),
             "best": blocks.best(facts),
+            "prospect": self._models()[1],
             "audit": blocks.audit(facts),
             "foot": blocks.foot(facts),
             "about": blocks.about(facts, self.story, self.policy),
@@ -119,10 +120,10 @@ class Told:
                 found["rungs"] = rungs_spec(story, facts)
         found["budget"] = budget_spec(facts)
         found["parallel"] = parallel_spec(facts)
-        return found | self._models()
+        return found | self._models()[0]
 
-    def _models(self) -> dict[str, Spec]:
-        """What a model of the trials tells: learnt anew when a trial has ended, not at every report."""
+    def _models(self) -> tuple[dict[str, Spec], str]:
+        """What a model of the trials tells, in figures and in words: learnt anew when a trial has ended."""
         facts = self.facts
         ended = tuple((r.record.id, r.record.attempt) for r in facts.rows if r.record.status != "running")
         if self._learnt[0] != ended:
@@ -130,12 +131,10 @@ class Told:
             ranked = model.importance() if model else None
             names = ranked.names if ranked else ()
             pair = (*names, None, None)[:2]
-            self._learnt = (
-                ended,
-                {
-                    "importance": importance_spec(model, ranked),
-                    "contour": contour_spec(facts, model, *pair),
-                    "slices": slices_spec(facts, model, names[:_SLICES]),
-                },
-            )
-        return self._learnt[1] if self._learnt[1]["importance"]["data"] else {}
+            figures = {
+                "importance": importance_spec(model, ranked),
+                "contour": contour_spec(facts, model, *pair),
+                "slices": slices_spec(facts, model, names[:_SLICES]),
+            }
+            self._learnt = ended, figures if model else {}, blocks.prospect(facts, model)
+        return self._learnt[1:]

@@ -106,6 +106,7 @@ def shell(told: Told, head: str, foot: str, bar: str = "") -> str:
 <div class="bar">{bar}<button type="button" id="theme" hidden>Dark</button></div>
 <header id="head">{placed["head"]}</header>
 <div id="stats">{placed["stats"]}</div>
+<div id="prospect">{placed["prospect"]}</div>
 <section id="best">{placed["best"]}</section>
 <div class="figures" id="figures"></div>
 <noscript><p>The figures need JavaScript; all else is here without it.</p></noscript>

@@ -1,0 +1,109 @@
+"""What the page says of parameters, against functions whose importance and minima are known."""
+
+import numpy as np
+import pytest
+from told import tell_trial, told
+
+from haltune import Choice, Constant, Float, Int, Maximize, Problem, Space
+from haltune.log.events import Status
+from haltune.report.surrogate import LEAST, Surrogate
+
+
+def searched(space, value, count=60, epochs=3, seed=0):
+    """A history of trials at a design, of which one in three was stopped early, with the values of a function."""
+    history = told(Problem(space, Maximize("acc"), epochs))
+    for n, config in enumerate(space.sample(count, np.random.default_rng(seed), "sobol")):
+        curve = [value(config) - 0.02 * (epochs - e) for e in range(1, epochs + 1)]
+        if n % 3:
+            tell_trial(history, curve, config=config)
+        else:
+            tell_trial(history, curve[:2], Status.STOPPED, config)
+    return history
+
+
+CUBE = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 1.0), "c": Float(0.0, 1.0)})
+
+
+def test_total_effects_come_close_to_those_of_a_function_that_is_known():
+    """f = 4 a + 2 b: Var = 16/12 + 4/12, so that a has 0.8 of it, b 0.2 and c nothing."""
+    found = Surrogate.of(searched(CUBE, lambda x: 4 * x["a"] + 2 * x["b"])).importance()
+    told_of = dict(zip(found.names, found.mean.tolist(), strict=True))
+    assert found.names[0] == "a"
+    assert told_of["a"] == pytest.approx(0.8, abs=0.15)
+    assert told_of["b"] == pytest.approx(0.2, abs=0.12)
+    assert told_of["c"] < 0.05
+    assert np.all(found.low <= found.mean + 1e-9)
+    assert np.all(found.mean <= found.high + 1e-9)
+
+
+def test_a_parameter_that_acts_only_with_another_has_a_total_effect():
+    """f = (2 a - 1) (2 b - 1): no main effect, all of the variance by both together."""
+    found = Surrogate.of(
+        searched(CUBE, lambda x: (2 * x["a"] - 1) * (2 * x["b"] - 1), count=120)
+    ).importance()
+    told_of = dict(zip(found.names, found.mean.tolist(), strict=True))
+    assert min(told_of["a"], told_of["b"]) > 0.5 > 0.1 > told_of["c"]
+
+
+def test_a_slice_follows_the_function_along_its_parameter():
+    found = Surrogate.of(searched(CUBE, lambda x: -abs(x["a"] - 0.3))).slice("a")
+    values = np.array(found.values, dtype=float)
+    assert values[0] == 0.0
+    assert values[-1] == 1.0
+    assert values[np.argmax(found.mean)] == pytest.approx(0.3, abs=0.08)
+    assert found.mean == pytest.approx(-np.abs(values - 0.3), abs=0.06)
+    assert np.all(found.low <= found.high)
+
+
+def test_a_slice_along_a_choice_has_each_option_once_and_an_integer_each_number():
+    space = Space(
+        {"kind": Choice(["x", "y", "z"]), "layers": Int(1, 4), "fixed": Constant(7), "lr": Float(0.0, 1.0)}
+    )
+    worth = {"x": 0.1, "y": 0.9, "z": 0.4}
+    model = Surrogate.of(searched(space, lambda c: worth[c["kind"]] + 0.01 * c["layers"]))
+    found = model.slice("kind")
+    assert found.values == ("x", "y", "z")
+    assert found.values[int(np.argmax(found.mean))] == "y"
+    assert model.slice("layers").values == (1, 2, 3, 4)
+    assert "fixed" not in model.importance().names
+
+
+def test_a_contour_is_highest_where_the_function_is():
+    model = Surrogate.of(searched(CUBE, lambda x: -((x["a"] - 0.2) ** 2) - (x["b"] - 0.8) ** 2, count=80))
+    xs, ys, mean, sd = model.contour("a", "b")
+    assert mean.shape == sd.shape == (len(ys.values), len(xs.values))
+    row, column = np.unravel_index(np.argmax(mean), mean.shape)
+    assert xs.values[column] == pytest.approx(0.2, abs=0.15)
+    assert ys.values[row] == pytest.approx(0.8, abs=0.15)
+
+
+def test_a_search_that_found_the_top_has_little_to_gain_and_one_that_did_not_has_more():
+    def worth(x):
+        return -((x["a"] - 0.5) ** 2)
+
+    whole = searched(CUBE, worth)
+    corner = told(whole.problem)
+    for t in whole.trials:
+        if t.config["a"] < 0.3:
+            tell_trial(corner, [worth(t.config)] * 3, config=dict(t.config))
+    gains = [
+        Surrogate.of(history).prospect(history, history.best().trial, 20).gain for history in (whole, corner)
+    ]
+    assert 0.0 <= gains[0] < gains[1]
+    found = Surrogate.of(whole).prospect(whole, whole.best().trial, 20)
+    assert 0.0 <= found.behind < 0.02
+    assert found.trainings == 20
+
+
+def test_with_too_little_to_learn_from_nothing_is_claimed():
+    few = searched(CUBE, lambda x: x["a"], count=LEAST - 1)
+    assert Surrogate.of(few) is None
+    assert Surrogate.of(searched(CUBE, lambda x: 0.5, epochs=1)) is None
+    assert Surrogate.of(told()) is None
+
+
+def test_runs_that_diverged_do_not_drown_the_others():
+    history = searched(CUBE, lambda x: -1e9 if x["c"] > 0.95 else x["a"])
+    assert Surrogate.of(history).importance().names[0] in ("a", "c")
+    slice_ = Surrogate.of(history).slice("a")
+    assert np.all(np.abs(slice_.mean) < 10)
