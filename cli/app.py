@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from .commands import listings, training, watching
+from .commands import exports, listings, training, watching
 from .commands.maps import maps
 from .doctor.command import doctor
 from .find import LEFT, OVER, RUNS, STOPPED, STORE, USAGE
@@ -21,7 +21,7 @@ app = typer.Typer(
 
 for command in (
     training.run, training.resume, training.stop, listings.status, listings.trials, listings.best, listings.explain,
-    listings.export, listings.report, watching.watch, training.enqueue, doctor,
+    exports.export, listings.report, exports.figure, watching.watch, training.enqueue, doctor,
 ):  # fmt: skip
     app.command(no_args_is_help=True)(command)
 app.add_typer(maps, name="maps")

@@ -24,10 +24,19 @@ As = Annotated[Format, typer.Option("--format", help="a table to read, or JSON f
 
 
 class Rows(StrEnum):
-    """What reports are exported as."""
+    """What trials and reports are exported as."""
 
     csv = "csv"
     json = "json"
+    parquet = "parquet"
+    tensorboard = "tensorboard"
+
+
+class Of(StrEnum):
+    """What is exported, a row each."""
+
+    reports = "reports"
+    trials = "trials"
 
 
 def say(text: object, err: bool = False) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 import sys
@@ -24,12 +22,11 @@ from haltune.log.events import Status, trial_of
 from haltune.log.history import History
 from haltune.log.records import Best, TrialRecord
 from haltune.report import summary, write
-from haltune.report.page import keep
 from haltune.study.reading import Reading
 from haltune.terminal import cell
 
 from ..find import RUNS, STOPPED, errors, study_of
-from ..options import As, Format, Name, Rows, Where, as_json, say, say_json
+from ..options import As, Format, Name, Where, say, say_json
 from . import listing_data
 
 
@@ -170,24 +167,6 @@ def _numbered(study: Reading, trial: str) -> int:
     return study.best.trial
 
 
-def export(
-    where: Where,
-    to: Annotated[Rows, typer.Option("--format", help="csv or json")] = Rows.csv,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="a file; else the terminal")] = None,
-    name: Name = None,
-) -> None:
-    """Every report, a row each, with its trial's configuration and further metrics."""
-    with errors():
-        rows = list(listing_data.reports(study_of(where, name).history))
-        text = as_json(rows) + "\n" if to is Rows.json else _csv(rows)
-        if out is not None:
-            keep(text, out)
-        elif to is Rows.csv and sys.stdout.isatty():
-            say(text.replace("\r\n", "\n"))
-        else:
-            sys.stdout.write(text)  # for programs: as it is
-
-
 def report(
     where: Where,
     out: Annotated[
@@ -200,12 +179,3 @@ def report(
         study = study_of(where, name)
         title = re.sub(r"[^\w. -]+", "_", study.name).strip(". ") or "study"
         say(str(write(study, out or f"{title[:100]}.html")))
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns)
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
