@@ -268,6 +268,7 @@ def watched(browser, tmp_path):
     )
     served = Served(tmp_path / "a.db")
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(90_000)  # a machine that is busy with other tests
     yield study, served, context
     context.close()
     served.end()
