@@ -5,6 +5,7 @@ Plotly and Rich are imported when a figure or a table is asked for, never before
 
 from .console import live
 from .figures.budget import budget
+from .figures.calibration import calibration
 from .figures.curves import learning_curves
 from .figures.importance import contour, importance, slices
 from .figures.parallel import parallel
@@ -17,6 +18,6 @@ from .replay import replay
 from .summary import summary
 
 __all__ = [
-    "budget", "contour", "importance", "learning_curves", "live", "parallel", "progress", "region", "replay", "rungs",
-    "slices", "summary", "timeline", "write",
+    "budget", "calibration", "contour", "importance", "learning_curves", "live", "parallel", "progress", "region",
+    "replay", "rungs", "slices", "summary", "timeline", "write",
 ]  # fmt: skip

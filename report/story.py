@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from haltune.log import events as ev
-from haltune.log.decisions import Action, Verdict
+from haltune.log.decisions import AUDIT, Action, Verdict
 from haltune.log.problem import Goal
 
 
@@ -64,6 +64,9 @@ class Story:
     compared: dict[int, dict[float, Verdict]] = field(
         default_factory=dict
     )  # trial -> epoch at which it came to a rung -> what was decided
+    stated: dict[int, list[tuple[float, float]]] = field(
+        default_factory=dict
+    )  # audited trial -> the chances to win that were stated of it, each with what it had to beat
     tracebacks: dict[int, str] = field(default_factory=dict)  # trial -> of its last failure
     _open: dict[int, Stretch] = field(default_factory=dict)  # trial -> its attempt
     _at: dict[int, float] = field(default_factory=dict)  # trial -> the last epoch of its attempt
@@ -100,6 +103,8 @@ class Story:
         found = Stretch(e.trial, attempt, e.worker, e.at, e.at, deciding=e.deciding)
         self._open[e.trial], self._at[e.trial] = found, since
         self.stretches.append(found)
+        if AUDIT in e.evidence:
+            self.stated.setdefault(e.trial, [])
         self._until.pop(e.trial, None)
         if "rung" in e.tags:
             self._towards(e.trial, e.until)
@@ -136,6 +141,10 @@ class Story:
         self.epochs += epochs
         self.cost += e.cost if e.cost is not None and math.isfinite(e.cost) else 0.0
         self._came(e)
+        if e.trial in self.stated:
+            told = [e.verdict.evidence.get(name) for name in ("p_win", "incumbent")]
+            if all(isinstance(number, (int, float)) and math.isfinite(number) for number in told):
+                self.stated[e.trial].append((told[0], told[1]))
         height = self.goal.sign * e.value
         if math.isfinite(height) and height > self._best:
             self._best = height

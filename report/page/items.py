@@ -17,6 +17,7 @@ from haltune.study.results import Results
 from ..digest import Digest, Row, Source, digest
 from ..figures import curves
 from ..figures.budget import budget_spec
+from ..figures.calibration import calibration_spec
 from ..figures.drawing import Spec
 from ..figures.forecast import Forecasts
 from ..figures.importance import contour_spec, importance_spec, slices_spec
@@ -118,6 +119,8 @@ class Told:
             found["timeline"] = timeline_spec(story)
             if story.compared:
                 found["rungs"] = rungs_spec(story, facts)
+            if story.stated:
+                found["calibration"] = calibration_spec(story, facts.history)
         found["budget"] = budget_spec(facts)
         found["parallel"] = parallel_spec(facts)
         return found | self._models()[0]
