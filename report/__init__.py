@@ -7,6 +7,7 @@ from .console import live
 from .figures.budget import budget
 from .figures.calibration import calibration
 from .figures.curves import learning_curves
+from .figures.decisions import decisions
 from .figures.importance import contour, importance, slices
 from .figures.parallel import parallel
 from .figures.progress import progress
@@ -18,6 +19,6 @@ from .replay import replay
 from .summary import summary
 
 __all__ = [
-    "budget", "calibration", "contour", "importance", "learning_curves", "live", "parallel", "progress", "region",
-    "replay", "rungs", "slices", "summary", "timeline", "write",
+    "budget", "calibration", "contour", "decisions", "importance", "learning_curves", "live", "parallel", "progress",
+    "region", "replay", "rungs", "slices", "summary", "timeline", "write",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from haltune.log import events as ev
 from haltune.log.decisions import AUDIT, Action, Verdict
@@ -64,6 +65,7 @@ class Story:
     compared: dict[int, dict[float, Verdict]] = field(
         default_factory=dict
     )  # trial -> epoch at which it came to a rung -> what was decided
+    stop: ev.Reported | None = None  # the last by the chance to win
     stated: dict[int, list[tuple[float, float]]] = field(
         default_factory=dict
     )  # audited trial -> the chances to win that were stated of it, each with what it had to beat
@@ -141,6 +143,7 @@ class Story:
         self.epochs += epochs
         self.cost += e.cost if e.cost is not None and math.isfinite(e.cost) else 0.0
         self._came(e)
+        self.stop = e if tells(e) and e.verdict.stops else self.stop
         if e.trial in self.stated:
             told = [e.verdict.evidence.get(name) for name in ("p_win", "incumbent")]
             if all(isinstance(number, (int, float)) and math.isfinite(number) for number in told):
@@ -172,3 +175,9 @@ class Story:
             held.end, held.fate = max(held.end, at) if fate != "lost" else max(held.start, at), fate
             self.held += held.end - held.start
             del self._open[trial]
+
+
+def tells(event: ev.Event) -> TypeGuard[ev.Reported]:
+    """Whether a report was judged by the chance to win, and has one."""
+    evidence = event.verdict.evidence if isinstance(event, ev.Reported) else {}
+    return isinstance(evidence.get("p_win"), float) and evidence.get("basis") == "solved"

@@ -12,7 +12,6 @@ from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.policies.bobos.company import beside, company, errors_of
-from haltune.policies.bobos.matched_curves import matched_paths
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
 
 from ..digest import Digest
@@ -72,10 +71,8 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
     if not 1 <= len(errors) < horizon:
         return None
     others = beside(company(history, record), peaks, scale, horizon, steps)
-    trusted = OptimalStopping().plan(horizon).solve_at[:1]
-    own = bool(trusted) and len(errors) >= trusted[0]
     rng = np.random.default_rng([history.seed, record.id, len(errors)])
-    paths = matched_paths(errors, horizon, others, _PATHS, rng, own=own)
+    paths = OptimalStopping().paths_of(errors, horizon, _PATHS, rng, others)
     ends = np.quantile(paths.values, _BAND, axis=1)
     values = scale.sign * (scale.low + (1.0 - ends) * (scale.high - scale.low))
     last = scale.sign * (scale.low + (1.0 - errors[-1]) * (scale.high - scale.low))

@@ -12,12 +12,14 @@ from typing import Any
 from haltune.log.codec import plain
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget
+from haltune.policies.bobos.stopper import stopper_of
 from haltune.study.results import Results
 
 from ..digest import Digest, Row, Source, digest
 from ..figures import curves
 from ..figures.budget import budget_spec
 from ..figures.calibration import calibration_spec
+from ..figures.decisions import Decisions, decisions_spec
 from ..figures.drawing import Spec
 from ..figures.forecast import Forecasts
 from ..figures.importance import contour_spec, importance_spec, slices_spec
@@ -43,6 +45,7 @@ class Told:
     facts: Digest = field(init=False)
     _rows: dict[int, tuple[object, str]] = field(default_factory=dict)
     _forecasts: Forecasts = field(default_factory=Forecasts)
+    _decided: Decisions | None = None
     _learnt: tuple[object, dict[str, Spec], str] = (None, {}, "")
 
     def __post_init__(self) -> None:
@@ -119,11 +122,20 @@ class Told:
             found["timeline"] = timeline_spec(story)
             if story.compared:
                 found["rungs"] = rungs_spec(story, facts)
+            if story.stop is not None and (decided := self._decisions()) is not None:
+                found["decisions"] = decisions_spec(decided.of(story.stop), facts.problem.goal)
             if story.stated:
                 found["calibration"] = calibration_spec(story, facts.history)
         found["budget"] = budget_spec(facts)
         found["parallel"] = parallel_spec(facts)
         return found | self._models()[0]
+
+    def _decisions(self) -> Decisions | None:
+        """What tells how runs were stopped, where optimal stopping does it."""
+        if self._decided is None and isinstance(self.source, Results):
+            stopper = stopper_of(self.source.policy)
+            self._decided = Decisions(self.source, stopper) if stopper else None
+        return self._decided
 
     def _models(self) -> tuple[dict[str, Spec], str]:
         """What a model of the trials tells, in figures and in words: learnt anew when a trial has ended."""

@@ -126,6 +126,13 @@ class DecisionTable:
         found = _least_loss(float(self.p_win[row, cell]), float(self.next_value[row, cell]), self.losses)
         return replace(found, paths=int(self.visits[row, cell]))
 
+    @property
+    def decided(self) -> Array:
+        """(rows, cells x slopes) -1 where it stops, 1 where it takes the run for a winner, 0 where it goes on."""
+        stop, win, go_on = self.losses.expected(self.p_win, self.next_value)
+        ends = (np.minimum(stop, win) <= go_on) & (self.visits > self.min_visits)
+        return np.where(ends, np.where(stop <= win, -1.0, 1.0), 0.0)
+
     def _without_paths(self, y: Array) -> StopDecision:
         """Saturated at the worst error counts as losing for as long as it stays there; else go on."""
         if self.basis == "saturated" and y.min() >= 1.0 and np.isfinite(self.losses.K1):

@@ -18,7 +18,7 @@ from haltune._utils.arrays import Array
 from haltune._utils.checks import is_number
 from haltune.errors import InvalidInput
 
-from .decay_curves import checked_errors, conditional_paths
+from .decay_curves import Paths, checked_errors, conditional_paths
 from .induction import MIN_PATHS, DecisionTable, Losses, StopDecision, solve, undecided
 from .matched_curves import Beside, believed, matched_paths
 from .power_law_curves import power_law_paths
@@ -178,21 +178,31 @@ class OptimalStopping:
         beside: the curves of other runs, which a robust one learns from.
         """
         y = checked_errors(errors)
-        faithful = self.mode == "faithful"
         count, fewest = self.paths or _PATHS[self.mode], self.min_visits or 0
-        learns = self.beside and beside is not None and beside.beyond(y.size) > 0
-        if learns and beside is not None:
-            first = self.plan(horizon).solve_at[:1]
+        learns = self._learns(y, beside)
+        if learns:
             share = max(1, min(_SHARE, count // (2 * MIN_PATHS)))
             count, fewest = count // share, fewest // share
-            paths = matched_paths(y, horizon, beside, count, rng, own=bool(first) and y.size >= first[0])
-        else:
-            paths = (conditional_paths if faithful else power_law_paths)(y, horizon, count, rng)
+        paths = self.paths_of(y, horizon, count, rng, beside)
         losses = replace(losses, missing=self._missing(horizon) * losses.c)
         return solve(
             paths, y, incumbent_error, losses, self.cells, fewest, self.slopes,
-            saturated_loses=faithful, believed=believed if learns else None,
+            saturated_loses=self.mode == "faithful", believed=believed if learns else None,
         )  # fmt: skip
+
+    def paths_of(
+        self, errors: Array, horizon: int, count: int, rng: np.random.Generator, beside: Beside | None = None
+    ) -> Paths:
+        """What a run may still become, as it is seen here: `count` curves of the epochs after errors (n0,)."""
+        if beside is not None and self._learns(errors, beside):
+            first = self.plan(horizon).solve_at[:1]
+            own = bool(first) and errors.size >= first[0]
+            return matched_paths(errors, horizon, beside, count, rng, own=own)
+        draw = conditional_paths if self.mode == "faithful" else power_law_paths
+        return draw(errors, horizon, count, rng)
+
+    def _learns(self, errors: Array, beside: Beside | None) -> bool:
+        return bool(self.beside) and beside is not None and beside.beyond(errors.size) > 0
 
     def _missing(self, horizon: int) -> float:
         """What a final value is worth, in epochs."""

@@ -8,7 +8,7 @@ symbols: incumbent y*_{t-1}, costs K_{1,t}, K_2, c_{d_0}, noise correction xi_t.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -36,6 +36,23 @@ FALLING = (
     "a learning curve falls well below its best: BO-BOS assumes that curves rise, so such a run is judged on its "
     "running best; where you keep the best weights, say so and that is exact: Maximize('val_acc', of='best')"
 )
+
+
+@dataclass(frozen=True)
+class Posed:
+    """The stopping problem of a run, on the steps that it is solved on."""
+
+    errors: Array  # (n,) of its steps so far
+    horizon: int  # steps
+    before: int  # epochs before the first
+    stride: int  # epochs a step
+    scale: Scale
+    others: Beside | None
+    table: Callable[[int], DecisionTable]  # solved after so many steps
+
+    def epoch(self, step: int) -> int:
+        """The epoch at which a step ends."""
+        return self.before + self.stride * step
 
 
 @dataclass(frozen=True)
@@ -125,10 +142,27 @@ class Stopper:
         threshold: float,
         losses: Losses,
     ) -> Receipt:
-        """The decision at the last epoch, and what it rests on.
+        """The decision at the last epoch, and what it rests on."""
+        posed = self._posed(history, trial, scale, errors, threshold, losses)
+        decision, at = self.settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
+        if decision is None:
+            return Receipt(None)
+        others = posed.others
+        near = None if others is None else others.near(posed.errors[:at])
+        company = (
+            ()
+            if others is None or near is None
+            else (near.count, near.beyond(posed.horizon - 1), others.beyond(at))
+        )
+        return Receipt(decision, posed.epoch(at), posed.epoch(len(posed.errors)), *company)
 
-        Beyond 120 epochs the problem is solved on every second, third, ... of them, the last among them: a step
-        of it then costs as many c, and between two steps the decision of the last one stands.
+    def _posed(
+        self, history: History, trial: TrialRecord, scale: Scale, errors: Array, threshold: float, losses: Losses
+    ) -> Posed:  # fmt: skip
+        """The stopping problem of a run.
+
+        Beyond 120 epochs it is solved on every second, third, ... of them, the last among them: a step of it then
+        costs as many c, and between two steps the decision of the last one stands.
         """
         stride = math.ceil((history.problem.max_epochs or 1) / _FINEST)
         horizon, before = divmod(history.problem.max_epochs or 1, stride)
@@ -144,16 +178,16 @@ class Stopper:
             known = (history.seed, trial.id, horizon, threshold, losses, errors[:at].tobytes(), key)
             return self._tables(known, solved)
 
-        decision, at = self.settings.decide(errors, horizon, table, others)
-        if decision is None:
-            return Receipt(None)
-        near = None if others is None else others.near(errors[:at])
-        company = (
-            ()
-            if others is None or near is None
-            else (near.count, near.beyond(horizon - 1), others.beyond(at))
-        )
-        return Receipt(decision, before + at * stride, before + len(errors) * stride, *company)
+        return Posed(errors, horizon, before, stride, scale, others, table)
+
+    def posed(self, history: History, trial: TrialRecord) -> Posed | None:
+        """The stopping problem that `verdict` solves, for who wants to look at it; None before there is one."""
+        scale, best = history.scale_of(trial.id), history.incumbent(exclude=trial.id)
+        if scale is None or math.isnan(best) or not trial.whole.any():
+            return None
+        errors, _ = errors_of(trial, history.problem.goal.of == "best")
+        threshold = 1.0 - float(scale.score(best)) + self._correction(trial.id + 1)
+        return self._posed(history, trial, scale, errors, threshold, self._losses(history, trial))
 
     def _beside(
         self, history: History, trial: TrialRecord, scale: Scale, horizon: int, steps: slice
@@ -179,3 +213,13 @@ def _relative_epoch(history: History, trial: TrialRecord) -> float:
     typical = float(np.median([*others, own]))
     # coarse on purpose: each new weight is a stopping problem to be solved anew
     return max(0.1, round(min(own / typical, _SLOWEST), 1)) if typical > 0 and own > 0 else 1.0
+
+
+def stopper_of(policy: object) -> Stopper | None:
+    """The one that a policy decides by, or one inside it; None where none does."""
+    while policy is not None:
+        found = getattr(policy, "_stopper", None)
+        if isinstance(found, Stopper):
+            return found
+        policy = getattr(policy, "policy", None)
+    return None

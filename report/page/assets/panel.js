@@ -190,6 +190,7 @@ class Panel {
     const all = t.z.flat().filter(Number.isFinite), low = t.zmin ?? Math.min(...all), high = t.zmax ?? Math.max(...all);
     const columns = t.x.map((_, i) => edge(this.x, t.x, i)), rows = t.y.map((_, i) => edge(this.y, t.y, i));
     t.z.forEach((row, j) => row.forEach((z, i) => {
+      if (z === null) return;
       const [a, b] = columns[i], [c, d] = rows[j];
       const cell = made("rect", { x: Math.min(a, b), y: Math.min(c, d), width: Math.abs(b - a) + 0.6, height: Math.abs(d - c) + 0.6 }, this.plot);
       cell.style.fill = between(t.colorscale, high > low ? (z - low) / (high - low) : 0.5);

@@ -1,0 +1,106 @@
+"""How a run was decided: made again from the log, against what the log says."""
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+
+from haltune import Budget, Float, HaltuneError, Maximize, Minimize, OptimalStopping, Problem, Space, Study
+from haltune.log.events import Reported
+from haltune.policies import BOBOS, Halting, RandomSearch
+from haltune.policies.bobos.stopper import stopper_of
+from haltune.report import decisions
+from haltune.report.figures.decisions import Decisions, telling
+from haltune.report.story import tells
+
+EPOCHS = 12
+
+
+@cache
+def searched(sign=1.0, policy=None):
+    goal = Maximize("acc", (0, 1)) if sign > 0 else Minimize("err", (0, 1))
+    problem = Problem(Space({"lr": Float(0.0, 1.0)}), goal, EPOCHS)
+    policy = policy or Halting(RandomSearch(), OptimalStopping(paths=5000))
+    study = Study(problem, policy, seed=3, budget=Budget(trials=12), verbose=0)
+    rng = np.random.default_rng(0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                value = trial.config["lr"] * (1 - 0.7 * math.exp(-epoch / 3)) + 0.01 * rng.random()
+                if trial.report(value if sign > 0 else 1 - value, seconds=1.0).stops:
+                    break
+    return study
+
+
+def judged(study):
+    return [e for e in study.events() if tells(e)]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_every_decision_comes_out_as_it_was_recorded(sign):
+    study = searched(sign)
+    again = Decisions(study, stopper_of(study.policy))
+    events = judged(study)
+    assert any(e.verdict.stops for e in events)
+    for event in [*events[::3], events[0]]:
+        found = again.of(event)
+        decision = found.table.decide(found.posed.errors)
+        assert decision.p_win == event.verdict.evidence["p_win"]
+        assert (decision.d == "stop") == event.verdict.stops
+
+
+def test_the_regions_are_what_the_table_decides_cell_by_cell():
+    study = searched()
+    table = Decisions(study, stopper_of(study.policy)).of(telling(study.events())).table
+    for row, column in np.ndindex(table.visits.shape):
+        p, ahead = table.p_win[row, column], table.next_value[row, column]
+        losses = [table.losses.K1 * p, table.losses.K2 * (1 - p), table.losses.c + ahead]
+        losses[0] += 0.0 if math.isinf(ahead) else table.losses.missing
+        least = [-1.0, 1.0, 0.0][int(np.argmin(losses))]
+        expected = least if table.visits[row, column] > table.min_visits else 0.0
+        assert table.decided[row, column] == expected
+
+
+def test_the_figure_walks_through_the_values_and_their_means_of_the_run_that_was_stopped_last():
+    study = searched()
+    event = [e for e in study.events() if isinstance(e, Reported) and tells(e) and e.verdict.stops][-1]
+    figure = decisions(study)
+    values = study.trials[event.trial].values
+    curve, means = (t for t in figure.data if t.name == f"trial {event.trial}")
+    assert list(curve.x) == list(range(1, len(values) + 1))
+    assert list(curve.y) == pytest.approx(values)
+    assert list(means.y) == pytest.approx([np.mean(values[: n + 1]) for n in range(len(values))])
+    assert figure.layout.shapes[0].y0 == event.verdict.evidence["incumbent"]
+    assert figure.layout.meta["title"] == f"Why trial {event.trial} was stopped"
+
+
+def test_where_the_metric_falls_the_picture_stands_as_the_metric_does():
+    study = searched(-1.0)
+    figure = decisions(study)
+    event = telling(study.events())
+    curve = next(t for t in figure.data if t.name == f"trial {event.trial}")
+    assert list(curve.y) == pytest.approx(study.trials[event.trial].values)
+    heat = next(t for t in figure.data if t.type == "heatmap")
+    assert list(heat.y) == sorted(heat.y)
+    worst = [row for row in heat.z if row[0] is not None][-1]
+    assert worst[0] <= 0  # the largest error is where it stops
+
+
+def test_a_trial_may_be_chosen_and_one_that_was_not_judged_so_is_refused():
+    study = searched()
+    chosen = judged(study)[0].trial
+    assert f"trial {chosen} " in decisions(study, chosen).layout.meta["title"]
+    with pytest.raises(HaltuneError, match="never judged"):
+        decisions(study, 0)
+
+
+def test_a_search_that_decides_otherwise_is_refused():
+    with pytest.raises(HaltuneError, match="Halting"):
+        decisions(searched(policy=RandomSearch()))
+
+
+def test_before_anything_was_judged_so_it_is_said():
+    problem = Problem(Space({"lr": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), EPOCHS)
+    study = Study(problem, BOBOS(), seed=3, budget=Budget(trials=12), verbose=0)
+    assert "Nothing was decided" in decisions(study).layout.annotations[0].text
