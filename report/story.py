@@ -146,8 +146,9 @@ class Story:
         self.stop = e if tells(e) and e.verdict.stops else self.stop
         if e.trial in self.stated:
             told = [e.verdict.evidence.get(name) for name in ("p_win", "incumbent")]
-            if all(isinstance(number, (int, float)) and math.isfinite(number) for number in told):
-                self.stated[e.trial].append((told[0], told[1]))
+            known = [float(n) for n in told if isinstance(n, (int, float)) and math.isfinite(n)]
+            if len(known) == len(told):
+                self.stated[e.trial].append((known[0], known[1]))
         height = self.goal.sign * e.value
         if math.isfinite(height) and height > self._best:
             self._best = height

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -177,5 +176,4 @@ def report(
     """One self-contained page: learning curves, stops with their reasons, what it cost."""
     with errors():
         study = study_of(where, name)
-        title = re.sub(r"[^\w. -]+", "_", study.name).strip(". ") or "study"
-        say(str(write(study, out or f"{title[:100]}.html")))
+        say(str(write(study, out)))

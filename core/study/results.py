@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from haltune._utils.words import plural, settings, short
@@ -197,6 +200,16 @@ class Results(ABC):
 
         with self._log.lock:
             return audit(self.history, self.events(), wanted)
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write the page about the search, one file that opens anywhere; see haltune.report.write. Returns its path.
+
+        path: its file. Default: None, the study's name with .html, where you are.
+        """
+        found: Path = import_module("haltune.report").write(
+            self, path
+        )  # the core knows no page: it opens the door
+        return found
 
     def frame(self) -> pd.DataFrame:
         """One row a report. Raises ImportError saying how to get pandas when it is missing."""

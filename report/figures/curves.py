@@ -53,7 +53,9 @@ def learning_curves(study: Source) -> go.Figure:
         'Figure'
     """
     facts = digest(study, MOST)
-    return drawn({"data": [*lines(facts), *ends(facts, Forecasts())], "layout": laid_out(facts)})
+    return drawn(
+        {"data": [*lines(facts), *around(facts, Forecasts()), *marks(facts)], "layout": laid_out(facts)}
+    )
 
 
 def lines(facts: Digest) -> list[dict[str, Any]]:
@@ -66,15 +68,19 @@ def lines(facts: Digest) -> list[dict[str, Any]]:
     ]
 
 
-def ends(facts: Digest, known: Forecasts) -> list[dict[str, Any]]:
-    """What is drawn around the curves: forecasts of those that may go on, and marks where each ended."""
-    return [*bands(known.of(facts), facts.problem.goal.metric), *marks(facts)]
+def around(facts: Digest, known: Forecasts) -> list[dict[str, Any]]:
+    """What is drawn around the curves: forecasts of those that may go on."""
+    return bands(known.of(facts), facts.problem.goal.metric)
 
 
 def marks(facts: Digest) -> list[dict[str, Any]]:
     """A trace for the ends of the curves of each group, and one for audited stops."""
     metric = plotly_text(facts.problem.goal.metric)
-    found = [_marks(facts, rows, look, metric) for look, rows in _groups(facts) if rows]
+    found = [
+        {**_marks(facts, rows, look, metric), "zorder": len(LOOKS) + height}
+        for height, (look, rows) in enumerate(_groups(facts))
+        if rows
+    ]
     return [*found, _would_be(facts, metric)] if would_be_stops(facts) else found
 
 
@@ -140,6 +146,7 @@ def _would_be(facts: Digest, metric: str) -> dict[str, Any]:
     stops = would_be_stops(facts)
     return {
         "uid": "audited",
+        "zorder": 2 * len(LOOKS),
         "x": [run.epoch for run, _ in stops],
         "y": [value for _, value in stops],
         "mode": "markers",

@@ -95,10 +95,11 @@ class Told:
             "form/": {"config": self.first, "limits": self.limits},
         }
         told["figure/curves"] = {
-            "data": curves.ends(facts, self._forecasts),
+            "data": curves.around(facts, self._forecasts),
             "layout": curves.laid_out(facts),
         }
         told |= {f"curve/{line['uid']}": line for line in curves.lines(facts)}
+        told |= {f"curve/{mark['uid']}": _bare(mark) for mark in curves.marks(facts)}
         return told | {f"figure/{id}": spec for id, spec in self._figures().items()}
 
     def rows(self) -> dict[str, str]:
@@ -115,20 +116,25 @@ class Told:
         return known[1]
 
     def _figures(self) -> dict[str, Spec]:
-        facts, story = self.facts, self.story
-        found: dict[str, Spec] = {}
+        """The figures; those that hold all trials are made anew when one has begun or ended, not at every report."""
+        story, found = self.story, dict(self._models()[0])
         if story is not None:
-            found["progress"] = progress_spec(story, facts.problem, facts.best)
-            found["timeline"] = timeline_spec(story)
-            if story.compared:
-                found["rungs"] = rungs_spec(story, facts)
-            if story.stop is not None and (decided := self._decisions()) is not None:
-                found["decisions"] = decisions_spec(decided.of(story.stop), facts.problem.goal)
-            if story.stated:
-                found["calibration"] = calibration_spec(story, facts.history)
-        found["budget"] = budget_spec(facts)
-        found["parallel"] = parallel_spec(facts)
-        return found | self._models()[0]
+            found["progress"] = progress_spec(story, self.facts.problem, self.facts.best)
+        return found
+
+    def _of_all(self) -> dict[str, Spec]:
+        facts, story = self.facts, self.story
+        found = {"budget": budget_spec(facts), "parallel": parallel_spec(facts)}
+        if story is None:
+            return found
+        found["timeline"] = timeline_spec(story)
+        if story.compared:
+            found["rungs"] = rungs_spec(story, facts)
+        if story.stop is not None and (decided := self._decisions()) is not None:
+            found["decisions"] = decisions_spec(decided.of(story.stop), facts.problem.goal)
+        if story.stated:
+            found["calibration"] = calibration_spec(story, facts.history)
+        return found
 
     def _decisions(self) -> Decisions | None:
         """What tells how runs were stopped, where optimal stopping does it."""
@@ -138,9 +144,9 @@ class Told:
         return self._decided
 
     def _models(self) -> tuple[dict[str, Spec], str]:
-        """What a model of the trials tells, in figures and in words: learnt anew when a trial has ended."""
+        """What is told of all trials, and by a model of them, in figures and in words: anew when one begins or ends."""
         facts = self.facts
-        ended = tuple((r.record.id, r.record.attempt) for r in facts.rows if r.record.status != "running")
+        ended = tuple((r.record.id, r.record.attempt, r.record.status) for r in facts.rows)
         if self._learnt[0] != ended:
             model = Surrogate.of(facts.history)
             ranked = model.importance() if model else None
@@ -151,5 +157,12 @@ class Told:
                 "contour": contour_spec(facts, model, *pair),
                 "slices": slices_spec(facts, model, names[:_SLICES]),
             }
-            self._learnt = ended, figures if model else {}, blocks.prospect(facts, model)
+            self._learnt = ended, self._of_all() | (figures if model else {}), blocks.prospect(facts, model)
         return self._learnt[1:]
+
+
+def _bare(mark: dict[str, Any]) -> dict[str, Any]:
+    """A mark that tells what its curve does: said once."""
+    if mark["uid"] == "audited":
+        return mark
+    return {name: told for name, told in mark.items() if name not in ("customdata", "hovertemplate", "meta")}

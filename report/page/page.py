@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import secrets
 from contextlib import suppress
 from functools import cache
@@ -27,12 +28,12 @@ ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("scales.js", "panel.js", "figure.js", "table.js", "page.js", "live.js")
 
 
-def write(study: Source, path: str | os.PathLike[str]) -> Path:
+def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:
     """Write the page about a search, one file that needs no network, all at once: a reader sees the old or the new one.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
-        path: The file to write, in a folder that is there.
+        path: The file to write, in a folder that is there. Default: None, the study's name with .html, where you are.
 
     Returns:
         Its full path.
@@ -45,12 +46,18 @@ def write(study: Source, path: str | os.PathLike[str]) -> Path:
         >>> from haltune.policies import RandomSearch
         >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=2)
         >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=3))
-        >>> write(study, "search.html").name
-        'search.html'
+        >>> write(study).name
+        'study.html'
     """
-    target = Path(path).absolute()
+    target = Path(_named(study) if path is None else path).absolute()
     _need_folder(target)
     return keep(page(study), target)
+
+
+def _named(study: Source) -> str:
+    """A file name for the page of a study."""
+    title = re.sub(r"[^\w. -]+", "_", getattr(study, "name", "")).strip(". ") or "study"
+    return f"{title[:100]}.html"
 
 
 def keep(text: str, path: str | os.PathLike[str]) -> Path:

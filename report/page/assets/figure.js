@@ -18,8 +18,12 @@ class Figure {
     this.dirty = true;
   }
   curve(id, trace) {
-    if (trace === null) this.curves.delete(id); else this.curves.set(id, { ...trace, number: +id.slice(6) });
+    if (trace === null) this.curves.delete(id); else this.curves.set(id, { ...trace, number: +id.slice(6) || 0 });
     this.dirty = true;
+  }
+  said(id) { // what is told of a mark is told of its curve
+    const curve = this.curves.get(id);
+    return curve ? { meta: curve.meta, hovertemplate: curve.hovertemplate } : {};
   }
   get layout() {
     const menu = this.menu();

@@ -249,8 +249,7 @@ class Panel {
   }
   show(p) {
     this.shown = p;
-    const t = p.t, point = { x: each(t.x, p.i), y: each(t.y, p.i), z: p.z, meta: t.meta, customdata: t.customdata && t.customdata[p.i], text: p.text ?? each(t.text, p.i), name: t.name };
-    const id = trialOf(t, p.i);
+    const id = trialOf(p.t, p.i), t = p.t.hovertemplate ? p.t : { ...p.t, ...this.figure.said(id) }, point = { x: each(t.x, p.i), y: each(t.y, p.i), z: p.z, meta: t.meta, customdata: t.customdata && t.customdata[p.i], text: p.text ?? each(t.text, p.i), name: t.name };
     this.figure.page.light(id);
     this.over.querySelectorAll(".dot").forEach((dot) => dot.remove());
     if (!p.box) made("circle", { class: "dot", cx: p.x, cy: p.y, r: 6 }, this.over);
@@ -334,7 +333,7 @@ function lineOf(xs, ys, shape) {
   let d = "", open = false;
   for (let i = 0; i < xs.length; i++) {
     if (!Number.isFinite(xs[i]) || !Number.isFinite(ys[i])) { open = false; continue; }
-    const x = xs[i].toFixed(1), y = ys[i].toFixed(1);
+    const x = Math.round(10 * xs[i]) / 10, y = Math.round(10 * ys[i]) / 10;
     d += !open ? `M${x} ${y}` : shape === "hv" ? `H${x}V${y}` : `L${x} ${y}`;
     if (!open && (i + 1 >= xs.length || !Number.isFinite(ys[i + 1]))) d += "h0.01";
     open = true;

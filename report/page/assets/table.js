@@ -1,6 +1,6 @@
 // The table of trials: sorted by a click on a heading, filtered by words and outcomes, a row opened by a click.
 
-const MOST = 100; // rows until more are asked for
+const MOST = 50; // rows until more are asked for
 
 class Table {
   constructor(page, section) {
