@@ -326,7 +326,7 @@ def test_totals_are_of_all_trials_and_the_figure_shows_those_of_the_table(many_t
     assert f"{counts[Status.STOPPED]} stopped early" in page
     assert f"<b>{history.spent.epochs:g} epochs</b>" in page
     rows = set(re.findall(r'<tr data-trial="(trial-\d+)"', page))
-    drawn = {key.removeprefix("curve/") for key in items_of(page) if key.startswith("curve/")}
+    drawn = {key.removeprefix("curve/") for key in items_of(page) if key.startswith("curve/trial-")}
     valued = {f"trial-{t.id}" for t in history.trials if np.isfinite(t.values).any()}
     assert drawn == rows & valued
     assert re.search(rf"stopped early \(\d+ of {counts[Status.STOPPED]}\)", page)
