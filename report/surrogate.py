@@ -147,6 +147,9 @@ class Surrogate:
         promising = np.argsort(-(mean + np.sqrt(variance)), kind="stable")[: min(trainings, _RIVALS)]
         draws = self._drawn(np.vstack([tried, wide[promising]]), rng)
         known, new = draws[:, : len(tried)], draws[:, len(tried) :]
+        bounds = history.problem.goal.bounds
+        top = np.inf if bounds is None else (max(self.sign * b for b in bounds) - self.centre) / self.width
+        known, new = np.minimum(known, top), np.minimum(new, top)
         behind = self.width * (known.max(axis=1) - known[:, 0])
         gains = self.width * np.maximum(0.0, new.max(axis=1) - known[:, 0])
         nine = float(np.quantile(behind, 0.9))

@@ -95,6 +95,17 @@ def test_a_search_that_found_the_top_has_little_to_gain_and_one_that_did_not_has
     assert found.trainings == 20
 
 
+def test_nothing_is_gained_beyond_a_bound():
+    problem = Problem(CUBE, Maximize("acc", (0, 1)), 1)
+    history = told(problem)
+    for config in CUBE.sample(40, np.random.default_rng(0), "sobol"):
+        tell_trial(history, [min(1.0, 0.6 + 0.5 * config["a"])], config=config)
+    best = history.best()
+    found = Surrogate.of(history).prospect(history, best.trial, 50)
+    assert best.value == 1.0
+    assert 0.0 <= found.gain <= found.high < 0.02
+
+
 def test_with_too_little_to_learn_from_nothing_is_claimed():
     few = searched(CUBE, lambda x: x["a"], count=LEAST - 1)
     assert Surrogate.of(few) is None

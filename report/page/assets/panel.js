@@ -255,10 +255,10 @@ class Panel {
     if (!p.box) made("circle", { class: "dot", cx: p.x, cy: p.y, r: 6 }, this.over);
     this.tip.replaceChildren();
     write(this.tip, filled(t.hovertemplate || "%{x}: %{y}", point));
-    this.tip.hidden = false;
+    this.tip.hidden = false; this.tip.style.left = "0"; // measured where it has room
     const width = this.tip.offsetWidth, height = this.tip.offsetHeight, scale = this.svg.clientWidth / this.width || 1;
-    const left = Math.max(0, Math.min(p.x * scale + 14, this.element.clientWidth - width));
-    const beside = p.x * scale + 14 + width <= this.element.clientWidth;
+    const x = p.x * scale, room = this.element.clientWidth, right = x + 14 + width <= room, beside = right || x - 14 - width >= 0;
+    const left = right ? x + 14 : beside ? x - 14 - width : Math.max(0, Math.min(x + 14, room - width));
     const top = beside ? p.y * scale - height / 2 : p.y * scale - height - 14;
     this.tip.style.left = `${left}px`;
     this.tip.style.top = `${beside || top > -this.element.offsetTop ? top : p.y * scale + 16}px`;
