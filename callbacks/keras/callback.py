@@ -15,7 +15,7 @@ from haltune.log.records import Best
 from haltune.study import Trial
 
 from ..frameworks.portable import Reporting
-from ..reporting.advice import missing, scalar, two_callbacks
+from ..reporting.advice import HOLDS_THE_CLASS, missing, scalar, two_callbacks
 from ..reporting.reporter import Reporter
 from . import checkpoint, loading
 from .neighbours import calling_list, is_tracker, put_trackers_behind, tracked
@@ -71,7 +71,14 @@ def load_best(best: Best, make_model: Callable[..., Any] | None = None, **option
     return loading.best(best, make_model, options)
 
 
-class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
+class _Class(type):
+    """Says of the class what is meant, where Keras looks on it for a hook that only instances have."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise AttributeError(HOLDS_THE_CLASS if name.startswith("on_") else f"{cls.__name__} has no {name}")
+
+
+class HaltuneCallback(Reporting, _Base, metaclass=_Class):  # type: ignore[misc]
     """Reports the goal's metric to a trial, and stops or pauses the fit when the policy says so.
 
     Put it behind callbacks that add to the logs, and before SwapEMAWeights. Keras' TensorBoard and

@@ -113,10 +113,13 @@ def twice(study: Any, epochs: float) -> tuple[int, float]:
     return _TWICE[study]
 
 
+HOLDS_THE_CLASS = "callbacks=[HaltuneCallback] holds the class: write HaltuneCallback(trial)"
+
+
 def need_instance(callback: Any, kind: type) -> None:
     """Raises InvalidInput in a hook that a framework calls on the class, in the place of an instance."""
     if not isinstance(callback, kind):
-        raise InvalidInput("callbacks=[HaltuneCallback] holds the class: write HaltuneCallback(trial)")
+        raise InvalidInput(HOLDS_THE_CLASS)
 
 
 def trained_by(study: Any, model: Any, trial: int) -> int | None:

@@ -78,3 +78,9 @@ def test_two_callbacks_in_one_fit_say_which_line_to_delete():
     with pytest.raises(InvalidInput, match=r"model\.fit\(callbacks=\[\.\.\.\]\) holds two HaltuneCallbacks"):
         fit(trial, before=[HaltuneCallback(trial)])
     assert trial.reports == []
+
+
+def test_the_class_in_the_place_of_an_instance_is_answered_in_words():
+    with pytest.raises(AttributeError, match=r"holds the class: write HaltuneCallback\(trial\)"):
+        net().fit(X, Y, callbacks=[HaltuneCallback], verbose=0)
+    assert not hasattr(HaltuneCallback, "nothing_of_this_name")
