@@ -114,14 +114,18 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 
 
 class Drawn(StrEnum):
-    """The figures that need nothing but a study."""
+    """The figures that need nothing but a study, some of them one of a kind."""
 
     learning_curves = "learning_curves"
+    rungs = "rungs"
     progress = "progress"
+    budget = "budget"
     importance = "importance"
     parallel = "parallel"
     slices = "slices"
     contour = "contour"
+    decisions = "decisions"
+    calibration = "calibration"
     timeline = "timeline"
 
 

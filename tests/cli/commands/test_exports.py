@@ -103,7 +103,16 @@ def test_what_is_no_text_needs_a_place(log, to):
 
 def test_a_figure_is_a_page_of_its_own_or_data(log, tmp_path):
     path, _ = log
-    for what in ("learning_curves", "progress", "parallel", "importance", "slices", "contour", "timeline"):
+    for what in (
+        "learning_curves",
+        "progress",
+        "budget",
+        "parallel",
+        "importance",
+        "slices",
+        "contour",
+        "timeline",
+    ):
         haltune("figure", path, what, "-o", tmp_path / f"{what}.json")
         assert json.loads((tmp_path / f"{what}.json").read_text(encoding="utf-8"))["data"]
     haltune("figure", path, "progress", "-o", tmp_path / "a.html")
