@@ -11,15 +11,15 @@ from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.policies.truvar.answers.answers import LevelSet
 
-from ..palette import ACCENT, FONT, INK, MUTED, PAPER, RULE
-from .drawing import plotly
+from ..palette import COOL, COOL_SOFT, FAINT, INK, MUTED
+from .drawing import Spec, axis, drawn, layout
 from .wording import plotly_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _KINDS = ((False, "settled", "circle"), (True, "undecided", "circle-open"))
-_SCALE = [[0.0, "#c3cad1"], [0.5, "#f2c49b"], [1.0, ACCENT]]  # probability
+_SCALE = [[0.0, FAINT], [0.5, COOL_SOFT], [1.0, COOL]]  # probability
 
 
 def region(found: LevelSet, across: str | None = None, along: str | None = None) -> go.Figure:
@@ -45,23 +45,38 @@ def region(found: LevelSet, across: str | None = None, along: str | None = None)
 
             region(study.level_set(), "width", "dropout").write_html("region.html")
     """
-    graph = plotly()
-    across, along = _axes(found, across, along)
-    figure = graph.Figure(layout=_layout(found, across, along))
-    if along is None:
-        return _profile(graph, figure, found, across)
-    xs, ys, field = found.boundary(across, along)
-    if field.size and not np.isnan(field).any() and min(field.shape) > 1:
-        line = {"start": 0.5, "end": 0.5, "size": 1, "coloring": "none"}
-        figure.add_trace(graph.Contour(
-            x=xs.tolist(), y=ys.tolist(), z=field.tolist(), contours=line, line={"color": INK, "width": 2},
-            showscale=False, name="boundary", hoverinfo="skip",
-        ))  # fmt: skip
-    shown = _likeliest(found, across, along)
-    for open_, name, symbol in _KINDS:
-        chosen = [i for i in shown if found.open[i] == open_]
-        figure.add_trace(graph.Scatter(_points(found, across, along, chosen, name, symbol)))
+    spec = region_spec(found, across, along)
+    figure = drawn(spec)
+    figure.update_layout(title={"text": spec["layout"]["meta"]["title"]}, width=760, height=560)
     return figure
+
+
+def region_spec(found: LevelSet, across: str | None = None, along: str | None = None) -> Spec:
+    """The same as plain data. Raises InvalidInput for names that are not two of the parameters."""
+    across, along = _axes(found, across, along)
+    if along is None:
+        traces = [_with_bars(found, across, *kind) for kind in _KINDS]
+    else:
+        shown = _likeliest(found, across, along)
+        chosen = [([i for i in shown if found.open[i] == open_], *kind) for open_, *kind in _KINDS]
+        traces = [
+            *_boundary(found, across, along),
+            *(_points(found, across, along, *these) for these in chosen),
+        ]
+    return {"data": traces, "layout": _layout(found, across, along, traces[0]["type"] == "contour")}
+
+
+def _boundary(found: LevelSet, across: str, along: str) -> list[dict[str, Any]]:
+    """Where the probability is a half, on a mesh."""
+    xs, ys, field = found.boundary(across, along)
+    if not field.size or np.isnan(field).any() or min(field.shape) < 2:
+        return []
+    return [{
+        "type": "contour", "x": xs.tolist(), "y": ys.tolist(), "z": np.round(field, 4).tolist(), "showscale": False,
+        "contours": {"start": 0.5, "end": 0.5, "size": 1, "coloring": "none"}, "name": "boundary",
+        "showlegend": False,
+        "line": {"color": INK, "width": 2}, "hoverinfo": "skip",
+    }]  # fmt: skip
 
 
 def _axes(found: LevelSet, across: str | None, along: str | None) -> tuple[str, str | None]:
@@ -76,15 +91,11 @@ def _axes(found: LevelSet, across: str | None, along: str | None) -> tuple[str, 
     return across, next((name for name in others if name != across), None)
 
 
-def _profile(graph: Any, figure: go.Figure, found: LevelSet, across: str) -> go.Figure:
-    """The mean and deviation by one parameter, and the threshold."""
-    for open_, name, symbol in _KINDS:
-        chosen = [i for i in range(len(found.configs)) if found.open[i] == open_]
-        drawn = _points(found, across, None, chosen, name, symbol)
-        bars = {"array": found.sd[chosen].tolist(), "color": MUTED, "thickness": 1, "width": 0}
-        figure.add_trace(graph.Scatter({**drawn, "error_y": bars}))
-    figure.add_hline(found.threshold, line={"color": INK, "width": 2})
-    return figure
+def _with_bars(found: LevelSet, across: str, open_: bool, name: str, symbol: str) -> dict[str, Any]:
+    """The mean and deviation by one parameter."""
+    chosen = [i for i in range(len(found.configs)) if found.open[i] == open_]
+    bars = {"array": found.sd[chosen].tolist(), "color": MUTED, "thickness": 1, "width": 0}
+    return {**_points(found, across, None, chosen, name, symbol), "error_y": bars}
 
 
 def _likeliest(found: LevelSet, across: str, along: str) -> list[int]:
@@ -108,30 +119,36 @@ def _points(
         "colorbar": {"title": "P(reaches it)", "thickness": 12}, "showscale": not hollow,
     }  # fmt: skip
     return {
-        "x": [found.configs[i][across] for i in chosen],
-        "y": [found.configs[i][along] if along else float(found.mean[i]) for i in chosen],
-        "mode": "markers", "name": name, "marker": marker,
+        "type": "scatter", "x": [_plain(found.configs[i][across]) for i in chosen],
+        "y": [_plain(found.configs[i][along]) if along else float(found.mean[i]) for i in chosen],
+        "mode": "markers", "name": name, "marker": marker, "showlegend": bool(chosen),
         "customdata": np.stack([found.probability, found.mean, found.sd], axis=1)[chosen].tolist(),
         "hovertemplate": "P = %{customdata[0]:.2f}, %{customdata[1]:.4g} ± %{customdata[2]:.2g}<extra></extra>",
     }  # fmt: skip
 
 
-def _layout(found: LevelSet, across: str, along: str | None) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else plotly_text(value)
+
+
+def _layout(found: LevelSet, across: str, along: str | None, bounded: bool) -> dict[str, Any]:
     side = "at least" if found.larger else "at most"
     others = len(set(found.space.columns) - {across, along})
     more = f", at the likeliest of {plural(others, 'other parameter')}" if others else ""
     axes = {
-        f"{axis}axis": {
-            "title": plotly_text(name or found.metric), "gridcolor": RULE, "zeroline": False,
-            "exponentformat": "power", **_scale(found, name),
-        }
-        for axis, name in (("x", across), ("y", along))
+        f"{name}axis": axis(plotly_text(of or found.metric), exponentformat="power", **_scale(found, of))
+        for name, of in (("x", across), ("y", along))
     }  # fmt: skip
-    return {
-        **axes, "title": {"text": f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more}"},
-        "paper_bgcolor": PAPER, "plot_bgcolor": PAPER, "font": {"family": FONT, "color": INK},
-        "width": 760, "height": 560, "legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}},
-    }  # fmt: skip
+    line = {"type": "line", "xref": "x domain", "x0": 0.0, "x1": 1.0, "y0": found.threshold, "y1": found.threshold,
+            "line": {"color": INK, "width": 2}}  # fmt: skip
+    counts = f"{len(found.high)} configurations reach it, {len(found.low)} do not, {len(found.undecided)} are undecided"
+    told = " Colour is the probability to reach it." if along else " The line is the threshold."
+    told += " The line is where that is a half." if bounded else ""
+    return layout(
+        f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more}", f"{counts}.", order=5,
+        note=f"{counts}, the rings.{told}",
+        shapes=[] if along else [line], **axes,
+    ) | {"legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}}}  # fmt: skip
 
 
 def _scale(found: LevelSet, name: str | None) -> dict[str, Any]:

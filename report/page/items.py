@@ -6,9 +6,11 @@ a row, "order/" the numbers of the trials, the best first, and the others are th
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from haltune.errors import InvalidInput
 from haltune.log.codec import plain
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget
@@ -25,6 +27,7 @@ from ..figures.forecast import Forecasts
 from ..figures.importance import contour_spec, importance_spec, slices_spec
 from ..figures.parallel import parallel_spec
 from ..figures.progress import progress_spec
+from ..figures.region import region_spec
 from ..figures.rungs import rungs_spec
 from ..figures.timeline import timeline_spec
 from ..sample import MOST
@@ -157,8 +160,21 @@ class Told:
                 "contour": contour_spec(facts, model, *pair),
                 "slices": slices_spec(facts, model, names[:_SLICES]),
             }
-            self._learnt = ended, self._of_all() | (figures if model else {}), blocks.prospect(facts, model)
+            self._learnt = (
+                ended,
+                self._of_all() | (figures if model else {}) | self._sets(),
+                blocks.prospect(facts, model),
+            )
         return self._learnt[1:]
+
+    def _sets(self) -> dict[str, Spec]:
+        """Where the metric is good enough, of a search for that."""
+        source = self.source
+        if not isinstance(source, Results) or source.policy.member_set is None:
+            return {}
+        with suppress(InvalidInput):  # too early to say, or it looks for the best alone
+            return {"region": region_spec(source.level_set())}
+        return {}
 
 
 def _bare(mark: dict[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from haltune import Budget, Choice, Float, HaltuneError, Maximize, Problem, Space, Study
-from haltune.policies import TruVaR
+from haltune.policies import RandomSearch, TruVaR
 
 pytest.importorskip("plotly")
 from haltune.report import region
+from haltune.report.figures.region import region_spec
+from haltune.report.page.items import Told
 
 
 def studied(space, **options):
@@ -75,3 +77,20 @@ def test_by_the_only_parameter_there_is_the_metric_is_drawn_against_the_threshol
     assert figure.layout.shapes[0].y0 == figure.layout.shapes[0].y1 == 0.5
     drawn = {x: y for trace in figure.data for x, y in zip(trace.x, trace.y, strict=True)}
     assert drawn == {c["x"]: pytest.approx(m) for c, m in zip(found.configs, found.mean, strict=True)}
+
+
+def test_the_page_of_such_a_search_shows_its_region_and_that_of_another_does_not():
+    study = studied(Space({"x": Float(0, 1), "lr": Float(1e-3, 1, log=True)}), grid=6)
+    told = Told(study).items()["figure/region"]
+    found = study.level_set()
+    assert told["layout"]["meta"]["alt"].startswith(f"{len(found.high)} configurations reach it")
+    assert told == region_spec(found)
+    problem = Problem(Space({"x": Float(0, 1)}), Maximize("v"), 1)
+    other = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=1))
+    assert "figure/region" not in Told(other).items()
+
+
+def test_before_anything_is_known_of_it_the_page_stands_without_a_region():
+    problem = Problem(Space({"x": Float(0, 1)}), Maximize("v"), 1)
+    study = Study(problem, TruVaR(threshold=0.5), seed=0, budget=Budget(trials=14))
+    assert "figure/region" not in Told(study).items()

@@ -100,6 +100,7 @@ class Panel {
     for (const shape of this.figure.layout.shapes || []) this.shape(shape);
     for (const t of this.drawn) {
       if (t.type === "heatmap") { flush(); this.heat(t); continue; }
+      if (t.type === "contour") { flush(); this.contour(t); continue; }
       if (t.type === "bar") { flush(); this.bars(t); continue; }
       const mode = t.mode || "lines", xs = t.x.map((v) => this.x.px(v)), ys = t.y.map((v) => this.y.px(v));
       this.remember(t, xs, ys);
@@ -196,6 +197,19 @@ class Panel {
       cell.style.fill = between(t.colorscale, high > low ? (z - low) / (high - low) : 0.5);
       if (t.hoverinfo !== "skip") this.points.push({ t, i, x: (a + b) / 2, y: (c + d) / 2, box: { x: Math.min(a, b), y: Math.min(c, d), width: Math.abs(b - a), height: Math.abs(d - c) }, z, text: t.text && t.text[j][i], under: true });
     }));
+  }
+  contour(t) { // one level: in each square of the mesh the line between the edges that it crosses
+    const level = t.contours.start, xs = t.x.map((v) => this.x.px(v)), ys = t.y.map((v) => this.y.px(v));
+    let d = "";
+    for (let j = 0; j + 1 < ys.length; j++) for (let i = 0; i + 1 < xs.length; i++) {
+      const corners = [[i, j], [i + 1, j], [i + 1, j + 1], [i, j + 1]].map(([a, b]) => [xs[a], ys[b], t.z[b][a] - level]);
+      const found = corners.flatMap(([x, y, z], k) => {
+        const [u, v, w] = corners[(k + 1) % 4];
+        return (z < 0) === (w < 0) ? [] : [`${(x + (u - x) * z / (z - w)).toFixed(1)} ${(y + (v - y) * z / (z - w)).toFixed(1)}`];
+      });
+      for (let k = 0; k + 1 < found.length; k += 2) d += `M${found[k]}L${found[k + 1]}`;
+    }
+    this.path(d, t.line);
   }
   shape(shape) {
     const paper = (ref, axis, v) => (ref === "paper" ? axis.from + (axis.to - axis.from) * v : String(ref).endsWith("domain") ? axis.from + (axis.to - axis.from) * v : axis.px(v));
