@@ -70,6 +70,7 @@ def _socket(host: str, port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
+        found.listen(2048)  # a browser that is opened now waits until it is served
     except OSError as error:
         found.close()
         raise InvalidInput(

@@ -33,22 +33,23 @@ _HOSTS = ("localhost", "127.0.0.1", "::1")
 
 def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
     """The application, guarded. hosts: names it answers to, beside this machine's own."""
-    server = _Server(board, token)
+    closing = asyncio.Event()
+    server = _Server(board, token, closing)
     routes = [
         Route("/{token}/", server.index),
         Route("/{token}/page.css", server.css),
         Route("/{token}/page.js", server.js),
-        Route("/{token}/{number:int}/", server.page),
-        Route("/{token}/{number:int}/changes", server.changes),
-        Route("/{token}/{number:int}/events", server.events),
-        Route("/{token}/{number:int}/{action:str}", server.act, methods=["POST"]),
+        Route("/{token}/{number}/", server.page),
+        Route("/{token}/{number}/changes", server.changes),
+        Route("/{token}/{number}/events", server.events),
+        Route("/{token}/{number}/{action:str}", server.act, methods=["POST"]),
     ]
-    return Guard(Starlette(routes=routes), token, (*_HOSTS, socket.gethostname(), *hosts))
+    return Guard(Starlette(routes=routes), token, (*_HOSTS, socket.gethostname(), *hosts), closing)
 
 
 class _Server:
-    def __init__(self, board: Board, token: str) -> None:
-        self._board, self._token = board, token
+    def __init__(self, board: Board, token: str, closing: asyncio.Event) -> None:
+        self._board, self._token, self._closing = board, token, closing
 
     async def css(self, request: Request) -> Response:
         return Response(style(), media_type="text/css")
@@ -60,8 +61,12 @@ class _Server:
         return HTMLResponse(await run_in_threadpool(self._index))
 
     def _index(self) -> str:
-        rows = []
-        for number, place in enumerate(self._board.listed()):
+        rows, trouble = [], ""
+        try:
+            listed = self._board.listed()
+        except HaltuneError as error:
+            listed, trouble = list(self._board.places), f'<p class="reason">{escaped(str(error))}</p>'
+        for number, place in enumerate(listed):
             best, standing = self._board.brief(number)
             rows.append(
                 f'<tr><td><a href="{number}/">{escaped(place.name)}</a></td><td>{escaped(best)}</td>'
@@ -73,13 +78,13 @@ class _Server:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<link rel="icon" href="data:,"><link rel="stylesheet" href="page.css"></head>\n'
             '<body><main><p class="quiet">haltune</p><h1>Studies</h1>'
-            f'<div class="wide-table"><table><tbody>{body}</tbody></table></div></main></body></html>\n'
+            f'{trouble}<div class="wide-table"><table><tbody>{body}</tbody></table></div></main></body></html>\n'
         )
 
     async def _study(self, request: Request) -> Watched | Response:
         """The study that is asked for, or why there is none."""
         try:
-            found = await run_in_threadpool(self._board.study, int(request.path_params["number"]))
+            found = await run_in_threadpool(self._board.study, _number(request))
         except HaltuneError as error:
             return PlainTextResponse(str(error), 503)
         return found or PlainTextResponse("there is no such study", 404)
@@ -94,7 +99,7 @@ class _Server:
             f'<meta name="haltune-token" content="{escaped(self._token)}">'
         )
         foot = '<script src="../page.js"></script>'
-        return HTMLResponse(await run_in_threadpool(lambda: (found.look(), found.page(head, foot))[1]))
+        return HTMLResponse(await run_in_threadpool(_page, found, head, foot))
 
     async def changes(self, request: Request) -> Response:
         found = await self._study(request)
@@ -108,37 +113,57 @@ class _Server:
         found = await self._study(request)
         if isinstance(found, Response):
             return found
-        return StreamingResponse(_stream(found, _position(request)), media_type="text/event-stream")
+        told = _stream(found, _position(request), self._closing)
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
+        return StreamingResponse(told, media_type="text/event-stream")
 
     async def act(self, request: Request) -> Response:
-        number, name = int(request.path_params["number"]), request.path_params["action"]
-        place = await run_in_threadpool(self._board.place, number)
-        does: Callable[..., str] | None = actions.ALL.get(name)
-        if does is None or place is None:
-            return PlainTextResponse("there is no such thing to do", 404)
-        body = await request.body()
+        does: Callable[..., str] | None = actions.ALL.get(request.path_params["action"])
+        asked = await _asked(request)
         try:
-            asked: Any = json.loads(body or b"{}") if len(body) <= _LIMIT else None
-        except ValueError:
-            asked = None
-        if not isinstance(asked, dict):
-            return JSONResponse({"error": "an object in JSON, of at most 100 kB"}, 400)
-        try:
+            place = await run_in_threadpool(self._board.place, _number(request))
+            if does is None or place is None:
+                return PlainTextResponse("there is no such thing to do", 404)
+            if asked is None:
+                return JSONResponse({"error": "an object in JSON, of at most 100 kB"}, 400)
             return JSONResponse({"said": await run_in_threadpool(partial(does, place, asked))})
         except HaltuneError as error:
             return JSONResponse({"error": str(error)}, 400)
 
 
-async def _stream(watched: Watched, position: int) -> AsyncIterator[str]:
+async def _asked(request: Request) -> dict[str, Any] | None:
+    """What was posted, of which no more is read than may be; None when it is no object."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _LIMIT:
+            return None
+    try:
+        found = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _page(found: Watched, head: str, foot: str) -> str:
+    with suppress(
+        HaltuneError
+    ):  # of a store that is away: as it was when it was read last; the stream says so
+        found.look()
+    return found.page(head, foot)
+
+
+async def _stream(watched: Watched, position: int, closing: asyncio.Event) -> AsyncIterator[str]:
     """What changed after a position, then what changes, as server-sent events whose ids are positions."""
     yield "retry: 2000\n\n"
     quiet = 0.0
-    while True:
+    while not closing.is_set():
         try:
             now = await run_in_threadpool(watched.look)
         except HaltuneError as error:
             yield f"event: trouble\ndata: {json.dumps(str(error))}\n\n"
-            await asyncio.sleep(10 * _EVERY)
+            await _rest(10 * _EVERY, closing)
             continue
         if now > position:
             text = await run_in_threadpool(watched.since, position)
@@ -147,7 +172,18 @@ async def _stream(watched: Watched, position: int) -> AsyncIterator[str]:
         elif (quiet := quiet + _EVERY) >= _PULSE:
             quiet = 0.0
             yield ": it lives\n\n"
-        await asyncio.sleep(_EVERY)
+        await _rest(_EVERY, closing)
+
+
+async def _rest(seconds: float, closing: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(closing.wait(), seconds)
+
+
+def _number(request: Request) -> int:
+    """The number of the study that is asked for; -1 for what is none."""
+    text = request.path_params["number"]
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
 def _position(request: Request) -> int:

@@ -64,8 +64,11 @@ class Board:
             return "", str(error)
         if watched is None:
             return "", "it is gone"
-        watched.look()
-        return _best(watched.study.history), watched.study.outcome.reason
+        try:
+            watched.look()
+            return _best(watched.study.history), watched.study.outcome.reason
+        except HaltuneError as error:
+            return _best(watched.study.history), str(error)
 
 
 def _best(history: History) -> str:

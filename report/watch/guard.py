@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import secrets
 from collections.abc import Iterable
@@ -34,8 +35,9 @@ HEADERS = {
 class Guard:
     """Wraps an application whose paths begin with /TOKEN/."""
 
-    def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str], closing: asyncio.Event) -> None:
         self._app, self._token = app, token
+        self.closing = closing  # set when the server ends: streams end then
         self._hosts = {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

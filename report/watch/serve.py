@@ -10,7 +10,7 @@ from .guard import Guard
 
 
 def serve(app: Guard, listening: socket.socket) -> None:
-    """Serve until Ctrl-C; streams that are open then are cut."""
+    """Serve until Ctrl-C."""
     server(app).run(sockets=[listening])
 
 
@@ -23,5 +23,14 @@ def server(app: Guard) -> uvicorn.Server:
         server_header=False,
         timeout_graceful_shutdown=1,
         lifespan="off",
+        ws="none",
     )
-    return uvicorn.Server(config)
+    return _Ending(config)
+
+
+class _Ending(uvicorn.Server):
+    """Ends its streams before itself: cut, each would leave a traceback on the terminal."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.config.app.closing.set()  # type: ignore[union-attr]
+        await super().shutdown(sockets)

@@ -194,7 +194,7 @@ def test_a_stream_begins_where_the_browser_says_and_ids_are_positions(tmp_path):
     watched = Watched(follow_study(str(tmp_path / "a.db")))
 
     async def first(position):
-        found = _stream(watched, position)
+        found = _stream(watched, position, asyncio.Event())
         assert (await anext(found)).startswith("retry:")
         text = await asyncio.wait_for(anext(found), 60)
         await found.aclose()
@@ -263,6 +263,7 @@ def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
         ("enqueue", b"{}", 400, "configuration"),
         ("enqueue", b"[1]", 400, "an object in JSON"),
         ("enqueue", b"{" * 50, 400, "an object in JSON"),
+        ("enqueue", b"[" * 90_000, 400, "an object in JSON"),
         ("enqueue", b'"' + b"x" * 200_000 + b'"', 400, "at most 100 kB"),
     ],
 )
@@ -275,7 +276,8 @@ def test_what_cannot_be_done_is_answered_in_words(served, action, body, status, 
 def test_there_is_nothing_else_to_do(served):
     assert ask(served[0], f"/{TOKEN}/0/delete", "POST", headers=[OWN])[0] == 404
     assert ask(served[0], f"/{TOKEN}/7/stop", "POST", headers=[OWN])[0] == 404
-    assert ask(served[0], f"/{TOKEN}/7/")[0] == 404
+    for number in ("7", "-1", "9" * 5000, "\u0663", "page.css"):
+        assert ask(served[0], f"/{TOKEN}/{number}/")[0] == 404
     assert set(actions.ALL) == {"stop", "resume", "enqueue", "end", "pause", "continue", "extend"}
 
 

@@ -1,0 +1,127 @@
+"""The server of the page over a network: what is posted without an end, streams at its end, stores that go away."""
+
+import asyncio
+import logging
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.errors import StoreAway
+from haltune.policies import RandomSearch
+from haltune.report.watch.app import application
+from haltune.report.watch.board import Board, Place
+from haltune.report.watch.serve import server
+from haltune.store.open import open_store
+
+TOKEN = "a-token-that-nobody-guesses"
+
+
+def searched(folder: Path, trials: int = 1) -> Path:
+    problem = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 4)
+    study = Study(problem, RandomSearch(), f"sqlite:///{folder}/a.db", budget=Budget(trials=9), verbose=0)
+    for _ in range(trials):
+        with study.ask() as trial:
+            trial.report(0.5, seconds=1.0)
+    return folder / "a.db"
+
+
+@pytest.fixture
+def board(tmp_path):
+    path = searched(tmp_path)
+    return Board(lambda: [Place(open_store(str(path), reading=True), "study", str(path))])
+
+
+@pytest.fixture
+def served(board):
+    """The server's port, and what ends it."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    made = server(application(board, TOKEN))
+    thread = threading.Thread(target=made.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+
+    def end():
+        made.should_exit = True
+        thread.join(60)
+        return not thread.is_alive()
+
+    yield listening.getsockname()[1], end
+    assert end()
+
+
+def sent(port: int, head: str) -> socket.socket:
+    found = socket.create_connection(("127.0.0.1", port), timeout=60)
+    found.sendall(f"{head}\r\nHost: localhost\r\nX-Haltune-Token: {TOKEN}\r\n".encode())
+    return found
+
+
+def answered(connection: socket.socket) -> bytes:
+    """All of it, until the server closes."""
+    found = b""
+    while part := connection.recv(65536):
+        found += part
+    return found
+
+
+def test_what_is_posted_is_read_no_further_than_it_may_be(served):
+    connection = sent(served[0], f"POST /{TOKEN}/0/stop HTTP/1.1")
+    connection.sendall(b"Content-Length: 1000000000\r\n\r\n" + b" " * 200_000)
+    assert b"at most 100 kB" in answered(connection)  # though it waits for more
+
+
+def test_asking_for_the_head_of_a_stream_ends(served):
+    connection = sent(served[0], f"HEAD /{TOKEN}/0/events HTTP/1.1")
+    connection.sendall(b"Connection: close\r\n\r\n")
+    assert b"text/event-stream" in answered(connection)
+
+
+def test_open_streams_end_with_the_server_and_leave_no_traceback(served, caplog):
+    port, end = served
+    streams = [sent(port, f"GET /{TOKEN}/0/events HTTP/1.1") for _ in range(5)]
+    for stream in streams:
+        stream.sendall(b"\r\n")
+        assert b"200 OK" in stream.recv(100)
+    with caplog.at_level(logging.ERROR):
+        assert end()
+    assert not caplog.records
+    assert all(answered(stream).endswith(b"0\r\n\r\n") for stream in streams)
+
+
+# -- stores that go away ---------------------------------------------------------------------------
+
+
+def got(board: Board, path: str) -> tuple[int, str]:
+    """Without a network."""
+    messages = []
+
+    async def send(message):
+        messages.append(message)
+
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "GET", "path": path, "root_path": "",
+        "query_string": b"", "headers": [(b"host", b"localhost")],
+    }  # fmt: skip
+    asyncio.run(application(board, TOKEN)(scope, None, send))
+    return messages[0]["status"], b"".join(m.get("body", b"") for m in messages[1:]).decode()
+
+
+def test_the_list_and_the_pages_stay_while_a_store_is_away(board, monkeypatch):
+    assert "acc 0.5" in got(board, f"/{TOKEN}/")[1]
+    before = got(board, f"/{TOKEN}/0/")[1]
+
+    def away(*args, **kwargs):
+        raise StoreAway("the server of the database is away")
+
+    monkeypatch.setattr(board, "find", away)
+    monkeypatch.setattr(type(board.places[0].store), "read", away)
+    board.study(0)._rest = 0.0
+    status, text = got(board, f"/{TOKEN}/")
+    assert status == 200
+    assert "acc 0.5" in text
+    assert "the server of the database is away" in text
+    assert got(board, f"/{TOKEN}/0/") == (200, before)
+    assert got(board, f"/{TOKEN}/7/")[0] == 503
