@@ -178,7 +178,7 @@ def contour_spec(facts: Digest, model: Surrogate | None, across: str | None, alo
     """`contour` as plain data."""
     title = "Where it is good" if across is None or along is None else f"{across} and {along}"
     if model is None or across is None or along is None:
-        return {"data": [], "layout": layout(title, _FEW, order=50, annotations=[nothing(_FEW)])}
+        return {"data": [], "layout": layout(title, _FEW, order=35, annotations=[nothing(_FEW)])}
     xs, ys, mean, sd = model.contour(across, along)
     metric, goal = plotly_text(facts.problem.goal.metric), facts.problem.goal
     heat = {
@@ -191,7 +191,7 @@ def contour_spec(facts: Digest, model: Surrogate | None, across: str | None, alo
     return {
         "data": [heat, _dots(facts, across, along, metric)],
         "layout": layout(
-            "Two parameters", f"The {goal.metric} expected over {across} and {along}.", order=50, showlegend=False,
+            "Two parameters", f"The {goal.metric} expected over {across} and {along}.", order=35, showlegend=False,
             note="The bluer, the better: what is expected over the two that matter most, the others averaged.",
             xaxis=axis(plotly_text(across), **_kind(facts, across)),
             yaxis=axis(plotly_text(along), **_kind(facts, along)),

@@ -58,11 +58,10 @@ def region_spec(found: LevelSet, across: str | None = None, along: str | None = 
         traces = [_with_bars(found, across, *kind) for kind in _KINDS]
     else:
         shown = _likeliest(found, across, along)
-        chosen = [([i for i in shown if found.open[i] == open_], *kind) for open_, *kind in _KINDS]
-        traces = [
-            *_boundary(found, across, along),
-            *(_points(found, across, along, *these) for these in chosen),
-        ]
+        traces = _boundary(found, across, along)
+        for open_, name, symbol in _KINDS:
+            chosen = [i for i in shown if found.open[i] == open_]
+            traces.append(_points(found, across, along, chosen, name, symbol))
     return {"data": traces, "layout": _layout(found, across, along, traces[0]["type"] == "contour")}
 
 
@@ -135,7 +134,7 @@ def _layout(found: LevelSet, across: str, along: str | None, bounded: bool) -> d
     side = "at least" if found.larger else "at most"
     others = len(set(found.space.columns) - {across, along})
     more = f", at the likeliest of {plural(others, 'other parameter')}" if others else ""
-    axes = {
+    axes: dict[str, Any] = {
         f"{name}axis": axis(plotly_text(of or found.metric), exponentformat="power", **_scale(found, of))
         for name, of in (("x", across), ("y", along))
     }  # fmt: skip
@@ -145,7 +144,7 @@ def _layout(found: LevelSet, across: str, along: str | None, bounded: bool) -> d
     told = " Colour is the probability to reach it." if along else " The line is the threshold."
     told += " The line is where that is a half." if bounded else ""
     return layout(
-        f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more}", f"{counts}.", order=5,
+        f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more}", f"{counts}.", order=5, wide=True,
         note=f"{counts}, the rings.{told}",
         shapes=[] if along else [line], **axes,
     ) | {"legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}}}  # fmt: skip
