@@ -136,6 +136,8 @@ def _say_best(history: History, leads: Best) -> None:
     say(text)
     for key, value in leads.config.items():
         say(f"  {key} = {value}")
+    if leads.checkpoint is not None:
+        say(f"its model: {leads.checkpoint}")
 
 
 def explain(

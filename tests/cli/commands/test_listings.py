@@ -224,6 +224,16 @@ def test_a_best_run_that_was_not_trained_in_full_is_said_to_be_one_so_far(tmp_pa
     assert "so far" not in haltune("best", tmp_path / "s.db")
 
 
+def test_the_best_is_told_with_the_path_to_its_model(tmp_path):
+    study = Study(PROBLEM, RandomSearch(trials=1), tmp_path / "s.db")
+    with study.ask() as trial:
+        for _ in trial.epochs():
+            trial.report(0.5)
+        assert "its model" not in haltune("best", tmp_path / "s.db")
+        trial.save(lambda path: path.write_text("1"))
+    assert haltune("best", tmp_path / "s.db").splitlines()[-1] == f"its model: {study.best.checkpoint}"
+
+
 def test_before_any_value_there_is_no_best_and_the_exit_code_says_so(tmp_path):
     study = Study(PROBLEM, RandomSearch(trials=1), tmp_path / "s.db")
     assert "no trial has reported" in haltune("best", tmp_path / "s.db", code=4)
