@@ -69,6 +69,6 @@ def _mismatch(store: Store, name: str, found: list[str]) -> StudyMismatch:
     )
     return StudyMismatch(
         f"{store.url} already holds a study {name!r} with other settings:\n  - {listing}\n"
-        "Open it with the settings it was recorded with, or give the new one another name="
+        "Open it with the settings it was recorded with, or give the new one another name= or store="
         + (begin if any(text.startswith("space") for text in found) else "")
     )

@@ -82,7 +82,9 @@ def test_a_trial_that_was_interrupted_says_whether_it_goes_on_or_begins_anew(
     anew = (
         "trial 0 was interrupted: the same program offers it again, and it begins anew, for nothing was saved"
     )
-    assert interrupted(saves=False).startswith(anew)
+    told = interrupted(saves=False)
+    assert told.startswith(anew)
+    assert "callbacks save where a trial pauses, a loop of your own where it calls trial.save(write)" in told
     assert interrupted(saves=True) == (
         "trial 0 was interrupted: the same program continues after epoch 1, its last checkpoint"
     )

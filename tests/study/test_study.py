@@ -70,7 +70,7 @@ def test_reopening_with_other_settings_lists_what_differs() -> None:
     ):
         assert words in text
     assert "seed: recorded 1, given 2" in text
-    assert "another name=; it may begin with what 'study' found, start=[" in text
+    assert "another name= or store=; it may begin with what 'study' found, start=[" in text
     with pytest.raises(StudyMismatch, match=r"goal\.metric"):
         Study(Problem(SPACE, Maximize("f1", (0, 1)), 6), GPUCB(), store)
     with pytest.raises(StudyMismatch, match=r"policy\.policy"):

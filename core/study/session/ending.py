@@ -133,14 +133,10 @@ def _taken_up(history: History, attempt: Attempt) -> str:
     anew = "the same program offers it again, and it begins anew"
     if not attempt.epoch:
         return anew
-    how = (
-        "trial.save(write) after an epoch saves it"
-        if attempt.patient
-        else (
-            "the callback saves where a trial pauses; what you save in between, trial.checkpointed(path) tells of"
-        )
+    return (
+        f"{anew}, for nothing was saved that it could continue from: callbacks save where a trial pauses, a loop of "
+        "your own where it calls trial.save(write) after an epoch"
     )
-    return f"{anew}, for nothing was saved that it could continue from; {how}"
 
 
 def lose(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
