@@ -83,7 +83,7 @@ def why_left(facts: Digest) -> str:
 def kept(found: Kept) -> str:
     """What lies on the disk."""
     what = f"{plural(found.count, 'checkpoint')} ({readable(found.size)})"
-    return f"{what} kept in {found.folder}{', for paused trials' if found.waiting else ''}"
+    return f"{what} kept in {found.folder}{', those of paused trials among them' if found.waiting else ''}"
 
 
 def spending(facts: Digest) -> str:

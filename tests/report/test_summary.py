@@ -61,7 +61,8 @@ def test_checkpoints_that_lie_on_the_disk_are_told_of_with_their_size_and_for_wh
     study = climbed(saves=True, store=tmp_path / "s.db")
     count = len(study.checkpoints.sizes())
     assert count > 1
-    told = f"{count} checkpoints ({5 * count} bytes) kept in {study.checkpoints.folder}, for paused trials"
+    told = f"{count} checkpoints ({5 * count} bytes) kept in {study.checkpoints.folder}, "
+    told += "those of paused trials among them"
     assert told in summary(study)
     assert told in unescape(page(study))
     assert "checkpoint" not in summary(climbed())
