@@ -376,11 +376,13 @@ def test_a_process_by_itself_writes_and_converts_nothing_until_it_starts_a_progr
         """
 import subprocess
 from pathlib import Path
-from haltune.log import events
+from haltune.log import codec
 from haltune.ranks import handover
+from haltune.study.session import attempt, local
 converted = []
-plain = events.verdict_to_json
-events.verdict_to_json = lambda verdict: converted.append(verdict.reason) or plain(verdict)
+plain = codec.verdict_to_json
+for room in (codec, attempt, local):
+    room.verdict_to_json = lambda verdict: converted.append(verdict.reason) or plain(verdict)
 handover._MOST = 12
 def look(): say([p.name for p in Path(os.environ["TMPDIR"]).rglob("*") if p.name == "lines"], len(converted))
 study = Study(PROBLEM, Whims(), "mine.db", budget=Budget(trials=2))

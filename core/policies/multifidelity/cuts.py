@@ -20,16 +20,17 @@ class Cuts:
     patience: int | None = None  # trials that are compared before any goes on; None: the usual number
     most: int = MOST  # of these
 
-    def within(self, budget: Budget | None) -> Cuts:
+    def within(self, budget: Budget | None, begun: int = 0) -> Cuts:
         """The same, or milder where a budget bounds trials and nothing else.
 
         Few trials are soon begun: a search that dropped all but one in eighteen of twenty would have learnt nothing by
         then, and trained two in full. Of n trials one in 2 (n / 20)^(1/2) goes on from the first rung, and one in
-        2 (n / 20)^(1/4) from the others, a third are drawn at random and a fifth wait for each other.
+        2 (n / 20)^(1/4) from the others, a third are drawn at random and a fifth wait for each other. Of a budget that
+        is smaller than what was begun, n is that: a search that is over does not continue for being given less.
         """
         if budget is None or budget.trials is None or budget != Budget(trials=budget.trials):
             return self
-        n = budget.trials
+        n = max(budget.trials, begun)
         return Cuts(
             min(self.initial, max(2, n // 3)),
             min(self.eta, max(1.1, 2 * (n / _TRIALS) ** 0.25)),

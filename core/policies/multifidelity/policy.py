@@ -188,7 +188,9 @@ class MultiFidelity(Policy[Ascent]):
         return Climber(Plan(repeat(bracket)), Sampler("random"), "epochs", exact(self.eta))
 
     def _cuts(self, history: History) -> Cuts:
-        return Cuts(self.initial, self.eta, self.first_cut, self.patience).within(history.budget)
+        return Cuts(self.initial, self.eta, self.first_cut, self.patience).within(
+            history.budget, len(history)
+        )
 
     def _based(self, state: Ascent, history: History, kernel: StageKernel | None) -> Climber:
         """The ladder, compared from the rung on that the study has learnt.
