@@ -19,6 +19,7 @@ from haltune.log.scores import plausible
 from haltune.space import Space
 
 LEAST = 5  # trials with a value
+_TRIES = 200  # points at which a parameter's conditions may be met
 _MOST = 300  # that are learnt from
 _FLOOR = -3.0
 _BASE = 96  # points at which importance is measured
@@ -173,8 +174,16 @@ class Surrogate:
         """Values of one parameter from its lower end to its upper, each once, and their coordinates (n, width)."""
         at = self.space.columns[name]
         width = at.stop - at.start
-        cube = np.full((width if width > 1 else levels, self.space.dim), 0.5)
+        cube = np.tile(self._where(name), (width if width > 1 else levels, 1))
         cube[:, at] = np.eye(width) if width > 1 else np.linspace(0.0, 1.0, levels)[:, None]
         values = [config.get(name) for config in self.space.decode_many(cube)]
         kept = [i for i, v in enumerate(values) if v is not None and v not in values[:i]]
         return tuple(values[i] for i in kept), cube[kept][:, at]
+
+    def _where(self, name: str) -> Array:
+        """A point at which a parameter has a value, its conditions being met; the middle where that is one."""
+        middle = np.full((1, self.space.dim), 0.5)
+        others = np.random.default_rng([self.seed, 5]).random((_TRIES, self.space.dim))
+        points = np.vstack([middle, others])
+        met = (k for k, config in enumerate(self.space.decode_many(points)) if config.get(name) is not None)
+        return points[next(met, 0)]

@@ -179,8 +179,12 @@ def contour_spec(facts: Digest, model: Surrogate | None, across: str | None, alo
     title = "Where it is good" if across is None or along is None else f"{across} and {along}"
     if model is None or across is None or along is None:
         return {"data": [], "layout": layout(title, _FEW, order=35, annotations=[nothing(_FEW)])}
-    xs, ys, mean, sd = model.contour(across, along)
     metric, goal = plotly_text(facts.problem.goal.metric), facts.problem.goal
+    dots = _dots(facts, across, along, metric)
+    if not dots["ids"]:
+        apart = plotly_text(f"no trial with a value has both {across} and {along}")
+        return {"data": [], "layout": layout(title, apart, order=35, annotations=[nothing(apart)])}
+    xs, ys, mean, sd = model.contour(across, along)
     heat = {
         "type": "heatmap", "x": list(xs.values), "y": list(ys.values), "z": mean.tolist(),
         "colorscale": _HEAT if goal.sign > 0 else [(1 - at, colour) for at, colour in reversed(_HEAT)],
@@ -189,7 +193,7 @@ def contour_spec(facts: Digest, model: Surrogate | None, across: str | None, alo
         "hovertemplate": "%{meta[0]} %{z:.4~g} expected<br>%{text}<extra></extra>",
     }  # fmt: skip
     return {
-        "data": [heat, _dots(facts, across, along, metric)],
+        "data": [heat, dots],
         "layout": layout(
             "Two parameters", f"The {goal.metric} expected over {across} and {along}.", order=35, showlegend=False,
             note="The bluer, the better: what is expected over the two that matter most, the others averaged.",

@@ -368,3 +368,64 @@ def test_buttons_stop_the_search_let_it_continue_and_enqueue(watched):
         assert trial.report(0.6, seconds=1.0).stops
         study.sync()
         assert [dict(config) for config in study.history.queue] == [{"lr": 0.0625}]
+
+
+def test_who_points_at_a_button_of_a_row_keeps_it_while_the_row_changes(watched):
+    study, served, context = watched
+    with study.ask() as trial:
+        trial.report(0.1234, seconds=1.0)
+        page = visit(context, served, [])
+        page.locator("tr[data-trial=trial-0]:not(.why)").click()
+        page.get_by_role("button", name="End this run").focus()
+        trial.report(0.4321, seconds=1.0)
+        shows(page, "0.4321 highest acc")
+        assert page.evaluate("document.activeElement.textContent") == "End this run"
+        page.keyboard.press("Enter")
+        shows(page, "trial 0 ends after the epoch under way")
+        assert page.locator("tr.why[data-trial=trial-0] pre").is_visible()
+        trial.report(0.5, seconds=1.0)
+    page.wait_for_function(
+        "() => document.querySelector('tr[data-trial=trial-0]').dataset.kind === 'stopped'"
+    )
+    assert page.locator("tr.why .asks").count() == 0
+
+
+def test_trials_that_are_shown_no_more_leave_the_page(watched, monkeypatch):
+    monkeypatch.setattr("haltune.report.page.items.MOST", 3)
+    study, served, context = watched
+    said, page = [], None
+    for n in range(6):
+        with study.ask() as trial:
+            trial.report(0.1 + n / 100, seconds=1.0)
+        page = page or visit(context, served, said)
+    shows(page, "0.15 highest acc")
+    page.wait_for_function("() => document.querySelectorAll('.trials tbody tr:not(.why)').length === 3")
+    assert said == []
+
+
+def test_every_parameter_is_named_beside_its_importance(opened):
+    names = [f"parameter {n}" for n in range(9)]
+    history = told(Problem(Space({name: Float(0.0, 1.0) for name in names}), Maximize("acc", (0, 1)), 2))
+    for n in range(12):
+        config = {name: (n * (k + 3) % 13) / 13 for k, name in enumerate(names)}
+        tell_trial(history, [0.4, 0.3 + config["parameter 0"] / 2], Status.COMPLETED, config)
+    page = opened(history)
+    assert set(names) <= set(
+        page.locator("figure[data-figure=importance] .panel svg text").all_text_contents()
+    )
+
+
+def test_parameters_that_exclude_each_other_have_their_slices_and_a_word_for_their_contour(opened):
+    space = Space(
+        {"kind": Choice(["a", "b"]), "left": Float(0.0, 1.0, when={"kind": "a"}),
+         "right": Float(0.0, 1.0, when={"kind": "b"})}
+    )  # fmt: skip
+    history = told(Problem(space, Maximize("acc", (0, 1)), 2))
+    for n in range(14):
+        name = ("left", "right")[n % 2]
+        value = (n * 5 % 14) / 14
+        tell_trial(history, [0.4, 0.2 + value / 2], Status.COMPLETED, {"kind": "ab"[n % 2], name: value})
+    page = opened(history)
+    assert "no trial with a value has both" in page.locator("figure[data-figure=contour]").inner_text()
+    bands = "figure[data-figure=slices] .panel > svg path[stroke=none][d^=M]"
+    page.wait_for_function(f"document.querySelectorAll('{bands}').length >= 2")

@@ -82,7 +82,9 @@ class Live {
     dialog.showModal();
   }
   run(id, row, why) { // what may be asked of one run, below its receipt
-    if (why.querySelector(".asks") || !["running", "interrupted"].includes(row.dataset.kind)) return;
+    const known = why.querySelector(".asks"), may = ["running", "interrupted"].includes(row.dataset.kind);
+    if (known && !may) known.remove();
+    if (known || !may) return;
     const place = made("div", { class: "asks" }, why.firstElementChild), trial = +id.slice(6);
     for (const [action, word] of [["end", "End this run"], ["pause", "Set it aside"], ["continue", "Continue"]]) {
       made("button", { type: "button" }, place, word).addEventListener("click", (event) => { event.stopPropagation(); this.post(action, { trial }); });

@@ -54,7 +54,7 @@ class Panel {
   draw(width, height) {
     this.width = width; this.height = height; this.drawn = this.mine();
     this.axes();
-    const ys = this.y.ticks(Math.max(2, height / 48));
+    const ys = this.y.ticks(Math.max(2, height / (this.y.categories ? 18 : 48)));
     const label = Math.min(this.figure.layout.margin && this.figure.layout.margin.wide ? width * 0.4 : 150, ys.reduce((w, [, text]) => Math.max(w, 7 * text.length), 8));
     const titled = (axis) => axis.layout.title && axis.layout.title.text;
     const many = this.figure.panels.length > 1;
@@ -106,6 +106,7 @@ class Panel {
       this.remember(t, xs, ys);
       if (mode.includes("lines")) {
         const d = lineOf(xs, ys, t.line && t.line.shape), line = t.line || {}, key = JSON.stringify([line, t.opacity]);
+        if (t.fill && !d) continue;
         if (t.fill) { flush(); const area = made("path", { d: d + "z", stroke: "none" }, this.plot); area.style.fill = ink(t.fillcolor); area.style.fillOpacity = t.opacity ?? 1; continue; }
         if (batch && batch.key === key) batch.d += d;
         else { flush(); batch = { d, line, key, opacity: t.opacity }; }

@@ -13,7 +13,7 @@ class Table {
     this.more.addEventListener("click", () => { this.all = true; this.arrange(); });
     section.querySelectorAll("th button").forEach((button, i) => button.addEventListener("click", () => this.sort(i)));
     this.body.addEventListener("click", (event) => { const row = event.target.closest("tr"); if (row && !getSelection().toString()) this.toggle(row.dataset.trial); });
-    this.body.addEventListener("keydown", (event) => { if (event.key === "Enter") this.toggle(event.target.closest("tr").dataset.trial); });
+    this.body.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target.tagName === "TR") this.toggle(event.target.dataset.trial); });
     this.body.addEventListener("pointerover", (event) => { const row = event.target.closest("tr"); this.page.light(row && row.dataset.trial); });
     this.body.addEventListener("pointerleave", () => this.page.light(null));
     this.rows = new Map(); this.ranks = new Map();
@@ -30,15 +30,25 @@ class Table {
     row.tabIndex = 0;
     this.rows.set(row.dataset.trial, { row, why, text: (row.textContent + " " + (why ? why.textContent : "")).toLowerCase() });
   }
-  set(id, text) { // a row as the server tells it now
-    const old = this.rows.get(id), open = old && old.why && old.why.classList.contains("open");
-    if (old) { old.row.remove(); if (old.why) old.why.remove(); }
+  set(id, text) { // a row as the server tells it now; in its place, for who points at it or has its focus there
+    const old = this.rows.get(id);
+    this.stale = true;
+    if (text === null) {
+      if (old) { old.row.remove(); if (old.why) old.why.remove(); }
+      this.rows.delete(id);
+      return;
+    }
     const holder = document.createElement("template");
     holder.innerHTML = `<table><tbody>${text}</tbody></table>`;
-    const found = [...holder.content.querySelectorAll("tr")];
-    this.know(found[0], found[1]);
-    if (open && found[1]) this.toggle(id, true);
-    this.stale = true;
+    const [row, why] = holder.content.querySelectorAll("tr");
+    if (!old) { this.know(row, why); return; }
+    old.row.classList.toggle("best", row.classList.contains("best"));
+    old.row.dataset.kind = row.dataset.kind;
+    old.row.replaceChildren(...row.childNodes);
+    old.why.cells[0].colSpan = why.cells[0].colSpan;
+    for (const part of [".because", "pre"]) old.why.querySelector(part).replaceWith(why.querySelector(part));
+    this.know(old.row, old.why);
+    if (old.why.classList.contains("open")) this.toggle(id, true);
   }
   sort(i) {
     const heads = [...this.section.querySelectorAll("th")], head = heads[i];
@@ -75,7 +85,11 @@ class Table {
       order.push(row);
       if (why) order.push(why);
     }
-    this.body.replaceChildren(...order);
+    const now = this.body.children, focused = document.activeElement;
+    if (order.length !== now.length || order.some((row, i) => row !== now[i])) {
+      this.body.replaceChildren(...order);
+      if (focused && this.body.contains(focused)) focused.focus({ preventScroll: true });
+    }
     this.more.hidden = !left;
     this.more.textContent = `Show ${left.toLocaleString("en-US")} more`;
     const all = found.length;
