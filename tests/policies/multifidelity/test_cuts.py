@@ -7,7 +7,6 @@ import pytest
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.policies import MultiFidelity
 from haltune.policies.multifidelity.cuts import Cuts
-from haltune.store.memory import MemoryStore
 
 USUAL = Cuts(20, 3, 6)
 PROBLEM = Problem(Space({"x": Float(0, 1)}), Maximize("acc", (0, 1)), 27)
@@ -48,23 +47,3 @@ def test_some_of_few_trials_train_in_full_and_of_many_by_far_not_all(
 def test_a_budget_smaller_than_what_was_begun_lets_no_more_go_on_than_that() -> None:
     assert USUAL.within(Budget(trials=10), begun=20) == USUAL.within(Budget(trials=20), begun=20)
     assert USUAL.within(Budget(trials=20), begun=10) == USUAL.within(Budget(trials=20))
-
-
-def test_a_search_that_is_over_does_not_continue_for_being_given_less() -> None:
-    def opened(budget: str) -> Study:
-        space = Space({"lr": Float(0.001, 1.0, log=True)})
-        problem = Problem(space, Maximize("acc", (0, 1)), 27)
-        return Study(problem, MultiFidelity(), store, seed=0, budget=budget, verbose=0)
-
-    store = MemoryStore()
-    study = opened("20 trials")
-    for trial in study:
-        with trial:
-            for epoch in trial.epochs():
-                if trial.report((1 - trial.config["lr"]) * epoch / (epoch + 2), seconds=1.0).stops:
-                    break
-    before = [(t.status, t.epoch) for t in study.trials]
-    again = opened("10 trials")
-    assert again.outcome.over
-    assert list(again) == []
-    assert [(t.status, t.epoch) for t in again.trials] == before
