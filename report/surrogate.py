@@ -186,4 +186,4 @@ class Surrogate:
         others = np.random.default_rng([self.seed, 5]).random((_TRIES, self.space.dim))
         points = np.vstack([middle, others])
         met = (k for k, config in enumerate(self.space.decode_many(points)) if config.get(name) is not None)
-        return points[next(met, 0)]
+        return np.asarray(points[next(met, 0)])
