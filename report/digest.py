@@ -131,20 +131,18 @@ def digest(source: Source, most: int | None = None) -> Digest:
     raise InvalidInput(f"a report is made of a Study or its history, not of {source!r}")
 
 
-@dataclass(frozen=True)
-class Told:
-    """A study and what happened in it, read to one position."""
-
-    study: Results
-    story: Story
-
-
-def need_study(source: object) -> Told:
-    """A study read up to its newest event, and its story. Raises InvalidInput for what has no log to read."""
+def need_study(source: object) -> Results:
+    """The source, which has a log to read. Raises InvalidInput for others."""
     if not isinstance(source, Results):
         raise InvalidInput(f"this is drawn from the log of a Study, not from {source!r}")
-    source.sync()
-    return Told(source, Story(source.history.problem.goal).fold(source.events()))
+    return source
+
+
+def story_of(source: object) -> Story:
+    """What happened in a study, which is read up to its newest event. Raises InvalidInput as `need_study`."""
+    study = need_study(source)
+    study.sync()
+    return Story(study.history.problem.goal).fold(study.events())
 
 
 def _kept(source: Results) -> Kept | None:

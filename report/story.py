@@ -45,7 +45,6 @@ class Step:
     epochs: float  # trained by all until then
     seconds: float  # since the first trial began
     cost: float  # as trials reported it
-    worker_seconds: float
 
 
 @dataclass
@@ -58,7 +57,6 @@ class Story:
     now: float = math.nan  # the last event's time
     epochs: float = 0.0
     cost: float = 0.0
-    held: float = 0.0  # seconds, summed over workers
     steps: list[Step] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
     rungs: set[float] = field(default_factory=set)  # epochs at which runs were to be compared, and the last
@@ -152,10 +150,7 @@ class Story:
         height = self.goal.sign * e.value
         if math.isfinite(height) and height > self._best:
             self._best = height
-            running = sum(max(0.0, e.at - s.start) for s in self._open.values())
-            self.steps.append(
-                Step(e.trial, e.value, self.epochs, e.at - self.begun, self.cost, self.held + running)
-            )
+            self.steps.append(Step(e.trial, e.value, self.epochs, e.at - self.begun, self.cost))
 
     def _kept(self, e: ev.Checkpointed | ev.Kept) -> None:
         held = self._mine(e.trial, e.attempt)
@@ -174,7 +169,6 @@ class Story:
         held = self._mine(trial, attempt)
         if held is not None:
             held.end, held.fate = max(held.end, at) if fate != "lost" else max(held.start, at), fate
-            self.held += held.end - held.start
             del self._open[trial]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.store.open import open_store
 
@@ -40,7 +41,7 @@ def watch(
         address = f"http://{shown}:{listening.getsockname()[1]}/{token}/"
         if len(listed) == 1:
             address += "0/"
-        say(f"{len(listed)} {'study' if len(listed) == 1 else 'studies'}: {address}")
+        say(f"{plural(len(listed), 'study', 'studies')}: {address}")
         if host not in _LOCAL:
             say(
                 "whoever reaches this machine and has the address may look and act; nothing is encrypted",

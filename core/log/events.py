@@ -254,8 +254,9 @@ class Wishes:
         """The trials that are offered to nobody until they may continue."""
         return {id for id, asked in self.runs.items() if asked.wish == "pause"}
 
-    def extended(self, budget: Budget) -> Budget:
-        """A budget with the limits that were raised."""
+    def extended(self, budget: Budget | None) -> Budget:
+        """A budget with the limits that were raised; None: without a limit."""
+        budget = budget or Budget()
         given = {name: getattr(budget, name) for name in self.limits}
         more = {name: max(limit, self.limits[name]) for name, limit in given.items() if limit is not None}
         return replace(budget, **more) if more else budget

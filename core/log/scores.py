@@ -44,6 +44,11 @@ class Scale:
             scores = (v - self.low) / (self.high - self.low)
         return np.where(np.isfinite(v), np.clip(scores, 0.0, 1.0), 0.0)
 
+    def raw(self, scores: ArrayLike) -> NDArray[np.float64]:
+        """Raw values of scores of any shape: what `score` takes back, where it clips nothing."""
+        found = self.sign * (self.low + np.asarray(scores, dtype=np.float64) * (self.high - self.low))
+        return np.asarray(found)
+
 
 def measured(values: ArrayLike) -> NDArray[np.float64]:
     """Raw values of any shape as models are told them: NaN where a value is not finite, or beyond 1e60 in size.

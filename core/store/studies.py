@@ -69,7 +69,7 @@ def raise_limits(store: Store, name: str, history: History, limits: dict[str, An
 
     Raises InvalidInput for limits that are none, or that do not raise any, StoreError for an unknown name.
     """
-    now = history.wishes.extended(history.recorded or Budget())
+    now = history.wishes.extended(history.recorded)
     try:
         given = Budget(**limits, price=now.price).to_json()
     except TypeError:
@@ -77,8 +77,12 @@ def raise_limits(store: Store, name: str, history: History, limits: dict[str, An
     given.pop("price", None)
     larger = {n: limit for n, limit in given.items() if (getattr(now, n) or limit) < limit}
     if not larger:
-        known = ", ".join(f"{n} {limit:g}" for n, limit in now.to_json().items() if n != "price")
-        raise InvalidInput(f"nothing is raised: the budget is {known or 'without a limit'}")
+        raise InvalidInput(f"nothing is raised: the budget is {limits_of(now) or 'without a limit'}")
     store.append(name, [Raised(at=store.now(), budget=larger)], seen=_ANY, about=None)
     history.wishes.limits.update(larger)
     return history.wishes.extended(now)
+
+
+def limits_of(budget: Budget) -> str:
+    """Its limits in words, "" without one."""
+    return ", ".join(f"{n} {limit:g}" for n, limit in budget.to_json().items() if n != "price")

@@ -44,11 +44,7 @@ def budget(study: Source) -> go.Figure:
         >>> [a.text for a in budget(study).layout.annotations]
         ['6 of 6 epochs', '3 of 4 trials']
     """
-    spec = budget_spec(digest(study, MOST))
-    beside = "xaxis2" in spec["layout"] and bool(spec["layout"]["annotations"])
-    if beside:  # the page has its own places for panels
-        spec["layout"]["xaxis"]["domain"], spec["layout"]["xaxis2"]["domain"] = [0.0, 0.42], [0.54, 1.0]
-    return drawn(spec)
+    return drawn(budget_spec(digest(study, MOST)))
 
 
 def budget_spec(facts: Digest) -> Spec:
@@ -57,7 +53,6 @@ def budget_spec(facts: Digest) -> Spec:
     data = [_spent(known)] if known else []
     bars = _epochs(facts)
     told = ", ".join(words for _, words in known)
-    first, second = ("", "2") if known else ("2", "")
     axes: dict[str, Any] = {}
     if known:
         most = max(1.0, *(share for share, _ in known))
@@ -67,7 +62,7 @@ def budget_spec(facts: Digest) -> Spec:
             "yaxis": axis("", type="category", showticklabels=False, tickvals=[], anchor="x"),
         }  # fmt: skip
     if bars:
-        number = second if first == "" else ""
+        number = "2" if known else ""
         data += [{**t, "xaxis": f"x{number}", "yaxis": f"y{number}"} for t in bars]
         axes[f"xaxis{number}"] = axis("trials, by their epochs", anchor=f"y{number}", tickvals=[])
         axes[f"yaxis{number}"] = axis("epochs", anchor=f"x{number}", rangemode="tozero")

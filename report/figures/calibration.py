@@ -14,7 +14,7 @@ from haltune.log.history import History
 from haltune.study.rate import Rate
 from haltune.study.results import Results
 
-from ..digest import need_study
+from ..digest import story_of
 from ..palette import COOL, INK, MUTED
 from ..story import Story
 from .drawing import Spec, axis, drawn, layout, nothing
@@ -56,7 +56,7 @@ def calibration(study: Results) -> go.Figure:
 
             calibration(study)
     """
-    story = need_study(study).story
+    story = story_of(study)
     return drawn(calibration_spec(story, study.history))
 
 

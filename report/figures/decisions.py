@@ -8,7 +8,7 @@ from the log as far as that decision had seen it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from haltune.log.problem import Goal
 from haltune.policies.bobos.induction import DecisionTable
 from haltune.policies.bobos.stopper import Posed, Stopper, stopper_of
 from haltune.study.results import Results
+from haltune.study.session.judging import with_report
 
 from ..digest import need_study
 from ..palette import ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, RULE
@@ -54,9 +55,7 @@ class Decided:
 
     def value(self, errors: Any) -> Array:
         """Errors, or means of them, in the metric's units."""
-        scale = self.posed.scale
-        found: Array = scale.sign * (scale.low + (1.0 - np.asarray(errors)) * (scale.high - scale.low))
-        return found
+        return self.posed.scale.raw(1.0 - np.asarray(errors))
 
     def epochs(self, first: int, last: int) -> list[int]:
         """Those at which the steps `first` to `last` end."""
@@ -86,14 +85,7 @@ class Decisions:
             if history.position >= event.seen:
                 break
             history.apply(following)
-        record = history.trial(event.trial)
-        scale = history.scale_of(event.trial)
-        record = replace(
-            record, epochs=np.append(record.epochs, event.epoch), values=np.append(record.values, event.value),
-            scores=np.append(record.scores, np.nan if scale is None else scale.score(event.value)),
-            seconds=np.append(record.seconds, event.seconds),
-        )  # fmt: skip
-        posed = self.stopper.posed(history, record)
+        posed = self.stopper.posed(history, with_report(history, history.trial(event.trial), event))
         if posed is None:
             return None
         settings = self.stopper.settings
@@ -127,7 +119,7 @@ def decisions(study: Results, trial: int | None = None) -> go.Figure:
 
             decisions(study, 8)
     """
-    study = need_study(study).study
+    need_study(study).sync()
     stopper = stopper_of(study.policy)
     if stopper is None:
         raise InvalidInput("this search stops no run by its chance to win: BOBOS() does, and Halting(policy)")
@@ -135,10 +127,7 @@ def decisions(study: Results, trial: int | None = None) -> go.Figure:
     if event is None and trial is not None:
         raise InvalidInput(f"trial {trial} was never judged by its chance to win")
     found = None if event is None else Decisions(study, stopper).of(event)
-    spec = decisions_spec(found, study.history.problem.goal)
-    if found is not None:  # the page has its own places for panels
-        spec["layout"]["xaxis"]["domain"], spec["layout"]["xaxis2"]["domain"] = [0.0, 0.46], [0.54, 1.0]
-    return drawn(spec)
+    return drawn(decisions_spec(found, study.history.problem.goal))
 
 
 def telling(events: Iterable[ev.Event], trial: int | None = None) -> ev.Reported | None:

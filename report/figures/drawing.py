@@ -24,8 +24,30 @@ def plotly() -> Any:
 
 def drawn(spec: Spec) -> go.Figure:
     """The figure that a specification describes. Raises ImportError without Plotly."""
-    figure: go.Figure = plotly().Figure(spec)
+    figure: go.Figure = plotly().Figure({**spec, "layout": _side_by_side(spec["layout"])})
     return figure
+
+
+def _side_by_side(laid: dict[str, Any]) -> dict[str, Any]:
+    """A layout with places for its panels, at most three a row; the page has its own."""
+    panels = [name.removeprefix("xaxis") for name in laid if name.startswith("xaxis")]
+    if len(panels) < 2:
+        return laid
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    found = dict(laid)
+    for k, number in enumerate(panels):
+        row, column = divmod(k, columns)
+        across = [column / columns + 0.03, (column + 1) / columns - 0.03]
+        along = [1 - (row + 1) / rows + 0.06 * (rows > 1), 1 - row / rows - 0.03 * (rows > 1)]
+        found[f"xaxis{number}"] = {**laid[f"xaxis{number}"], "domain": across}
+        found[f"yaxis{number}"] = {**laid[f"yaxis{number}"], "domain": along}
+    return found
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """(its length in seconds, its name) of the unit that an axis of so much time is in."""
+    return (3600.0, "hours") if seconds > 7200 else (60.0, "minutes") if seconds > 180 else (1.0, "seconds")
 
 
 def axis(title: str = "", **more: Any) -> dict[str, Any]:

@@ -77,9 +77,7 @@ def slices(study: Source) -> go.Figure:
     facts = digest(study, MOST)
     model = Surrogate.of(facts.history)
     names = model.importance().names[:_SLICES] if model else ()
-    spec = slices_spec(facts, model, names)
-    _side_by_side(spec, len(names))
-    return drawn(spec)
+    return drawn(slices_spec(facts, model, names))
 
 
 def contour(study: Source, across: str | None = None, along: str | None = None) -> go.Figure:
@@ -264,12 +262,3 @@ def _metric_range(facts: Digest) -> list[float] | None:
     low, high = (values[cut], values[-1]) if facts.problem.goal.sign > 0 else (values[0], values[-1 - cut])
     pad = 0.08 * (high - low) or abs(high) * 0.05 or 1.0
     return [low - pad, high + pad]
-
-
-def _side_by_side(spec: Spec, count: int) -> None:
-    """Domains for Plotly: three panels a row. The page has its own."""
-    rows = -(-count // 3)
-    for k in range(count):
-        number, (row, column) = "" if k == 0 else str(k + 1), divmod(k, 3)
-        spec["layout"][f"xaxis{number}"]["domain"] = [column / 3 + 0.03, (column + 1) / 3 - 0.03]
-        spec["layout"][f"yaxis{number}"]["domain"] = [1 - (row + 1) / rows + 0.06, 1 - row / rows - 0.03]

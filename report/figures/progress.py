@@ -11,10 +11,10 @@ from haltune.log.problem import Problem
 from haltune.log.records import Best
 from haltune.study.results import Results
 
-from ..digest import need_study
+from ..digest import story_of
 from ..palette import ACCENT, INK, MUTED
 from ..story import Step, Story
-from .drawing import Spec, axis, drawn, layout, nothing
+from .drawing import Spec, axis, drawn, layout, nothing, time_unit
 from .wording import plotly_text
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def progress(study: Results) -> go.Figure:
-    """The best value seen so far against epochs trained, and against time, worker time and cost by a button.
+    """The best value seen so far against epochs trained, and against time, and cost where there is one, by a button.
 
     Args:
         study: A Study, or one opened to look at. It is read up to its newest event.
@@ -46,7 +46,7 @@ def progress(study: Results) -> go.Figure:
         >>> [round(float(y), 3) for y in progress(study).data[0].y]
         [0.817, 0.408, 0.067, 0.067]
     """
-    story = need_study(study).story
+    story = story_of(study)
     return drawn(progress_spec(story, study.history.problem, study.best))
 
 
@@ -82,7 +82,7 @@ def _views(story: Story) -> list[tuple[str, list[float], str]]:
     """(title, x of each step and of now, button): what progress is measured against."""
     steps = story.steps
     elapsed = [s.seconds for s in steps] + ([story.now - story.begun] if steps else [])
-    unit, name = _unit(max(elapsed, default=0.0))
+    unit, name = time_unit(max(elapsed, default=0.0))
     found = [
         ("epochs trained", [s.epochs for s in steps] + ([story.epochs] if steps else []), "epochs"),
         (f"{name} since the first trial", [s / unit for s in elapsed], "time"),
@@ -90,10 +90,6 @@ def _views(story: Story) -> list[tuple[str, list[float], str]]:
     if story.cost:
         found.append(("cost", [*(s.cost for s in steps), story.cost], "cost"))
     return found
-
-
-def _unit(seconds: float) -> tuple[float, str]:
-    return (3600.0, "hours") if seconds > 7200 else (60.0, "minutes") if seconds > 180 else (1.0, "seconds")
 
 
 def _button(title: str, xs: list[float], label: str) -> dict[str, Any]:

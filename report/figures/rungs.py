@@ -14,7 +14,7 @@ from haltune.log.decisions import FULL, Verdict
 from haltune.log.events import OVER, Status
 from haltune.study.results import Results
 
-from ..digest import Digest, Row, digest, need_study
+from ..digest import Digest, Row, digest, story_of
 from ..palette import ACCENT, COOL, FAINT, INK, MUTED, PAPER
 from ..sample import MOST
 from ..story import Story
@@ -65,7 +65,7 @@ def rungs(study: Results) -> go.Figure:
         >>> rungs(study).layout.xaxis.ticktext
         ('1', '3')
     """
-    story = need_study(study).story
+    story = story_of(study)
     return drawn(rungs_spec(story, digest(study, MOST)))
 
 

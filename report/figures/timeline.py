@@ -8,10 +8,10 @@ from haltune._utils.process import named
 from haltune._utils.words import duration, plural
 from haltune.study.results import Results
 
-from ..digest import need_study
+from ..digest import story_of
 from ..palette import ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, RULE, SOFT
 from ..story import Story, Stretch
-from .drawing import Spec, axis, drawn, layout, nothing
+from .drawing import Spec, axis, drawn, layout, nothing, time_unit
 from .wording import plotly_text
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def timeline(study: Results) -> go.Figure:
 
             timeline(study).write_html("timeline.html")
     """
-    return drawn(timeline_spec(need_study(study).story))
+    return drawn(timeline_spec(story_of(study)))
 
 
 def timeline_spec(story: Story) -> Spec:
@@ -57,7 +57,7 @@ def timeline_spec(story: Story) -> Spec:
     workers = list(dict.fromkeys(s.worker for s in stretches))
     names = {worker: _name(worker, i, workers) for i, worker in enumerate(workers)}
     span = (story.now - story.begun) if stretches else 0.0
-    unit, word = (3600.0, "hours") if span > 7200 else (60.0, "minutes") if span > 180 else (1.0, "seconds")
+    unit, word = time_unit(span)
     data = [
         _bars([s for s in stretches if s.fate == fate], names, story.begun, unit, words, colour)
         for fate, (words, colour) in _FATES.items()

@@ -13,7 +13,6 @@ from typing import Any
 from haltune.errors import InvalidInput
 from haltune.log.codec import plain
 from haltune.log.policy import Policy
-from haltune.log.problem import Budget
 from haltune.policies.bobos.stopper import stopper_of
 from haltune.study.results import Results
 
@@ -80,7 +79,7 @@ class Told:
     def limits(self) -> dict[str, Any]:
         """The limits of the budget, as far as the log tells."""
         history = self.facts.history
-        limits = history.wishes.extended(history.recorded or Budget()).to_json()
+        limits = history.wishes.extended(history.recorded).to_json()
         return {name: limit for name, limit in limits.items() if name != "price"}
 
     def items(self) -> Items:

@@ -7,7 +7,7 @@ from typing import Any
 
 from haltune.errors import InvalidInput
 from haltune.store.open import open_store
-from haltune.store.studies import ask_of, hold, lift, raise_limits
+from haltune.store.studies import ask_of, hold, lift, limits_of, raise_limits
 from haltune.study.reading import read_study
 
 from .board import Place
@@ -81,9 +81,8 @@ def extend(place: Place, asked: Mapping[str, Any]) -> str:
         raise InvalidInput('{"limits": {"trials": 80}}: limits of the budget, by their names')
     study = read_study(place.store, place.name, place.checkpoints)
     raised = raise_limits(open_store(place.url), place.name, study.history, limits)
-    told = ", ".join(f"{n} {limit:g}" for n, limit in raised.to_json().items() if n != "price")
     now = "" if study.history.running else "; nobody trains now: run its program again"
-    return f"the budget is {told} now{now}"
+    return f"the budget is {limits_of(raised)} now{now}"
 
 
 ALL: dict[str, Callable[[Place, Mapping[str, Any]], str]] = {

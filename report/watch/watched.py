@@ -38,12 +38,12 @@ class Watched:
             if began >= self._rest:
                 self.study.sync()
                 if self.study.history.position > self.position:
+                    self._told.read()
                     self._make()
                     self._rest = self._clock() + _SHARE * (self._clock() - began)
             return self.position
 
     def _make(self) -> None:
-        self._told.read()
         position = self._told.facts.history.position
         made = {key: as_json(item) for key, item in {**self._told.items(), **self._told.rows()}.items()}
         for key in self._items.keys() - made.keys():

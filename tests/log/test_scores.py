@@ -87,3 +87,9 @@ def test_a_scale_is_outgrown_when_the_best_nears_its_top_or_the_bottom_moves() -
     assert not outgrown(old, learn([0.0, 0.1], 1.05, 1.0))  # type: ignore[arg-type]
     assert outgrown(old, learn([0.0, 0.1], 2.0, 1.0))  # type: ignore[arg-type]
     assert outgrown(old, learn([0.8, 0.9], 1.0, 1.0))  # type: ignore[arg-type]
+
+
+@given(st.floats(-1e3, 1e3), st.floats(1e-3, 1e3), st.sampled_from([-1.0, 1.0]), st.floats(0.0, 1.0))
+def test_the_raw_value_of_a_score_has_that_score(low: float, width: float, sign: float, score: float) -> None:
+    scale = Scale(low, low + width, sign)
+    assert float(scale.score(scale.raw(score))) == pytest.approx(score, abs=1e-9 * (1.0 + abs(low) / width))

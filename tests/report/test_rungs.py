@@ -7,7 +7,7 @@ import pytest
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.policies import BOBOS, Hyperband, Ladder, SuccessiveHalving
 from haltune.report import rungs
-from haltune.report.digest import digest, need_study
+from haltune.report.digest import digest, story_of
 from haltune.report.figures.rungs import places, rungs_spec
 
 
@@ -35,7 +35,7 @@ def searched(policy, trials=9, epochs=9, end=None, every=1):
 
 
 def found(study):
-    return places(need_study(study).story, digest(study))
+    return places(story_of(study), digest(study))
 
 
 @cache
@@ -92,6 +92,6 @@ def test_where_validation_comes_seldom_a_run_stands_at_the_highest_rung_that_it_
 @pytest.mark.parametrize("make", [lambda: searched(BOBOS(), trials=3)])
 def test_a_search_without_rungs_says_so(make):
     study = make()
-    spec = rungs_spec(need_study(study).story, digest(study))
+    spec = rungs_spec(story_of(study), digest(study))
     assert spec["data"] == []
     assert "No run has come to a rung" in spec["layout"]["annotations"][0]["text"]

@@ -115,6 +115,5 @@ def _extrapolated(
     if not len(errors):
         return last, scale.high - scale.low
     mean, cov = decay_posterior(errors, horizon, fit_decay(errors))
-    width = scale.high - scale.low
-    value = scale.sign * (scale.low + (1.0 - float(mean[-1])) * width)
-    return value, float(np.sqrt(max(cov[-1, -1], 0.0))) * width
+    value = float(scale.raw(1.0 - float(mean[-1])))
+    return value, float(np.sqrt(max(cov[-1, -1], 0.0))) * (scale.high - scale.low)

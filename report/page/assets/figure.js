@@ -124,13 +124,10 @@ class Figure {
 }
 
 // Parallel coordinates: drag along an axis to choose, click it to let go; what is chosen filters the whole page.
-class Parallel {
+class Parallel extends Sheet {
   constructor(figure, body) {
-    this.figure = figure; this.extents = {};
-    this.element = made("div", { class: "panel" }, body);
-    this.svg = made("svg", { role: "img" }, this.element);
-    this.above = made("svg", { class: "above", "aria-hidden": "true" }, this.element);
-    this.tip = made("div", { class: "tip", hidden: "" }, this.element);
+    super(figure, made("div", { class: "panel" }, body));
+    this.extents = {};
     this.svg.addEventListener("pointerdown", (event) => this.pressed(event));
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
     this.svg.addEventListener("pointerup", (event) => this.released(event));
@@ -138,10 +135,8 @@ class Parallel {
   }
   draw(t, width) {
     const height = FULL - 40, top = 44, bottom = height - 14, left = 30, right = width - 56;
-    Object.assign(this, { t, width, height, top, bottom });
-    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`); this.svg.style.height = `${height}px`;
-    this.svg.setAttribute("aria-label", this.figure.alt);
-    this.svg.replaceChildren();
+    Object.assign(this, { t, top, bottom });
+    this.clear(width, height);
     const n = t.dimensions.length;
     this.xs = t.dimensions.map((_, i) => (n > 1 ? left + (right - left) * i / (n - 1) : (left + right) / 2));
     this.axes = t.dimensions.map((d) => { const axis = new Axis({ range: d.range, tickvals: d.tickvals, ticktext: d.ticktext }, () => d.values); axis.place(bottom, top); return axis; });
@@ -161,10 +156,6 @@ class Parallel {
       const path = made("path", { d, fill: "none", "stroke-width": share >= 0.99 ? 2 : 1.2, opacity: t.ids.length > 300 ? 0.45 : 0.8 }, front);
       path.style.stroke = between(t.line.colorscale, share);
     }
-    this.above.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.above.style.height = `${height}px`;
-    this.above.replaceChildren();
-    this.over = made("g", {}, this.above);
     t.dimensions.forEach((d, k) => this.axis(d, k));
   }
   axis(d, k) {
@@ -181,10 +172,6 @@ class Parallel {
       made("rect", { x: x - 6, width: 12, y: Math.min(a, b), height: Math.abs(b - a), fill: "none" }, g).style.stroke = "var(--cool)";
     }
     made("rect", { class: "axis-hit", x: x - 14, width: 28, y: this.top - 12, height: this.bottom - this.top + 24, "data-axis": k }, g);
-  }
-  where(event) {
-    const box = this.svg.getBoundingClientRect();
-    return [(event.clientX - box.left) * this.width / box.width, (event.clientY - box.top) * this.height / box.height];
   }
   pressed(event) {
     const k = event.target.getAttribute && event.target.getAttribute("data-axis");

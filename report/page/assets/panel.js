@@ -18,12 +18,34 @@ function symbol(name, x, y, r) {
 const each = (value, i) => (Array.isArray(value) ? value[i] : value);
 const hollow = (name) => /open|x-thin|line-/.test(name || "");
 
-class Panel {
-  constructor(figure, element, xkey, ykey) {
-    this.figure = figure; this.element = element; this.keys = [xkey, ykey];
-    this.svg = made("svg", { role: "img", tabindex: 0 }, element);
+// What is drawn on: a picture, above it what points at it, and a tip.
+class Sheet {
+  constructor(figure, element) {
+    this.figure = figure; this.element = element;
+    this.svg = made("svg", { role: "img" }, element);
     this.above = made("svg", { class: "above", "aria-hidden": "true" }, element); // drawn by itself: what lies below is not drawn again
     this.tip = made("div", { class: "tip", hidden: "" }, element);
+  }
+  clear(width, height) {
+    this.width = width; this.height = height;
+    for (const svg of [this.svg, this.above]) {
+      svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+      svg.style.height = `${height}px`;
+      svg.replaceChildren();
+    }
+    this.svg.setAttribute("aria-label", this.figure.alt);
+    this.over = made("g", {}, this.above);
+  }
+  where(event) {
+    const box = this.svg.getBoundingClientRect();
+    return [(event.clientX - box.left) * this.width / box.width, (event.clientY - box.top) * this.height / box.height];
+  }
+}
+
+class Panel extends Sheet {
+  constructor(figure, element, xkey, ykey) {
+    super(figure, element);
+    this.keys = [xkey, ykey]; this.svg.tabIndex = 0;
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
     this.svg.addEventListener("pointerdown", (event) => this.pressed(event));
     this.svg.addEventListener("pointerup", (event) => this.released(event));
@@ -52,20 +74,16 @@ class Panel {
     return this.figure.traces().filter((t) => (t.xaxis || "x") === this.keys[0] && (t.yaxis || "y") === this.keys[1]);
   }
   draw(width, height) {
-    this.width = width; this.height = height; this.drawn = this.mine();
+    this.clear(width, height);
+    this.drawn = this.mine();
     this.axes();
     const ys = this.y.ticks(Math.max(2, height / (this.y.categories ? 18 : 48)));
-    const label = Math.min(this.figure.layout.margin && this.figure.layout.margin.wide ? width * 0.4 : 150, ys.reduce((w, [, text]) => Math.max(w, 7 * text.length), 8));
+    const label = Math.min(150, ys.reduce((w, [, text]) => Math.max(w, 7 * text.length), 8));
     const titled = (axis) => axis.layout.title && axis.layout.title.text;
     const many = this.figure.panels.length > 1;
     const left = label + 12, top = titled(this.y) ? 26 : 12, bottom = height - (titled(this.x) ? 44 : 26), right = width - 12;
     this.x.place(left, right); this.y.place(bottom, top);
     this.frame = { left, top, right, bottom };
-    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.svg.style.height = `${height}px`;
-    this.svg.setAttribute("aria-label", this.figure.alt);
-    this.svg.replaceChildren();
-    made("title", {}, this.svg, this.figure.alt).remove();
     const clip = `clip-${this.figure.id}-${this.keys.join("")}`;
     const defs = document.createElementNS(NS, "clipPath");
     defs.id = clip; made("rect", { x: left - 8, y: top - 8, width: right - left + 16, height: bottom - top + 16 }, defs); this.svg.append(defs);
@@ -88,10 +106,6 @@ class Panel {
     this.plot = made("g", { "clip-path": `url(#${clip})` }, this.svg);
     this.points = [];
     this.contents();
-    this.above.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.above.style.height = `${height}px`;
-    this.above.replaceChildren();
-    this.over = made("g", {}, this.above);
     this.light(this.figure.page.litTrial);
   }
   contents() {
@@ -181,7 +195,7 @@ class Panel {
       if (t.text) made("text", { x: flat ? b + 6 : c, y: flat ? c + 4 : Math.min(a, b) - 5, "text-anchor": flat ? "start" : "middle" }, this.plot, plainly(each(t.text, i)));
       this.points.push({ t, i, x: xs[i], y: ys[i], box });
     });
-    if (t.error_x || t.error_y) this.errors({ ...t, x: flat ? t.x.map((v, i) => v + (each(t.base, i) || 0)) : t.x }, flat ? xs : xs, flat ? ys : ys);
+    if (t.error_x || t.error_y) this.errors({ ...t, x: flat ? t.x.map((v, i) => v + (each(t.base, i) || 0)) : t.x }, xs, ys);
   }
   heat(t) {
     const edge = (axis, values, i) => {
@@ -250,10 +264,6 @@ class Panel {
       if (far < least || (far === least && p.t.mode !== "lines")) { best = p; least = far; }
     }
     return best;
-  }
-  where(event) {
-    const box = this.svg.getBoundingClientRect();
-    return [(event.clientX - box.left) * this.width / box.width, (event.clientY - box.top) * this.height / box.height];
   }
   moved(event) {
     if (!this.frame) return;
