@@ -5,14 +5,14 @@ Plotly and Rich are imported when a figure or a table is asked for, never before
 
 from .console import live
 from .figures.budget import budget
-from .figures.calibration import calibration
 from .figures.curves import learning_curves
-from .figures.decisions import decisions
 from .figures.importance import contour, importance, slices
 from .figures.parallel import parallel
+from .figures.policies.calibration import calibration
+from .figures.policies.decisions import decisions
+from .figures.policies.region import region
+from .figures.policies.rungs import rungs
 from .figures.progress import progress
-from .figures.region import region
-from .figures.rungs import rungs
 from .figures.timeline import timeline
 from .page import write
 from .replay import replay

@@ -19,15 +19,15 @@ from haltune.study.results import Results
 from ..digest import Digest, Row, Source, digest
 from ..figures import curves
 from ..figures.budget import budget_spec
-from ..figures.calibration import calibration_spec
-from ..figures.decisions import Decisions, decisions_spec
 from ..figures.drawing import Spec
 from ..figures.forecast import Forecasts
 from ..figures.importance import contour_spec, importance_spec, slices_spec
 from ..figures.parallel import parallel_spec
+from ..figures.policies.calibration import calibration_spec
+from ..figures.policies.decisions import Decisions, decisions_spec
+from ..figures.policies.region import region_spec
+from ..figures.policies.rungs import rungs_spec
 from ..figures.progress import progress_spec
-from ..figures.region import region_spec
-from ..figures.rungs import rungs_spec
 from ..figures.timeline import timeline_spec
 from ..sample import MOST
 from ..story import Story

@@ -14,12 +14,12 @@ from haltune.log.decisions import FULL, Verdict
 from haltune.log.events import OVER, Status
 from haltune.study.results import Results
 
-from ..digest import Digest, Row, digest, story_of
-from ..palette import ACCENT, COOL, FAINT, INK, MUTED, PAPER
-from ..sample import MOST
-from ..story import Story
-from .drawing import Spec, axis, drawn, layout, nothing
-from .wording import plotly_text
+from ...digest import Digest, Row, digest, story_of
+from ...palette import ACCENT, COOL, FAINT, INK, MUTED, PAPER
+from ...sample import MOST
+from ...story import Story
+from ..drawing import Spec, axis, drawn, layout, nothing
+from ..wording import plotly_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -14,10 +14,10 @@ from haltune.log.history import History
 from haltune.study.rate import Rate
 from haltune.study.results import Results
 
-from ..digest import story_of
-from ..palette import COOL, INK, MUTED
-from ..story import Story
-from .drawing import Spec, axis, drawn, layout, nothing
+from ...digest import story_of
+from ...palette import COOL, INK, MUTED
+from ...story import Story
+from ..drawing import Spec, axis, drawn, layout, nothing
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -11,9 +11,9 @@ from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.policies.truvar.answers.answers import LevelSet
 
-from ..palette import COOL, COOL_SOFT, FAINT, INK, MUTED
-from .drawing import Spec, axis, drawn, layout
-from .wording import plotly_text
+from ...palette import COOL, COOL_SOFT, FAINT, INK, MUTED
+from ..drawing import Spec, axis, drawn, layout
+from ..wording import plotly_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -8,7 +8,7 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.policies import BOBOS, Hyperband, Ladder, SuccessiveHalving
 from haltune.report import rungs
 from haltune.report.digest import digest, story_of
-from haltune.report.figures.rungs import places, rungs_spec
+from haltune.report.figures.policies.rungs import places, rungs_spec
 
 
 def curve(config, epoch):
