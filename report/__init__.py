@@ -10,6 +10,7 @@ from .figures.importance import contour, importance, slices
 from .figures.parallel import parallel
 from .figures.policies.calibration import calibration
 from .figures.policies.decisions import decisions
+from .figures.policies.posterior import posterior
 from .figures.policies.region import region
 from .figures.policies.rungs import rungs
 from .figures.progress import progress
@@ -19,6 +20,6 @@ from .replay import replay
 from .summary import summary
 
 __all__ = [
-    "budget", "calibration", "contour", "decisions", "importance", "learning_curves", "live", "parallel", "progress",
-    "region", "replay", "rungs", "slices", "summary", "timeline", "write",
+    "budget", "calibration", "contour", "decisions", "importance", "learning_curves", "live", "parallel", "posterior",
+    "progress", "region", "replay", "rungs", "slices", "summary", "timeline", "write",
 ]  # fmt: skip

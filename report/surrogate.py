@@ -171,14 +171,9 @@ class Surrogate:
         return np.resize(found, (count, self.space.dim)) if len(found) < count else found
 
     def _grid(self, name: str, levels: int) -> tuple[tuple[object, ...], Array]:
-        """Values of one parameter from its lower end to its upper, each once, and their coordinates (n, width)."""
-        at = self.space.columns[name]
-        width = at.stop - at.start
-        cube = np.tile(self._where(name), (width if width > 1 else levels, 1))
-        cube[:, at] = np.eye(width) if width > 1 else np.linspace(0.0, 1.0, levels)[:, None]
-        values = [config.get(name) for config in self.space.decode_many(cube)]
-        kept = [i for i, v in enumerate(values) if v is not None and v not in values[:i]]
-        return tuple(values[i] for i in kept), cube[kept][:, at]
+        """Values of one parameter, and their coordinates (n, width)."""
+        values, cube = grid(self.space, name, levels, self._where(name))
+        return values, cube[:, self.space.columns[name]]
 
     def _where(self, name: str) -> Array:
         """A point at which a parameter has a value, its conditions being met; the middle where that is one."""
@@ -187,3 +182,15 @@ class Surrogate:
         points = np.vstack([middle, others])
         met = (k for k, config in enumerate(self.space.decode_many(points)) if config.get(name) is not None)
         return np.asarray(points[next(met, 0)])
+
+
+def grid(space: Space, name: str, levels: int, point: Array) -> tuple[tuple[object, ...], Array]:
+    """Values of one parameter from its lower end to its upper, each once, and `point` with each of them (n, dim)."""
+    at = space.columns[name]
+    width = at.stop - at.start
+    cube = np.tile(point, (width if width > 1 else levels, 1))
+    cube[:, at] = np.eye(width) if width > 1 else np.linspace(0.0, 1.0, levels)[:, None]
+    configs = space.decode_many(cube)
+    values = [config.get(name) for config in configs]
+    kept = [i for i, v in enumerate(values) if v is not None and v not in values[:i]]
+    return tuple(values[i] for i in kept), space.encode_many([configs[i] for i in kept])

@@ -126,6 +126,7 @@ class Drawn(StrEnum):
     contour = "contour"
     decisions = "decisions"
     calibration = "calibration"
+    posterior = "posterior"
     timeline = "timeline"
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from haltune.space import Space
+
 from ..palette import FONT, INK, MUTED, PAPER, RULE
+from .wording import plotly_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -33,7 +36,7 @@ def _side_by_side(laid: dict[str, Any]) -> dict[str, Any]:
     panels = [name.removeprefix("xaxis") for name in laid if name.startswith("xaxis")]
     if len(panels) < 2:
         return laid
-    columns = min(3, len(panels))
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
     rows = -(-len(panels) // columns)
     found = dict(laid)
     for k, number in enumerate(panels):
@@ -53,6 +56,16 @@ def time_unit(seconds: float) -> tuple[float, str]:
 def axis(title: str = "", **more: Any) -> dict[str, Any]:
     """An axis; its title is markup as Plotly reads it."""
     return {**AXIS, "title": {"text": title, "standoff": 10}, **more}
+
+
+def scale_of(space: Space, name: str) -> dict[str, Any]:
+    """Of the axis of a parameter: a logarithmic one where that is."""
+    return {"type": "log"} if getattr(space.parameters[name], "log", False) else {}
+
+
+def plain(value: Any) -> Any:
+    """A parameter's value as a place on an axis: a number, or a text."""
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else plotly_text(value)
 
 
 def layout(

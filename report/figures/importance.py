@@ -13,7 +13,7 @@ from ..digest import Digest, Source, digest
 from ..palette import ACCENT, COOL, COOL_SOFT, INK, MUTED, PAPER, RULE
 from ..sample import MOST
 from ..surrogate import LEAST, Importance, Slice, Surrogate
-from .drawing import Spec, axis, drawn, layout, nothing
+from .drawing import Spec, axis, drawn, layout, nothing, plain, scale_of
 from .wording import plotly_text
 
 if TYPE_CHECKING:
@@ -156,7 +156,9 @@ def slices_spec(facts: Digest, model: Surrogate | None, names: tuple[str, ...]) 
         assert model is not None
         traces = _slice(facts, model.slice(name), name, metric)
         data += [{**t, "xaxis": f"x{number}", "yaxis": f"y{number}", "showlegend": False} for t in traces]
-        axes[f"xaxis{number}"] = axis(plotly_text(name), anchor=f"y{number}", **_kind(facts, name))
+        axes[f"xaxis{number}"] = axis(
+            plotly_text(name), anchor=f"y{number}", **scale_of(facts.problem.space, name)
+        )
         axes[f"yaxis{number}"] = axis(
             metric if k == 0 else "", anchor=f"x{number}", range=_metric_range(facts)
         )
@@ -195,8 +197,8 @@ def contour_spec(facts: Digest, model: Surrogate | None, across: str | None, alo
         "layout": layout(
             "Two parameters", f"The {goal.metric} expected over {across} and {along}.", order=35, showlegend=False,
             note="The bluer, the better: what is expected over the two that matter most, the others averaged.",
-            xaxis=axis(plotly_text(across), **_kind(facts, across)),
-            yaxis=axis(plotly_text(along), **_kind(facts, along)),
+            xaxis=axis(plotly_text(across), **scale_of(facts.problem.space, across)),
+            yaxis=axis(plotly_text(along), **scale_of(facts.problem.space, along)),
         ),
     }  # fmt: skip
 
@@ -233,8 +235,8 @@ def _dots(facts: Digest, across: str, along: str | None, metric: str) -> dict[st
     symbols = ["circle" if r.record.complete or along else "circle-open" for r in rows]
     return {
         "type": "scatter", "mode": "markers", "name": "a trial", "ids": [f"trial-{r.record.id}" for r in rows],
-        "x": [_plain(r.record.config[across]) for r in rows],
-        "y": [r.value if along is None else _plain(r.record.config[along]) for r in rows],
+        "x": [plain(r.record.config[across]) for r in rows],
+        "y": [r.value if along is None else plain(r.record.config[along]) for r in rows],
         "marker": {
             "symbol": symbols, "size": 6, "color": [ACCENT if r.leads else INK if along else MUTED for r in rows],
             **({"line": {"color": PAPER, "width": 1}} if along else {}),
@@ -243,14 +245,6 @@ def _dots(facts: Digest, across: str, along: str | None, metric: str) -> dict[st
         "hovertemplate": "<b>Trial %{customdata[0]}</b>: %{customdata[1]}"
         "<br>%{meta[0]} %{customdata[2]}<extra></extra>",
     }  # fmt: skip
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else plotly_text(value)
-
-
-def _kind(facts: Digest, name: str) -> dict[str, Any]:
-    return {"type": "log"} if getattr(facts.problem.space.parameters[name], "log", False) else {}
 
 
 def _metric_range(facts: Digest) -> list[float] | None:

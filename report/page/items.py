@@ -13,6 +13,7 @@ from typing import Any
 from haltune.errors import InvalidInput
 from haltune.log.codec import plain
 from haltune.log.policy import Policy
+from haltune.policies.autobct.outlook import autobct_of
 from haltune.policies.bobos.stopper import stopper_of
 from haltune.study.results import Results
 
@@ -23,8 +24,10 @@ from ..figures.drawing import Spec
 from ..figures.forecast import Forecasts
 from ..figures.importance import contour_spec, importance_spec, slices_spec
 from ..figures.parallel import parallel_spec
+from ..figures.policies.beliefs import beliefs_of
 from ..figures.policies.calibration import calibration_spec
 from ..figures.policies.decisions import Decisions, decisions_spec
+from ..figures.policies.posterior import posterior_spec
 from ..figures.policies.region import region_spec
 from ..figures.policies.rungs import rungs_spec
 from ..figures.progress import progress_spec
@@ -161,18 +164,21 @@ class Told:
             }
             self._learnt = (
                 ended,
-                self._of_all() | (figures if model else {}) | self._sets(),
+                self._of_all() | (figures if model else {}) | self._known(),
                 blocks.prospect(facts, model),
             )
         return self._learnt[1:]
 
-    def _sets(self) -> dict[str, Spec]:
-        """Where the metric is good enough, of a search for that."""
+    def _known(self) -> dict[str, Spec]:
+        """What its own policy knows: where the metric is good enough, or whether another training pays."""
         source = self.source
-        if not isinstance(source, Results) or source.policy.member_set is None:
+        if not isinstance(source, Results):
             return {}
-        with suppress(InvalidInput):  # too early to say, or it looks for the best alone
-            return {"region": region_spec(source.level_set())}
+        with suppress(InvalidInput):  # too early to say, or a level-set search looks for the best alone
+            if source.policy.member_set is not None:
+                return {"region": region_spec(source.level_set())}
+            if autobct_of(source.policy) is not None:
+                return {"posterior": posterior_spec(beliefs_of(source))}
         return {}
 
 

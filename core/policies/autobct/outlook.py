@@ -98,7 +98,7 @@ def outlook(
     check_counts(seed=seed)
     if policy is not None:
         policy = check_policy("outlook(policy=) is a policy such as AutoBCT()", policy)
-    last, own = seconds_of(time), _own(policy or whose)
+    last, own = seconds_of(time), autobct_of(policy or whose) or AutoBCT()
     own.start(history.problem)
     ended = [t.id for t in history.trials if t.status in ENDED]
     with one_thread():
@@ -115,10 +115,11 @@ def outlook(
         return _simulated(history, assessment, last, worlds, np.random.default_rng(seed))
 
 
-def _own(policy: Policy[Any] | None) -> AutoBCT:
+def autobct_of(policy: object) -> AutoBCT | None:
+    """A policy, or the one inside its wrappers, where that is AutoBCT; else None."""
     while isinstance(policy, Wrapper):
         policy = policy.policy
-    return policy if isinstance(policy, AutoBCT) else AutoBCT()
+    return policy if isinstance(policy, AutoBCT) else None
 
 
 def _simulated(

@@ -168,7 +168,7 @@ class AutoBCT(Policy[Trials]):
     def _decided(self, history: History, assessment: Assessment) -> Move:
         """The control of largest value, or the end when the last one is expected to score that."""
         count = len(assessment.done)
-        q = self._values(history.problem, assessment, count)
+        q = self.worth(history.problem, assessment)
         going, best = float(q.max()), int(np.argmax(q))
         last = assessment.heights[-1] if count else -math.inf
         if count >= self.min_trainings and last >= going:
@@ -189,9 +189,9 @@ class AutoBCT(Policy[Trials]):
             evidence["warning"] = assessment.warning
         return self._start(assessment.controls.configs[best], count, reason, evidence)
 
-    def _values(self, problem: Problem, assessment: Assessment, count: int) -> Array:
-        """(g,) what training each control next is worth, less what of it is not trusted."""
-        dim = problem.space.dim
+    def worth(self, problem: Problem, assessment: Assessment) -> Array:
+        """(g,) what training each control next is worth, less what of it is not trusted; -inf where not computed."""
+        dim, count = problem.space.dim, len(assessment.done)
         if self.value_map is None or self._left(count) is not None:
             q = values(assessment.x, self._ahead(problem, count), effort_for(dim))
             return cautious(q, self.epsilon or 0.0)

@@ -12,7 +12,7 @@ from haltune.errors import InvalidInput
 from haltune.policies.truvar.answers.answers import LevelSet
 
 from ...palette import COOL, COOL_SOFT, FAINT, INK, MUTED
-from ..drawing import Spec, axis, drawn, layout
+from ..drawing import Spec, axis, drawn, layout, plain
 from ..wording import plotly_text
 
 if TYPE_CHECKING:
@@ -118,16 +118,12 @@ def _points(
         "colorbar": {"title": "P(reaches it)", "thickness": 12}, "showscale": not hollow,
     }  # fmt: skip
     return {
-        "type": "scatter", "x": [_plain(found.configs[i][across]) for i in chosen],
-        "y": [_plain(found.configs[i][along]) if along else float(found.mean[i]) for i in chosen],
+        "type": "scatter", "x": [plain(found.configs[i][across]) for i in chosen],
+        "y": [plain(found.configs[i][along]) if along else float(found.mean[i]) for i in chosen],
         "mode": "markers", "name": name, "marker": marker, "showlegend": bool(chosen),
         "customdata": np.stack([found.probability, found.mean, found.sd], axis=1)[chosen].tolist(),
         "hovertemplate": "P = %{customdata[0]:.2f}, %{customdata[1]:.4g} ± %{customdata[2]:.2g}<extra></extra>",
     }  # fmt: skip
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else plotly_text(value)
 
 
 def _layout(found: LevelSet, across: str, along: str | None, bounded: bool) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class Figure {
       if (!this.panels[i]) this.panels.push(new Panel(this, made("div", { class: "panel" }, this.body), ...key.split(" ")));
       this.panels[i].keys = key.split(" ");
     });
-    this.body.classList.toggle("many", keys.length > 1);
+    this.body.classList.toggle("many", keys.length > 1); this.body.classList.toggle("four", keys.length === 4);
     const height = this.layout.height || (keys.length > 1 ? SMALL : this.meta.wide ? FULL : 300);
     const widths = this.panels.map((panel) => Math.max(200, panel.element.clientWidth));
     this.panels.forEach((panel, i) => panel.draw(widths[i], Math.min(height, this.meta.tall ? 4000 : Math.max(220, widths[i] * 0.8))));

@@ -171,9 +171,12 @@ class Panel extends Sheet {
     }
   }
   texts(t, xs, ys) {
-    const place = t.textposition || "middle center";
+    const place = t.textposition || "middle center", side = place.includes("right") ? 1 : place.includes("left") ? -1 : 0;
     xs.forEach((x, i) => {
-      if (Number.isFinite(x) && Number.isFinite(ys[i])) made("text", { x: x + (place.includes("right") ? 7 : place.includes("left") ? -7 : 0), y: ys[i] + (place.includes("top") ? -7 : place.includes("bottom") ? 16 : 4), "text-anchor": place.includes("right") ? "start" : place.includes("left") ? "end" : "middle" }, this.plot, plainly(each(t.text, i)));
+      const text = plainly(each(t.text, i) ?? "");
+      if (!text || !Number.isFinite(x) || !Number.isFinite(ys[i])) return;
+      const way = side > 0 && x + 7 + 7 * text.length > this.frame.right + 8 ? -1 : side; // within the frame
+      made("text", { class: "halo", x: x + 7 * way, y: ys[i] + (place.includes("top") ? -7 : place.includes("bottom") ? 16 : 4), "text-anchor": way > 0 ? "start" : way < 0 ? "end" : "middle" }, this.plot, text);
     });
   }
   bars(t) {

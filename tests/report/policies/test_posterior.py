@@ -1,0 +1,166 @@
+"""The figure of what AutoBCT believes, against its own model and its own decisions."""
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+
+from haltune import Budget, Choice, Float, HaltuneError, Int, Maximize, Minimize, Problem, Space, Study
+from haltune.log.decisions import Finish
+from haltune.log.events import Ended, Started
+from haltune.policies import AutoBCT, Halting, RandomSearch
+
+pytest.importorskip("plotly")
+from haltune.report import posterior
+from haltune.report.figures.policies.beliefs import beliefs_of
+from haltune.report.page.items import Told
+
+LR = Float(1e-4, 1.0, log=True)
+SPACES = {
+    "one": Space({"lr": LR}),
+    "two": Space({"lr": LR, "batch": Int(8, 256, log=True)}),
+    "three": Space({"lr": LR, "drop": Float(0.0, 0.5), "kind": Choice(["a", "b"])}),
+}
+
+
+@cache
+def searched(space="one", trials=20, gamma=0.02, sign=1.0):
+    goal = Maximize("acc", (0, 1)) if sign > 0 else Minimize("loss")
+    study = Study(
+        Problem(SPACES[space], goal, 1), AutoBCT(gamma=gamma), seed=1, budget=Budget(trials=trials), verbose=0
+    )
+    for trial in study:
+        with trial:
+            far = abs(math.log10(trial.config["lr"]) + 2)
+            height = 0.95 - 0.12 * far**2 - trial.config.get("drop", 0.0) / 10
+            trial.report(height if sign > 0 else 2 - height, seconds=60 / trial.config["lr"] ** 0.2)
+    return study
+
+
+def own(study):
+    """The policy's own view of a study, by the policy's own questions."""
+    history, ended = study.history, [e.trial for e in study.events() if isinstance(e, Ended)]
+    return study.policy.assess(history, ended)
+
+
+def panels(figure):
+    found = {}
+    for trace in figure.data:
+        found.setdefault(trace.xaxis, []).append(trace)
+    return [found[name] for name in ("x", "x2", "x3", "x4")]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_what_is_expected_is_what_the_model_of_the_policy_says(sign):
+    study = searched(sign=sign)
+    seen = own(study)
+    score, cost, *_ = panels(posterior(study))
+    band, line, _ = score
+    for at in (0, 17, 40):
+        phi = seen.beliefs.on(study.history.problem.space.encode({"lr": line.x[at]})[None])
+        mean = float((phi @ seen.beliefs.score.mean)[0])
+        sd = math.sqrt(float((phi @ seen.beliefs.score.cov @ phi.T)[0, 0]))
+        assert line.y[at] == pytest.approx(seen.ruler.raw(mean))
+        ends = [seen.ruler.raw(mean + sd), seen.ruler.raw(mean - sd)]
+        assert sorted([band.y[at], band.y[-1 - at]]) == pytest.approx(sorted(ends))
+        seconds = seen.ruler.seconds(float((phi @ seen.beliefs.cost.mean)[0]))
+        assert cost[1].y[at] * 60 == pytest.approx(seconds)
+
+
+def test_the_trainings_stand_where_they_came_to_with_their_numbers():
+    study = searched()
+    score, cost, *_, path = panels(posterior(study))
+    values = [t.values[-1] for t in study.trials]
+    for dots in (score[-1], path[-1]):
+        assert list(dots.y) == values
+    assert list(score[-1].text) == [str(n) for n in range(1, len(values) + 1)]
+    assert list(cost[-1].y) == pytest.approx([t.seconds.sum() / 60 for t in study.trials])
+    best = [colour == "#d55e00" for colour in score[-1].marker.color]
+    assert np.flatnonzero(best).tolist() == [study.best.trial]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("space", ["one", "two", "three"])
+def test_it_says_to_end_where_the_policy_ends_and_to_go_on_where_it_goes_on(space, sign):
+    whole = searched(space, sign=sign)
+    assert whole.history.finished
+    for trials in range(3, len(whole.trials) + 1):
+        study = searched(space, trials, sign=sign)
+        move = study.policy.propose(
+            tuple(range(trials)), study.history, study.history.rng("propose", len(study.trials))
+        )
+        worth = panels(posterior(study))[2][-1]
+        rings = [symbol == "circle-open" for symbol in worth.marker.symbol]
+        assert all(rings) == isinstance(move, Finish) == (trials == len(whole.trials))
+        assert beliefs_of(study).now.stops == isinstance(move, Finish)
+
+
+def test_the_line_that_is_not_to_be_beaten_is_what_is_expected_of_the_last_configuration():
+    study = searched()
+    limit, worth = panels(posterior(study))[2]
+    seen = own(study)
+    assert limit.y[0] == limit.y[1] == pytest.approx(seen.ruler.raw(seen.heights[-1]))
+    assert max(worth.y) <= limit.y[0]
+
+
+def test_what_was_weighed_before_each_training_is_what_the_log_tells():
+    study = searched()
+    going, last, _ = panels(posterior(study))[3]
+    told = {e.trial: e.evidence for e in study.events() if isinstance(e, Started) and "value" in e.evidence}
+    raw = own(study).ruler.raw
+    assert list(going.x) == [*told, len(study.trials)]
+    assert list(going.y)[:-1] == pytest.approx([raw(e["value"]) for e in told.values()])
+    assert list(last.y)[:-1] == pytest.approx([raw(e["last"]) for e in told.values()])
+
+
+def test_over_two_parameters_the_surface_is_that_of_the_model_and_the_path_leads_through_the_trainings():
+    study = searched("two")
+    figure = posterior(study)
+    heat, path = panels(figure)[0]
+    seen, space = own(study), study.history.problem.space
+    for row, column in ((0, 0), (9, 4), (20, 20)):
+        point = space.encode({"lr": heat.x[column], "batch": heat.y[row]})
+        phi = seen.beliefs.on(point[None])
+        assert heat.z[row][column] == pytest.approx(seen.ruler.raw(float((phi @ seen.beliefs.score.mean)[0])))
+    assert list(path.x) == [t.config["lr"] for t in study.trials]
+    assert list(path.y) == [t.config["batch"] for t in study.trials]
+    assert figure.layout.yaxis.type == "log"
+
+
+def test_of_more_parameters_it_is_a_slice_through_the_last_configuration_along_the_one_that_changes_most():
+    study = searched("three")
+    seen, space, last = own(study), study.history.problem.space, study.trials[-1].config
+    changes = {}
+    for name, values in (
+        ("lr", np.geomspace(1e-4, 1, 21)),
+        ("drop", np.linspace(0, 0.5, 21)),
+        ("kind", "ab"),
+    ):
+        points = space.encode_many([{**last, name: v} for v in values])
+        changes[name] = np.ptp(seen.beliefs.on(points) @ seen.beliefs.score.mean)
+    figure = posterior(study)
+    assert figure.layout.xaxis.title.text == max(changes, key=changes.get)
+    shown = posterior(study, "kind")
+    means = panels(shown)[0][0]
+    assert list(means.x) == ["a", "b"]
+    phi = seen.beliefs.on(space.encode_many([{**last, "kind": v} for v in "ab"]))
+    assert list(means.y) == pytest.approx([seen.ruler.raw(h) for h in phi @ seen.beliefs.score.mean])
+
+
+def test_the_page_of_such_a_search_shows_it_and_that_of_another_does_not():
+    assert "figure/posterior" in Told(searched()).items()
+    guarded = Halting(AutoBCT(gamma=0.02))
+    assert (
+        "figure/posterior" in Told(Study(Problem(SPACES["one"], Maximize("acc"), 5), guarded, seed=0)).items()
+    )
+    other = Study(Problem(SPACES["one"], Maximize("acc"), 1), RandomSearch(), seed=0, budget=Budget(trials=1))
+    assert "figure/posterior" not in Told(other).items()
+    with pytest.raises(HaltuneError, match=r"AutoBCT\(\)"):
+        posterior(other)
+
+
+def test_before_anything_is_weighed_so_it_is_said_and_a_name_that_is_no_parameter_is_refused():
+    assert "nothing is weighed yet" in posterior(searched(trials=1)).layout.annotations[0].text
+    with pytest.raises(HaltuneError, match="parameters lr"):
+        posterior(searched(), "width")
