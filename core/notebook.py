@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,6 +11,8 @@ from haltune.terminal import visible
 
 def escaped(text: object) -> str:
     """Text for HTML, attribute values included."""
+    import html  # its table of entities would be a tenth of what `import haltune` takes
+
     return html.escape(visible(text), quote=True)
 
 

@@ -7,7 +7,6 @@ nor deleted, and makes nothing raise.
 from __future__ import annotations
 
 import errno
-import glob
 import os
 import shutil
 import stat
@@ -103,7 +102,7 @@ def delete(path: Path) -> None:
 
 def beside(path: Path) -> list[Path]:
     """What belongs to a checkpoint: NAME.anything."""
-    return [p for p in path.parent.glob(glob.escape(path.name) + ".*") if p != path]
+    return [p for p in path.parent.glob("*") if p.name.startswith(path.name + ".")]
 
 
 def _below(path: Path) -> Iterator[Path]:
