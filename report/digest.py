@@ -48,7 +48,7 @@ class Row:
         """How it is drawn: "best", or what became of it."""
         return "best" if self.leads else self.kind
 
-    @property
+    @cached_property
     def ending(self) -> tuple[float, float] | None:
         """(epoch, value) of the last finite value of the curve; None when there is none."""
         found = np.flatnonzero(np.isfinite(self.record.values))

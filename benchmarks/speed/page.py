@@ -18,7 +18,7 @@ import numpy as np
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.policies import RandomSearch
 from haltune.report.watch.watched import Watched
-from haltune.study.reading import follow_study
+from haltune.study.reading import Following, follow_study
 
 HANDS = """async () => {
   const found = {};
@@ -82,6 +82,29 @@ def hands(page: Path) -> dict[str, float]:
     return {name: statistics.median(visit[name] for visit in visits) for name in visits[0]}
 
 
+def followed(study: Following, trials: int) -> None:
+    """Print what a page that follows the search is told of a trial's beginning, of two reports and of its end."""
+    watched = Watched(study, clock=float)  # never too early
+    writer = Study(
+        study.problem, RandomSearch(), study.store.url, study.name, budget=Budget(trials=trials + 1), verbose=0
+    )  # fmt: skip
+    trial = writer.ask()
+    steps = {
+        "a trial that begins": lambda: None,
+        "its first report": lambda: trial.report(0.5, seconds=1.0),
+        "its second report": lambda: trial.report(0.6, seconds=1.0),
+        "its end": trial.finish,
+    }
+    for what, happens in steps.items():
+        happens()
+        mark, began = watched.mark, time.perf_counter()
+        watched.look()
+        took = time.perf_counter() - began
+        watched.thought()
+        sent = len(watched.since(mark)[1]) / 1e3
+        print(f"  {what:<28} {took:6.2f} s until it is told (target: under 1), {sent:.1f} kB in all")
+
+
 def main() -> None:
     """Print what the page weighs and takes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -97,21 +120,7 @@ def main() -> None:
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu
         print(f"{trials} trials                    {page.stat().st_size / 1e6:6.2f} MB")
         print(f"  written in                   {wall:6.2f} s    ({cpu:.2f} s of processor; target: under 2)")
-        watched = Watched(study)
-        writer = Study(
-            study.problem,
-            RandomSearch(),
-            study.store.url,
-            study.name,
-            budget=Budget(trials=trials + 1),
-            verbose=0,
-        )
-        writer.ask().report(0.5, seconds=1.0)
-        began = time.perf_counter()
-        position = watched.position
-        watched.look()
-        print(f"  one report more, made in     {time.perf_counter() - began:6.2f} s")
-        print(f"  and sent as                  {len(watched.since(position)) / 1e3:6.1f} kB")
+        followed(study, trials)
         try:
             for what, milliseconds in hands(page).items():
                 print(f"  {what:<28} {milliseconds:6.0f} ms   (target: under 100)")

@@ -7,6 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haltune._utils.words import clipped, counted, plural, settings, short
 from haltune.log.events import Status
@@ -58,14 +59,26 @@ def learning_curves(study: Source) -> go.Figure:
     )
 
 
-def lines(facts: Digest) -> list[dict[str, Any]]:
-    """A trace for each curve, in the order in which they are drawn: by `zorder`, then by number."""
-    metric = plotly_text(facts.problem.goal.metric)
-    return [
-        {**_curve(facts, row, look, metric), "zorder": height}
-        for height, (look, rows) in enumerate(_groups(facts))
-        for row in rows
-    ]
+Made = dict[int, tuple[object, dict[str, Any]]]  # trial -> what its curve was made of, and the curve
+
+
+def lines(facts: Digest, made: Made | None = None) -> list[dict[str, Any]]:
+    """A trace for each curve, in the order in which they are drawn: by `zorder`, then by number.
+
+    made: those of an earlier moment, which are taken again while nothing changed.
+    """
+    metric, made = plotly_text(facts.problem.goal.metric), {} if made is None else made
+    found = []
+    for height, (look, rows) in enumerate(_groups(facts)):
+        for row in rows:
+            shown = points(row.record, len(facts.rows))
+            said = (row.record, row.leads, row.kind, row.outcome, row.saved, len(shown))
+            known = made.get(row.record.id)
+            if known is None or known[0] != said:
+                known = said, {**_curve(facts, row, look, metric, shown), "zorder": height}
+                made[row.record.id] = known
+            found.append(known[1])
+    return found
 
 
 def around(facts: Digest, known: Forecasts) -> list[dict[str, Any]]:
@@ -73,11 +86,18 @@ def around(facts: Digest, known: Forecasts) -> list[dict[str, Any]]:
     return bands(known.of(facts), facts.problem.goal.metric)
 
 
-def marks(facts: Digest) -> list[dict[str, Any]]:
-    """A trace for the ends of the curves of each group, and one for audited stops."""
+def marks(facts: Digest, speaking: bool = True) -> list[dict[str, Any]]:
+    """A trace for the ends of the curves of each group, and one for audited stops.
+
+    speaking: an end tells what its curve does, too.
+    """
     metric = plotly_text(facts.problem.goal.metric)
     found = [
-        {**_marks(facts, rows, look, metric), "zorder": len(LOOKS) + height}
+        {
+            **_marks(facts, rows, look),
+            **(_said(facts, rows, metric) if speaking else {}),
+            "zorder": len(LOOKS) + height,
+        }
         for height, (look, rows) in enumerate(_groups(facts))
         if rows
     ]
@@ -88,8 +108,7 @@ def _groups(facts: Digest) -> list[tuple[Look, list[Row]]]:
     return [(look, [r for r in facts.rows if r.group == name and r.ending]) for name, look in LOOKS.items()]
 
 
-def _curve(facts: Digest, row: Row, look: Look, metric: str) -> dict[str, Any]:
-    drawn = points(row.record, len(facts.rows))
+def _curve(facts: Digest, row: Row, look: Look, metric: str, drawn: NDArray[np.int64]) -> dict[str, Any]:
     values = row.record.values[drawn]
     return {
         "uid": f"trial-{row.record.id}",  # also a class in the SVG, by which the page finds the curve
@@ -105,7 +124,7 @@ def _curve(facts: Digest, row: Row, look: Look, metric: str) -> dict[str, Any]:
     }
 
 
-def _marks(facts: Digest, rows: list[Row], look: Look, metric: str) -> dict[str, Any]:
+def _marks(facts: Digest, rows: list[Row], look: Look) -> dict[str, Any]:
     """One trace for the ends of all curves of a group; its legend entry speaks for the curves too."""
     ends = [row.ending or (math.nan, math.nan) for row in rows]
     colour = look.line if look.label == "best" else INK if look.label == "trained in full" else MUTED
@@ -122,8 +141,13 @@ def _marks(facts: Digest, rows: list[Row], look: Look, metric: str) -> dict[str,
         },
         "name": look.label if look.label == "best" else f"{look.label} ({_count(facts, rows)})",
         "legendgroup": look.label,
-        "meta": [metric],
         "ids": [f"trial-{row.record.id}" for row in rows],
+    }
+
+
+def _said(facts: Digest, rows: list[Row], metric: str) -> dict[str, Any]:
+    return {
+        "meta": [metric],
         "customdata": [[_title(facts, row), _details(row)] for row in rows],
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}"
         "<br>%{customdata[1]}<extra></extra>",

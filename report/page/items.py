@@ -6,15 +6,12 @@ a row, "order/" the numbers of the trials, the best first, and the others are th
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from haltune.errors import InvalidInput
 from haltune.log.codec import plain
 from haltune.log.policy import Policy
-from haltune.policies.autobct.outlook import autobct_of
-from haltune.policies.bobos.stopper import stopper_of
 from haltune.study.results import Results
 
 from ..digest import Digest, Row, Source, digest
@@ -22,23 +19,15 @@ from ..figures import curves
 from ..figures.budget import budget_spec
 from ..figures.drawing import Spec
 from ..figures.forecast import Forecasts
-from ..figures.importance import contour_spec, importance_spec, slices_spec
 from ..figures.parallel import parallel_spec
-from ..figures.policies.beliefs import beliefs_of
 from ..figures.policies.calibration import calibration_spec
-from ..figures.policies.decisions import Decisions, decisions_spec
-from ..figures.policies.posterior import posterior_spec
-from ..figures.policies.region import region_spec
 from ..figures.policies.rungs import rungs_spec
 from ..figures.progress import progress_spec
 from ..figures.timeline import timeline_spec
 from ..sample import MOST
 from ..story import Story
-from ..surrogate import Surrogate
 from . import blocks, trials
-
-Items = dict[str, Any]
-_SLICES = 6
+from .models import Items, Models, learnt_from
 
 
 @dataclass
@@ -48,10 +37,12 @@ class Told:
     source: Source
     story: Story | None = None
     facts: Digest = field(init=False)
+    position: int = field(init=False)  # of the log, up to which it is told
     _rows: dict[int, tuple[object, str]] = field(default_factory=dict)
     _forecasts: Forecasts = field(default_factory=Forecasts)
-    _decided: Decisions | None = None
-    _learnt: tuple[object, dict[str, Spec], str] = (None, {}, "")
+    _curves: curves.Made = field(default_factory=dict)
+    _made: dict[str, tuple[object, Spec]] = field(default_factory=dict)
+    _models: Models = field(default_factory=Models)
 
     def __post_init__(self) -> None:
         self.read()
@@ -59,6 +50,7 @@ class Told:
     def read(self) -> Digest:
         """The facts up to the newest event."""
         self.facts = digest(self.source, MOST)
+        self.position = self.facts.history.position
         if isinstance(self.source, Results):
             self.story = self.story or Story(self.source.history.problem.goal)
             self.story.fold(self.source.events(self.story.position))
@@ -86,13 +78,20 @@ class Told:
         return {name: limit for name, limit in limits.items() if name != "price"}
 
     def items(self) -> Items:
-        """All that is shown but for the trials' rows."""
+        """All that is shown."""
+        return self.quick() | self.slow()
+
+    def slow(self) -> Items:
+        """What models of the trials tell."""
+        return self._models.items(self.source, self.facts, self.story)
+
+    def quick(self) -> Items:
+        """All else."""
         facts = self.facts
         told: Items = {
             "head": blocks.head(facts),
             "stats": blocks.stats(facts),
             "best": blocks.best(facts),
-            "prospect": self._models()[1],
             "audit": blocks.audit(facts),
             "foot": blocks.foot(facts),
             "about": blocks.about(facts, self.story, self.policy),
@@ -103,13 +102,10 @@ class Told:
             "data": curves.around(facts, self._forecasts),
             "layout": curves.laid_out(facts),
         }
-        told |= {f"curve/{line['uid']}": line for line in curves.lines(facts)}
-        told |= {f"curve/{mark['uid']}": _bare(mark) for mark in curves.marks(facts)}
+        told |= {f"curve/{line['uid']}": line for line in curves.lines(facts, self._curves)}
+        told |= {f"curve/{mark['uid']}": mark for mark in curves.marks(facts, speaking=False)}
+        told |= {f"row/trial-{row.record.id}": self._row(row) for row in facts.rows}
         return told | {f"figure/{id}": spec for id, spec in self._figures().items()}
-
-    def rows(self) -> dict[str, str]:
-        """The rows of the trials that are shown, made anew where something changed."""
-        return {f"row/trial-{row.record.id}": self._row(row) for row in self.facts.rows}
 
     def _row(self, row: Row) -> str:
         said = (row.record, row.leads, row.kind, self.facts.levels)
@@ -121,69 +117,28 @@ class Told:
         return known[1]
 
     def _figures(self) -> dict[str, Spec]:
-        """The figures; those that hold all trials are made anew when one has begun or ended, not at every report."""
-        story, found = self.story, dict(self._models()[0])
-        if story is not None:
-            found["progress"] = progress_spec(story, self.facts.problem, self.facts.best)
-        return found
-
-    def _of_all(self) -> dict[str, Spec]:
+        """The figures that follow every report, and those that follow only some."""
         facts, story = self.facts, self.story
-        found = {"budget": budget_spec(facts), "parallel": parallel_spec(facts)}
+        found = {"budget": budget_spec(facts)}
+        found["parallel"] = self._since("parallel", learnt_from(facts), lambda: parallel_spec(facts))
         if story is None:
             return found
+        found["progress"] = progress_spec(story, facts.problem, facts.best)
         found["timeline"] = timeline_spec(story)
         if story.compared:
-            found["rungs"] = rungs_spec(story, facts)
-        if story.stop is not None and (decided := self._decisions()) is not None:
-            found["decisions"] = decisions_spec(decided.of(story.stop), facts.problem.goal)
+            came = sum(map(len, story.compared.values()))
+            found["rungs"] = self._since(
+                "rungs", (came, learnt_from(facts)), lambda: rungs_spec(story, facts)
+            )
         if story.stated:
-            found["calibration"] = calibration_spec(story, facts.history)
+            said = sum(map(len, story.stated.values()))
+            found["calibration"] = self._since(
+                "calibration", (said, learnt_from(facts)), lambda: calibration_spec(story, facts.history)
+            )
         return found
 
-    def _decisions(self) -> Decisions | None:
-        """What tells how runs were stopped, where optimal stopping does it."""
-        if self._decided is None and isinstance(self.source, Results):
-            stopper = stopper_of(self.source.policy)
-            self._decided = Decisions(self.source, stopper) if stopper else None
-        return self._decided
-
-    def _models(self) -> tuple[dict[str, Spec], str]:
-        """What is told of all trials, and by a model of them, in figures and in words: anew when one begins or ends."""
-        facts = self.facts
-        ended = tuple((r.record.id, r.record.attempt, r.record.status) for r in facts.rows)
-        if self._learnt[0] != ended:
-            model = Surrogate.of(facts.history)
-            ranked = model.importance() if model else None
-            names = ranked.names if ranked else ()
-            pair = (*names, None, None)[:2]
-            figures = {
-                "importance": importance_spec(model, ranked),
-                "contour": contour_spec(facts, model, *pair),
-                "slices": slices_spec(facts, model, names[:_SLICES]),
-            }
-            self._learnt = (
-                ended,
-                self._of_all() | (figures if model else {}) | self._known(),
-                blocks.prospect(facts, model),
-            )
-        return self._learnt[1:]
-
-    def _known(self) -> dict[str, Spec]:
-        """What its own policy knows: where the metric is good enough, or whether another training pays."""
-        source = self.source
-        if not isinstance(source, Results):
-            return {}
-        with suppress(InvalidInput):  # too early to say, or a level-set search looks for the best alone
-            if source.policy.member_set is not None:
-                return {"region": region_spec(source.level_set())}
-            if autobct_of(source.policy) is not None:
-                return {"posterior": posterior_spec(beliefs_of(source))}
-        return {}
-
-
-def _bare(mark: dict[str, Any]) -> dict[str, Any]:
-    """A mark that tells what its curve does: said once."""
-    if mark["uid"] == "audited":
-        return mark
-    return {name: told for name, told in mark.items() if name not in ("customdata", "hovertemplate", "meta")}
+    def _since(self, id: str, made_of: object, make: Callable[[], Spec]) -> Spec:
+        """A figure that is made anew when what it is made of changed."""
+        if id not in self._made or self._made[id][0] != made_of:
+            self._made[id] = made_of, make()
+        return self._made[id][1]

@@ -19,10 +19,11 @@ from typing import Any
 from haltune.errors import InvalidInput
 from haltune.notebook import escaped
 
-from ..digest import Source
+from ..digest import Digest, Source
 from ..palette import COLOURS
 from . import trials
-from .items import Items, Told
+from .items import Told
+from .models import Items
 
 ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("scales.js", "panel.js", "figure.js", "table.js", "page.js", "live.js")
@@ -89,17 +90,17 @@ def _need_folder(target: Path) -> None:
 def page(source: Source) -> str:
     """The page as HTML, all in one file."""
     told = Told(source)
-    return shell(told, f"<style>{style()}</style>", f"<script>{script()}</script>")
+    return shell(told.facts, told.items(), f"<style>{style()}</style>", f"<script>{script()}</script>")
 
 
-def shell(told: Told, head: str, foot: str, bar: str = "") -> str:
-    """The page with what it is given for its head, its end and its bar."""
-    items = told.items()
-    rows = told.rows()
+def shell(facts: Digest, items: Items, head: str, foot: str, bar: str = "") -> str:
+    """The page of items, with what it is given for its head, its end and its bar."""
     placed = {key: text for key, text in items.items() if "/" not in key}
-    drawn = {key: item for key, item in items.items() if key.startswith(("figure/", "curve/", "form/"))}
-    table = trials.section(told.facts, [rows[f"row/trial-{id}"] for id in items["order/"]])
-    title = f"{escaped(told.facts.name)}: {escaped(told.facts.problem.goal.metric)}"
+    drawn = {
+        key: item for key, item in items.items() if key.startswith(("figure/", "curve/", "form/", "order/"))
+    }
+    table = trials.section(facts, [items[f"row/trial-{id}"] for id in items["order/"]])
+    title = f"{escaped(facts.name)}: {escaped(facts.problem.goal.metric)}"
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>

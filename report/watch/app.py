@@ -95,7 +95,7 @@ class _Server:
             return found
         head = (
             '<link rel="icon" href="data:,"><link rel="stylesheet" href="../page.css">\n'
-            '<meta name="haltune-position" content="{position}">\n'
+            '<meta name="haltune-mark" content="{mark}">\n'
             f'<meta name="haltune-token" content="{escaped(self._token)}">'
         )
         foot = '<script src="../page.js"></script>'
@@ -105,15 +105,14 @@ class _Server:
         found = await self._study(request)
         if isinstance(found, Response):
             return found
-        return Response(
-            await run_in_threadpool(found.since, _position(request)), media_type="application/json"
-        )
+        _, told = await run_in_threadpool(found.since, _mark(request))
+        return Response(told, media_type="application/json")
 
     async def events(self, request: Request) -> Response:
         found = await self._study(request)
         if isinstance(found, Response):
             return found
-        told = _stream(found, _position(request), self._closing)
+        told = _stream(found, _mark(request), self._closing)
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
         return StreamingResponse(told, media_type="text/event-stream")
@@ -154,21 +153,21 @@ def _page(found: Watched, head: str, foot: str) -> str:
     return found.page(head, foot)
 
 
-async def _stream(watched: Watched, position: int, closing: asyncio.Event) -> AsyncIterator[str]:
-    """What changed after a position, then what changes, as server-sent events whose ids are positions."""
+async def _stream(watched: Watched, mark: str, closing: asyncio.Event) -> AsyncIterator[str]:
+    """What changed after a mark, then what changes, as server-sent events whose ids are marks."""
     yield "retry: 2000\n\n"
     quiet = 0.0
     while not closing.is_set():
         try:
-            now = await run_in_threadpool(watched.look)
+            await run_in_threadpool(watched.look)
         except HaltuneError as error:
             yield f"event: trouble\ndata: {json.dumps(str(error))}\n\n"
             await _rest(10 * _EVERY, closing)
             continue
-        if now > position:
-            text = await run_in_threadpool(watched.since, position)
-            position, quiet = now, 0.0
-            yield f"id: {now}\ndata: {text}\n\n"
+        if watched.mark != mark:
+            mark, text = await run_in_threadpool(watched.since, mark)
+            quiet = 0.0
+            yield f"id: {mark}\ndata: {text}\n\n"
         elif (quiet := quiet + _EVERY) >= _PULSE:
             quiet = 0.0
             yield ": it lives\n\n"
@@ -186,9 +185,6 @@ def _number(request: Request) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
-def _position(request: Request) -> int:
+def _mark(request: Request) -> str:
     """Where a page stands: what the browser says when it connects again, or what the address says."""
-    for text in (request.headers.get("last-event-id"), request.query_params.get("after")):
-        with suppress(TypeError, ValueError):
-            return int(text or "")
-    return -1
+    return request.headers.get("last-event-id") or request.query_params.get("after") or ""

@@ -1,18 +1,28 @@
-"""A study that is watched: what its page shows, and which of it changed after a position of the log."""
+"""A study that is watched: what its page shows, and which of it changed after a moment that a page stands at."""
 
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable
-from threading import Lock
+from contextlib import suppress
+from threading import Lock, Thread
 
-from haltune.study.reading import Following
+from haltune.errors import HaltuneError
+from haltune.study.reading import Following, follow_study
 
 from ..page.items import Told
-from ..page.page import as_json, shell
+from ..page.models import learnt_from
+from ..page.page import shell
+from .item import Item
 
-_SHARE = 5  # of the time at most one fifth goes into making pages
+_SHARE = 5  # of the time at most one fifth goes into making pages, and at most one fifth into models
+_STEPWISE = (
+    "figure/",
+    "curve/",
+    "order/",
+)  # told by what changed within: names in these are none of a user's
 
 _BAR = """<span id="answer" role="status"></span><span id="live"></span>
 <button type="button" data-do="enqueue">Enqueue\N{HORIZONTAL ELLIPSIS}</button>
@@ -21,48 +31,107 @@ _BAR = """<span id="answer" role="status"></span><span id="live"></span>
 
 
 class Watched:
-    """Reads on when asked, from any thread, and keeps for each item of the page when it changed last."""
+    """Reads on when asked, from any thread. Each time something changed is a moment, counted from 0.
+
+    Models take long: a thread makes them, of a reading of its own, and what they tell comes when it is there.
+    """
 
     def __init__(self, study: Following, clock: Callable[[], float] = time.monotonic) -> None:
         self.study, self._clock, self._lock = study, clock, Lock()
         self._told = Told(study)
-        self.position = -1
-        self._items: dict[str, tuple[int, str]] = {}  # key -> (position at which it changed, as JSON)
-        self._rest = 0.0  # not before this time
-        self._make()
+        self._thinking: Told | None = None  # made by the thread
+        self._thread: Thread | None = None
+        self._series = secrets.token_hex(4)  # moments of another server are others
+        self._items: dict[str, Item] = {}
+        self.moment = 0
+        self._rest = self._models_rest = 0.0  # not before these times
+        self._quick, self._slow = self._told.quick(), self._told.slow()
+        self._learnt = learnt_from(self._told.facts)
+        self._change()
 
     def look(self) -> int:
-        """The position up to which the page is made, after a look whether there is more; it may be too early to."""
+        """The moment now, after a look whether there is more; it may be too early to."""
         with self._lock:
             began = self._clock()
             if began >= self._rest:
                 self.study.sync()
-                if self.study.history.position > self.position:
+                if self.study.history.position > self._told.position:
                     self._told.read()
-                    self._make()
+                    self._quick = self._told.quick()
+                    self._change()
                     self._rest = self._clock() + _SHARE * (self._clock() - began)
-            return self.position
+                self._think()
+            return self.moment
 
-    def _make(self) -> None:
-        position = self._told.facts.history.position
-        made = {key: as_json(item) for key, item in {**self._told.items(), **self._told.rows()}.items()}
-        for key in self._items.keys() - made.keys():
-            made[key] = "null"
-        for key, text in made.items():
-            known = self._items.get(key)
-            if known is None or known[1] != text:
-                self._items[key] = (position, text)
-        self.position = position
+    def _think(self) -> None:
+        """Have models made of what ended since they were made, unless they are being made."""
+        learnt, thinks = learnt_from(self._told.facts), self._thread is not None and self._thread.is_alive()
+        if learnt != self._learnt and not thinks and self._clock() >= self._models_rest:
+            self._learnt = learnt
+            self._thread = Thread(target=self._model, name="haltune-models", daemon=True)
+            self._thread.start()
 
-    def since(self, position: int) -> str:
-        """What changed after a position, as JSON: {"position": now, "items": {key: item}}."""
+    def _model(self) -> None:
+        began = self._clock()
+        with suppress(HaltuneError):  # the store is away: who looks is told
+            if self._thinking is None:
+                self._thinking = Told(follow_study(self.study.store, self.study.name))
+            self._thinking.read()
+            made = self._thinking.slow()
+            with self._lock:
+                self._slow = made
+                self._change()
+                self._models_rest = self._clock() + _SHARE * (self._clock() - began)
+
+    def thought(self) -> None:
+        """Wait until models that are being made are there."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _change(self) -> None:
+        """The page as it is told now: a moment more, where something changed."""
+        moment, now = self.moment + 1, self._quick | self._slow
+        for key in self._items.keys() | now.keys():
+            held = self._items.get(key)
+            if held is None:
+                self._items[key] = Item(now[key], moment, key.startswith(_STEPWISE))
+                self.moment = moment
+            elif held.become(now.get(key), moment):
+                self.moment = moment
+
+    def since(self, mark: str) -> tuple[str, str]:
+        """(the mark of now, what changed after the moment of a mark as JSON).
+
+        {"mark": of now, "after": the mark, "items": {key: item}, "edits": {key: [edit, the oldest first]}}; all items
+        and "after": null for a mark that is not one of this server.
+        """
         with self._lock:
-            changed = [
-                f"{json.dumps(key)}:{text}" for key, (at, text) in self._items.items() if at > position
-            ]
-            return f'{{"position":{self.position},"items":{{{",".join(changed)}}}}}'
+            moment = self._moment(mark)
+            told = {key: item.after(moment) for key, item in self._items.items()}
+            now = self.mark
+        parts = {
+            kind: ",".join(f"{json.dumps(key)}:{text()}" for key, (k, text) in told.items() if k == kind)
+            for kind in ("items", "edits")
+        }
+        after = json.dumps(mark if moment >= 0 else None)
+        return (
+            now,
+            f'{{"mark":"{now}","after":{after},"items":{{{parts["items"]}}},"edits":{{{parts["edits"]}}}}}',
+        )
+
+    @property
+    def mark(self) -> str:
+        """Of this moment, for a page that stands at it."""
+        return f"{self._series}:{self.moment}"
+
+    def _moment(self, mark: str) -> int:
+        """The moment of a mark; -1 for one of another server, and for what is none."""
+        series, _, text = mark.partition(":")
+        known = series == self._series and text.isascii() and text.isdigit() and len(text) < 16
+        return int(text) if known and int(text) <= self.moment else -1
 
     def page(self, head: str, foot: str) -> str:
-        """The whole page as it is now; `{position}` in `head` is the position it is made of."""
+        """The whole page as it is now; `{mark}` in `head` is its mark."""
         with self._lock:
-            return shell(self._told, head.replace("{position}", str(self.position)), foot, _BAR)
+            facts, items, mark = self._told.facts, self._quick | self._slow, self.mark
+        return shell(facts, items, head.replace("{mark}", mark), foot, _BAR)

@@ -344,6 +344,27 @@ def test_a_page_connects_again_after_its_server_was_away_and_misses_nothing(watc
     assert "4 of 4" in page.locator("tr[data-trial=trial-0]:not(.why)").inner_text()
 
 
+def test_a_page_that_followed_a_search_draws_what_a_new_one_does(watched):
+    study, served, context = watched
+    page, said = visit(context, served, []), []
+    for n in range(8):
+        with study.ask() as trial:
+            for epoch in range(1, 2 + n % 4):
+                trial.report(0.1 * (5 * n % 8) + epoch / 100, seconds=1.0)
+    drawn = """() => [...document.querySelectorAll('figure')].map((f) => f.innerHTML).join() +
+        document.querySelector('tbody').innerText"""
+    shows(page, "0.7")
+    for _ in range(8):  # models come when they are made
+        page.wait_for_timeout(500)
+        anew = visit(context, served, said)
+        found = page.evaluate(drawn), anew.evaluate(drawn)
+        anew.close()
+        if found[0] == found[1]:
+            break
+    assert found[0] == found[1]
+    assert said == []
+
+
 def test_buttons_stop_the_search_let_it_continue_and_enqueue(watched):
     study, served, context = watched
     with study.ask() as trial:

@@ -68,8 +68,10 @@ class Figure {
     this.dirty = false; this.applied = null;
     const along = this.spec.data.find((t) => t.type === "parcoords");
     if (along) {
+      while (this.panels.length) this.panels.pop().element.remove(); // it had nothing to show
       this.parallel ||= new Parallel(this, this.body);
       this.parallel.draw(along, this.card.clientWidth);
+      this.tools();
       return;
     }
     const all = [...this.spec.data, ...this.curves.values()], keys = [...new Set(all.map((t) => `${t.xaxis || "x"} ${t.yaxis || "y"}`))];
@@ -88,7 +90,7 @@ class Figure {
   tools() {
     this.bar.replaceChildren();
     const groups = new Map();
-    for (const t of [...this.spec.data, ...this.curves.values()]) {
+    for (const t of [...this.spec.data, ...[...this.curves.values()].sort((a, b) => a.zorder - b.zorder)]) {
       const name = t.legendgroup || t.name;
       if (!name || t.showlegend === false || groups.has(name)) continue;
       groups.set(name, t);
@@ -103,7 +105,7 @@ class Figure {
   entry(name, t) {
     const button = made("button", { type: "button", class: "key-entry", "aria-pressed": String(!this.hidden.has(name)), title: "show or hide" }, this.bar);
     const key = made("svg", { viewBox: "0 0 22 12", "aria-hidden": "true" }, button), mark = t.marker || {};
-    const style = [...this.curves.values()].find((c) => c.legendgroup === name) || t, line = style.line || {};
+    const style = [...this.curves.values()].find((c) => c.legendgroup === name && c.mode === "lines") || t, line = style.line || {};
     if ((style.mode || "").includes("lines") && !t.fill) made("path", { d: "M1 6H21", "stroke-width": line.width || 2, "stroke-dasharray": DASHES[line.dash], fill: "none" }, key).style.stroke = ink(line.color);
     const colour = [].concat(mark.color || t.fillcolor || line.color || "#5f6b78")[0], kind = [].concat(mark.symbol || (t.type === "bar" || t.fill ? "square" : "circle"))[0];
     if (mark.color !== undefined || t.type === "bar" || t.fill) {

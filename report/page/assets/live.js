@@ -1,8 +1,8 @@
 // A page that follows its search: of all tabs of it one listens, the others hear it from that one.
 
 class Live {
-  constructor(page, token, position) {
-    this.page = page; this.token = token; this.position = position;
+  constructor(page, token, mark) {
+    this.page = page; this.token = token; this.mark = mark;
     this.said = document.getElementById("live"); this.say("connecting");
     this.channel = typeof BroadcastChannel === "function" ? new BroadcastChannel(location.pathname) : null;
     if (this.channel) this.channel.onmessage = (event) => this.heard(event.data);
@@ -13,30 +13,28 @@ class Live {
     for (const button of document.querySelectorAll(".bar [data-do]")) button.addEventListener("click", () => this.ask(button.dataset.do));
   }
   listen() {
-    const source = new EventSource(`events?after=${this.position}`);
+    const source = new EventSource(`events?after=${encodeURIComponent(this.mark)}`);
     source.onopen = () => this.say("live");
     source.addEventListener("trouble", (event) => this.say(JSON.parse(event.data)));
     source.onmessage = (event) => {
       const told = JSON.parse(event.data);
-      if (this.channel) this.channel.postMessage({ from: this.position, told });
-      this.take(told);
+      if (this.channel) this.channel.postMessage(told);
+      this.heard(told);
     };
     source.onerror = () => {
       this.say("not connected");
       if (source.readyState === EventSource.CLOSED) { source.close(); setTimeout(() => this.listen(), 3000); }
     };
   }
-  async heard({ from, told }) {
-    if (from > this.position) { // this tab missed something
-      try { told = await (await fetch(`changes?after=${this.position}`)).json(); } catch { return; }
-    }
-    this.say("live");
-    this.take(told);
+  heard(told) { // in its turn: what comes while a tab asks for what it missed waits
+    this.turn = (this.turn || Promise.resolve()).then(() => this.take(told)).catch(() => {});
   }
-  take(told) {
-    if (told.position <= this.position) return;
-    this.position = told.position;
-    this.page.apply(told.items);
+  async take(told) {
+    if (told.mark === this.mark) return;
+    if (told.after !== null && told.after !== this.mark) told = await (await fetch(`changes?after=${encodeURIComponent(this.mark)}`)).json();
+    this.say("live");
+    this.mark = told.mark;
+    this.page.apply(told.items, told.edits);
   }
   say(text) { this.said.textContent = text; this.said.dataset.state = text === "live" ? "live" : "other"; }
   async post(action, body) {
@@ -93,4 +91,4 @@ class Live {
 }
 
 const meta = (name) => { const found = document.querySelector(`meta[name=haltune-${name}]`); return found && found.content; };
-if (meta("token")) haltune.page.live = new Live(haltune.page, meta("token"), +meta("position"));
+if (meta("token")) haltune.page.live = new Live(haltune.page, meta("token"), meta("mark"));

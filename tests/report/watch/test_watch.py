@@ -3,12 +3,15 @@
 import asyncio
 import json
 import re
+import threading
 
 import pytest
+from edited import edited
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.log.events import Enqueued, Held
-from haltune.policies import RandomSearch
+from haltune.policies import Ladder, RandomSearch
+from haltune.report.surrogate import Surrogate
 from haltune.report.watch import actions
 from haltune.report.watch.app import _stream, application
 from haltune.report.watch.board import Board, Place
@@ -67,11 +70,10 @@ def served(tmp_path):
     return application(Board(lambda: [place(tmp_path / "a.db")]), TOKEN), study
 
 
-def test_the_page_is_the_one_that_is_written_to_a_file_and_knows_its_position(served):
-    app, study = served
-    status, _, text = ask(app, f"/{TOKEN}/0/")
+def test_the_page_is_the_one_that_is_written_to_a_file_and_knows_its_moment(served):
+    status, _, text = ask(served[0], f"/{TOKEN}/0/")
     assert status == 200
-    assert f'name="haltune-position" content="{study.history.position}"' in text
+    assert re.search(r'name="haltune-mark" content="[0-9a-f]{8}:1"', text)
     assert '<tr data-trial="trial-0"' in text
     assert "<style>" not in text  # a strict policy allows none
     assert not re.search(r"<script>|\son\w+=|style=", text)
@@ -152,56 +154,130 @@ def test_every_answer_forbids_what_a_page_does_not_need(served):
         assert "access-control-allow-origin" not in headers
 
 
-def test_a_page_is_told_what_changed_after_its_position_and_nothing_else(tmp_path):
+def told(watched, mark=""):
+    """What is told after a mark."""
+    return json.loads(watched.since(mark)[1])
+
+
+def caught_up(watched, study):
+    """Look until all of the log is shown, what models tell included."""
+    watched.look()
+    watched.thought()
+    watched.look()
+    watched.thought()
+    assert watched.study.history.position == study.history.position
+
+
+def test_a_page_is_told_what_changed_after_its_mark_and_nothing_else(tmp_path):
     study = searched(tmp_path / "a.db", trials=6)
     for n in range(4):
         train(study, value=0.1 * n)
-    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=iter(range(10**6)).__next__)
-    before = watched.position
-    assert json.loads(watched.since(before)) == {"position": before, "items": {}}
+    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=float)
+    mark = watched.mark
+    assert told(watched, mark) == {"mark": mark, "after": mark, "items": {}, "edits": {}}
     trial = study.ask()
     trial.report(0.05, seconds=1.0)
-    while watched.look() < study.history.position:
-        pass
-    told = json.loads(watched.since(before))
-    assert told["position"] == study.history.position > before
-    keys = set(told["items"])
-    assert {"curve/trial-4", "row/trial-4", "stats", "figure/curves"} <= keys
+    caught_up(watched, study)
+    news = told(watched, mark)
+    assert news["after"] == mark != news["mark"] == watched.mark
+    keys = news["items"].keys() | news["edits"].keys()
+    assert {"curve/trial-4", "row/trial-4", "stats", "figure/curves", "figure/timeline"} <= keys
     assert not {f"{kind}/trial-{n}" for kind in ("curve", "row") for n in range(4)} & keys
-    everything = json.loads(watched.since(-1))["items"]
-    assert keys < set(everything)
-    assert all(everything[key] == told["items"][key] for key in keys)
+    everything = told(watched)
+    assert everything["after"] is None
+    assert everything["edits"] == {}
+    assert keys < everything["items"].keys()
 
 
 def test_a_page_that_is_told_the_changes_shows_what_a_new_one_does(tmp_path):
-    study = searched(tmp_path / "a.db", trials=6)
+    study = searched(tmp_path / "a.db", trials=16)
     train(study)
-    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=iter(range(10**6)).__next__)
-    shown = json.loads(watched.since(-1))
-    for n in range(3):
-        train(study, epochs=2 + n, value=0.2 * n)
-        while watched.look() < study.history.position:
-            pass
-        told = json.loads(watched.since(shown["position"]))
-        shown = {"position": told["position"], "items": shown["items"] | told["items"]}
+    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=float)
+    shown, mark = told(watched)["items"], watched.mark
+    for n in range(12):
+        train(study, epochs=1 + n % 4, value=0.07 * (5 * n % 12))
+        caught_up(watched, study)
+        news = told(watched, mark)
+        assert news["after"] == mark
+        shown, mark = applied(shown, news), news["mark"]
     anew = Watched(follow_study(str(tmp_path / "a.db")))
-    assert shown == json.loads(anew.since(-1))
+    assert shown == told(anew)["items"]
 
 
-def test_a_stream_begins_where_the_browser_says_and_ids_are_positions(tmp_path):
+def applied(shown, news):
+    """What a page shows when it was told some news."""
+    shown = shown | news["items"]
+    for key, edits in news["edits"].items():
+        for found in edits:
+            shown[key] = edited(shown[key], found)
+    return shown
+
+
+def test_a_mark_of_another_server_or_of_none_is_told_everything(tmp_path):
+    train(searched(tmp_path / "a.db"))
+    watched, other = (Watched(follow_study(str(tmp_path / "a.db"))) for _ in range(2))
+    for mark in (other.mark, "", "x", f"{watched.mark}0", watched.mark.replace("1", "-1"), ":1", "9" * 5000):
+        assert told(watched, mark)["after"] is None
+        assert "curve/trial-0" in told(watched, mark)["items"]
+
+
+def test_an_event_among_many_trials_is_told_in_a_small_part_of_the_page(tmp_path):
+    study = searched(tmp_path / "a.db", trials=80)
+    for n in range(60):
+        train(study, value=(7 * n % 60) / 100)
+    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=float)
+    whole, mark = len(watched.since("")[1]), watched.mark
+    train(study, value=0.2)
+    caught_up(watched, study)
+    assert len(watched.since(mark)[1]) < whole / 5
+
+
+def test_runs_that_pass_a_rung_are_seen_on_the_ladder_at_once(tmp_path):
+    policy, budget = Ladder(patience=2, first_cut=2), Budget(trials=9)
+    study = Study(PROBLEM, policy, f"sqlite:///{tmp_path}/a.db", seed=0, budget=budget, verbose=0)
+    for value in (0.1, 0.2):
+        with study.ask() as trial:
+            assert trial.report(value, seconds=1.0).stops
+    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=float)
+    trial = study.ask()
+    caught_up(watched, study)
+    mark = watched.mark
+    assert not trial.report(0.9, seconds=1.0).stops  # it came to the rung, and goes on
+    caught_up(watched, study)
+    assert f"trial-{trial.id}" in json.dumps(told(watched, mark)["edits"]["figure/rungs"])
+
+
+def test_models_that_take_long_hold_up_nothing_else(tmp_path, monkeypatch):
+    study = searched(tmp_path / "a.db", trials=16)
+    for n in range(6):
+        train(study, value=n / 10)
+    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=float)
+    goes_on, of = threading.Event(), Surrogate.of
+    monkeypatch.setattr(Surrogate, "of", lambda history: goes_on.wait(60) and of(history))
+    mark = watched.mark
+    train(study, value=0.9)
+    while "figure/timeline" not in told(watched, mark)["edits"]:
+        watched.look()
+    assert "figure/slices" not in told(watched, mark)["edits"]
+    goes_on.set()
+    watched.thought()
+    assert "figure/slices" in told(watched, mark)["edits"]
+
+
+def test_a_stream_begins_where_the_browser_says_and_ids_are_marks(tmp_path):
     study = searched(tmp_path / "a.db")
     train(study)
     watched = Watched(follow_study(str(tmp_path / "a.db")))
 
-    async def first(position):
-        found = _stream(watched, position, asyncio.Event())
+    async def first(mark):
+        found = _stream(watched, mark, asyncio.Event())
         assert (await anext(found)).startswith("retry:")
         text = await asyncio.wait_for(anext(found), 60)
         await found.aclose()
         return text
 
-    text = asyncio.run(first(3))
-    assert text.startswith(f"id: {study.history.position}\ndata: ")
+    text = asyncio.run(first("of-another:3"))
+    assert text.startswith(f"id: {watched.mark}\ndata: ")
     assert json.loads(text.splitlines()[1].removeprefix("data: "))["items"]
 
 

@@ -1,0 +1,84 @@
+"""What models of a search tell, in figures and in words: slow to make, and made anew when a trial begins or ends."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from haltune.errors import InvalidInput
+from haltune.policies.autobct.outlook import autobct_of
+from haltune.policies.bobos.stopper import stopper_of
+from haltune.study.results import Results
+
+from ..digest import Digest, Source
+from ..figures.importance import contour_spec, importance_spec, slices_spec
+from ..figures.policies.beliefs import beliefs_of
+from ..figures.policies.decisions import Decisions, decisions_spec
+from ..figures.policies.posterior import posterior_spec
+from ..figures.policies.region import region_spec
+from ..story import Story
+from ..surrogate import Surrogate
+from . import blocks
+
+Items = dict[str, Any]
+_SLICES = 6
+
+
+@dataclass
+class Models:
+    """Keeps what it made until there is more to learn from."""
+
+    _made: tuple[object, Items] = (None, {})
+    _decided: Decisions | None = field(default=None)
+
+    def items(self, source: Source, facts: Digest, story: Story | None) -> Items:
+        """The figures and the words."""
+        learnt = learnt_from(facts)
+        if self._made[0] != learnt:
+            self._made = (
+                learnt,
+                self._surrogate(facts) | self._decisions(source, facts, story) | _known(source),
+            )
+        return self._made[1]
+
+    def _surrogate(self, facts: Digest) -> Items:
+        model = Surrogate.of(facts.history)
+        told: Items = {"prospect": blocks.prospect(facts, model)}
+        if model is None:
+            return told
+        ranked = model.importance()
+        pair = (*ranked.names, None, None)[:2]
+        return told | {
+            "figure/importance": importance_spec(model, ranked),
+            "figure/contour": contour_spec(facts, model, *pair),
+            "figure/slices": slices_spec(facts, model, ranked.names[:_SLICES]),
+        }
+
+    def _decisions(self, source: Source, facts: Digest, story: Story | None) -> Items:
+        """How runs were stopped, where optimal stopping does it."""
+        if story is None or story.stop is None or not isinstance(source, Results):
+            return {}
+        stopper = stopper_of(source.policy)
+        if self._decided is None and stopper is not None:
+            self._decided = Decisions(source, stopper)
+        if self._decided is None:
+            return {}
+        return {"figure/decisions": decisions_spec(self._decided.of(story.stop), facts.problem.goal)}
+
+
+def learnt_from(facts: Digest) -> object:
+    """What tells whether there is more to learn from: equal while no trial begins or ends."""
+    return [(row.record.id, row.record.attempt, row.record.status) for row in facts.rows]
+
+
+def _known(source: Source) -> Items:
+    """What its own policy knows: where the metric is good enough, or whether another training pays."""
+    if not isinstance(source, Results):
+        return {}
+    with suppress(InvalidInput):  # too early to say, or a level-set search looks for the best alone
+        if source.policy.member_set is not None:
+            return {"figure/region": region_spec(source.level_set())}
+        if autobct_of(source.policy) is not None:
+            return {"figure/posterior": posterior_spec(beliefs_of(source))}
+    return {}
