@@ -142,7 +142,7 @@ def story_of(source: object) -> Story:
     """What happened in a study, which is read up to its newest event. Raises InvalidInput as `need_study`."""
     study = need_study(source)
     study.sync()
-    return Story(study.history.problem.goal).fold(study.events())
+    return Story(study.history.problem).fold(study.events())
 
 
 def _kept(source: Results) -> Kept | None:

@@ -9,7 +9,9 @@ from typing import TypeGuard
 
 from haltune.log import events as ev
 from haltune.log.decisions import AUDIT, Action, Verdict
-from haltune.log.problem import Goal
+from haltune.log.problem import Problem
+
+from .leader import Leader
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The best value seen so far was improved."""
+    """The best run was another, or came to another value."""
 
     trial: int
     value: float
@@ -51,7 +53,7 @@ class Step:
 class Story:
     """The fold; `fold` takes the events in their order, as many at a time as there are."""
 
-    goal: Goal
+    problem: Problem
     position: int = 0  # events folded
     begun: float = math.nan  # the first start, seconds since the epoch
     now: float = math.nan  # the last event's time
@@ -72,7 +74,10 @@ class Story:
     _at: dict[int, float] = field(default_factory=dict)  # trial -> the last epoch of its attempt
     _until: dict[int, float] = field(default_factory=dict)  # trial -> the rung it trains towards
     _saved: dict[int, float] = field(default_factory=dict)  # trial -> the epoch it goes on from
-    _best: float = -math.inf
+    _leader: Leader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._leader = Leader(self.problem)
 
     def fold(self, events: Iterable[ev.Event]) -> Story:
         """Itself, with some events more."""
@@ -93,7 +98,16 @@ class Story:
                     self._ended(event)
                 case ev.Expired():
                     self._let_go(event.trial, event.attempt, event.last_alive, "lost")
+            self._led(event)
         return self
+
+    def _led(self, event: ev.Event) -> None:
+        """Notes where the best is another."""
+        self._leader.take(event)
+        run, value = self._leader.run, self._leader.value
+        last = (self.steps[-1].trial, self.steps[-1].value) if self.steps else None
+        if run is not None and last != (run.id, value):
+            self.steps.append(Step(run.id, value, self.epochs, event.at - self.begun, self.cost))
 
     def _begun(self, e: ev.Started | ev.Resumed) -> None:
         if math.isnan(self.begun):
@@ -147,10 +161,6 @@ class Story:
             known = [float(n) for n in told if isinstance(n, (int, float)) and math.isfinite(n)]
             if len(known) == len(told):
                 self.stated[e.trial].append((known[0], known[1]))
-        height = self.goal.sign * e.value
-        if math.isfinite(height) and height > self._best:
-            self._best = height
-            self.steps.append(Step(e.trial, e.value, self.epochs, e.at - self.begun, self.cost))
 
     def _kept(self, e: ev.Checkpointed | ev.Kept) -> None:
         held = self._mine(e.trial, e.attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from haltune.study.results import Results
 
 from ..digest import story_of
 from ..palette import ACCENT, INK, MUTED
+from ..sample import evenly
 from ..story import Step, Story
 from .drawing import Spec, axis, drawn, layout, nothing, time_unit
 from .wording import plotly_text
@@ -20,9 +22,11 @@ from .wording import plotly_text
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+_MOST = 2000  # steps that are told apart
+
 
 def progress(study: Results) -> go.Figure:
-    """The best value seen so far against epochs trained, and against time, and cost where there is one, by a button.
+    """The best so far, as it would have been told, against epochs trained; against time, and cost, by a button.
 
     Args:
         study: A Study, or one opened to look at. It is read up to its newest event.
@@ -44,7 +48,7 @@ def progress(study: Results) -> go.Figure:
         ...         for epoch in trial.epochs():
         ...             _ = trial.report(trial.config["lr"] / epoch)
         >>> [round(float(y), 3) for y in progress(study).data[0].y]
-        [0.817, 0.408, 0.067, 0.067]
+        [0.891, 0.445, 0.425, 0.425]
     """
     story = story_of(study)
     return drawn(progress_spec(story, study.history.problem, study.best))
@@ -53,34 +57,56 @@ def progress(study: Results) -> go.Figure:
 def progress_spec(story: Story, problem: Problem, best: Best | None) -> Spec:
     """The same as plain data."""
     metric = plotly_text(problem.goal.metric)
-    steps = story.steps
-    views = _views(story)
+    steps = _drawn(story.steps)
+    taken = [i for i, s in enumerate(steps) if i == 0 or s.trial != steps[i - 1].trial or i == len(steps) - 1]
+    views = _views(story, steps)
     ys = [s.value for s in steps] + ([steps[-1].value] if steps else [])
     line = {
         "type": "scatter", "mode": "lines", "name": "best so far", "showlegend": False, "x": views[0][1], "y": ys,
         "line": {"color": INK, "width": 2, "shape": "hv"}, "hoverinfo": "skip",
     }  # fmt: skip
-    data = [line, _improvements(steps, views[0][1], metric, best)] if steps else []
-    buttons = [_button(*view) for view in views]
+    dots = _leaders([steps[i] for i in taken], [views[0][1][i] for i in taken], metric, best)
+    buttons = [_button(title, xs, [xs[i] for i in taken], label) for title, xs, label in views]
     menus: Any = (
         [{"type": "buttons", "direction": "right", "buttons": buttons}] if steps and len(views) > 1 else []
     )
     return {
-        "data": data,
+        "data": [line, dots] if steps else [],
         "layout": layout(
             "Best so far", _told(steps, metric), order=20, showlegend=False,
-            note="What had been seen until then; each dot is an improvement.",
+            note="The best as it would have been told at the time: of full trainings, once there is one. At a dot "
+            "another run took the lead.",
             logs=bool(steps) and min(ys) > 0,
-            xaxis=axis(views[0][0], rangemode="tozero"), yaxis=axis(metric),
+            xaxis=axis(views[0][0], rangemode="tozero"), yaxis=axis(metric, range=_near(ys, problem.goal.sign)),
             annotations=[] if steps else [nothing("No trial has reported a finite value yet")],
             updatemenus=menus,
         ),
     }  # fmt: skip
 
 
-def _views(story: Story) -> list[tuple[str, list[float], str]]:
+def _drawn(steps: list[Step]) -> list[Step]:
+    """All of them, or so many as are told apart: where another run took the lead, and others at even distances."""
+    if len(steps) <= _MOST:
+        return steps
+    led = [i for i in range(1, len(steps)) if steps[i].trial != steps[i - 1].trial]
+    kept = {0, len(steps) - 1, *evenly(len(steps), _MOST // 2).tolist(), *led[-(_MOST // 2) :]}
+    return [steps[i] for i in sorted(kept)]
+
+
+def _near(ys: list[float], sign: float) -> list[float] | None:
+    """All values, but for first ones that lie absurdly far below the last: a double click shows them."""
+    heights = np.clip(sign * np.array(ys), -1e300, 1e300)
+    if len(heights) < 3 or not np.ptp(heights):
+        return None
+    gaps = heights[-1] - heights
+    reach = 10.0 * float(np.median(gaps[:-1])) if np.median(gaps[:-1]) > 0 else float(gaps.max())
+    low, high = max(float(heights.min()), float(heights[-1]) - reach), float(heights.max())
+    pad = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+    return sorted([sign * (low - pad), sign * (high + pad)])
+
+
+def _views(story: Story, steps: list[Step]) -> list[tuple[str, list[float], str]]:
     """(title, x of each step and of now, button): what progress is measured against."""
-    steps = story.steps
     elapsed = [s.seconds for s in steps] + ([story.now - story.begun] if steps else [])
     unit, name = time_unit(max(elapsed, default=0.0))
     found = [
@@ -92,16 +118,16 @@ def _views(story: Story) -> list[tuple[str, list[float], str]]:
     return found
 
 
-def _button(title: str, xs: list[float], label: str) -> dict[str, Any]:
-    return {"label": label, "method": "update", "args": [{"x": [xs, xs[:-1]]}, {"xaxis.title.text": title}]}
+def _button(title: str, xs: list[float], dots: list[float], label: str) -> dict[str, Any]:
+    return {"label": label, "method": "update", "args": [{"x": [xs, dots]}, {"xaxis.title.text": title}]}
 
 
-def _improvements(steps: list[Step], xs: list[float], metric: str, best: Best | None) -> dict[str, Any]:
-    leads = np.array([best is not None and s.trial == best.trial for s in steps])
+def _leaders(steps: list[Step], xs: list[float], metric: str, best: Best | None) -> dict[str, Any]:
+    leads = [best is not None and s.trial == best.trial for s in steps]
     return {
-        "type": "scatter", "mode": "markers", "name": "an improvement", "x": xs[:-1], "y": [s.value for s in steps],
+        "type": "scatter", "mode": "markers", "name": "a new leader", "x": xs, "y": [s.value for s in steps],
         "ids": [f"trial-{s.trial}" for s in steps], "meta": [metric],
-        "marker": {"size": 7, "color": [ACCENT if led else MUTED for led in leads.tolist()]},
+        "marker": {"size": 7, "color": [ACCENT if led else MUTED for led in leads]},
         "customdata": [
             [f"Trial {s.trial}", f"after {plural(round(s.epochs, 2), 'epoch')} of all trials, {duration(s.seconds)}"]
             for s in steps
@@ -113,8 +139,8 @@ def _improvements(steps: list[Step], xs: list[float], metric: str, best: Best | 
 def _told(steps: list[Step], metric: str) -> str:
     if not steps:
         return "No value yet."
-    last = steps[-1]
+    last, led = steps[-1], sum(a.trial != b.trial for a, b in pairwise(steps))
     return (
-        f"The best {metric} seen went from {short(steps[0].value)} to {short(last.value)} in "
-        f"{plural(len(steps), 'improvement')}, the last after {plural(round(last.epochs, 2), 'epoch')} of training."
+        f"The best {metric} went from {short(steps[0].value)} to {short(last.value)}; another run took the lead "
+        f"{plural(led, 'time')}, and nothing is better since {plural(round(last.epochs, 2), 'epoch')} of training."
     )

@@ -52,7 +52,7 @@ class Told:
         self.facts = digest(self.source, MOST)
         self.position = self.facts.history.position
         if isinstance(self.source, Results):
-            self.story = self.story or Story(self.source.history.problem.goal)
+            self.story = self.story or Story(self.source.history.problem)
             self.story.fold(self.source.events(self.story.position))
         return self.facts
 

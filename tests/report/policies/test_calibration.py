@@ -41,7 +41,7 @@ def audited(chances, end, audit=True, status=Status.COMPLETED):
 
 def groups(*runs, goal=None):
     history = told(Problem(Space({"lr": Float(0, 1)}), goal or Maximize("acc", (0, 1)), 3))
-    story = Story(history.problem.goal)
+    story = Story(history.problem)
     for trial, run in enumerate(runs):
         for event in run(trial):
             history.apply(event)
