@@ -7,6 +7,7 @@ alone. docs/architecture.md shows the rooms and says what each is for.
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -203,3 +204,13 @@ def test_importing_haltune_imports_no_policy_and_no_framework() -> None:
     code = f"import sys, haltune; print({wrong})"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_a_package_shows_is_not_the_name_of_one_of_its_modules() -> None:
+    """Whoever imports the module first would be given it in the place of what is shown."""
+    wrong = []
+    for name, path in MODULES.items():
+        if path.name == "__init__.py" and "shows(__name__" in path.read_text(encoding="utf-8"):
+            shown = importlib.import_module(name).__all__
+            wrong += [f"{name}.{word}" for word in shown if f"{name}.{word}" in MODULES]
+    assert wrong == []

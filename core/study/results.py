@@ -30,7 +30,7 @@ from .session.voice import standing
 if TYPE_CHECKING:
     import pandas as pd
 
-    from haltune.policies.autobct.outlook import Outlook
+    from haltune.policies.autobct.gain import Outlook
     from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
 
     from .audit import Audit
@@ -138,7 +138,7 @@ class Results(ABC):
         self, time: float | str = "1h", policy: Policy[Any] | None = None, worlds: int = 200, seed: int = 0
     ) -> Outlook:
         """What another `time` of search would gain, whoever has searched; see haltune.policies.autobct.outlook."""
-        from haltune.policies.autobct.outlook import outlook
+        from haltune.policies.autobct.gain import outlook
 
         return outlook(self.history, time, policy or self.policy, worlds, seed)
 

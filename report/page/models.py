@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from haltune.errors import InvalidInput
-from haltune.policies.autobct.outlook import autobct_of
+from haltune.policies.autobct.gain import autobct_of
 from haltune.policies.bobos.stopper import stopper_of
 from haltune.study.results import Results
 

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from haltune._utils.lazy import shows
 
 if TYPE_CHECKING:
-    from .outlook import outlook
+    from .gain import outlook
     from .prior.beliefs import Prior
     from .prior.learnt import from_studies
     from .prior.sampled import sampled
 
 _ROOMS = {
-    "outlook": ("outlook",),
+    "gain": ("outlook",),
     "prior.beliefs": ("Prior",),
     "prior.learnt": ("from_studies",),
     "prior.sampled": ("sampled",),

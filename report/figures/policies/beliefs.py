@@ -13,8 +13,8 @@ from haltune._utils.threads import one_thread
 from haltune.log import events as ev
 from haltune.log.history import History
 from haltune.policies.autobct.assessment import Assessment
+from haltune.policies.autobct.gain import autobct_of
 from haltune.policies.autobct.observations import TAG
-from haltune.policies.autobct.outlook import autobct_of
 from haltune.study.results import Results
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from haltune._utils.words import plural, short
 from haltune.errors import InvalidInput
-from haltune.policies.autobct.outlook import autobct_of
+from haltune.policies.autobct.gain import autobct_of
 from haltune.study.results import Results
 
 from ...digest import need_study
