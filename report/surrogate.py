@@ -41,7 +41,7 @@ class Importance:
 
 @dataclass(frozen=True)
 class Slice:
-    """The metric expected along one parameter, the others averaged over the space."""
+    """The metric expected along one parameter, the others averaged over the space where it has a value."""
 
     values: tuple[object, ...]
     mean: Array
@@ -114,7 +114,7 @@ class Surrogate:
         """Along one parameter, at up to so many of its values."""
         rng = np.random.default_rng([self.seed, 2])
         values, coordinates = self._grid(name, levels)
-        points = np.repeat(self._sampled(_AROUND, rng)[None], len(coordinates), axis=0)
+        points = np.repeat(self._with(rng, name)[None], len(coordinates), axis=0)
         points[:, :, self.space.columns[name]] = coordinates[:, None]
         draws = self._drawn(points.reshape(-1, self.space.dim), rng)
         averaged = draws.reshape(_DRAWS, len(coordinates), _AROUND).mean(axis=2)
@@ -125,7 +125,7 @@ class Surrogate:
         """Two parameters' values, and (along, across) the metric expected and its deviation, others averaged."""
         rng = np.random.default_rng([self.seed, 3])
         (xs, u), (ys, v) = self._grid(across, levels), self._grid(along, levels)
-        points = np.tile(self._sampled(_AROUND, rng), (len(v), len(u), 1, 1))
+        points = np.tile(self._with(rng, across, along), (len(v), len(u), 1, 1))
         points[..., self.space.columns[across]] = u[None, :, None]
         points[..., self.space.columns[along]] = v[:, None, None]
         mean, variance = self.posterior.predict(self._at_end(points.reshape(-1, self.space.dim)))
@@ -169,6 +169,12 @@ class Surrogate:
         """(count, dim) points of configurations from all over the space; repeated where there are fewer."""
         found = self.space.encode_many(self.space.sample_up_to(count, rng, "sobol"))
         return np.resize(found, (count, self.space.dim)) if len(found) < count else found
+
+    def _with(self, rng: np.random.Generator, *names: str) -> Array:
+        """(_AROUND, dim) points of configurations in which these parameters have values; any where none is found."""
+        sampled = self.space.sample_up_to(_WIDE, rng, "sobol")
+        having = [c for c in sampled if all(c.get(name) is not None for name in names)]
+        return np.resize(self.space.encode_many((having or sampled)[:_AROUND]), (_AROUND, self.space.dim))
 
     def _grid(self, name: str, levels: int) -> tuple[tuple[object, ...], Array]:
         """Values of one parameter, and their coordinates (n, width)."""

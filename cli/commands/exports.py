@@ -26,7 +26,11 @@ from .hparams import write_runs
 def export(
     where: Where,
     to: Annotated[
-        Rows, typer.Option("--format", help="csv, json, parquet, or tensorboard (HParams)")
+        Rows,
+        typer.Option(
+            "--format",
+            help="csv (what begins like a formula after a '), json, parquet, tensorboard (HParams)",
+        ),
     ] = Rows.csv,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="a file, of tensorboard a folder; else the terminal")
@@ -107,10 +111,21 @@ def _column(values: list[Any]) -> list[Any]:
 def _csv(rows: list[dict[str, Any]]) -> str:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
-    writer = csv.DictWriter(out, columns)
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(out)
+    writer.writerow(map(_guarded, columns))
+    writer.writerows([_guarded(row.get(name)) for name in columns] for row in rows)
     return out.getvalue()
+
+
+def _guarded(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula: text that begins like one has an apostrophe before it."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)  # a number as text is one
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 class Drawn(StrEnum):

@@ -49,7 +49,7 @@ def budget(study: Source) -> go.Figure:
 
 def budget_spec(facts: Digest) -> Spec:
     """The same as plain data."""
-    known = limits(facts.history.recorded or Budget(), facts.history.spent)
+    known = limits(facts.history.wishes.extended(facts.history.recorded), facts.history.spent)
     data = [_spent(known)] if known else []
     bars = _epochs(facts)
     told = ", ".join(words for _, words in known)
@@ -70,6 +70,7 @@ def budget_spec(facts: Digest) -> Spec:
         "data": data,
         "layout": layout(
             "Budget", _told(facts, told), order=25, showlegend=False, barmode="overlay",
+            heights={"x": 44 + 36 * len(known)} if known and bars else None,
             note=_note(facts, bool(known)), annotations=_texts(known) if data else [nothing("No trial has begun yet")],
             **axes,
         ),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from haltune.space import Space
+from haltune.space.domains import Choice
 
 from ..palette import FONT, INK, MUTED, PAPER, RULE
 from .wording import plotly_text
@@ -59,8 +61,11 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
 
 
 def scale_of(space: Space, name: str) -> dict[str, Any]:
-    """Of the axis of a parameter: a logarithmic one where that is."""
-    return {"type": "log"} if getattr(space.parameters[name], "log", False) else {}
+    """Of the axis of a parameter: a logarithmic one where that is, options in their order."""
+    domain = space.parameters[name]
+    if isinstance(domain, Choice) and all(isinstance(plain(option), str) for option in domain.options):
+        return {"type": "category", "categoryarray": [plain(option) for option in domain.options]}
+    return {"type": "log"} if getattr(domain, "log", False) else {}
 
 
 def plain(value: Any) -> Any:
@@ -70,11 +75,12 @@ def plain(value: Any) -> Any:
 
 def layout(
     title: str, alt: str, *, order: int, note: str = "", wide: bool = False, tall: bool = False, logs: bool = False,
-    **more: Any,
+    heights: Mapping[str, int] | None = None, **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """A layout. title, note: what a page writes above it; alt: what it shows, in words; order: its place on a page.
 
     wide: over the whole width of a page. tall: as high as it says, however narrow. logs: with a button for logarithms.
+    heights: of panels, by their first axes, that are not as high as the others.
     """
     meta = {
         "title": title,
@@ -84,6 +90,7 @@ def layout(
         "wide": wide,
         "tall": tall,
         "logs": logs,
+        **({"heights": heights} if heights else {}),
     }
     return {
         "template": "none",

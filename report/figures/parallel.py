@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from haltune._utils.words import settings, short
 from haltune.space.domains import Choice, Constant, Float, Int
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _AXES = 12  # parameters that have one
+_LACKS = "none"  # a value
 _SCALE = [[0.0, FAINT], [0.6, MUTED], [1.0, ACCENT]]  # the worst, most, the best
 
 
@@ -124,8 +127,11 @@ def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
         low, high = _ends(domain, values)
         held, given = [float(v) if v is not None else low for v in values], {}
     if any(v is None for v in values):
-        below = low - 0.15 * (high - low)
+        below = low - 0.15 * (high - low or 1.0)
         held = [below if v is None else h for v, h in zip(values, held, strict=True)]
+        marks = np.linspace(low, high, 5).tolist()
+        told = given or {"tickvals": marks, "ticktext": [short(m, 3) for m in marks]}
+        given = {"tickvals": [below, *told["tickvals"]], "ticktext": [_LACKS, *told["ticktext"]]}
         low = below
     pad = 0.02 * (high - low) or 0.5
     return {"label": plotly_text(name), "values": held, "range": [low - pad, high + pad], **given}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _MOST = 2000  # steps that are told apart
+_ABSURD = 100.0  # times as far below the last as the median: left outside the first view
 
 
 def progress(study: Results) -> go.Figure:
@@ -94,14 +95,14 @@ def _drawn(steps: list[Step]) -> list[Step]:
 
 
 def _near(ys: list[float], sign: float) -> list[float] | None:
-    """All values, but for first ones that lie absurdly far below the last: a double click shows them."""
+    """Of values that begin absurdly far below the rest, those near the last; None: all."""
     heights = np.clip(sign * np.array(ys), -1e300, 1e300)
-    if len(heights) < 3 or not np.ptp(heights):
+    gaps = (heights[-1:] - heights)[:-1]
+    reach = _ABSURD * float(np.median(gaps)) if len(gaps) > 1 else 0.0
+    if not 0.0 < reach < gaps.max():
         return None
-    gaps = heights[-1] - heights
-    reach = 10.0 * float(np.median(gaps[:-1])) if np.median(gaps[:-1]) > 0 else float(gaps.max())
-    low, high = max(float(heights.min()), float(heights[-1]) - reach), float(heights.max())
-    pad = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+    low, high = float(heights[-1]) - reach, float(heights.max())
+    pad = 0.06 * (high - low)
     return sorted([sign * (low - pad), sign * (high + pad)])
 
 

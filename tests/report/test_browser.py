@@ -8,9 +8,9 @@ import threading
 import pytest
 from told import a_search, tell_trial, told
 
-from haltune import Budget, Choice, Float, Int, Maximize, Problem, Space, Study
+from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study
 from haltune.log.events import Status
-from haltune.policies import RandomSearch
+from haltune.policies import Ladder, RandomSearch
 from haltune.report import write
 from haltune.report.watch.app import application
 from haltune.report.watch.board import Board, Place
@@ -450,3 +450,62 @@ def test_parameters_that_exclude_each_other_have_their_slices_and_a_word_for_the
     assert "no trial with a value has both" in page.locator("figure[data-figure=contour]").inner_text()
     bands = "figure[data-figure=slices] .panel > svg path[stroke=none][d^=M]"
     page.wait_for_function(f"document.querySelectorAll('{bands}').length >= 2")
+
+
+def test_what_only_just_is_a_number_is_drawn_and_told_as_one(opened):
+    history = told(Problem(Space({"lr": Float(0.0, 1.0)}), Minimize("loss"), 3))
+    for n in range(6):
+        tell_trial(history, [1e300 if n == 2 else 2.0 + n, 1e-300, 1.0 + n], config={"lr": n / 6})
+    page = opened(history)
+    page.locator("figure[data-figure=curves]").get_by_role("button", name="log").click()
+    texts = page.locator("figure[data-figure=curves] .panel svg text").all_text_contents()
+    assert any(text.startswith("1e") for text in texts)
+    assert not [text for text in texts if "Inf" in text or "NaN" in text]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_title_runs_out_of_its_panel_however_long_a_name_is(opened, width):
+    long = "optimizer_learning_rate_of_the_second_stage_after_the_warm_up_of_the_encoder_network"
+    history = told(
+        Problem(Space({long: Float(0.0, 1.0), f"{long}_2": Float(0.0, 1.0)}), Maximize("a" * 90), 2)
+    )
+    for n in range(12):
+        tell_trial(history, [n / 12], config={long: n / 12, f"{long}_2": (n * 7 % 12) / 12})
+    page = opened(history, width)
+    out = page.evaluate(
+        """() => [...document.querySelectorAll(".panel > svg[role=img]")].flatMap((svg) => {
+          const box = svg.getBoundingClientRect();
+          return [...svg.querySelectorAll("text")].filter((text) => {
+            const at = text.getBoundingClientRect();
+            return at.left < box.left - 6 || at.right > box.right + 6;
+          }).map((text) => text.textContent);
+        })"""
+    )
+    assert out == []
+    assert long in page.locator("figure[data-figure=slices] title").all_text_contents()
+
+
+def test_a_row_says_whether_it_is_open(opened):
+    page = opened(a_search())
+    row = page.locator("tr[data-trial=trial-1]:not(.why)")
+    assert row.get_attribute("aria-expanded") == "false"
+    row.click()
+    assert row.get_attribute("aria-expanded") == "true"
+    row.focus()
+    page.keyboard.press("Enter")
+    assert row.get_attribute("aria-expanded") == "false"
+
+
+def test_a_long_path_of_checkpoints_does_not_widen_a_phone(opened, tmp_path):
+    folder = tmp_path / ("checkpoints-of-the-second-stage" * 4)
+    problem = Problem(Space({"lr": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 9)
+    study = Study(problem, Ladder(), seed=0, budget=Budget(trials=4), checkpoints=folder, verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                if trial.report(trial.config["lr"] * epoch / 9).stops:
+                    trial.save(lambda path: path.write_text("12345"))
+                    break
+    page = opened(study, 390)
+    assert folder.name in page.locator("footer").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390

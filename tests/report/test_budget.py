@@ -3,7 +3,7 @@
 import pytest
 from told import a_search, tell_trial, told
 
-from haltune.log.events import Budgeted, Status
+from haltune.log.events import Budgeted, Raised, Status
 from haltune.report import budget
 
 
@@ -61,3 +61,9 @@ def test_of_many_trials_a_bar_stands_for_several_and_none_is_lost():
 def test_a_search_that_has_not_begun_says_so():
     figure = budget(told())
     assert [a.text for a in figure.layout.annotations] == ["No trial has begun yet"]
+
+
+def test_a_limit_that_was_raised_is_the_limit_at_once():
+    history = limited(trials=8, epochs=28)
+    history.apply(Raised(at=history.now, budget={"trials": 16}))
+    assert [a.text for a in budget(history).layout.annotations][::-1] == ["2 of 16 trials", "14 of 28 epochs"]

@@ -6,9 +6,9 @@ import sys
 import pytest
 from told import REASON, a_search, tell_trial, told
 
-from haltune import Choice, Float, HaltuneError, Minimize, Problem, Space
+from haltune import Choice, Float, HaltuneError, Maximize, Minimize, Problem, Space
 from haltune.log.events import Status
-from haltune.report import learning_curves
+from haltune.report import learning_curves, parallel, slices
 
 
 def curves(figure):
@@ -123,3 +123,18 @@ def test_without_plotly_the_error_says_what_to_install(monkeypatch):
 def test_something_else_than_a_study_is_refused():
     with pytest.raises(HaltuneError, match="Study or its history"):
         learning_curves("digits.db")
+
+
+def test_options_stand_in_their_order_and_who_lacks_a_parameter_at_a_place_that_says_so():
+    space = Space({"kind": Choice(["b", "a", None, True]), "depth": Float(1.0, 3.0, when={"kind": "a"})})
+    history = told(Problem(space, Maximize("acc"), 1))
+    for n in range(8):
+        kind = ["a", "b", None, True][n % 4]
+        tell_trial(history, [n / 8], config={"kind": kind} | ({"depth": 1.0 + n / 4} if kind == "a" else {}))
+    figure = slices(history)
+    (axis,) = (a for a in figure.select_xaxes() if a.title.text == "kind")
+    assert list(axis.categoryarray) == ["b", "a", "None", "True"]
+    depth = parallel(history).data[0].dimensions[1]
+    assert depth.ticktext[0] == "none"
+    assert [v == depth.tickvals[0] for v in depth["values"]] == [n % 4 != 0 for n in range(8)]
+    assert depth.tickvals[0] < 1.0 == depth.tickvals[1]

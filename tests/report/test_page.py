@@ -16,9 +16,10 @@ from worlds import search, small_study
 
 from haltune import Choice, Float, HaltuneError, Maximize, OptimalStopping, Problem, Space
 from haltune._utils.words import duration
-from haltune.log.events import Status
+from haltune.log.events import Budgeted, Raised, Status
 from haltune.policies import Halting, RandomSearch
 from haltune.report import learning_curves, summary, write
+from haltune.report.page.items import Told
 
 
 class Seen(HTMLParser):
@@ -357,3 +358,14 @@ def test_up_to_two_thousand_trials_each_is_shown_and_nothing_is_said(tmp_path):
     page = write(history, tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count("<tr data-trial=") == 2000
     assert "are shown" not in page
+
+
+def test_a_page_that_follows_a_search_shows_a_raised_limit_before_anything_else_happens():
+    history = tell_trial(told(), [0.5])
+    history.apply(Budgeted(at=history.now, budget={"trials": 4}))
+    page = Told(history)
+    before = page.items()["figure/budget"]["layout"]["meta"]["alt"]
+    history.apply(Raised(at=history.now, budget={"trials": 9}))
+    page.read()
+    assert "1 of 4 trials" in before
+    assert "1 of 9 trials" in page.items()["figure/budget"]["layout"]["meta"]["alt"]

@@ -118,3 +118,12 @@ def test_runs_that_diverged_do_not_drown_the_others():
     assert Surrogate.of(history).importance().names[0] in ("a", "c")
     slice_ = Surrogate.of(history).slice("a")
     assert np.all(np.abs(slice_.mean) < 10)
+
+
+def test_a_slice_of_a_conditional_parameter_averages_only_where_it_has_a_value():
+    """With kind "a" all are at 0, and have no depth; with "b" it is the depth."""
+    space = Space({"kind": Choice(["a", "b"]), "depth": Float(0.5, 1.0, when={"kind": "b"})})
+    model = Surrogate.of(searched(space, lambda c: c.get("depth", 0.0), count=80))
+    found = model.slice("depth")
+    values = np.array(found.values, dtype=float)
+    assert found.mean == pytest.approx(values, abs=0.08)

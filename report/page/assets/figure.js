@@ -84,7 +84,8 @@ class Figure {
     this.body.classList.toggle("many", keys.length > 1); this.body.classList.toggle("four", keys.length === 4);
     const height = this.layout.height || (keys.length > 1 ? SMALL : this.meta.wide ? FULL : 300);
     const widths = this.panels.map((panel) => Math.max(200, panel.element.clientWidth));
-    this.panels.forEach((panel, i) => panel.draw(widths[i], Math.min(height, this.meta.tall ? 4000 : Math.max(220, widths[i] * 0.8))));
+    const own = this.meta.heights || {};
+    this.panels.forEach((panel, i) => panel.draw(widths[i], own[panel.keys[0]] || Math.min(height, this.meta.tall ? 4000 : Math.max(220, widths[i] * 0.8))));
     this.tools();
   }
   tools() {
@@ -163,9 +164,7 @@ class Parallel extends Sheet {
   axis(d, k) {
     const x = this.xs[k], last = k === this.xs.length - 1, g = made("g", {}, this.svg);
     made("line", { class: "grid", x1: x, x2: x, y1: this.top, y2: this.bottom }, g).style.stroke = "var(--muted)";
-    const label = plainly(d.label), most = Math.max(6, Math.floor((this.width / this.xs.length) / 7.2));
-    const told = made("text", { class: "title", x: k ? (last ? x + 50 : x) : x - 24, y: 16, "text-anchor": k ? (last ? "end" : "middle") : "start" }, g, label.length > most ? label.slice(0, most - 1) + "\u2026" : label);
-    made("title", {}, told, label);
+    titled({ class: "title", x: k ? (last ? x + 50 : x) : x - 24, y: 16, "text-anchor": k ? (last ? "end" : "middle") : "start" }, g, plainly(d.label), this.width / this.xs.length - 4);
     for (const [u, text] of this.axes[k].ticks(6)) made("text", { class: "halo", x: x + 6, y: this.axes[k].at(u) + 4 }, g, text.length > 10 ? text.slice(0, 9) + "\u2026" : text);
     const extent = this.extents[d.label];
     if (extent) {

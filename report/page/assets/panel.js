@@ -79,9 +79,9 @@ class Panel extends Sheet {
     this.axes();
     const ys = this.y.ticks(Math.max(2, height / (this.y.categories ? 18 : 48)));
     const label = Math.min(150, ys.reduce((w, [, text]) => Math.max(w, 7 * text.length), 8));
-    const titled = (axis) => axis.layout.title && axis.layout.title.text;
+    const named = (axis) => axis.layout.title && axis.layout.title.text;
     const many = this.figure.panels.length > 1;
-    const left = label + 12, top = titled(this.y) ? 26 : 12, bottom = height - (titled(this.x) ? 44 : 26), right = width - 12;
+    const left = label + 12, top = named(this.y) ? 26 : 12, bottom = height - (named(this.x) ? 44 : 26), right = width - 12;
     this.x.place(left, right); this.y.place(bottom, top);
     this.frame = { left, top, right, bottom };
     const clip = `clip-${this.figure.id}-${this.keys.join("")}`;
@@ -91,9 +91,7 @@ class Panel extends Sheet {
     for (const [u, text] of ys) {
       const y = this.y.at(u);
       made("line", { class: "grid", x1: left, x2: right, y1: y, y2: y }, grid);
-      const shown = text.length * 7 > label + 4 ? text.slice(0, Math.max(3, Math.floor(label / 7) - 1)) + "\u2026" : text;
-      const told = made("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, grid, shown);
-      if (shown !== text) made("title", {}, told, text);
+      titled({ x: left - 8, y: y + 4, "text-anchor": "end" }, grid, text, label + 4, 7);
     }
     const room = Math.max(2, (right - left) / 70);
     for (const [u, text] of this.x.ticks(room)) {
@@ -101,8 +99,8 @@ class Panel extends Sheet {
       made("line", { class: "grid", x1: x, x2: x, y1: bottom, y2: bottom + 4 }, grid);
       made("text", { x, y: bottom + 18, "text-anchor": "middle" }, grid, this.x.categories && text.length > size ? text.slice(0, size - 1) + "\u2026" : text);
     }
-    if (titled(this.x)) made("text", { class: many ? "title" : "", x: (left + right) / 2, y: bottom + 37, "text-anchor": "middle" }, grid, plainly(this.x.layout.title.text));
-    if (titled(this.y)) made("text", { class: many ? "title" : "", x: 0, y: 12 }, grid, plainly(this.y.layout.title.text));
+    if (named(this.x)) titled({ class: many ? "title" : "", x: (left + right) / 2, y: bottom + 37, "text-anchor": "middle" }, grid, plainly(this.x.layout.title.text), right - left);
+    if (named(this.y)) titled({ class: many ? "title" : "", x: 0, y: 12 }, grid, plainly(this.y.layout.title.text), width);
     this.plot = made("g", { "clip-path": `url(#${clip})` }, this.svg);
     this.points = [];
     this.contents();

@@ -55,6 +55,18 @@ function filled(template, point) {
   });
 }
 
+// Text in so many pixels: what is too long ends in an ellipsis, and is told whole to who points at it.
+function titled(attributes, parent, text, width, widest = 9) { // widest: of a letter; to measure one costs a layout
+  const told = made("text", attributes, parent, text);
+  let kept = text.length;
+  if (kept * widest <= width) return;
+  for (let long; kept > 3 && (long = told.getComputedTextLength()) > width;) {
+    kept = Math.max(3, Math.min(kept - 1, Math.floor(kept * width / long)));
+    told.textContent = text.slice(0, kept) + "\u2026";
+  }
+  if (kept < text.length) made("title", {}, told, text);
+}
+
 // A colour of haltune's palette follows the page's theme.
 function ink(colour) {
   return haltune.colours[colour] || colour;
@@ -77,7 +89,7 @@ class Axis {
     const range = this.layout.range, given = range && range.length === 2 && range.every((v) => v !== null && Number.isFinite(+v));
     const values = given && this.layout.type !== "category" ? [] : known();
     this.categories = this.layout.type === "category" || values.some((v) => typeof v === "string")
-      ? [...new Set(this.layout.categoryarray || []), ...values.map(String)].filter((v, i, all) => all.indexOf(v) === i) : null;
+      ? [...(this.layout.categoryarray || []), ...values].map(String).filter((v, i, all) => all.indexOf(v) === i) : null;
     this.index = this.categories && new Map(this.categories.map((name, i) => [name, i]));
     this.home = given ? range.map(Number) : this.auto(values);
     if (this.layout.autorange === "reversed") this.home = [this.home[1], this.home[0]];
@@ -99,7 +111,9 @@ class Axis {
   }
   place(from, to) { this.from = from; this.to = to; }
   px(value) { return this.at(this.unit(value)); }
-  at(unit) { return this.from + (this.to - this.from) * (unit - this.range[0]) / (this.range[1] - this.range[0]); }
+  at(unit) { // no farther than SVG counts: what diverged lies 1e300 pixels away
+    return Math.max(-1e6, Math.min(1e6, this.from + (this.to - this.from) * (unit - this.range[0]) / (this.range[1] - this.range[0])));
+  }
   back(px) { return this.range[0] + (this.range[1] - this.range[0]) * (px - this.from) / (this.to - this.from); }
   ticks(room) {
     const [low, high] = [Math.min(...this.range), Math.max(...this.range)];
@@ -130,10 +144,10 @@ function nice(step) {
 
 function logTicks(low, high, room) {
   const first = Math.floor(low), last = Math.ceil(high);
-  const word = (v) => (v >= 1e5 || v < 1e-3 ? `1e${Math.round(Math.log10(v))}` : short(v));
+  const word = (k) => (k >= 5 || k < -3 ? `1e${k}` : short(10 ** k));
   if (high - low > 2) {
     const step = Math.max(1, Math.ceil((high - low) / room)), found = [];
-    for (let k = first; k <= last; k++) if (k >= low && k <= high && (k - first) % step === 0) found.push([k, word(10 ** k)]);
+    for (let k = first; k <= last; k++) if (k >= low && k <= high && (k - first) % step === 0) found.push([k, word(k)]);
     return found;
   }
   let found = [];

@@ -28,6 +28,7 @@ class Table {
   know(row, why = row.nextElementSibling) {
     if (!why || !why.classList.contains("why")) why = null;
     row.tabIndex = 0;
+    if (why) row.setAttribute("aria-expanded", String(why.classList.contains("open")));
     this.rows.set(row.dataset.trial, { row, why, text: (row.textContent + " " + (why ? why.textContent : "")).toLowerCase() });
   }
   set(id, text) { // a row as the server tells it now; in its place, for who points at it or has its focus there
@@ -99,6 +100,7 @@ class Table {
     const found = this.rows.get(id);
     if (found && found.why) {
       const opened = found.why.classList.toggle("open", open);
+      found.row.setAttribute("aria-expanded", String(opened));
       if (opened && this.page.live) this.page.live.run(id, found.row, found.why);
     }
     return found;

@@ -128,3 +128,22 @@ def test_a_figure_is_a_page_of_its_own_or_data(log, tmp_path):
 def test_without_kaleido_an_image_says_what_to_install(log, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "kaleido", None)
     assert "pip install kaleido" in haltune("figure", log[0], "progress", "-o", tmp_path / "a.png", code=2)
+
+
+def test_no_cell_is_a_formula_and_numbers_are_as_they_are(tmp_path):
+    """What a user typed may begin like one; a spreadsheet would run it."""
+    path, evil = tmp_path / "evil.db", '=HYPERLINK("http://x","y")'
+    space = Space({evil: Choice(["@SUM(A1)", "+1+1", "-2", "plain"]), "x": Float(-1.0, -0.5)})
+    study = Study(
+        Problem(space, Maximize("-acc"), 1), RandomSearch(), f"sqlite:///{path}", seed=0, budget=Budget(trials=12),
+        verbose=0,
+    )  # fmt: skip
+    for trial in study:
+        with trial:
+            trial.report(-1e-17 if trial.id else -math.inf)
+    for of in ("trials", "reports"):
+        rows = list(csv.DictReader(io.StringIO(haltune("export", path, "--of", of))))
+        kinds = {row[f"config.{evil}"] for row in rows}
+        assert kinds == {"'@SUM(A1)", "'+1+1", "-2", "plain"}
+        assert [float(row["config.x"]) for row in rows] == [t.config["x"] for t in study.trials]
+        assert [row["value"] for row in rows] == ["-inf", *["-1e-17"] * 11]
