@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
 import socket
 import webbrowser
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -28,13 +32,19 @@ def watch(
     host: Annotated[
         str, typer.Option(help="an address to listen on; others than this machine's own are open to all")
     ] = _LOCAL[0],
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="keep the address's token in this file, so that pages connect again after a restart"
+        ),
+    ] = None,
     open: Annotated[bool, typer.Option(help="open it in a browser")] = True,
 ) -> None:
     """A search in a browser while it runs: curves as they grow, and buttons to stop, resume and enqueue."""
     with errors():
         serve, application, board = _needed()
         listening = _socket(host, port)
-        token = secrets.token_urlsafe(18)
+        token = kept_token(token_file) if token_file else secrets.token_urlsafe(18)
         places = board(lambda: _places(where, name))
         listed = places.listed()
         shown = f"[{host}]" if ":" in host else host
@@ -51,6 +61,27 @@ def watch(
         if open:
             webbrowser.open(address)
         serve(application(places, token, (host,)), listening)
+
+
+def kept_token(path: Path) -> str:
+    """The token in a file that its owner alone may read; made where there is none. Raises InvalidInput."""
+    try:
+        with suppress(FileExistsError):
+            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(made, "w") as file:
+                file.write(secrets.token_urlsafe(18) + "\n")
+        mode, token = path.stat().st_mode, path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            f"cannot keep a token in {path}: {getattr(error, 'strerror', None) or error}"
+        ) from error
+    if os.name == "posix" and mode & 0o077:
+        raise InvalidInput(
+            f"others may read the token in {path}: chmod 600 {path}, or remove it for a new one"
+        )
+    if not re.fullmatch(r"[\w-]{20,200}", token, re.ASCII):
+        raise InvalidInput(f"{path} holds no token of 20 letters and digits or more: remove it for a new one")
+    return token
 
 
 def _needed() -> tuple[Any, Any, Any]:
@@ -82,7 +113,7 @@ def _socket(host: str, port: int) -> socket.socket:
 
 def _places(where: Sequence[str], name: str | None) -> list[Any]:
     """Every study of what was named. Raises what `find` raises, where there is nothing of one."""
-    from haltune.report.watch.board import Place
+    from haltune.report.watch.place import Place
 
     found = []
     for text in where:

@@ -287,6 +287,8 @@ class Budget(KnowsArguments):
         if not number or not 0 < limit <= math.inf or (isinstance(limit, int) and limit >= 2**63):
             meant = f"; Budget(time={limit!r})?" if isinstance(limit, str) else ""
             raise InvalidInput(f"Budget({name}={limit!r}): a positive number, or None for no limit{meant}")
+        if name == "trials" and limit % 1 and math.isfinite(limit):
+            raise InvalidInput(f"Budget(trials={limit!r}): a whole number of trials, or None for no limit")
 
     @property
     def unlimited(self) -> bool:

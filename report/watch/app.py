@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -118,15 +118,18 @@ class _Server:
         return StreamingResponse(told, media_type="text/event-stream")
 
     async def act(self, request: Request) -> Response:
-        does: Callable[..., str] | None = actions.ALL.get(request.path_params["action"])
+        does = actions.ALL.get(request.path_params["action"])
         asked = await _asked(request)
+        found = await self._study(request)
+        if isinstance(found, Response):
+            return found
+        place = self._board.place(_number(request))
+        if does is None or place is None:
+            return PlainTextResponse("there is no such thing to do", 404)
+        if asked is None:
+            return JSONResponse({"error": "an object in JSON, of at most 100 kB"}, 400)
         try:
-            place = await run_in_threadpool(self._board.place, _number(request))
-            if does is None or place is None:
-                return PlainTextResponse("there is no such thing to do", 404)
-            if asked is None:
-                return JSONResponse({"error": "an object in JSON, of at most 100 kB"}, 400)
-            return JSONResponse({"said": await run_in_threadpool(partial(does, place, asked))})
+            return JSONResponse({"said": await run_in_threadpool(found.acted, partial(does, place), asked)})
         except HaltuneError as error:
             return JSONResponse({"error": str(error)}, 400)
 

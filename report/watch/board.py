@@ -8,22 +8,12 @@ from threading import Lock
 
 from haltune.errors import HaltuneError
 from haltune.log.history import History
-from haltune.store.base import Store
 from haltune.study.reading import follow_study
 
+from .place import Place
 from .watched import Watched
 
-Opened = Callable[[], Sequence["Place"]]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a study is."""
-
-    store: Store  # to be read
-    name: str
-    url: str  # to be written
-    checkpoints: str | None = None  # their folder, where it is not the one beside the store
+Opened = Callable[[], Sequence[Place]]
 
 
 @dataclass

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Lock, Thread
+from typing import Any
 
 from haltune.errors import HaltuneError
 from haltune.study.reading import Following, follow_study
@@ -62,6 +63,12 @@ class Watched:
                     self._rest = self._clock() + _SHARE * (self._clock() - began)
                 self._think()
             return self.moment
+
+    def acted(self, does: Callable[[Following, Mapping[str, Any]], str], asked: Mapping[str, Any]) -> str:
+        """What an action says that was asked for, with the study as it is now."""
+        with self._lock:
+            self.study.sync()
+            return does(self.study, asked)
 
     def _think(self) -> None:
         """Have models made of what ended since they were made, unless they are being made."""

@@ -13,7 +13,8 @@ from haltune.log.events import Status
 from haltune.policies import Ladder, RandomSearch
 from haltune.report import write
 from haltune.report.watch.app import application
-from haltune.report.watch.board import Board, Place
+from haltune.report.watch.board import Board
+from haltune.report.watch.place import Place
 from haltune.report.watch.serve import server
 from haltune.store.open import open_store
 
@@ -282,15 +283,15 @@ class Served:
         self.port = 0
         self.begin()
 
-    def begin(self):
+    def begin(self, token="token-of-the-test"):
         listening = socket.socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", self.port))
         self.port = listening.getsockname()[1]
-        self._server = server(application(self._board, "token-of-the-test"))
+        self._server = server(application(self._board, token))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, daemon=True)
         self._thread.start()
-        self.address = f"http://127.0.0.1:{self.port}/token-of-the-test/0/"
+        self.address = f"http://127.0.0.1:{self.port}/{token}/0/"
 
     def end(self):
         self._server.should_exit = True
@@ -335,13 +336,25 @@ def test_a_page_connects_again_after_its_server_was_away_and_misses_nothing(watc
         trial.report(0.1, seconds=1.0)
         page = visit(context, served, [])
         served.end()
-        page.wait_for_function("document.getElementById('live').textContent === 'not connected'")
+        shows(page, "not connected")
         for value in (0.2, 0.3, 0.6789):
             trial.report(value, seconds=1.0)
     served.begin()
     shows(page, "0.6789 highest acc")
+    page.wait_for_function("document.getElementById('live').textContent === 'live'")
     assert page.locator("tr[data-trial=trial-0]:not(.why)").inner_text().startswith("0")
     assert "4 of 4" in page.locator("tr[data-trial=trial-0]:not(.why)").inner_text()
+
+
+def test_tabs_are_told_that_their_server_was_started_again_under_another_address(watched):
+    study, served, context = watched
+    with study.ask() as trial:
+        trial.report(0.1, seconds=1.0)
+        pages = [visit(context, served, []) for _ in range(2)]
+        served.end()
+        served.begin("another-token")
+        for page in pages:
+            shows(page, "haltune watch was started again: open the address that it printed")
 
 
 def test_a_page_that_followed_a_search_draws_what_a_new_one_does(watched):
@@ -384,6 +397,10 @@ def test_buttons_stop_the_search_let_it_continue_and_enqueue(watched):
         page.get_by_role("button", name="Raise", exact=True).click()
         shows(page, "the budget is trials 60 now")
         page.locator("tr[data-trial=trial-0]:not(.why)").click()
+        page.get_by_role("button", name="End this run").click()
+        shows(page, "trial 0 ends after the epoch under way")
+        page.get_by_role("button", name="Pause this run").click()
+        shows(page, "trial 0 pauses after the epoch under way")
         page.get_by_role("button", name="End this run").click()
         shows(page, "trial 0 ends after the epoch under way")
         assert trial.report(0.6, seconds=1.0).stops

@@ -14,25 +14,38 @@ class Live {
   }
   listen() {
     const source = new EventSource(`events?after=${encodeURIComponent(this.mark)}`);
-    source.onopen = () => this.say("live");
-    source.addEventListener("trouble", (event) => this.say(JSON.parse(event.data)));
+    source.onopen = () => this.state("live");
+    source.addEventListener("trouble", (event) => this.state(JSON.parse(event.data)));
     source.onmessage = (event) => {
       const told = JSON.parse(event.data);
+      this.state("live");
       if (this.channel) this.channel.postMessage(told);
       this.heard(told);
     };
     source.onerror = () => {
-      this.say("not connected");
-      if (source.readyState === EventSource.CLOSED) { source.close(); setTimeout(() => this.listen(), 3000); }
+      if (source.readyState !== EventSource.CLOSED) { this.state("not connected: has haltune watch ended? It is tried again"); return; }
+      this.refused(); // it is not tried again by itself
+      setTimeout(() => this.listen(), 3000);
     };
   }
+  async refused() {
+    try {
+      const answer = await fetch(`changes?after=${encodeURIComponent(this.mark)}`), text = await answer.text();
+      if (answer.status === 404) this.state("haltune watch was started again: open the address that it printed (with --token-file it stays the same)");
+      else if (!answer.ok) this.state(text);
+    } catch { this.state("not connected: has haltune watch ended? It is tried again"); }
+  }
+  state(text) { // of the connection, which is one for all tabs
+    this.say(text);
+    if (this.channel) this.channel.postMessage({ state: text });
+  }
   heard(told) { // in its turn: what comes while a tab asks for what it missed waits
+    if (told.state !== undefined) { this.say(told.state); return; }
     this.turn = (this.turn || Promise.resolve()).then(() => this.take(told)).catch(() => {});
   }
   async take(told) {
     if (told.mark === this.mark) return;
     if (told.after !== null && told.after !== this.mark) told = await (await fetch(`changes?after=${encodeURIComponent(this.mark)}`)).json();
-    this.say("live");
     this.mark = told.mark;
     this.page.apply(told.items, told.edits);
   }
@@ -84,7 +97,7 @@ class Live {
     if (known && !may) known.remove();
     if (known || !may) return;
     const place = made("div", { class: "asks" }, why.firstElementChild), trial = +id.slice(6);
-    for (const [action, word] of [["end", "End this run"], ["pause", "Set it aside"], ["continue", "Continue"]]) {
+    for (const [action, word] of [["end", "End this run"], ["pause", "Pause this run"], ["continue", "Continue"]]) {
       made("button", { type: "button" }, place, word).addEventListener("click", (event) => { event.stopPropagation(); this.post(action, { trial }); });
     }
   }

@@ -12,7 +12,8 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.errors import StoreAway
 from haltune.policies import RandomSearch
 from haltune.report.watch.app import application
-from haltune.report.watch.board import Board, Place
+from haltune.report.watch.board import Board
+from haltune.report.watch.place import Place
 from haltune.report.watch.serve import server
 from haltune.store.open import open_store
 

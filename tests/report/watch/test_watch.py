@@ -14,9 +14,11 @@ from haltune.policies import Ladder, RandomSearch
 from haltune.report.surrogate import Surrogate
 from haltune.report.watch import actions
 from haltune.report.watch.app import _stream, application
-from haltune.report.watch.board import Board, Place
+from haltune.report.watch.board import Board
+from haltune.report.watch.place import Place
 from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store
+from haltune.store.sql.store import SqlStore
 from haltune.study.reading import follow_study
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -312,7 +314,10 @@ def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
         return status, json.loads(text)
 
     trial = study.ask()
-    assert post("pause", trial=1) == (200, {"said": "trial 1 is set aside after the epoch under way"})
+    assert post("pause", trial=1) == (
+        200,
+        {"said": "trial 1 pauses after the epoch under way, until you let it continue"},
+    )
     assert post("continue", trial=1) == (200, {"said": "trial 1 continues"})
     assert post("end", trial=1) == (200, {"said": "trial 1 ends after the epoch under way"})
     assert trial.report(0.5, seconds=1.0).reason == "stopped by you, on the search's page"
@@ -326,6 +331,29 @@ def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
     assert study.history.wishes.extended(study.budget).trials == 7
 
 
+def test_a_click_reads_no_more_of_the_log_than_was_appended(served, monkeypatch):
+    app, study = served
+    trial = study.ask()
+    clicks = [
+        ("pause", {"trial": trial.id}), ("continue", {"trial": trial.id}), ("extend", {"limits": {"trials": 9}}),
+        ("stop", {}), ("resume", {}), ("enqueue", {"config": {"lr": 0.5}}), ("enqueue", {"config": {"lr": 0.25}}),
+    ]  # fmt: skip
+    read, begun = SqlStore.read, []
+    monkeypatch.setattr(
+        SqlStore,
+        "read",
+        lambda self, name, start=0, stop=None: begun.append(start) or read(self, name, start, stop),
+    )
+    for _ in range(2):  # the first click opens what is written to
+        begun.clear()
+        for action, asked in clicks:
+            body = json.dumps(asked | {"again": True}).encode()
+            status, _, text = ask(app, f"/{TOKEN}/0/{action}", "POST", headers=[OWN], body=body)
+            assert status == 200 or "nothing is raised" in text, text
+    assert begun
+    assert min(begun) > 0
+
+
 @pytest.mark.parametrize(
     ("action", "body", "status", "word"),
     [
@@ -333,6 +361,7 @@ def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
         ("pause", b'{"trial": true}', 400, "the number of a trial"),
         ("end", b'{"trial": 99}', 400, "there is no trial 99"),
         ("extend", b'{"limits": {"trials": 1}}', 400, "nothing is raised"),
+        ("extend", b'{"limits": {"trials": 10.5}}', 400, "a whole number"),
         ("extend", b'{"limits": {"wishes": 1}}', 400, "limits of a budget"),
         ("extend", b'{"limits": 5}', 400, "limits of the budget"),
         ("enqueue", b'{"config": {"lr": 7}}', 400, "lr"),

@@ -1,0 +1,40 @@
+"""What `haltune watch` needs before it serves: a token that may be kept, and names that it answers to."""
+
+import os
+
+import pytest
+
+from haltune.cli.commands.watching import kept_token
+from haltune.errors import InvalidInput
+
+
+def test_a_token_is_made_once_and_its_owner_alone_may_read_it(tmp_path):
+    path = tmp_path / "token"
+    token = kept_token(path)
+    assert len(token) >= 20
+    assert kept_token(path) == token
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert kept_token(tmp_path / "other") != token
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+def test_a_token_that_others_may_read_is_refused(tmp_path):
+    path = tmp_path / "token"
+    kept_token(path)
+    path.chmod(0o644)
+    with pytest.raises(InvalidInput, match="chmod 600"):
+        kept_token(path)
+
+
+@pytest.mark.parametrize("text", ["", "short", "a/../" * 10, "\u00e9" * 30, "a" * 300])
+def test_what_is_no_token_is_refused(tmp_path, text):
+    path = tmp_path / "token"
+    path.touch(0o600)
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match="token"):
+        kept_token(path)
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(InvalidInput, match="cannot keep a token"):
+        kept_token(tmp_path / "none" / "token")
