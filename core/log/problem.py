@@ -280,15 +280,14 @@ class Budget(KnowsArguments):
             raise InvalidInput("a budget of money needs price=, the cost of one worker for an hour")
 
     def _check_positive(self, name: str) -> None:
-        limit = getattr(self, name)
-        if limit is None:
+        if (limit := getattr(self, name)) is None:
             return
         number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
         if not number or not 0 < limit <= math.inf or (isinstance(limit, int) and limit >= 2**63):
             meant = f"; Budget(time={limit!r})?" if isinstance(limit, str) else ""
             raise InvalidInput(f"Budget({name}={limit!r}): a positive number, or None for no limit{meant}")
-        if name == "trials" and limit % 1 and math.isfinite(limit):
-            raise InvalidInput(f"Budget(trials={limit!r}): a whole number of trials, or None for no limit")
+        if name == "trials" and limit % 1 > 0:  # not of infinity, which has no remainder
+            raise InvalidInput(f"Budget(trials={limit!r}): a whole number, or None for no limit")
 
     @property
     def unlimited(self) -> bool:
