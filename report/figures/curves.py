@@ -226,7 +226,7 @@ def laid_out(facts: Digest) -> dict[str, Any]:
     empty = "No trial has reported a finite value yet" if facts.rows else "No trial has begun yet"
     return layout(
         "Learning curves", _told(facts), note=f"{_legend(facts)}{_shown(facts)}", order=10, wide=True,
-        logs=not any((r.record.values <= 0).any() for r in facts.rows) and bool(facts.rows),
+        logs=not any((r.record.values <= 0).any() for r in facts.rows) and any(r.ending for r in facts.rows),
         annotations=led if any(row.ending for row in facts.rows) else [nothing(empty)],
         xaxis=axis("epoch", range=_epochs_shown(facts), **_whole_ticks(facts)),
         yaxis=axis(f"{metric} ({better} is better)", range=_values_shown(facts)),

@@ -13,7 +13,7 @@ from haltune.space.domains import Choice, Constant, Float, Int
 from ..digest import Digest, Row, Source, digest
 from ..palette import ACCENT, FAINT, MUTED
 from ..sample import MOST
-from .drawing import Spec, drawn, layout
+from .drawing import Spec, drawn, layout, nothing
 from .wording import plotly_text
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def parallel_spec(facts: Digest) -> Spec:
             "Parameters", f"Parallel coordinates of {len(rows)} trials over {', '.join(names)} and {goal.metric}.",
             order=40, wide=True,
             note=f"A line is a trial, the best in colour. Drag along an axis to see only the trials there.{more}",
+            annotations=[] if rows and names else [nothing("No trial has a value yet" if names else "No parameter")],
         ) | {"margin": {"l": 68, "r": 68, "t": 80, "b": 30}},
     }  # fmt: skip
 

@@ -9,7 +9,8 @@ class Page {
     this.theme();
     let width = innerWidth;
     addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; this.later(true); } });
-    addEventListener("beforeprint", () => { if (this.table) { this.table.all = true; this.table.arrange(); } });
+    addEventListener("beforeprint", () => this.print(true));
+    addEventListener("afterprint", () => this.print(false));
   }
   apply(items, edits = {}) {
     items = { ...items };
@@ -47,6 +48,11 @@ class Page {
       if (this.table && (this.table.stale || this.redraw)) this.table.arrange();
       this.redraw = false;
     });
+  }
+  print(now) { // drawn for the width of a sheet, with every row
+    document.documentElement.classList.toggle("printing", now);
+    for (const figure of this.figures.values()) if (figure.spec) figure.draw();
+    if (now && this.table) { this.table.all = true; this.table.arrange(); }
   }
   brush(chosen) {
     this.chosen = chosen;

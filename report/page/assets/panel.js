@@ -77,7 +77,8 @@ class Panel extends Sheet {
     this.clear(width, height);
     this.drawn = this.mine();
     this.axes();
-    const ys = this.y.ticks(Math.max(2, height / (this.y.categories ? 18 : 48)));
+    const empty = !this.drawn.length; // then no number says anything
+    const ys = empty ? [] : this.y.ticks(Math.max(2, height / (this.y.categories ? 18 : 48)));
     const label = Math.min(150, ys.reduce((w, [, text]) => Math.max(w, 7 * text.length), 8));
     const named = (axis) => axis.layout.title && axis.layout.title.text;
     const many = this.figure.panels.length > 1;
@@ -94,7 +95,7 @@ class Panel extends Sheet {
       titled({ x: left - 8, y: y + 4, "text-anchor": "end" }, grid, text, label + 4, 7);
     }
     const room = Math.max(2, (right - left) / 70);
-    for (const [u, text] of this.x.ticks(room)) {
+    for (const [u, text] of empty ? [] : this.x.ticks(room)) {
       const x = this.x.at(u), size = Math.max(3, Math.floor((right - left) / 7 / Math.max(1, this.x.categories ? this.x.categories.length : 1)));
       made("line", { class: "grid", x1: x, x2: x, y1: bottom, y2: bottom + 4 }, grid);
       made("text", { x, y: bottom + 18, "text-anchor": "middle" }, grid, this.x.categories && text.length > size ? text.slice(0, size - 1) + "\u2026" : text);
