@@ -1,8 +1,9 @@
 """Which trials a picture shows where there are too many for one, and which points of their curves.
 
 Up to MOST trials all are shown. Beyond, half of MOST are the best, in the order of haltune.log.scores, and half are
-taken at even distances from the others, by their numbers. Up to POINTS points in all every curve is whole; beyond,
-each has its share: at even distances, and its ends and its best and worst points among them. Totals are of all.
+taken at even distances from the others, by their numbers. Up to POINTS points in all, and FINEST of one, every curve is
+whole; beyond, each has its share: its ends, and of parts of equal length the highest and the lowest point each, so that
+no peak is lost. Totals are of all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from haltune.log.history import History
 from haltune.log.records import TrialRecord
 
 MOST = 2000  # trials: more are slow to draw, and nobody looks at them all
-POINTS = 100_000  # of all curves
+POINTS = 60_000  # of all curves
+FINEST = 2000  # of a curve: more than a screen has pixels
 _LEAST = 20  # points of a curve
 
 
@@ -35,12 +37,17 @@ def evenly(count: int, most: int) -> NDArray[np.int64]:
 
 def points(record: TrialRecord, curves: int) -> NDArray[np.int64]:
     """The indices of a record's reports that are drawn, where there are so many curves."""
-    count, most = len(record.values), max(_LEAST, POINTS // max(1, curves))
+    values = record.values
+    count, most = len(values), min(FINEST, max(_LEAST, POINTS // max(1, curves)))
     if count <= most:
         return np.arange(count)
-    finite = np.flatnonzero(np.isfinite(record.values))
-    ends = [0, count - 1]
-    if len(finite):
-        values = record.values[finite]
-        ends += [finite[0], finite[-1], finite[np.argmin(values)], finite[np.argmax(values)]]
-    return np.union1d(evenly(count, most - 6), np.array(ends, dtype=np.int64))
+    width = -(-count // (most // 2 - 2))
+    parts = np.full(-(-count // width) * width, np.nan)
+    parts[:count] = np.where(np.isfinite(values), values, np.nan)
+    table, first = parts.reshape(-1, width), np.arange(0, count, width)
+    known = np.isfinite(table)  # of a part without a value the first is drawn: a gap
+    lowest = first + np.where(known, table, np.inf).argmin(axis=1)
+    highest = first + np.where(known, table, -np.inf).argmax(axis=1)
+    finite = np.flatnonzero(np.isfinite(values))
+    ends = np.concatenate([[0, count - 1], finite[:1], finite[-1:]])
+    return np.unique(np.concatenate([lowest, highest, ends])).astype(np.int64)

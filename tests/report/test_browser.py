@@ -526,3 +526,17 @@ def test_a_long_path_of_checkpoints_does_not_widen_a_phone(opened, tmp_path):
     page = opened(study, 390)
     assert folder.name in page.locator("footer").inner_text()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_it_is_printed_light_and_for_the_width_of_a_sheet_whatever_is_on_the_screen(opened):
+    page = opened(many(), scheme="dark")
+    shown = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    width = "document.querySelector('figure[data-figure=curves] svg[role=img]').viewBox.baseVal.width"
+    assert page.evaluate(width) <= 720
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)" != shown
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(width) > 1000
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == shown

@@ -138,3 +138,8 @@ def test_options_stand_in_their_order_and_who_lacks_a_parameter_at_a_place_that_
     assert depth.ticktext[0] == "none"
     assert [v == depth.tickvals[0] for v in depth["values"]] == [n % 4 != 0 for n in range(8)]
     assert depth.tickvals[0] < 1.0 == depth.tickvals[1]
+
+
+def test_parallel_coordinates_without_a_value_say_so():
+    assert [a.text for a in parallel(told()).layout.annotations] == ["No trial has a value yet"]
+    assert not parallel(a_search()).layout.annotations
