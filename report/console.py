@@ -1,4 +1,4 @@
-"""A table of the trials that renews itself while they train, by any worker.
+"""The trials while they train, by any worker: a table that renews itself, or the page in a notebook's cell.
 
 It reads the study's log, like any other process could, from a thread of its own; it never
 touches the study that is being searched.
@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune._utils.words import settings, short
+from haltune._utils.words import short
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
 from haltune.log.history import History
-from haltune.notebook import display, table
+from haltune.notebook import display
 from haltune.study import Study
 from haltune.terminal import cell
 
 from .digest import Digest, Row, digest
 from .palette import LOOKS
 from .summary import BARS, epochs, sparkline, spending
+from .watch.cell import Cell
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
 _EVERY = 0.5  # seconds between looks
 _SHARE = 0.05  # of the time may go into reading the log
 _CURVE = 30  # characters
-_IN_CELL = 20  # trials that a notebook's cell shows while they train
 _AROUND = 7  # lines of the screen that are not trials
 
 
 @contextmanager
 def live(study: Study, console: Console | None = None) -> Iterator[None]:
     """Show the trials as they train, and all of them at the end; in a file or a pipe, a line a trial that is over.
+
+    In a notebook the cell shows the search's page, which follows it, and keeps the page as it was at the end.
 
     Args:
         study: What is searched, here or by other workers.
@@ -64,8 +66,12 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
         trial   2  loss 0.4414  epoch 2  trained in full
     """
     shows = display() if console is None else None
-    screen = _screen(console or _console()) if shows is None else _Cell(shows)
-    watch = _Watch(study)
+    screen: Any
+    watch: Any
+    if shows is not None:
+        screen = watch = Cell(shows, study)
+    else:
+        screen, watch = _screen(console or _console()), _Watch(study)
     over = threading.Event()
     thread = threading.Thread(target=_repeat, args=(watch, screen, over), name="haltune-live", daemon=True)
     thread.start()
@@ -99,7 +105,7 @@ class _Watch:
         return facts, self._latest
 
 
-def _repeat(watch: _Watch, screen: _Screen | _Paper | _Cell, over: threading.Event) -> None:
+def _repeat(watch: Any, screen: Any, over: threading.Event) -> None:
     while not over.wait(max(_EVERY, watch.cost / _SHARE)):
         try:
             screen.show(watch.look())
@@ -126,38 +132,6 @@ class _Screen:
         """All trials, to stay. The terminal is given back first, should the log be out of reach."""
         self._live.stop()
         self._console.print(_picture(*watch.look(), self._console, None))
-
-
-class _Cell:
-    """A notebook's cell: one table, renewed in its place. shows: IPython.display."""
-
-    def __init__(self, shows: Any) -> None:
-        self._shows, self._handle = shows, shows.display(shows.HTML(""), display_id=True)
-
-    def show(self, seen: tuple[Digest, dict[int, str]]) -> None:
-        """The newest trials."""
-        self._handle.update(self._shows.HTML(_tabled(*seen, _IN_CELL)))
-
-    def close(self, watch: _Watch) -> None:
-        """All trials, to stay."""
-        self._handle.update(self._shows.HTML(_tabled(*watch.look(), None)))
-
-
-def _tabled(facts: Digest, latest: dict[int, str], most: int | None) -> str:
-    """As `_picture`, in HTML."""
-    titles = ("trial", facts.problem.goal.metric, "epochs", "verdict", "reason", "configuration")
-    rows = [
-        (
-            r.record.id,
-            _value(r),
-            epochs(facts, r),
-            r.outcome,
-            r.reason or latest.get(r.record.id, ""),
-            settings(r.record.config),
-        )
-        for r in (facts.rows[-most:] if most else facts.rows)
-    ]
-    return table([_standing(facts)], titles, rows)
 
 
 class _Paper:

@@ -137,8 +137,8 @@ class Watched:
         known = series == self._series and text.isascii() and text.isdigit() and len(text) < 16
         return int(text) if known and int(text) <= self.moment else -1
 
-    def page(self, head: str, foot: str) -> str:
+    def page(self, head: str, foot: str, bar: str = _BAR) -> str:
         """The whole page as it is now; `{mark}` in `head` is its mark."""
         with self._lock:
             facts, items, mark = self._told.facts, self._quick | self._slow, self.mark
-        return shell(facts, items, head.replace("{mark}", mark), foot, _BAR)
+        return shell(facts, items, head.replace("{mark}", mark), foot, bar)

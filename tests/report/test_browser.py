@@ -3,9 +3,11 @@
 import os
 import shutil
 import socket
+import sys
 import threading
 
 import pytest
+from notebooks import notebook
 from told import a_search, tell_trial, told
 
 from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study
@@ -14,6 +16,7 @@ from haltune.policies import Ladder, RandomSearch
 from haltune.report import write
 from haltune.report.watch.app import application
 from haltune.report.watch.board import Board
+from haltune.report.watch.cell import Cell
 from haltune.report.watch.place import Place
 from haltune.report.watch.serve import server
 from haltune.store.open import open_store
@@ -540,3 +543,32 @@ def test_it_is_printed_light_and_for_the_width_of_a_sheet_whatever_is_on_the_scr
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate(width) > 1000
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == shown
+
+
+# -- in a notebook's cell --------------------------------------------------------------------------
+
+
+def test_the_page_in_a_cell_follows_the_search_and_its_frame_reaches_nothing(browser, monkeypatch):
+    outputs = notebook(monkeypatch)
+    problem = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 4)
+    study, said = Study(problem, RandomSearch(), budget=Budget(trials=4), verbose=0), []
+    cell, page = Cell(sys.modules["IPython"].display, study), browser.new_page()
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.set_content(outputs[0][0]["text/html"])
+    frame = page.frame_locator("iframe")
+    frame.locator("figure[data-figure=curves] .panel svg text").first.wait_for(state="attached")
+    with study.ask() as trial:
+        for value in (0.1234, 0.4321):
+            trial.report(value, seconds=1.0)
+            cell._watched._rest = 0.0
+            cell.show(cell.look())
+            handed = outputs[1][-1]["text/html"].removeprefix("<script>").removesuffix("</script>")
+            page.evaluate(f"() => {{ {handed} }}")
+            frame.get_by_role("heading", name=f"{value} highest acc").wait_for()
+    assert frame.locator("tr[data-trial=trial-0]:not(.why)").count() == 1
+    assert page.frames[1].evaluate(
+        "() => { try { return parent.document.title; } catch { return 'kept out'; } }"
+    ) == ("kept out")
+    page.close()
+    assert said == []

@@ -9,7 +9,6 @@ import pytest
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
 from haltune.notebook import display
 from haltune.policies import RandomSearch, TruVaR
-from haltune.report import live
 
 EVIL = "<script>alert('x')</script><b>&\x1b[2J\u202e\""
 TAGS = re.compile(r"</?(div|b|br|table|thead|tbody|tr|th|td|pre)( style=\"text-align:left\")?>")
@@ -71,29 +70,6 @@ def test_a_level_set_and_maximisers_show_their_words():
             trial.report(trial.config["lr"] * 2)
     assert " reach it" in harmless(study.level_set()._repr_html_())
     assert harmless(study.maximisers()._repr_html_()).strip()
-
-
-@pytest.fixture
-def notebook(monkeypatch):
-    """As IPython has it: what was shown, in order."""
-    shown: list[str] = []
-    ipython = ModuleType("IPython")
-    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())
-    handle = SimpleNamespace(update=shown.append)
-    ipython.display = SimpleNamespace(HTML=str, display=lambda html, display_id: shown.append(html) or handle)
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    return shown
-
-
-def test_live_renews_a_cell_of_a_notebook_and_leaves_all_trials_there(study, notebook):
-    with live(study), study.ask() as trial:
-        for _ in trial.epochs():
-            trial.report(0.25)
-    assert notebook[0] == ""
-    last = harmless(notebook[-1])
-    assert re.search(r" 2 +0\.25 +3 of 3 +trained in full ", last)
-    assert "ValueError: error&lt;script&gt;" in last
-    assert "best 0.5 by trial 0" in last
 
 
 def test_a_terminal_of_ipython_is_no_notebook(monkeypatch):

@@ -103,5 +103,16 @@ class Live {
   }
 }
 
+// In a notebook's cell the notebook hands it what changed.
+function follow(page, mark) {
+  addEventListener("message", (event) => {
+    const told = event.data;
+    if (event.source !== parent || (told.after !== null && told.after !== mark)) return;
+    mark = told.mark;
+    page.apply(told.items, told.edits);
+  });
+}
+
 const meta = (name) => { const found = document.querySelector(`meta[name=haltune-${name}]`); return found && found.content; };
 if (meta("token")) haltune.page.live = new Live(haltune.page, meta("token"), meta("mark"));
+if (meta("cell") !== null) follow(haltune.page, meta("mark"));
