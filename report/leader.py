@@ -11,6 +11,8 @@ from haltune.log.problem import Problem
 from haltune.log.records import Growing
 from haltune.log.scores import Standing
 
+_NONE: Standing = (-1.0, 0.0, 0.0, -math.inf)  # of a run without a value: behind all others
+
 
 @dataclass
 class Leader:
@@ -19,7 +21,7 @@ class Leader:
     problem: Problem
     run: Growing | None = None  # the best
     _runs: list[Growing] = field(default_factory=list)
-    _stands: Standing = ()
+    _stands: Standing = _NONE
 
     @property
     def value(self) -> float:
@@ -58,15 +60,15 @@ class Leader:
                 self._rank(run)
 
     def _rank(self, run: Growing) -> None:
-        stands = run.stands() if run.counts > -math.inf else ()
+        stands = run.stands() if run.counts > -math.inf else _NONE
         if run is self.run:
             fell, self._stands = stands < self._stands, stands
             if fell:
                 self._rank_all()
-        elif stands and (self.run is None or (stands, -run.id) > (self._stands, -self.run.id)):
+        elif stands > _NONE and (self.run is None or (stands, -run.id) > (self._stands, -self.run.id)):
             self.run, self._stands = run, stands
 
     def _rank_all(self) -> None:
         valued = (run for run in self._runs if run.counts > -math.inf)
         self.run = max(valued, key=Growing.stands, default=None)
-        self._stands = () if self.run is None else self.run.stands()
+        self._stands = _NONE if self.run is None else self.run.stands()

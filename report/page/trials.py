@@ -27,7 +27,8 @@ def section(facts: Digest, rows: Sequence[str]) -> str:
     return (
         f'<section class="trials">\n<h2 id="trials">Trials{_share(facts)}</h2>\n'
         '<div class="filters">'
-        '<input type="search" placeholder="Filter: words of a row" aria-label="Filter trials by words">'
+        '<input type="search" placeholder="Filter: words, or epochs&lt;9" '
+        'aria-label="Filter trials by words or conditions">'
         f'<select aria-label="Filter trials by outcome"><option value="">every outcome</option>{options}</select>'
         "<output></output></div>\n"
         f'<div class="wide-table"><table>\n<thead><tr>{cells}</tr></thead>\n<tbody>\n'

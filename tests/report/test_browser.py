@@ -572,3 +572,19 @@ def test_the_page_in_a_cell_follows_the_search_and_its_frame_reaches_nothing(bro
     ) == ("kept out")
     page.close()
     assert said == []
+
+
+def test_the_table_is_filtered_by_conditions_on_its_columns(opened):
+    history = many()
+    page = opened(history)
+    for words, holds in (
+        ("lr<0.001", lambda t: t.config["lr"] < 0.001),
+        ("LR>=0.01 kind=a", lambda t: t.config["lr"] >= 0.01 and t.config["kind"] == "a"),
+        ("width=20", lambda t: t.config["width"] == 20),
+        ("epochs>3 acc<0.7", lambda t: t.epoch > 3 and t.values[-1] < 0.7),
+        ("epochs<=3", lambda t: t.epoch <= 3),
+    ):
+        page.get_by_placeholder("Filter").fill(words)
+        expected = [t.id for t in history.trials if holds(t)]
+        assert sorted(rows(page)) == expected
+        assert expected

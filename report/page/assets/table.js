@@ -79,7 +79,7 @@ class Table {
     let shown = 0, left = 0;
     const order = []; // rows that are not seen are not in the document: a thousand are laid out slowly
     for (const { row, why, text } of found) {
-      const match = (!chosen || chosen.has(row.dataset.trial)) && (!kind || row.dataset.kind === kind) && words.every((word) => text.includes(word));
+      const match = (!chosen || chosen.has(row.dataset.trial)) && (!kind || row.dataset.kind === kind) && words.every((word) => passes(word, row, text));
       if (!match) continue;
       if (!this.all && shown >= MOST) { left++; continue; }
       shown++;
@@ -116,4 +116,14 @@ class Table {
     const found = id && this.rows.get(id);
     if (found) { found.row.classList.add("lit"); if (found.why) found.why.classList.add("lit"); }
   }
+}
+
+// Whether a row passes a word of the filter: a condition on a column, such as lr<0.01 or kind=adam, or a part of its text.
+function passes(word, row, text) {
+  const [, name, sign, than] = /^(.+?)(<=|>=|<|>|=)(.+)$/.exec(word) || [];
+  const cell = name && [...row.cells].find((one) => (one.dataset.of || "").toLowerCase() === name);
+  if (!cell) return text.includes(word);
+  const value = cell.dataset.v ?? cell.textContent.trim().toLowerCase(), [a, b] = [+value, +than];
+  if (sign === "=") return value === than || (value !== "" && a === b);
+  return value !== "" && (sign[0] === "<" ? a < b : a > b) || (sign.length > 1 && value !== "" && a === b);
 }
