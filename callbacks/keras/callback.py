@@ -18,6 +18,7 @@ from ..frameworks.portable import Reporting
 from ..reporting.advice import HOLDS_THE_CLASS, missing, scalar, two_callbacks
 from ..reporting.reporter import Reporter
 from . import checkpoint, loading
+from .interruption import interruption
 from .neighbours import calling_list, is_tracker, put_trackers_behind, tracked
 from .processes import refuse_many_processes
 from .schedules import schedule_advice, stopping_advice, swapping_advice
@@ -157,6 +158,7 @@ class HaltuneCallback(Reporting, _Base, metaclass=_Class):  # type: ignore[misc]
             raise two_callbacks("model.fit(callbacks=[...])")
         self._look_around(calling_list(self))
         self._restore_randomness()
+        self._reporter.hear(interruption())
         if self._reporter.verdict is not None:
             self.model.stop_training |= _OURS
 
@@ -179,27 +181,29 @@ class HaltuneCallback(Reporting, _Base, metaclass=_Class):  # type: ignore[misc]
             self._reporter.report(logs[self.monitor], self._epoch, _scalars(logs))
         else:
             self._wait_for_validation()
+        self._reporter.heed(self._epoch)
         self._heed_others()
         if self._reporter.keeps_epoch and self.trial.epoch == self._epoch:
             self._save(checkpoint.write, self._reporter.keep, loading.kept_suffix(self.trial, self.model))
-        if self._reporter.pausing and self.trial.epoch == self._epoch:
+        if self._reporter.saves and self.trial.epoch == self._epoch:
             how = loading.of(self.trial)
             self._save(checkpoint.write if self._proven else partial(loading.write, loading=how))
         if trackers := [c for c in calling_list(self) if is_tracker(c)]:
             logs.update(tracked(self._reporter, self._epoch, trackers))
-        if self._reporter.stopping:
+        if self._reporter.stopping or self._reporter.leaving:
             self.model.stop_training |= _OURS
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and self._reporter.silent
-        if not silent and not self._reporter.pausing and self._reporter.keeps:
+        if not silent and not self._reporter.saves and self._reporter.keeps:
             self._save(checkpoint.write, suffix=loading.kept_suffix(self.trial, self.model))
         self._forget()
         if silent:
             raise self._missing("in this fit")
         self._reporter.end_of_fit()
+        self._reporter.leave()
 
     def _start(self) -> None:
         self._in_epoch = False

@@ -17,7 +17,7 @@ from ..frameworks.ranks import Agreement
 from ..frameworks.trackers import tell_loggers
 from ..reporting.advice import missing, need_instance, scalar, two_callbacks
 from ..reporting.reporter import Reporter
-from . import checkpoint, hook_order, limits, randomness
+from . import checkpoint, hook_order, interruption, limits, randomness
 from .fresh_metrics import TRAINING, VALIDATION, Fresh
 from .progress import at_boundary, epochs_done, planned_epochs, ranks_of, silent
 from .schedules import advice
@@ -115,6 +115,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
             self._start()
+            interruption.hear(trainer, self._reporter)
             limits.same_trial(ranks_of(trainer), self.trial)
             trainer.should_stop |= ranks_of(trainer).decide(lambda: self._begin(trainer))
             if trainer.reload_dataloaders_every_n_epochs:  # which draw before the epoch starts
@@ -143,7 +144,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._epochs += 1
             self._trained = epochs_done(trainer)
             self._find(trainer, TRAINING, trainer.callback_metrics)
-            self._report(trainer, TRAINING)
+            self._report(trainer, TRAINING, self._trained)
 
     def training_ends(self, trainer: Any) -> None:
         if not silent(trainer):
@@ -162,10 +163,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if trainer.state.fn == "fit" and not trainer.fast_dev_run and trainer.is_global_zero:
             self._report_late()
             self._reporter.fail(exception)
+        self._reporter.postpone()
         self._let_go(trainer)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._let_go(trainer)
+        interruption.leave(trainer, self._reporter)
 
     # what a checkpoint holds: primitives, and whose they are
 
@@ -225,11 +228,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if value is not None:
             self._found = _Found(value, epochs_done(trainer), self._reporter.clock.lap())
 
-    def _report(self, trainer: Any, phase: str) -> None:
-        """What was found goes to the study by rank 0, and its answer to all; every rank comes here."""
+    def _report(self, trainer: Any, phase: str, over: float | None = None) -> None:
+        """What was found goes to the study by rank 0, and its answer to all; every rank comes here. over: see heed."""
         found, self._found = self._found, None
         logged = dict(trainer.callback_metrics)  # the reading may be a collective, so all ranks read
-        stops, pauses = ranks_of(trainer).decide(lambda: self._tell(trainer, phase, found, logged))
+        stops, pauses = ranks_of(trainer).decide(lambda: self._tell(trainer, phase, found, logged, over))
         # a pause waits for the end of the epoch: from within one a fit cannot go on exactly
         if stops and (not pauses or at_boundary(trainer)):
             self._ends = trainer.should_stop = True
@@ -237,7 +240,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checkpoint.keep(trainer, self._reporter, ranks_of(trainer))
 
     def _tell(
-        self, trainer: Any, phase: str, found: _Found | None, logged: Mapping[str, Any]
+        self, trainer: Any, phase: str, found: _Found | None, logged: Mapping[str, Any], over: float | None
     ) -> tuple[bool, bool]:
         """Whether the fit should end, and whether for a pause."""
         reporter = self._reporter
@@ -246,11 +249,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         elif found is not None and found.epoch is not None:
             fresh = self._fresh.all(phase, logged) if reporter.record == "all" else {}
             reporter.report(found.value, found.epoch, _numbers(fresh), lambda: _need(trainer), found.lap)
-        if trainer.should_stop and not self._ends and reporter.pausing:
+        reporter.heed(over)
+        if trainer.should_stop and not self._ends:
             reporter.ends_by_itself()
         if phase == TRAINING and (self._validations or not trainer.enable_validation):
             self._need_a_value(logged, EPOCHS_WITHOUT_VALUE)
-        return reporter.stopping, reporter.pausing
+        return reporter.stopping or reporter.leaving, reporter.pausing
 
     def _report_late(self) -> None:
         """What an exception kept from being reported."""

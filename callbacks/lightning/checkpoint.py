@@ -45,11 +45,11 @@ def keep(trainer: Any, reporter: Reporter, ranks: Agreement) -> None:
 
 def _final_place(trainer: Any, reporter: Reporter) -> tuple[bool, Path | None]:
     """Whether it is for the user alone, and where to write; None when there is nothing to save, or nowhere."""
-    keeps = not reporter.pausing and reporter.keeps
+    keeps = not reporter.saves and reporter.keeps
     if keeps:
         return True, _place(trainer, reporter)
     found: list[Path] = []
-    if reporter.pausing:
+    if reporter.saves:
         reporter.attempt(lambda: found.append(reporter.trial.begin_save()), over=True)
     return False, found[0] if found else None
 

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, Self
 
 _log = logging.getLogger("haltune")
@@ -22,9 +22,9 @@ class Interruption:
     Signals that are ignored stay so, and outside the main thread, where no handler can be set, nothing changes.
     """
 
-    def __init__(self, bears: bool = True) -> None:
-        """bears: signals may wait at all."""
-        self._bears, self._process = bears, os.getpid()
+    def __init__(self, bears: bool = True, loop: CodeType | None = None) -> None:
+        """bears: signals may wait at all. loop: of the function that trains, where nobody says that it failed."""
+        self._bears, self._loop, self._process = bears, loop, os.getpid()
         self._before: dict[int, Any] = {}
         self._number = 0  # of the signal that waits
 
@@ -37,26 +37,34 @@ class Interruption:
         if self._bears and threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None):
-                    self._before[number] = handler
+                    forgotten = getattr(handler, "__self__", None)  # of a loop that failed
+                    self._before[number] = (
+                        forgotten._before[number] if isinstance(forgotten, Interruption) else handler
+                    )
                     signal.signal(number, self._hear)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        if (
-            self._number and kind is GeneratorExit
-        ):  # left in the middle: a generator that is closed can raise nothing
-            threading.Timer(_SOON, self._send_again).start()
+        if self._number and kind is GeneratorExit:
+            self.postpone()
             return
         self._restore()
         if self._number and kind is None:
             self._leave(self._number, None)
 
+    def postpone(self) -> None:
+        """The loop is left where nothing can be raised, as by closing a generator: what waits is heard right after."""
+        if self._number:
+            threading.Timer(_SOON, self._send_again).start()
+        else:
+            self._restore()
+
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
             self._hear_in_fork(number)
-        elif self._number:
+        elif self._number or not self._trains(frame):
             self._number = 0  # it waits no longer
             self._restore()
             self._leave(number, frame)
@@ -64,6 +72,12 @@ class Interruption:
             self._number = number
             with suppress(RuntimeError):  # it came in the middle of another line
                 _log.warning("finishing the epoch under way and saving it; Ctrl-C once more leaves at once")
+
+    def _trains(self, frame: FrameType | None) -> bool:
+        """False where the function that trains has been left without a word, by an exception."""
+        while self._loop is not None and frame is not None and frame.f_code is not self._loop:
+            frame = frame.f_back
+        return self._loop is None or frame is not None
 
     def _send_again(self) -> None:
         """What waited comes as the second one, to the main thread: it ends a sleep there too."""
@@ -88,4 +102,5 @@ class Interruption:
     def _restore(self) -> None:
         if threading.current_thread() is threading.main_thread():
             for number, handler in self._before.items():
-                signal.signal(number, handler)
+                if signal.getsignal(number) == self._hear:  # else somebody has put his own back already
+                    signal.signal(number, handler)

@@ -74,6 +74,7 @@ class Reporter(Saving):
         self._repeats = False  # it trains epochs again
         self._by_itself = False  # the training ended in an epoch after which it was to be cut
         self._process = os.getpid()
+        self._interruption, self._leaves = None, False
 
     @property
     def stopping(self) -> bool:
@@ -145,10 +146,10 @@ class Reporter(Saving):
         return self.stopping
 
     def ends_by_itself(self) -> None:
-        """Somebody else ended the training in the epoch of a PAUSE or a budget's end: completed, if no STOP comes."""
-        if self.pausing:
+        """Somebody else ended the training where a PAUSE, the budget or Ctrl-C would: completed, if no STOP comes."""
+        if self.pausing or self.leaving:
             self.forgo()
-            self.verdict, self._by_itself = None, True
+            self.verdict, self._leaves, self._by_itself = None, False, True
 
     def end_of_fit(self) -> None:
         """A fit is over: end the trial if nothing may follow; else `with trial` ends it."""
@@ -156,6 +157,8 @@ class Reporter(Saving):
             self.end("completed")
         elif self.stopping:
             self.end()
+        elif self.leaving:
+            self.end("interrupted")
         else:
             self._delivery.close(self.trial)
             self.release()
@@ -165,8 +168,8 @@ class Reporter(Saving):
         self._close(lambda: self.trial.finish(status))
 
     def fail(self, error: BaseException) -> None:
-        """End the trial by what was raised: interrupted for Ctrl-C and SIGTERM, else failed."""
-        if interrupts(error):
+        """End the trial by what was raised: interrupted for Ctrl-C and SIGTERM, that wait maybe, else failed."""
+        if interrupts(error) or (self._interruption is not None and self._interruption.waits):
             # what was to end anyway is not offered again; a pause that was to be saved is
             self.end(None if self.stopping and not self.pausing else "interrupted")
         else:
@@ -179,7 +182,7 @@ class Reporter(Saving):
     def __getstate__(self) -> dict[str, Any]:
         """With the trial only into a process that is spawned to train it: elsewhere reports could be lost."""
         trial = self.trial if spawning() else Detached.of(self.trial)
-        return self.__dict__ | {"trial": trial, "_heartbeat": None}
+        return self.__dict__ | {"trial": trial, "_heartbeat": None, "_interruption": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -2,6 +2,7 @@
 
 - A PAUSE that cannot be saved is declined: the training goes on, with one warning, and later reports are judged again.
 - A best model that cannot be kept costs nothing but one warning a study.
+- Ctrl-C and SIGTERM wait for the end of an epoch that was reported, whose state is saved as for a pause.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from haltune.log.decisions import Action, Verdict
 from haltune.study import Trial
 
 from .clock import Clock
+from .interruption import Interruption
 
 
 class Saving:
@@ -25,11 +27,46 @@ class Saving:
     clock: Clock
     verdict: Verdict | None  # the first STOP or PAUSE
     _ended: bool
+    _last: float  # the epoch reported last
+    _interruption: Interruption | None  # while signals may wait
+    _leaves: bool  # one did, until an epoch's end
 
     @property
     def pausing(self) -> bool:
         """True when the loop should save its state before it ends: the trial may go on later."""
         return self.verdict is not None and self.verdict.resumable and not self._ended
+
+    @property
+    def leaving(self) -> bool:
+        """True when the loop should save its state and end for Ctrl-C or SIGTERM, and for nothing else."""
+        return self._leaves and not self._ended and not self.stopping
+
+    @property
+    def saves(self) -> bool:
+        """True when the state after this epoch should be saved to go on from."""
+        return self.pausing or (self.leaving and self.trial.epoch == self._last)
+
+    def hear(self, interruption: Interruption) -> None:
+        """From now on signals wait until `heed`, and are heard in `leave`, or after `postpone`."""
+        self.postpone()
+        self._leaves, self._interruption = False, interruption.__enter__()
+
+    def heed(self, epoch: float | None) -> None:
+        """So many epochs are trained: the loop may end here, if the last was reported."""
+        if self._interruption is not None and self._interruption.waits and epoch == self._last:
+            self._leaves = True
+
+    def leave(self) -> None:
+        """The loop has ended in order. Raises what waited."""
+        interruption, self._interruption = self._interruption, None
+        if interruption is not None:
+            interruption.__exit__(None, None, None)
+
+    def postpone(self) -> None:
+        """The loop has failed: what waited comes right after."""
+        interruption, self._interruption = self._interruption, None
+        if interruption is not None:
+            interruption.postpone()
 
     @property
     def keeps(self) -> bool:
@@ -47,7 +84,7 @@ class Saving:
 
     def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> bool:
         """Save the state after the last epoch; when that fails the pause is declined, and False returned."""
-        return self.attempt(lambda: self.trial.save(write, suffix), keeps=not self.pausing)
+        return self.attempt(lambda: self.trial.save(write, suffix), keeps=not self.saves)
 
     def keep(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> bool:
         """Save the state after an epoch that `keeps_epoch`; False when that fails."""
@@ -101,6 +138,10 @@ class Saving:
             self.verdict = None
             self.trial.go_on()
         return paused
+
+    @property
+    def stopping(self) -> bool:
+        raise NotImplementedError
 
     def end(self, status: str | None = None) -> None:
         raise NotImplementedError

@@ -1,0 +1,93 @@
+"""Ctrl-C and SIGTERM in a Lightning fit: the epoch is finished and saved, and the second leaves at once."""
+
+import os
+import signal
+import threading
+from contextlib import suppress
+
+import pytest
+
+pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+
+from lightning_nets import Net, make_trainer, shuffled  # noqa: E402
+from paused_studies import pausing_study  # noqa: E402
+
+from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
+from haltune.callbacks.reporting.interruption import Interruption  # noqa: E402
+from haltune.log.events import Status  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """As in a terminal; afterwards none of haltune's is there."""
+    before = [signal.signal(signal.SIGINT, signal.default_int_handler), signal.getsignal(signal.SIGTERM)]
+    yield
+    after = [signal.signal(n, h) for n, h in zip((signal.SIGINT, signal.SIGTERM), before, strict=True)]
+    assert not any(isinstance(getattr(handler, "__self__", None), Interruption) for handler in after)
+
+
+class Sends(pl.Callback):
+    def __init__(self, *numbers, epoch=2, error=None):
+        self.numbers, self.epoch, self.error = numbers, epoch, error
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if (trainer.current_epoch + 1, batch_idx) == (self.epoch, 1):
+            for number in self.numbers:
+                os.kill(os.getpid(), number)
+            if self.error:
+                raise self.error
+
+
+def searched(store, *others, **options):
+    """One training of 4 epochs, from where the log says."""
+    study = pausing_study(store, at=(), verbose=0)
+    for trial in study:
+        with trial:
+            pl.seed_everything(0, verbose=False)
+            net = Net()
+            trainer = make_trainer(*others, HaltuneCallback(trial), epochs=trial.max_epochs, **options)
+            trainer.fit(net, shuffled(), shuffled(), ckpt_path=trial.checkpoint)
+    return study, net.layers[0].weight.detach()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_epoch_is_finished_and_saved_and_the_search_goes_on_exactly_there(number, tmp_path):
+    with pytest.raises(SystemExit):
+        searched(tmp_path / "search.db", Sends(number))
+    study, weight = searched(tmp_path / "search.db")
+    straight, as_ever = searched(tmp_path / "straight.db")
+    assert [(t.status, t.attempt, t.checkpoint_epoch) for t in study.trials] == [(Status.COMPLETED, 2, 2.0)]
+    assert list(study.trials[0].values) == list(straight.trials[0].values)
+    assert (weight == as_ever).all()
+
+
+def test_a_second_one_leaves_at_once(tmp_path):
+    with pytest.raises(SystemExit):
+        searched(tmp_path / "search.db", Sends(signal.SIGINT, signal.SIGINT))
+    [trial] = pausing_study(tmp_path / "search.db", at=(), verbose=0).trials
+    assert (trial.status, trial.epoch, trial.checkpoint) == (Status.INTERRUPTED, 1.0, None)
+
+
+def test_in_the_last_epoch_the_trial_is_complete(tmp_path):
+    with pytest.raises(SystemExit):
+        searched(tmp_path / "search.db", Sends(signal.SIGINT, epoch=4))
+    [trial] = pausing_study(tmp_path / "search.db", at=(), verbose=0).trials
+    assert (trial.status, trial.epoch) == (Status.COMPLETED, 4.0)
+
+
+def test_between_validations_it_trains_on_to_the_next(tmp_path):
+    with pytest.raises(SystemExit):
+        searched(tmp_path / "search.db", Sends(signal.SIGINT, epoch=1), check_val_every_n_epoch=2)
+    [trial] = pausing_study(tmp_path / "search.db", at=(), verbose=0).trials
+    assert (trial.status, trial.checkpoint_epoch) == (Status.INTERRUPTED, 2.0)
+
+
+def test_what_fails_after_it_is_no_failed_trial(tmp_path):
+    with pytest.raises((KeyboardInterrupt, SystemExit)):  # right after the error, or in its stead
+        with suppress(RuntimeError):
+            searched(tmp_path / "search.db", Sends(signal.SIGINT, error=RuntimeError("a loader has gone")))
+        threading.Event().wait(60)
+    [trial] = pausing_study(tmp_path / "search.db", at=(), verbose=0).trials
+    assert trial.status is Status.INTERRUPTED
