@@ -68,6 +68,10 @@ class Store(Protocol):
         """Make a study whose log begins with `first`; False when the name exists."""
         ...
 
+    def replace(self, name: str, first: Event, seen: int) -> bool:
+        """Make a study anew, without the events before `seen`, or its leases; False when there are later ones."""
+        ...
+
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
         """The events from position `start` up to `stop`, or the end. Raises StoreError for an unknown name."""
         ...

@@ -1,25 +1,44 @@
-"""Making a study, or finding the one that is there: with the same settings, in a space that may be wider by now."""
+"""Making a study, or finding the one that is there: with the same settings, in a space that may be wider by now.
+
+One with other settings to which nothing was ever reported was made by mistake, a metric's name misspelt: it makes way.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from haltune._utils.differences import differences
+from haltune._utils.process import checkable, surely_gone
 from haltune.errors import StoreError, StudyMismatch
-from haltune.log.events import Created
+from haltune.log.events import Budgeted, Created, Ended, Expired, Finished, Resumed, Slept, Started
 from haltune.log.problem import Problem
 from haltune.log.validity import ADVICE
 
 from .base import Store
+from .studies import recorded_problem
+
+_log = logging.getLogger("haltune")
+_NOTHING = (
+    Created,
+    Budgeted,
+    Started,
+    Resumed,
+    Slept,
+    Ended,
+    Expired,
+    Finished,
+)  # without a report nothing was learnt
 
 
-def make(store: Store, name: str, created: Created, seed: int | None) -> Created:
-    """The first event of a study, which is `created` if there is none yet.
+def make(store: Store, name: str, created: Created, seed: int | None, given: Problem) -> Created:
+    """The first event of a study, which is `created` if there is none yet, or none but one without a report.
 
     Raises StudyMismatch for a study that was made with other settings, but for its space, of which the whole log says
-    what it is; seed: None is any.
+    what it is; seed: None is any. given: what `created` tells of.
     """
     if store.create(name, created):
         return created
@@ -29,9 +48,46 @@ def make(store: Store, name: str, created: Created, seed: int | None) -> Created
     found = differences(first.policy, created.policy, "policy.")
     if seed is not None and seed != first.seed:
         found.append(f"seed: recorded {first.seed}, given {seed}")
-    if found or differences(_lasting(first.problem), _lasting(created.problem)):
-        raise _mismatch(store, name, differences(first.problem, created.problem) + found)
+    differs = bool(found or differences(_lasting(first.problem), _lasting(created.problem)))
+    if not differs and _fits(store, name, given, first):
+        return first
+    found = differences(first.problem, created.problem) + found
+    if (length := _length_of_nothing(store, name)) and store.replace(name, created, length):
+        _log.info(
+            "the study %r in %s is made anew, for nothing was ever reported to it: %s",
+            name, store.url, "; ".join(found),
+        )  # fmt: skip
+        return created
+    if differs:
+        raise _mismatch(store, name, found)
     return first
+
+
+def _fits(store: Store, name: str, given: Problem, first: Created) -> bool:
+    """False where a space lacks some of the one recorded first."""
+    try:
+        widens(store, name, given, recorded_problem(first))
+    except StudyMismatch:
+        return False
+    return True
+
+
+def _length_of_nothing(store: Store, name: str) -> int:
+    """How many events a log has that nobody can miss; 0 for one that has others, or a worker who may live."""
+    length = 0
+    for event in store.read(name):
+        if not isinstance(event, _NOTHING):
+            return 0
+        if isinstance(event, Started | Resumed) and not _is_past(event.worker):
+            return 0
+        length += 1
+    return length
+
+
+def _is_past(holder: str) -> bool:
+    """Whether a worker is gone, or is this process, which begins again."""
+    mine = checkable(holder) and holder.split("/")[3] == str(os.getpid())
+    return mine or surely_gone(holder)
 
 
 def widens(store: Store, name: str, given: Problem, now: Problem) -> bool:

@@ -59,6 +59,15 @@ class MemoryStore:
             self._logs[name], self._leases[name] = [first], {}
             return True
 
+    def replace(self, name: str, first: Event, seen: int) -> bool:
+        """See Store."""
+        self._refuse_after_fork()
+        with undisturbed, self._lock:
+            if len(self._log(name)) != seen:
+                return False
+            self._logs[name], self._leases[name] = [first], {}
+            return True
+
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
         """See Store."""
         return iter(self._log(name)[start:stop])

@@ -87,6 +87,10 @@ class KeeperStore:
         """See Store: the launcher has made the study."""
         return False
 
+    def replace(self, name: str, first: ev.Event, seen: int) -> bool:
+        """See Store: that, too, is the launcher's."""
+        return False
+
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[ev.Event]:
         """See Store."""
         while True:

@@ -140,7 +140,9 @@ def test_a_study_from_before_goals_had_a_choice_reopens_and_another_choice_is_an
 ) -> None:
     assert "of" not in Maximize("acc").to_json()
     where = str(tmp_path / "a.db")
-    Study(Problem(LINE, Maximize("acc"), 3), RandomSearch(trials=1), where)
+    Study(Problem(LINE, Maximize("acc"), 3), RandomSearch(trials=1), where).ask().report(
+        0.5
+    )  # a study without a report would make way
     Study(Problem(LINE, Maximize("acc", of="last"), 3), RandomSearch(trials=1), where)
     with pytest.raises(StudyMismatch, match="of"):
         Study(Problem(LINE, Maximize("acc", of="best"), 3), RandomSearch(trials=1), where)

@@ -232,11 +232,13 @@ def test_two_studies_are_searched_in_one_store(store: Store) -> None:
 def test_reopening_with_other_settings_lists_what_differs(
     store: Store, given: dict[str, Any], says: list[str]
 ) -> None:
-    Study(PROBLEM, Whims(), store, "mine", seed=1)
+    budget = Budget(trials=1)
+    Study(PROBLEM, Whims(), store, "mine", 1, budget).ask().report(0.5)  # without a report it would make way
+    length = len(list(store.read("mine")))
     arguments = {"problem": PROBLEM, "policy": Whims(), "seed": 1} | given
     with pytest.raises(StudyMismatch) as caught:
         Study(arguments["problem"], arguments["policy"], store, "mine", seed=arguments["seed"])
     for sentence in [*says, "'mine'", store.url, "another name"]:
         assert sentence in str(caught.value)
     assert str(caught.value).count("\n  - ") == len(says)
-    assert len(list(store.read("mine"))) == 1
+    assert len(list(store.read("mine"))) == length

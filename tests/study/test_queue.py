@@ -184,7 +184,7 @@ def test_a_start_is_given_once():
 
 def test_a_study_is_told_from_one_that_begins_otherwise_and_older_ones_open():
     store = MemoryStore()
-    small_study(ASKED, store)
+    small_study(ASKED, store).ask().report(0.5)  # a study without a report would make way
     assert "start" not in problem().to_json()
     assert Problem.from_json(problem().to_json()) == problem()
     started = replace(problem(), start=[MINE])

@@ -53,7 +53,7 @@ def test_the_seed_is_drawn_once_and_recorded() -> None:
 
 def test_reopening_with_other_settings_lists_what_differs() -> None:
     store = MemoryStore()
-    Study(problem(), GPUCB(), store, seed=1)
+    Study(problem(), GPUCB(), store, seed=1, budget=Budget(trials=1)).ask().report(0.5)
     other = Problem(
         Space({"lr": Float(1e-4, 2.0, log=True), "layers": Int(1, 4), "kernel": Choice(["rbf", "poly"])}),
         Maximize("acc", (0, 1)),

@@ -81,6 +81,27 @@ class SqlStore(ABC):
                 return False
             raise
 
+    def replace(self, name: str, first: Event, seen: int) -> bool:
+        """See Store. It gets another number: who has the old one open writes nothing into it."""
+        self._keep_checksums()
+
+        def work(c: sa.Connection) -> int | None:
+            old = {"of_study": self._locked(c, name)}
+            if c.scalar(tables.HEAD, old) != seen - 1:
+                return None
+            c.execute(tables.UNNAME, old)
+            key = c.execute(tables.NEW_STUDY, {"name": name}).inserted_primary_key
+            assert key is not None
+            c.execute(tables.NEW_EVENTS, tables.row(first, key[0], 0))
+            for statement in tables.FORGET:
+                c.execute(statement, old)
+            return int(key[0])
+
+        found = self._run(work)
+        if found is not None:
+            self._ids[name] = found
+        return found is not None
+
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
         """See Store. Reads page by page, as far as the log goes when the last page is read."""
         end = tables.LAST if stop is None else stop

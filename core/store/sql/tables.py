@@ -125,6 +125,12 @@ RENEW_LEASE = (
     .values(expires=sa.bindparam("expires"), renewed=sa.bindparam("renewed"))
 )
 DROP_LEASE = leases.delete().where(_held)
+UNNAME = studies.update().where(studies.c.id == sa.bindparam("of_study")).values(name="")
+FORGET = (
+    events.delete().where(_of_study),
+    leases.delete().where(leases.c.study == sa.bindparam("of_study")),
+    studies.delete().where(studies.c.id == sa.bindparam("of_study")),
+)
 UNCLAIM = leases.delete().where(leases.c.study == sa.bindparam("of_study"), leases.c.trial == CLAIM)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from haltune._utils.threads import one_thread
 from haltune._utils.words import plural
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log import events as ev
 from haltune.log.codec import plain
 from haltune.log.decisions import ENQUEUED, Finish, Move, Resume, Start, Wait
@@ -37,6 +37,7 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: Clock) -> 
     """
     while True:
         replica.sync()
+        _need_own(replica)
         budget = replica.history.wishes.extended(budget)
         try:
             if replica.expire(max_retries) or replica.rescale():
@@ -50,6 +51,18 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: Clock) -> 
         record = replica.history.trial(found[0])
         if record.attempt == found[1] and record.status is Status.RUNNING:
             return record
+
+
+def _need_own(replica: Replica) -> None:
+    """Raises StudyMismatch when somebody has made the study anew, which is possible until the first report."""
+    if replica.history.spent.epochs > 0.0:
+        return
+    first = next(replica.store.read(replica.name, stop=1), None)
+    if not (isinstance(first, ev.Created) and first.id == replica.created.id):
+        raise StudyMismatch(
+            f"the study {replica.name!r} in {replica.store.url} was made anew by a program with other settings, for "
+            "nothing had been reported to it: open it again, Study(...), with these or under another name="
+        )
 
 
 def ask(replica: Replica, budget: Budget, clock: Clock) -> Taken | Wait | Finish:

@@ -60,7 +60,8 @@ class Replica:
         self._training: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
         self._told: dict[tuple[int, int], int] = {}  # attempt -> jumps of the clock that the log knows
         self.lock = threading.RLock()
-        self.checkpoints = kept(self._open(seed))
+        self.created = self._open(seed)
+        self.checkpoints = kept(self.created)
         self._begin()
         heirs.add(self)
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
@@ -272,7 +273,7 @@ class Replica:
             at=self.now(), problem=plain(self._given.to_json()), policy=plain(self.policy.spec),
             seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
         )  # fmt: skip
-        return make(self.store, self.name, created, seed)
+        return make(self.store, self.name, created, seed, self._given)
 
     def _widen(self) -> None:
         """Log that the space is wider from here on, where the one given is."""

@@ -175,7 +175,9 @@ def test_a_study_of_an_earlier_version_is_opened_with_todays_settings() -> None:
             return {**spec, "policy": "Halting", "stopping": {**known, "cells": 100}}
 
     store = MemoryStore()
-    small_study(Earlier(RandomSearch()), store, trials=1)
+    small_study(Earlier(RandomSearch()), store, trials=1).ask().report(
+        0.5
+    )  # a study without a report would make way
     small_study(Halting(RandomSearch()), store, trials=1)
     with pytest.raises(StudyMismatch, match="slopes"):
         small_study(Halting(RandomSearch(), OptimalStopping(slopes=4)), store, trials=1)

@@ -204,6 +204,7 @@ def test_a_problem_that_does_not_suit_is_refused_when_the_study_is_made(
 
 def test_a_study_reopened_with_another_rate_says_so() -> None:
     lab = Lab(Hyperband, rising, epochs=9)
+    Study(lab.problem, Hyperband(), lab.store).ask().report(0.5)  # a study without a report would make way
     with pytest.raises(StudyMismatch, match=r"policy\.eta: recorded 3, given 4"):
         Study(lab.problem, Hyperband(eta=4), lab.store)
     with pytest.raises(StudyMismatch, match=r"policy\.asynchronous: recorded False, given 'stop'"):
