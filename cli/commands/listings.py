@@ -70,15 +70,18 @@ def trials(
     name: Name = None,
     format: As = Format.table,
     top: Top = None,
-    sort: Annotated[Sort, typer.Option(help="by number, or the best value first")] = Sort.trial,
+    sort: Annotated[
+        Sort | None,
+        typer.Option(help="by number, or the best value first, as --top has it", show_default=False),
+    ] = None,
     status: Annotated[Status | None, typer.Option(help="only those that are so", show_default=False)] = None,
 ) -> None:
-    """All trials, a line each; with --top the first of them as they are sorted."""
+    """All trials, a line each; with --top so many of the best, or the first of them as they are sorted."""
     with errors():
         study = study_of(where, name)
         history, over = study.history, study.outcome.over and not study.outcome.held
         found = [t for t in history.trials if status is None or t.status is status]
-        if sort is Sort.value:
+        if (sort or (Sort.value if top else Sort.trial)) is Sort.value:
             found.sort(key=lambda t: _behind(t, history))
         _list(history, found[:top], over, format)
 
@@ -171,7 +174,7 @@ def _numbered(study: Reading, trial: str) -> int:
 def report(
     where: Where,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="the page; else the study's name, study.html")
+        Path | None, typer.Option("--out", "-o", help="the page; else called like the study, or its file")
     ] = None,
     name: Name = None,
 ) -> None:

@@ -126,6 +126,10 @@ class _Reader:
             if table not in self._data:
                 raise InvalidInput(f"{self._path}: there is no table [{table}]")
         study = self._table("study")
+        if isinstance(given := study.get("budget"), str):
+            raise self._lines.error(
+                ("study", "budget"), f"a table [budget], not {given!r}{_EXAMPLES['budget']}"
+            )
         self._lines.known(("study",), study, ("max_epochs", *_CHECKS), {t: t for t in _TABLES} | _GOAL)
         problem = self._problem(study.pop("max_epochs", None))
         policy = self._policy(("policy",), self._table("policy"))
@@ -212,8 +216,16 @@ class _Reader:
     def _table(self, name: str) -> dict[str, Any]:
         table = self._data.get(name, {})
         if not isinstance(table, dict):
-            raise self._lines.error((name,), f"a table [{name}], not {table!r}")
+            raise self._lines.error((name,), f"a table [{name}], not {table!r}{_EXAMPLES.get(name, '')}")
         return dict(table)
+
+
+_EXAMPLES = {
+    "goal": ', such as [goal] and below it maximize = "val_acc"',
+    "space": ", such as [space] and below it lr = [0.0001, 0.1]",
+    "budget": ', such as [budget] and below it trials = 20, time = "2h", or both',
+    "policy": ', such as [policy] and below it name = "BOBOS"',
+}
 
 
 def _text(name: str, value: Any) -> None:

@@ -204,7 +204,7 @@ class Results(ABC):
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write the page about the search, one file that opens anywhere; see haltune.report.write. Returns its path.
 
-        path: its file. Default: None, the study's name with .html, where you are.
+        path: its file. Default: None, the study's name, or its store's, with .html, where you are.
         """
         found: Path = import_module("haltune.report").write(
             self, path

@@ -26,6 +26,8 @@ from .items import Told
 from .models import Items
 
 ASSETS = Path(__file__).parent / "assets"
+_DEFAULT = "study"  # what a study is called that nobody gave a name
+_MARK = '<meta name="generator" content="haltune">'
 _SCRIPTS = ("scales.js", "panel.js", "figure.js", "table.js", "page.js", "live.js")
 
 
@@ -34,13 +36,15 @@ def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
-        path: The file to write, in a folder that is there. Default: None, the study's name with .html, where you are.
+        path: The file to write, in a folder that is there. Default: None, where you are, the study's name with .html;
+            that of its store's file where the study has none of its own.
 
     Returns:
         Its full path.
 
     Raises:
-        InvalidInput: When nothing can be written there, and for what is no study.
+        InvalidInput: When nothing can be written there, or a file is there that is no page of haltune's, and for what
+            is no study.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -52,13 +56,28 @@ def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:
     """
     target = Path(_named(study) if path is None else path).absolute()
     _need_folder(target)
+    _need_own(target)
     return keep(page(study), target)
 
 
 def _named(study: Source) -> str:
     """A file name for the page of a study."""
-    title = re.sub(r"[^\w. -]+", "_", getattr(study, "name", "")).strip(". ") or "study"
+    name: str = getattr(study, "name", "")
+    url: str = getattr(getattr(study, "store", None), "url", "")
+    if name in ("", _DEFAULT) and url.startswith("sqlite:///"):
+        name = Path(url.removeprefix("sqlite:///")).stem
+    title = re.sub(r"[^\w. -]+", "_", name).strip(". ") or _DEFAULT
     return f"{title[:100]}.html"
+
+
+def _need_own(target: Path) -> None:
+    """Raises InvalidInput for a file of somebody else's."""
+    with suppress(OSError), target.open("rb") as file:  # else writing says what there is to say
+        if _MARK.encode() not in file.read(4096) and target.stat().st_size:
+            raise InvalidInput(
+                f"{target} is there already, and is no page of haltune's: name another file, -o page.html or "
+                "report(path), or move it away"
+            )
 
 
 def keep(text: str, path: str | os.PathLike[str]) -> Path:
@@ -106,6 +125,7 @@ def shell(facts: Digest, items: Items, head: str, foot: str, bar: str = "") -> s
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+{_MARK}
 <title>{title}</title>
 {head}
 </head>

@@ -491,8 +491,10 @@ def test_trials_are_sorted_cut_and_chosen_by_status(ranked):
     assert listed("trials", ranked) == [0, 1, 2, 3]
     assert listed("trials", ranked, "--sort", "value") == [1, 2, 0, 3]
     assert listed("trials", ranked, "--sort", "value", "--top", 2) == [1, 2]
+    assert listed("trials", ranked, "--top", 2) == [1, 2]
+    assert listed("trials", ranked, "--top", 2, "--sort", "trial") == [0, 1]
     assert listed("trials", ranked, "--status", "failed") == [3]
-    assert listed("trials", ranked, "--top", 1, "--status", "completed") == [0]
+    assert listed("trials", ranked, "--top", 1, "--status", "completed") == [1]
     assert listed("best", ranked, "--top", 2) == [1, 2]
     table = haltune("best", ranked, "--top", 2).splitlines()
     assert [line.split()[0] for line in table] == ["trial", "1", "2"]
@@ -520,6 +522,18 @@ def test_report_is_called_like_the_study_wherever_that_may_be(tmp_path, monkeypa
         Study(PROBLEM, RandomSearch(trials=1), tmp_path / "s.db", name=name)
         assert haltune("report", "s.db", "--name", name).strip() == str(tmp_path / file)
         assert (tmp_path / file).exists()
+
+
+def test_a_report_without_a_name_is_called_like_its_file_and_overwrites_nobodys(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        Study(PROBLEM, RandomSearch(trials=1), f"{name}.db")
+        assert haltune("report", f"{name}.db").strip() == str(tmp_path / f"{name}.html")
+    (tmp_path / "a.html").write_text("<html>of somebody else</html>")
+    assert "no page of haltune's" in haltune("report", "a.db", code=2)
+    assert "no page of haltune's" in haltune("report", "b.db", "-o", "a.html", code=2)
+    assert (tmp_path / "a.html").read_text() == "<html>of somebody else</html>"
+    haltune("report", "b.db")  # its own page is written anew
 
 
 def test_a_configuration_is_enqueued_and_waits_in_the_status(tmp_path):

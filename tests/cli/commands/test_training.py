@@ -144,7 +144,7 @@ def test_a_study_file_with_a_wider_space_takes_the_search_on(folder, monkeypatch
     assert configs[:2] == [{**config, "kernel": "a"} for config in before]
     assert {config["kernel"] for config in configs} == {"a", "b"}
     told("report", "digits.db")
-    assert "kernel" in (folder / "study.html").read_text()
+    assert "kernel" in (folder / "digits.html").read_text()
     assert "decisions replayed" in told("doctor", "digits.db")
 
 

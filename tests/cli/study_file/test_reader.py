@@ -333,6 +333,14 @@ def test_infinite_options_are_read(file):
             "line 22: policy.cost_model",
         ),
         (GOOD.replace('"BOBOS"', '"TruVaR"\nkernel = {}').encode(), "line 22: policy"),
+        (
+            b'budget = "2 trials"\n' + GOOD.replace('[budget]\ntime = "30min"\n', "").encode(),
+            r"line 1: budget: a table \[budget\], not .2 trials., such as \[budget\] and below it trials = 20",
+        ),
+        (
+            GOOD.replace("seed = 4", 'seed = 4\nbudget = "2 trials"').encode(),
+            r"line 5: study.budget: a table \[budget\]",
+        ),
         (b"study = 1\n" + GOOD[GOOD.index("[goal]") :].encode(), r"line 1: study: a table \[study\], not 1"),
     ],
 )
