@@ -41,6 +41,11 @@ _SUGGEST = (
 )
 _CATALOGUE = "haltune.policies lists them: MultiFidelity() is the default, BOBOS() needs no checkpoints"
 
+_NO_TRIAL = (
+    "study.ask() answers with a Trial, a Wait while others train, or a Finish when the search is over: for trial in "
+    "study: gives trials alone; or while isinstance(trial := study.ask(), Trial):"
+)
+
 _NO_CALLBACK = dict.fromkeys(  # what frameworks look for first in a list of callbacks
     ("on_batch_end", "on_exception", "on_init_end", "setup", "set_params"),
     "callbacks=[HaltuneCallback(trial)]",
@@ -121,6 +126,8 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "get_best_hyperparameters": "study.best_params", "results_summary": "haltune.report.summary(study)",
         **_NO_CALLBACK,
     },
+    "Wait": {"**": _NO_TRIAL},
+    "Finish": {"**": _NO_TRIAL},
     "module 'haltune'": {
         "create_study": f"Study(...); {_SPACE}", "Tuner": f"Study(...); {_SPACE}", "tune": f"Study(...); {_SPACE}",
         "minimize": f"Study(...); {_SPACE}", "Categorical": "Choice([...])", "Integer": "Int(low, high)",

@@ -80,7 +80,13 @@ def load(path: str, randomness: bool = True, **options: Any) -> Any:
     try:
         model = saving.load_model(path, **options)
     except Exception as error:
-        error.add_note(f"haltune: {ADVICE if randomness else ADVICE.replace('trial.', 'study.best.')}")
+        whose = "trial" if randomness else "study.best"
+        if "Lambda" in str(error) and "safe_mode" in str(error):
+            raise InvalidInput(
+                f"the model in {path} holds a lambda, code that Keras runs only where you say that you trust the file: "
+                f"{whose}.load_model(safe_mode=False); or {whose}.load_model(make_model), by your function"
+            ) from error
+        error.add_note(f"haltune: {ADVICE.replace('trial.', f'{whose}.')}")
         raise
     if randomness:
         restore_randomness(model, path)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from haltune.foreign_words import KnowsAttributes
+
 CUT = "policy"  # in a verdict's evidence: the budget ended the run, the policy was not asked
 FULL = "full"  # in a STOP's evidence: the run had all that its policy gives any; it was not cut short
 AUDIT = "audit"  # in a Start's evidence: its run trains on where it would be stopped; in a verdict's: the epoch of that
@@ -96,14 +98,14 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(KnowsAttributes):
     """Nothing to do until another worker reports; ask again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(KnowsAttributes):
     """The search is over, for good."""
 
     reason: str

@@ -38,6 +38,8 @@ def fate_of(t: TrialRecord, problem: Problem, over: bool = False) -> Fate:
     """What became of a run, as far as the log tells. over: the search is, so that what paused is left where it is."""
     kind, horizon = _kind(t, problem, over), problem.max_epochs
     words = FATES[kind][0]
+    if kind == "completed" and horizon and t.epoch < horizon:
+        words = f"trained to its last validation, at epoch {t.epoch:g} of {horizon}"
     if kind in ("itself", "nothing"):
         words += f" at epoch {t.epoch:g}{f' of {horizon}' if horizon else ''}"
     elif kind == "part" and t.resource is not None:
@@ -56,7 +58,13 @@ def _kind(t: TrialRecord, problem: Problem, over: bool) -> str:
         return "nothing"
     if t.partial:
         return "part"
-    return "completed" if problem.max_epochs is not None and t.epoch >= problem.max_epochs else "itself"
+    return "completed" if problem.max_epochs is not None and _next(t) > problem.max_epochs else "itself"
+
+
+def _next(t: TrialRecord) -> float:
+    """The epoch of the validation that would follow, as the last two lie: beyond the horizon there is none."""
+    before, last = [0.0, *t.epochs.tolist()][-2:]
+    return last + (last - before)
 
 
 def saved_epochs(t: TrialRecord, problem: Problem, over: bool) -> float:

@@ -71,6 +71,12 @@ class TrialRecord:
         """The last epoch reported, 0 before the first."""
         return float(self.epochs[-1]) if len(self.epochs) else self.checkpoint_epoch
 
+    def __repr__(self) -> str:
+        value = f", value={short(float(self.values[-1]))}" if len(self.values) else ""
+        return (
+            f"TrialRecord({self.id}, {self.status}, epoch={self.epoch:g}{value}, config={dict(self.config)})"
+        )
+
     def _repr_html_(self) -> str:
         end = f" at epoch {self.epoch:g}" if len(self.epochs) else ""
         value = short(float(self.values[-1])) if len(self.values) else ""

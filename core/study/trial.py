@@ -96,6 +96,7 @@ class Trial(Saving, KnowsAttributes):
             >>> trial.report(0.3, metrics={"accuracy": 0.9}).action
             <Action.CONTINUE: 'continue'>
         """
+        self._doubt_order(value, epoch)
         value = number("value", value)
         if self._unheard is not None and (known := self._recalled(value, epoch, self._unheard)) is not None:
             self._unheard = None
@@ -118,6 +119,16 @@ class Trial(Saving, KnowsAttributes):
         self._lap = self.session.monotonic()
         self._unheard = None
         return verdict
+
+    def _doubt_order(self, value: Any, epoch: Any) -> None:
+        """Raises InvalidInput for the first report of an epoch and its value, by their types, in the other order."""
+        fraction = isinstance(epoch, float) and 0.0 < epoch < math.inf and not epoch.is_integer()
+        if fraction and type(value) is int and value in (0, 1) and self.epoch == 0:
+            raise InvalidInput(
+                f"trial.report({value}, {epoch:g}) says that the value is {value} after {epoch:g} epochs. The value "
+                f"comes first: trial.report({epoch:g}, {value or 1}); where it is meant so, "
+                f"trial.report({value:.1f}, {epoch:g})"
+            )
 
     def _recalled(self, value: float, epoch: float | None, unheard: tuple[float, float]) -> Verdict | None:
         """The verdict of a report that is made once more, if it is in the log though nobody heard so."""

@@ -156,4 +156,6 @@ class Auditor:
             return t.status
         if self.counts(t) is None:
             return "nothing"
+        before, last = [0.0, *(epoch for epoch, _ in t.curve)][-2:]
+        whole = self.horizon is not None and 2 * last - before > self.horizon  # no validation would follow
         return "part" if t.partial else "completed" if whole else "itself"

@@ -46,11 +46,28 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: Clock) -> 
             found = ask(replica, budget, clock)
         except Conflict:
             continue  # another worker moved first: look again
+        if isinstance(found, Wait):
+            return _naming_what_is_open(replica, found)
         if not isinstance(found, tuple):
             return found
         record = replica.history.trial(found[0])
         if record.attempt == found[1] and record.status is Status.RUNNING:
             return record
+
+
+def _naming_what_is_open(replica: Replica, wait: Wait) -> Wait:
+    """Where nobody but this process trains, it may wait for trials that its program has forgotten to end."""
+    running = replica.history.with_status(Status.RUNNING)
+    if not running or any((t.id, t.attempt) not in replica.handed_out for t in running):
+        return wait
+    named = (
+        f"trial {running[0].id} is"
+        if len(running) == 1
+        else f"trials {', '.join(str(t.id) for t in running)} are"
+    )
+    return Wait(
+        f"{wait.reason}; {named} open in this process: study.tell(trial, value) or trial.finish() ends one"
+    )
 
 
 def _need_own(replica: Replica) -> None:

@@ -80,10 +80,12 @@ def end(
         held
         and attempt.ended is Status.PAUSED
         and replica.history.trial(attempt.id).checkpoint_epoch < attempt.epoch
+        and replica.first_time("nothing saved")
     ):
         _log.warning(
             "trial %d is paused and nothing was saved after epoch %g: should it continue, it trains again what was not "
-            "saved. Save it: trial.save(write), TrainingLoop(trial, save=write); or BOBOS(), which never pauses",
+            "saved, and so does any other. Save it: trial.save(write), TrainingLoop(trial, save=write); or BOBOS(), "
+            "which never pauses",
             attempt.id, attempt.epoch,
         )  # fmt: skip
     if status is Status.INTERRUPTED and held:

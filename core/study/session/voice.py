@@ -136,10 +136,10 @@ def begun(t: TrialRecord) -> str:
 
 def ending(problem: Problem, t: TrialRecord, best: Best | None) -> str:
     """The line of a trial that ended: what became of it, its value beside the best so far, and why it was stopped."""
-    fate = FATES[fate_of(t, problem).kind][0]
+    found = fate_of(t, problem)
     of = f" of {problem.max_epochs}" if problem.max_epochs and t.epoch != problem.max_epochs else ""
     where = f" at epoch {t.epoch:g}{of}" if of else f", {plural(t.epoch, 'epoch')}"
-    told = f"trial {t.id} {fate}{where}"
+    told = f"trial {t.id} {found.words if found.kind == 'completed' and of else FATES[found.kind][0] + where}"
     if len(t.values):
         told += f": {problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}"
     if best is not None:

@@ -1,0 +1,97 @@
+"""What a new user types, and is answered: swapped arguments, answers that are no trial, loops that save nothing."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
+from haltune.errors import InvalidInput
+from haltune.log.fate import fate_of
+from haltune.policies import Hyperband, RandomSearch
+
+
+def study(trials: int = 1, epochs: int = 9, policy: Any = None, **more: Any) -> Study:
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), epochs)
+    more = {"seed": 0, "budget": Budget(trials=trials), "verbose": 0} | more
+    return Study(problem, policy or RandomSearch(), **more)
+
+
+def asked(study: Study) -> Trial:
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    return trial
+
+
+def test_a_loop_that_saves_nothing_is_told_of_its_pauses_once(caplog: Any) -> None:
+    for trial in study(12, policy=Hyperband()):
+        for _ in trial.epochs():
+            trial.report(trial.config["x"])
+    assert sum("nothing was saved" in r.getMessage() for r in caplog.records) == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_report_of_epoch_and_value_is_told_that_they_are_swapped(first: int) -> None:
+    trial = asked(study())
+    with pytest.raises(InvalidInput, match=r"The value comes first: trial.report\(0.9, 1\)"):
+        trial.report(first, 0.9)
+    trial.report(float(first), 0.9)  # as the answer says, where it is meant so
+    assert trial.epoch == 0.9
+
+
+def test_what_is_no_trial_says_what_to_ask_it() -> None:
+    trial = asked(one := study())
+    wait = one.ask()
+    assert isinstance(wait, Wait)
+    trial.finish("failed")
+    over = one.ask()
+    assert isinstance(over, Finish)
+    for answer in (wait, over):
+        with pytest.raises(AttributeError, match=r"while isinstance\(trial := study.ask\(\), Trial\)"):
+            answer.config  # noqa: B018
+        assert pickle.loads(pickle.dumps(answer)) == copy.copy(answer) == answer
+
+
+def test_who_waits_for_nobody_but_itself_is_told_for_which_trials() -> None:
+    one = study(2)
+    first, second = asked(one), asked(one)
+    wait = one.ask()
+    assert isinstance(wait, Wait)
+    assert wait.reason.endswith(
+        "; trials 0, 1 are open in this process: study.tell(trial, value) or trial.finish() ends one"
+    )
+    one.tell(first, 0.5)
+    assert "trial 1 is open" in one.ask().reason
+    one.tell(second, 0.5)
+    assert isinstance(one.ask(), Finish)
+
+
+def test_a_record_prints_in_a_line() -> None:
+    one = study()
+    one.tell(asked(one), 0.5)
+    x = one.best_params["x"]
+    assert repr(one.best_trial) == f"TrialRecord(0, completed, epoch=9, value=0.5, config={{'x': {x}}})"
+
+
+@pytest.mark.parametrize(
+    ("reported", "words"),
+    [
+        ([5], "trained to its last validation, at epoch 5 of 9"),
+        ([2, 4, 6, 8], "trained to its last validation, at epoch 8 of 9"),
+        ([2, 4, 6], "ended by itself at epoch 6 of 9"),
+        ([8.0, 8.5], "ended by itself at epoch 8.5 of 9"),
+        ([3, 6, 9], "trained in full"),
+    ],
+)
+def test_a_run_whose_next_validation_lay_beyond_its_end_did_not_end_by_itself(
+    reported: list[float], words: str, caplog: Any
+) -> None:
+    one = study(verbose=1)
+    for trial in one:
+        for epoch in reported:
+            trial.report(0.5, epoch)
+    assert fate_of(one.trials[0], one.problem).words == words
+    assert [r for r in caplog.records if r.getMessage().startswith(f"trial 0 {words}")]
