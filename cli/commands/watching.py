@@ -23,6 +23,7 @@ from ..options import Name, say
 from ..study_file.reader import read
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
+_ALL = ("0.0.0.0", "::")  # every address of the machine
 
 
 def watch(
@@ -47,8 +48,8 @@ def watch(
         token = kept_token(token_file) if token_file else secrets.token_urlsafe(18)
         places = board(lambda: _places(where, name))
         listed = places.listed()
-        shown = f"[{host}]" if ":" in host else host
-        address = f"http://{shown}:{listening.getsockname()[1]}/{token}/"
+        named = socket.gethostname() if host in _ALL else f"[{host}]" if ":" in host else host
+        address = f"http://{named}:{listening.getsockname()[1]}/{token}/"
         if len(listed) == 1:
             address += "0/"
         say(f"{plural(len(listed), 'study', 'studies')}: {address}")
@@ -60,7 +61,15 @@ def watch(
         say("Ctrl-C ends it; the search goes on without it")
         if open:
             webbrowser.open(address)
-        serve(application(places, token, (host,)), listening)
+        serve(application(places, token, (host, *names_of(host))), listening)
+
+
+def names_of(host: str) -> tuple[str, ...]:
+    """What a machine is called, beside its short name, where it is open to others."""
+    if host in _LOCAL:
+        return ()
+    name = socket.gethostname()
+    return tuple(dict.fromkeys((socket.getfqdn(), f"{name}.local")))
 
 
 def kept_token(path: Path) -> str:

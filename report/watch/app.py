@@ -28,6 +28,7 @@ from .watched import Watched
 _EVERY = 0.5  # seconds between looks
 _PULSE = 15.0  # seconds after which a quiet stream says that it lives
 _LIMIT = 100_000  # bytes of what is posted
+_PATIENCE = 10.0  # seconds in which it must be
 _HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -127,7 +128,7 @@ class _Server:
         if does is None or place is None:
             return PlainTextResponse("there is no such thing to do", 404)
         if asked is None:
-            return JSONResponse({"error": "an object in JSON, of at most 100 kB"}, 400)
+            return JSONResponse({"error": "an object in JSON, of at most 100 kB, within ten seconds"}, 400)
         try:
             return JSONResponse({"said": await run_in_threadpool(found.acted, partial(does, place), asked)})
         except HaltuneError as error:
@@ -135,15 +136,16 @@ class _Server:
 
 
 async def _asked(request: Request) -> dict[str, Any] | None:
-    """What was posted, of which no more is read than may be; None when it is no object."""
+    """What was posted, of which no more is read than may be, and no longer; None when it is no object."""
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _LIMIT:
-            return None
     try:
+        async with asyncio.timeout(_PATIENCE):
+            async for part in request.stream():
+                body += part
+                if len(body) > _LIMIT:
+                    return None
         found = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
+    except (TimeoutError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -19,6 +19,7 @@ from ..page.page import shell
 from .item import Item
 
 _SHARE = 5  # of the time at most one fifth goes into making pages, and at most one fifth into models
+_LEAST = 0.25  # seconds between looks, however many pages are open
 _STEPWISE = (
     "figure/",
     "curve/",
@@ -37,7 +38,10 @@ class Watched:
     Models take long: a thread makes them, of a reading of its own, and what they tell comes when it is there.
     """
 
-    def __init__(self, study: Following, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, study: Following, clock: Callable[[], float] = time.monotonic, least: float = _LEAST
+    ) -> None:
+        self._least = least
         self.study, self._clock, self._lock = study, clock, Lock()
         self._told = Told(study)
         self._thinking: Told | None = None  # made by the thread
@@ -60,7 +64,8 @@ class Watched:
                     self._told.read()
                     self._quick = self._told.quick()
                     self._change()
-                    self._rest = self._clock() + _SHARE * (self._clock() - began)
+                now = self._clock()
+                self._rest = now + max(self._least, _SHARE * (now - began))
                 self._think()
             return self.moment
 

@@ -1,10 +1,11 @@
 """What `haltune watch` needs before it serves: a token that may be kept, and names that it answers to."""
 
 import os
+import socket
 
 import pytest
 
-from haltune.cli.commands.watching import kept_token
+from haltune.cli.commands.watching import kept_token, names_of
 from haltune.errors import InvalidInput
 
 
@@ -38,3 +39,8 @@ def test_what_is_no_token_is_refused(tmp_path, text):
 def test_a_folder_that_is_not_there_is_said(tmp_path):
     with pytest.raises(InvalidInput, match="cannot keep a token"):
         kept_token(tmp_path / "none" / "token")
+
+
+def test_a_server_that_is_open_to_others_answers_to_what_the_machine_is_called():
+    assert names_of("127.0.0.1") == ()
+    assert f"{socket.gethostname()}.local" in names_of("0.0.0.0")

@@ -61,6 +61,7 @@ def test_what_changed_is_handed_to_the_frame(outputs):
     first = re.search(r'haltune-mark" content="([^"]*)"', page(outputs[0][0]))[1]
     with study.ask() as trial:
         trial.report(0.25)
+    cell._watched._rest = 0.0
     cell.show(cell.look())
     found = news(outputs[1][-1])
     assert found["after"] == first

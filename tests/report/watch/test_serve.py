@@ -92,6 +92,97 @@ def test_open_streams_end_with_the_server_and_leave_no_traceback(served, caplog)
     assert all(answered(stream).endswith(b"0\r\n\r\n") for stream in streams)
 
 
+# -- attacks ---------------------------------------------------------------------------------------
+
+
+def test_who_says_nothing_or_says_it_drop_by_drop_is_let_go(served, monkeypatch):
+    monkeypatch.setattr("haltune.report.watch.serve._HEAD", 0.2)
+    silent, slow = (socket.create_connection(("127.0.0.1", served[0]), timeout=60) for _ in range(2))
+    slow.sendall(b"GET / HTTP/1.1\r\nX-Drop: ")
+    assert cut(silent)
+    assert cut(slow)
+
+
+def test_a_stream_is_not_cut_for_saying_no_more(served, monkeypatch):
+    monkeypatch.setattr("haltune.report.watch.serve._HEAD", 0.2)
+    stream = sent(served[0], f"GET /{TOKEN}/0/events HTTP/1.1")
+    stream.sendall(b"\r\n")
+    found = stream.recv(4096)
+    stream.settimeout(1.5)
+    with pytest.raises(TimeoutError):  # open, and silent once all is told
+        while part := stream.recv(1 << 16):
+            found += part
+    assert b"200 OK" in found
+    assert b"text/event-stream" in found
+
+
+def test_what_is_posted_drop_by_drop_is_not_waited_for(served, monkeypatch):
+    monkeypatch.setattr("haltune.report.watch.app._PATIENCE", 0.2)
+    connection = sent(served[0], f"POST /{TOKEN}/0/stop HTTP/1.1")
+    connection.sendall(b"Content-Length: 50\r\nConnection: close\r\n\r\n{")
+    assert b"within ten seconds" in answered(connection)
+
+
+def test_more_connections_than_it_has_room_for_take_nothing_from_the_others(served, monkeypatch):
+    monkeypatch.setattr("haltune.report.watch.serve._MOST", 20)
+    held = [socket.create_connection(("127.0.0.1", served[0]), timeout=60) for _ in range(20)]
+    late = socket.create_connection(("127.0.0.1", served[0]), timeout=60)
+    assert cut(late)
+    held[0].sendall(f"GET /{TOKEN}/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    assert b"200 OK" in answered(held[0])
+    for connection in held:
+        connection.close()
+
+
+def test_fifty_streams_and_one_that_never_reads_leave_the_server_quick_to_end(served, caplog):
+    port, end = served
+    streams = [sent(port, f"GET /{TOKEN}/0/events HTTP/1.1") for _ in range(51)]
+    for stream in streams:
+        stream.sendall(b"\r\n")
+    for stream in streams[1:]:
+        assert b"200 OK" in stream.recv(100)
+    page = sent(port, f"GET /{TOKEN}/0/ HTTP/1.1")
+    page.sendall(b"Connection: close\r\n\r\n")
+    assert b'data-trial="trial-0"' in answered(page)
+    with caplog.at_level(logging.ERROR):
+        assert end()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/0/..%2f..%2fetc/passwd",
+        "/page.js/../../x",
+    ],
+)
+def test_a_path_leads_to_no_file(served, path):
+    connection = sent(served[0], f"GET /{TOKEN}{path} HTTP/1.1")
+    connection.sendall(b"Connection: close\r\n\r\n")
+    found = answered(connection)
+    assert b"404 Not Found" in found
+    assert b"root:" not in found
+
+
+@pytest.mark.parametrize("head", ["Last-Event-ID: x%0d%0aSet-Cookie: a=b", "X-Other: \u00e9\u2028"])
+def test_what_a_header_holds_comes_back_in_none(served, head):
+    connection = sent(served[0], f"GET /{TOKEN}/0/changes?after=%0d%0aSet-Cookie:%20a=b HTTP/1.1\r\n{head}")
+    connection.sendall(b"Connection: close\r\n\r\n")
+    top, _, body = answered(connection).partition(b"\r\n\r\n")
+    assert b"200 OK" in top
+    assert b"cookie" not in (top + body).lower()
+
+
+def cut(connection: socket.socket) -> bool:
+    """Whether the server lets go of it."""
+    try:
+        return connection.recv(100) == b""
+    except ConnectionError:
+        return True
+
+
 # -- stores that go away ---------------------------------------------------------------------------
 
 
