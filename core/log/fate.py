@@ -63,7 +63,7 @@ def _kind(t: TrialRecord, problem: Problem, over: bool) -> str:
 
 def _next(t: TrialRecord) -> float:
     """The epoch of the validation that would follow, as the last two lie: beyond the horizon there is none."""
-    before, last = [0.0, *t.epochs.tolist()][-2:]
+    before, last = [0.0, *map(float, t.epochs)][-2:]
     return last + (last - before)
 
 

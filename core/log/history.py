@@ -25,7 +25,7 @@ from .decisions import ENQUEUED, Config
 from .events import Event, Status, trial_of
 from .problem import Budget, Problem
 from .records import Best, Growing, TrialRecord, restore
-from .scores import Scale, given, learn, measured
+from .scores import Leader, Scale, given, learn, measured
 from .spending import Accounted, Spending, summable
 from .validity import ADVICE, misplaced, spanning
 
@@ -59,7 +59,7 @@ class History(Accounted):
         self._firsts: dict[int, float] = {}  # trial -> sign * first value that is measured
         self._points = Points(problem.space)
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
-        self._spending = Spending()
+        self._leader, self._spending = Leader(), Spending()
         self.whose = "the study"  # in words, for errors
         self.locate: Callable[[str | None], str | None] = lambda path: path  # of the log, as users open it
 
@@ -138,9 +138,8 @@ class History(Accounted):
 
     def best(self) -> Best | None:
         """The best run by the rule of haltune.log.scores; None before one has a value."""
-        valued = (t for t in self._trials if t.counts > -math.inf)
-        top = max(valued, key=lambda t: t.stands(), default=None)  # the first of equals
-        return None if top is None else self.as_best(top.id)
+        top = self._leader.among(self._trials)
+        return None if top is None else self.as_best(top)
 
     def as_best(self, id: int) -> Best:
         """A trial that has a value, told as the best."""
@@ -202,12 +201,13 @@ class History(Accounted):
                 self.held = event.reason
             case ev.Asked() | ev.Raised():
                 self.wishes.take(event)
+        if (about := trial_of(event)) is not None:
+            self._leader.weigh(self._trials[about])
         self.position, self.now = self.position + 1, max(self.now, event.at)
 
     def check(self, event: Event) -> None:
         """Raises StoreError when an event cannot be the next of the log."""
-        why = misplaced(event, trial_of(event), self.position, self._trials, self.problem.max_epochs)
-        if why is not None:
+        if why := misplaced(event, trial_of(event), self.position, self._trials, self.problem.max_epochs):
             raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
 
     def problem_from(self, event: ev.Created | ev.Widened) -> Problem:

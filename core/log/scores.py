@@ -146,3 +146,36 @@ def standing(run: Run, complete: bool, counts: float) -> Standing:
         return (2.0, 0.0, 0.0, counts)
     given = (run.resource or 0.0) if run.partial else math.inf
     return (float(run.status is not Status.FAILED), given, run.epoch, counts)
+
+
+class Ranked(Protocol):
+    """A run as it grows."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def counts(self) -> float: ...
+    def stands(self) -> Standing: ...
+
+
+class Leader:
+    """The run that stands highest, of equals the first, kept while events are folded: it is asked after each."""
+
+    def __init__(self) -> None:
+        self._top: tuple[Standing, int] | None = None  # its standing, and minus its number
+        self._fell = False  # it stands lower by now: others may stand higher
+
+    def weigh(self, t: Ranked) -> None:
+        """A run has changed."""
+        stands = (t.stands(), -t.id) if t.counts > -math.inf else None
+        if self._top is not None and self._top[1] == -t.id and (stands is None or stands < self._top):
+            self._fell = True
+        elif stands is not None and (self._top is None or stands > self._top):
+            self._top = stands
+
+    def among(self, trials: Sequence[Ranked]) -> int | None:
+        """Its number; None before a run has a value."""
+        if self._fell:
+            valued = [(t.stands(), -t.id) for t in trials if t.counts > -math.inf]
+            self._top, self._fell = max(valued, default=None), False
+        return None if self._top is None else -self._top[1]
