@@ -20,8 +20,10 @@ environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)
 # bytecode is written on first use (--no-compile): installing takes half the time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint bench clean always
+.PHONY: help demo test test-all lint bench clean always types-of-haltune types-of-examples with-frameworks without-frameworks
+ifndef BESIDE
 .NOTPARALLEL:
+endif
 .SECONDARY:
 
 help:
@@ -40,15 +42,29 @@ lint:
 	$(call environment,dev)
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
+	@$(MAKE) --no-print-directory -j2 BESIDE=1 types-of-haltune types-of-examples
+
+types-of-haltune:
 	$(PY) -m mypy --strict -p haltune
+types-of-examples:
 	$(PY) -m mypy --strict --cache-dir .mypy_cache/examples $(EXAMPLES) examples
 
 test test-all bench: export OMP_NUM_THREADS ?= 1
-test: lint
-	$(PY) -m pytest -q -n $(JOBS) -m 'not slow' $(ARGS)
+test: CHOSEN = -m 'not slow'
+test-all: CHOSEN = --hypothesis-profile=fresh
+test test-all: lint
+ifdef ARGS
+	$(PY) -m pytest -q -n $(JOBS) $(CHOSEN) $(ARGS)
+else
+	@$(MAKE) --no-print-directory -j2 BESIDE=1 CHOSEN="$(CHOSEN)" with-frameworks without-frameworks
+endif
 
-test-all: lint
-	$(PY) -m pytest -q -n $(JOBS) --hypothesis-profile=fresh $(ARGS)
+# Torch, Lightning and transformers take longer to import than most tests: one process does, beside all others.
+FRAMEWORKS := tests/callbacks tests/foreign
+with-frameworks:
+	$(PY) -m pytest -q $(CHOSEN) $(FRAMEWORKS)
+without-frameworks:
+	$(PY) -m pytest -q -n $(JOBS) $(CHOSEN) $(FRAMEWORKS:%=--ignore=%)
 
 bench: export HALTUNE_DATA := $(if $(DATA),$(abspath $(DATA)),$(HALTUNE_DATA))
 bench: BENCH ?= $(sort $(shell grep -l '^if __name__' benchmarks/speed/*.py)) \

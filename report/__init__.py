@@ -1,23 +1,47 @@
 """haltune.report: look at a search. Figures, one self-contained page, a table while it runs, and what if.
 
-Plotly and Rich are imported when a figure or a table is asked for, never before; the page needs neither.
+A figure, and what it rests on, is imported when somebody asks for it: Plotly and Rich never before; the page needs
+neither.
 """
 
-from .console import live
-from .figures.budget import budget
-from .figures.curves import learning_curves
-from .figures.importance import contour, importance, slices
-from .figures.parallel import parallel
-from .figures.policies.calibration import calibration
-from .figures.policies.decisions import decisions
-from .figures.policies.posterior import posterior
-from .figures.policies.region import region
-from .figures.policies.rungs import rungs
-from .figures.progress import progress
-from .figures.timeline import timeline
-from .page import write
+from typing import TYPE_CHECKING
+
+from haltune._utils.lazy import shows
+
 from .replay import replay
 from .summary import summary
+
+if TYPE_CHECKING:
+    from .console import live
+    from .figures.budget import budget
+    from .figures.curves import learning_curves
+    from .figures.importance import contour, importance, slices
+    from .figures.parallel import parallel
+    from .figures.policies.calibration import calibration
+    from .figures.policies.decisions import decisions
+    from .figures.policies.posterior import posterior
+    from .figures.policies.region import region
+    from .figures.policies.rungs import rungs
+    from .figures.progress import progress
+    from .figures.timeline import timeline
+    from .page import write
+
+_ROOMS = {
+    "console": ("live",),
+    "figures.budget": ("budget",),
+    "figures.curves": ("learning_curves",),
+    "figures.importance": ("contour", "importance", "slices"),
+    "figures.parallel": ("parallel",),
+    "figures.policies.calibration": ("calibration",),
+    "figures.policies.decisions": ("decisions",),
+    "figures.policies.posterior": ("posterior",),
+    "figures.policies.region": ("region",),
+    "figures.policies.rungs": ("rungs",),
+    "figures.progress": ("progress",),
+    "figures.timeline": ("timeline",),
+    "page": ("write",),
+}
+__getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = [
     "budget", "calibration", "contour", "decisions", "importance", "learning_curves", "live", "parallel", "posterior",

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from haltune import report as figures
+from haltune._utils.disk import keep
 from haltune.errors import InvalidInput
-from haltune.report.page import keep
 from haltune.study.reading import Reading
 
 from ..find import errors, study_of

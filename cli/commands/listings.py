@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from haltune import report as reports
 from haltune._utils.process import named
 from haltune._utils.words import duration, settings, short
 from haltune.errors import InvalidInput
@@ -20,7 +21,6 @@ from haltune.log.codec import to_json
 from haltune.log.events import Status, trial_of
 from haltune.log.history import History
 from haltune.log.records import Best, TrialRecord
-from haltune.report import summary, write
 from haltune.study.reading import Reading
 from haltune.terminal import cell
 
@@ -45,7 +45,7 @@ def status(where: Where, name: Name = None, format: As = Format.table) -> None:
 def _say_status(study: Reading, told: dict[str, Any]) -> None:
     reason = f" ({told['reason']})" if told["reason"] else ""
     say(f"{study.name} in {study.store.url}: {_STATES[told['state']]}{reason}")
-    say(summary(study))
+    say(reports.summary(study))
     for worker in told["workers"]:
         who, silent = named(worker["worker"]), duration(worker["silent"])
         lost = f"trial {worker['trial']}: lost, {who} is gone; whoever asks next is offered it again"
@@ -181,4 +181,4 @@ def report(
     """One self-contained page: learning curves, stops with their reasons, what it cost."""
     with errors():
         study = study_of(where, name)
-        say(str(write(study, out)))
+        say(str(reports.write(study, out)))

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from haltune._utils.words import duration
-from haltune.policies.autobct.value.build_map import build_map
 
 from ..find import errors
 from ..options import say
@@ -36,6 +35,8 @@ def build(
     seed: Annotated[int, typer.Option(help="of the states")] = 0,
 ) -> None:
     """Build a map: AutoBCT(value_map="map.npz") takes one exact step on top of it."""
+    from haltune.policies.autobct.value.build_map import build_map  # no other command needs it
+
     columns = (BarColumn(), TextColumn("{task.percentage:.0f}%"), TextColumn("{task.description}"))
     with errors(), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=1.0)

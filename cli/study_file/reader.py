@@ -40,7 +40,6 @@ from haltune._utils.checks import check_counts, check_seconds
 from haltune._utils.words import one_line
 from haltune.errors import HaltuneError, InvalidInput, InvalidSpace
 from haltune.log.problem import Budget, Goal, Maximize, Minimize, Problem
-from haltune.policies.bobos.optimal_stopping import OptimalStopping
 from haltune.space import Space
 from haltune.space.domains import Domain
 from haltune.store.checkpoints import bytes_of
@@ -202,6 +201,8 @@ class _Reader:
 
     def _option(self, where: Keys, key: str, value: Any) -> Any:
         if key == "stopping" and isinstance(value, dict):
+            from haltune.policies.bobos.optimal_stopping import OptimalStopping  # with it half of scipy
+
             self._lines.known(where, value, [f.name for f in fields(OptimalStopping)])
             return self._lines.at(where, lambda: OptimalStopping.from_json(value))
         return self._policy(where, dict(value)) if isinstance(value, dict) and "name" in value else value

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from haltune.errors import InvalidInput
 
 _NO_FORCE = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}  # of folders on some network disks
 
@@ -132,3 +135,30 @@ def _kind(path: Path) -> int | None:
     with suppress(OSError, ValueError):
         return stat.S_IFMT(path.lstat().st_mode)
     return None
+
+
+def keep(text: str, path: str | os.PathLike[str]) -> Path:
+    """Write a text to a file, all at once; what no encoding holds is shown escaped. Returns its full path.
+
+    Raises InvalidInput when it cannot be written there.
+    """
+    target = Path(path).absolute()
+    need_folder(target)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+        os.replace(draft, target)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot write {target}: {error.strerror or error}; name a file in a folder that may be written to"
+        ) from error
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+    return target
+
+
+def need_folder(target: Path) -> None:
+    """Raises InvalidInput when a file's folder is not there."""
+    if not target.parent.is_dir():
+        raise InvalidInput(f"there is no folder {target.parent} to write {target.name} into: make it first")

@@ -8,7 +8,6 @@ from math import log
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize
 
 from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
@@ -152,6 +151,10 @@ def _search(objective: _Objective, starts: list[Array]) -> Array:
 
 def _descend(objective: _Objective, start: Array, iterations: int, tolerance: float) -> tuple[float, Array]:
     """The value and theta that L-BFGS-B ends at; `tolerance` is the relative decrease that ends it."""
+    from scipy.optimize import (
+        minimize,
+    )  # here: it takes a quarter of a second, and many a process fits nothing
+
     found = minimize(
         objective.descent,
         start,

@@ -10,7 +10,6 @@ from typing import Any
 from haltune.errors import NotSupported
 from haltune.log.codec import plain
 from haltune.log.policy import Policy
-from haltune.policies.bobos.optimal_stopping import OptimalStopping
 
 _UNBOUNDED = {"inf": math.inf, "-inf": -math.inf}  # as JSON holds them
 
@@ -50,14 +49,14 @@ def _options(spec: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     if "inner" in options:
         options["policy"] = options.pop("inner")
     if isinstance(stopping := spec.get("stopping"), Mapping):
+        from haltune.policies.bobos.optimal_stopping import OptimalStopping  # with it half of scipy
+
+        known_to_it = {f.name for f in fields(OptimalStopping)}
         solver = {name: _value(value) for name, value in stopping.items()}
-        own = {name: solver.pop(name) for name in list(solver) if name not in _SOLVER}
+        own = {name: solver.pop(name) for name in list(solver) if name not in known_to_it}
         options["stopping"] = OptimalStopping.from_json(solver)
         options |= {name: value for name, value in own.items() if name in known}
     return options
-
-
-_SOLVER = frozenset(f.name for f in fields(OptimalStopping))
 
 
 def _value(value: Any) -> Any:

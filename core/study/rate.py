@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy.special import betaincinv
-
 _TAIL = 0.025  # beyond each end of a 95% interval
 
 
@@ -25,6 +23,8 @@ class Rate:
     @property
     def interval(self) -> tuple[float, float]:
         """The exact 95% interval of Clopper and Pearson; (0, 1) of none."""
+        from scipy.special import betaincinv  # a third of a second, in each process that looks at a search
+
         k, rest = self.count, self.of - self.count
         low = float(betaincinv(k, rest + 1, _TAIL)) if k else 0.0
         return low, float(betaincinv(k + 1, rest, 1.0 - _TAIL)) if rest else 1.0

@@ -1,5 +1,5 @@
 """The page about a search: written to a file, or served while the search runs."""
 
-from .page import keep, page, write
+from .page import page, write
 
-__all__ = ["keep", "page", "write"]
+__all__ = ["page", "write"]

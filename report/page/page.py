@@ -10,12 +10,12 @@ import json
 import math
 import os
 import re
-import secrets
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.disk import keep, need_folder
 from haltune.errors import InvalidInput
 from haltune.notebook import escaped
 
@@ -55,7 +55,7 @@ def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:
         'study.html'
     """
     target = Path(_named(study) if path is None else path).absolute()
-    _need_folder(target)
+    need_folder(target)  # before the page is made
     _need_own(target)
     return keep(page(study), target)
 
@@ -78,32 +78,6 @@ def _need_own(target: Path) -> None:
                 f"{target} is there already, and is no page of haltune's: name another file, -o page.html or "
                 "report(path), or move it away"
             )
-
-
-def keep(text: str, path: str | os.PathLike[str]) -> Path:
-    """Write a text to a file, all at once; what no encoding holds is shown escaped. Returns its full path.
-
-    Raises InvalidInput when it cannot be written there.
-    """
-    target = Path(path).absolute()
-    _need_folder(target)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        draft.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
-        os.replace(draft, target)
-    except OSError as error:
-        raise InvalidInput(
-            f"cannot write {target}: {error.strerror or error}; name a file in a folder that may be written to"
-        ) from error
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-    return target
-
-
-def _need_folder(target: Path) -> None:
-    if not target.parent.is_dir():
-        raise InvalidInput(f"there is no folder {target.parent} to write {target.name} into: make it first")
 
 
 def page(source: Source) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from haltune._utils.arrays import Array, Indices, Mask
 from haltune.errors import InvalidInput
@@ -182,6 +181,10 @@ def _ascent(pool: _Pool, start: int) -> Array:
         return -float(values[0]), -gradients[0, moving]
 
     bounds = [(0.0, 1.0)] * int(moving.sum())
+    from scipy.optimize import (
+        minimize,
+    )  # here: it takes a quarter of a second, and many a process fits nothing
+
     found = minimize(
         descent,
         point[moving],

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import minimize
 
 from haltune._utils.arrays import Array, Array32, Mask
 from haltune.errors import InvalidInput
@@ -97,6 +96,10 @@ def fit_decay(errors: ArrayLike) -> DecayFit:
 
     A batched grid screens the box; L-BFGS-B with the analytic gradient polishes its best points.
     """
+    from scipy.optimize import (
+        minimize,
+    )  # here: it takes a quarter of a second, and many a process fits nothing
+
     y = checked_errors(errors)
     options: dict[str, Any] = {"method": "L-BFGS-B", "jac": True, "bounds": _LOG_BOUNDS}
     polished = [minimize(_loss, start, (y,), **options) for start in _screen(y)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 
 from haltune._utils.arrays import Array, Indices
 from haltune.gp.cholesky import factorise, solve_lower
@@ -17,6 +16,10 @@ _EVALUATIONS = 40  # of the density, in the search for its mode
 
 def learn(stages: Stages, seen: Seen) -> StageKernel:
     """The kernel of the largest posterior density given what was seen, from the prior's mode on."""
+    from scipy.optimize import (
+        minimize,
+    )  # here: it takes a quarter of a second, and many a process fits nothing
+
     found = minimize(
         lambda theta: descent(stages, seen, theta),
         stages.mean,
