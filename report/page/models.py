@@ -48,12 +48,13 @@ class Models:
         if model is None:
             return told
         ranked = model.importance()
-        pair = (*ranked.names, None, None)[:2]
-        return told | {
+        told |= {
             "figure/importance": importance_spec(model, ranked),
-            "figure/contour": contour_spec(facts, model, *pair),
             "figure/slices": slices_spec(facts, model, ranked.names[:_SLICES]),
         }
+        if len(ranked.names) > 1:
+            told["figure/contour"] = contour_spec(facts, model, *ranked.names[:2])
+        return told
 
     def _decisions(self, source: Source, facts: Digest, story: Story | None) -> Items:
         """How runs were stopped, where optimal stopping does it."""
@@ -73,12 +74,13 @@ def learnt_from(facts: Digest) -> object:
 
 
 def _known(source: Source) -> Items:
-    """What its own policy knows: where the metric is good enough, or whether another training pays."""
+    """What its own policy knows: what is good enough, or may be the best, or whether another training pays."""
     if not isinstance(source, Results):
         return {}
-    with suppress(InvalidInput):  # too early to say, or a level-set search looks for the best alone
+    with suppress(InvalidInput):  # too early to say
         if source.policy.member_set is not None:
-            return {"figure/region": region_spec(source.level_set())}
+            sets = source.policy.member_set.aims.sets
+            return {"figure/region": region_spec(source.level_set() if sets else source.maximisers())}
         if autobct_of(source.policy) is not None:
             return {"figure/posterior": posterior_spec(beliefs_of(source))}
     return {}

@@ -1,15 +1,16 @@
-"""The level set of a search in two of its parameters: the region, its boundary, and what is undecided."""
+"""TruVaR's sets in two of the parameters: what reaches a threshold and what is undecided, or what may be the best."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
-from haltune.policies.truvar.answers.answers import LevelSet
+from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
 
 from ...palette import COOL, COOL_SOFT, FAINT, INK, MUTED
 from ..drawing import Spec, axis, drawn, layout, plain
@@ -20,16 +21,20 @@ if TYPE_CHECKING:
 
 _KINDS = ((False, "settled", "circle"), (True, "undecided", "circle-open"))
 _SCALE = [[0.0, FAINT], [0.5, COOL_SOFT], [1.0, COOL]]  # probability
+_CANDIDATES = [[0.0, COOL_SOFT], [1.0, COOL]]  # likewise: over points that are faint
+_LEGEND = {"legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}}}
 
 
-def region(found: LevelSet, across: str | None = None, along: str | None = None) -> go.Figure:
-    """Configurations by two parameters (by default the first two), coloured by their probability to reach it.
+def region(found: LevelSet | Maximisers, across: str | None = None, along: str | None = None) -> go.Figure:
+    """Configurations by two parameters (by default the first two), coloured by their probability.
 
-    Of those that differ in other parameters alone the likeliest; undecided ones are rings. On a mesh the boundary,
-    probability 1/2, is a line. By the only parameter there is: what is expected of each, give or take a deviation.
+    Of a level set by that to reach the threshold; undecided ones are rings, and on a mesh the boundary, probability
+    1/2, is a line. Of what may be the best by that to be it; what cannot be any more is faint. Of those that differ in
+    other parameters alone the likeliest is shown. By the only parameter there is: what is expected of each, give or
+    take a deviation.
 
     Args:
-        found: What `study.level_set()` or `study.level_set(threshold)` told.
+        found: What `study.level_set()`, `study.level_set(threshold)` or `study.maximisers()` told.
         across: The parameter from left to right. Default: None, the first.
         along: The one upwards. Default: None, the second, where there are two.
 
@@ -51,9 +56,14 @@ def region(found: LevelSet, across: str | None = None, along: str | None = None)
     return figure
 
 
-def region_spec(found: LevelSet, across: str | None = None, along: str | None = None) -> Spec:
+def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: str | None = None) -> Spec:
     """The same as plain data. Raises InvalidInput for names that are not two of the parameters."""
     across, along = _axes(found, across, along)
+    if isinstance(found, Maximisers):
+        return {
+            "data": _candidates(found, across, along),
+            "layout": _layout_of_the_best(found, across, along),
+        }
     if along is None:
         traces = [_with_bars(found, across, *kind) for kind in _KINDS]
     else:
@@ -78,7 +88,7 @@ def _boundary(found: LevelSet, across: str, along: str) -> list[dict[str, Any]]:
     }]  # fmt: skip
 
 
-def _axes(found: LevelSet, across: str | None, along: str | None) -> tuple[str, str | None]:
+def _axes(found: LevelSet | Maximisers, across: str | None, along: str | None) -> tuple[str, str | None]:
     """The parameters of the two axes; one that is not given is the first other there is."""
     names = [name for name in found.space.parameters if name in found.space.columns]
     if not {across, along} <= {*names, None} or (across is not None and across == along):
@@ -90,32 +100,54 @@ def _axes(found: LevelSet, across: str | None, along: str | None) -> tuple[str, 
     return across, next((name for name in others if name != across), None)
 
 
+def _candidates(found: Maximisers, across: str, along: str | None) -> list[dict[str, Any]]:
+    """What may be the best, over what cannot be any more."""
+    there = [
+        (c, m) for c, m in zip(found.others, found.others_mean, strict=True) if {across, along} <= {*c, None}
+    ]
+    cannot = {
+        "type": "scatter", "mode": "markers", "name": "not the best", "showlegend": bool(there), "hoverinfo": "skip",
+        "x": [plain(config[across]) for config, _ in there],
+        "y": [plain(config[along]) if along else float(mean) for config, mean in there],
+        "marker": {"size": 4, "color": MUTED, "opacity": 0.5},
+    }  # fmt: skip
+    chosen = _likeliest(found, across, along)
+    may = _points(found, across, along, chosen, "may be the best", "circle")
+    return [cannot, may if along else {**may, "error_y": _bars(found, chosen)}]
+
+
 def _with_bars(found: LevelSet, across: str, open_: bool, name: str, symbol: str) -> dict[str, Any]:
     """The mean and deviation by one parameter."""
     chosen = [i for i in range(len(found.configs)) if found.open[i] == open_]
-    bars = {"array": found.sd[chosen].tolist(), "color": MUTED, "thickness": 1, "width": 0}
-    return {**_points(found, across, None, chosen, name, symbol), "error_y": bars}
+    return {**_points(found, across, None, chosen, name, symbol), "error_y": _bars(found, chosen)}
 
 
-def _likeliest(found: LevelSet, across: str, along: str) -> list[int]:
+def _bars(found: LevelSet | Maximisers, chosen: Sequence[int]) -> dict[str, Any]:
+    return {"array": found.sd[list(chosen)].tolist(), "color": MUTED, "thickness": 1, "width": 0}
+
+
+def _likeliest(found: LevelSet | Maximisers, across: str, along: str | None) -> list[int]:
     """Of the configurations at each point of the figure the one of highest probability."""
     best: dict[tuple[Any, Any], int] = {}
     for i in np.argsort(found.probability, kind="stable").tolist():
         config = found.configs[i]
-        if across in config and along in config:
-            best[(config[across], config[along])] = i
+        if {across, along} <= {*config, None}:
+            best[(config[across], config[along] if along else None)] = i
     return sorted(best.values())
 
 
 def _points(
-    found: LevelSet, across: str, along: str | None, chosen: list[int], name: str, symbol: str
+    found: LevelSet | Maximisers, across: str, along: str | None, chosen: list[int], name: str, symbol: str
 ) -> dict[str, Any]:
-    hollow = symbol.endswith("open")
+    hollow, best = symbol.endswith("open"), isinstance(found, Maximisers)
+    most = float(found.probability.max(initial=1e-9)) if best else 1.0
     marker = {
-        "color": found.probability[chosen].tolist(), "cmin": 0.0, "cmax": 1.0, "colorscale": _SCALE,
+        "color": found.probability[chosen].tolist(), "cmin": 0.0, "cmax": most,
+        "colorscale": _CANDIDATES if best else _SCALE,
         "symbol": symbol, "size": 8,
         "line": {"width": 2.0 if hollow else 0.5, **({} if hollow else {"color": MUTED})},
-        "colorbar": {"title": "P(reaches it)", "thickness": 12}, "showscale": not hollow,
+        "colorbar": {"title": "P(is the best)" if best else "P(reaches it)", "thickness": 12},
+        "showscale": not hollow,
     }  # fmt: skip
     return {
         "type": "scatter", "x": [plain(found.configs[i][across]) for i in chosen],
@@ -126,14 +158,21 @@ def _points(
     }  # fmt: skip
 
 
+def _layout_of_the_best(found: Maximisers, across: str, along: str | None) -> dict[str, Any]:
+    count = plural(len(found.configs), "configuration")
+    told = f"{count} of {len(found.configs) + len(found.others)} may be the best"
+    close = f"the first is within {found.epsilon_at(0.95):.2g} of it with probability 0.95"
+    return layout(
+        "What may be the best", f"{told}; {close}.", order=5, wide=True,
+        note=f"{told}, the others are faint; {close}. Colour is the probability to be the best.",
+        **_named_axes(found, across, along),
+    ) | _LEGEND  # fmt: skip
+
+
 def _layout(found: LevelSet, across: str, along: str | None, bounded: bool) -> dict[str, Any]:
     side = "at least" if found.larger else "at most"
     others = len(set(found.space.columns) - {across, along})
     more = f", at the likeliest of {plural(others, 'other parameter')}" if others else ""
-    axes: dict[str, Any] = {
-        f"{name}axis": axis(plotly_text(of or found.metric), exponentformat="power", **_scale(found, of))
-        for name, of in (("x", across), ("y", along))
-    }  # fmt: skip
     line = {"type": "line", "xref": "x domain", "x0": 0.0, "x1": 1.0, "y0": found.threshold, "y1": found.threshold,
             "line": {"color": INK, "width": 2}}  # fmt: skip
     counts = f"{len(found.high)} configurations reach it, {len(found.low)} do not, {len(found.undecided)} are undecided"
@@ -142,15 +181,23 @@ def _layout(found: LevelSet, across: str, along: str | None, bounded: bool) -> d
     return layout(
         f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more}", f"{counts}.", order=5, wide=True,
         note=f"{counts}, the rings.{told}",
-        shapes=[] if along else [line], **axes,
-    ) | {"legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}}}  # fmt: skip
+        shapes=[] if along else [line], **_named_axes(found, across, along),
+    ) | _LEGEND  # fmt: skip
 
 
-def _scale(found: LevelSet, name: str | None) -> dict[str, Any]:
+def _named_axes(found: LevelSet | Maximisers, across: str, along: str | None) -> dict[str, Any]:
+    return {
+        f"{name}axis": axis(plotly_text(of or found.metric), exponentformat="power", **_scale(found, of))
+        for name, of in (("x", across), ("y", along))
+    }
+
+
+def _scale(found: LevelSet | Maximisers, name: str | None) -> dict[str, Any]:
     """A logarithmic axis for a parameter that is, with plain numbers where it spans less than two decades."""
     if name is None or not getattr(found.space.parameters[name], "log", False):
         return {}
-    values = [config[name] for config in found.configs if name in config]
+    others = found.others if isinstance(found, Maximisers) else ()
+    values = [config[name] for config in (*found.configs, *others) if name in config]
     low, high = min(values), max(values)
     if high >= 100 * low:
         return {"type": "log"}

@@ -12,9 +12,9 @@ from haltune.report.figures.policies.region import region_spec
 from haltune.report.page.items import Told
 
 
-def studied(space, **options):
-    study = Study(Problem(space, Maximize("v"), 1), TruVaR(threshold=0.5, noise=1e-6, initial=6, **options), seed=0,
-                  budget=Budget(trials=14))  # fmt: skip
+def studied(space, threshold=0.5, **options):
+    policy = TruVaR(threshold=threshold, noise=1e-6, initial=6, **options)
+    study = Study(Problem(space, Maximize("v"), 1), policy, seed=0, budget=Budget(trials=14))
     for trial in study:
         trial.report(trial.config["x"] * (1.0 - trial.config.get("lr", 0.0)))
         trial.finish()
@@ -94,3 +94,29 @@ def test_before_anything_is_known_of_it_the_page_stands_without_a_region():
     problem = Problem(Space({"x": Float(0, 1)}), Maximize("v"), 1)
     study = Study(problem, TruVaR(threshold=0.5), seed=0, budget=Budget(trials=14))
     assert "figure/region" not in Told(study).items()
+
+
+@pytest.mark.parametrize("along", ["lr", None])
+def test_what_may_be_the_best_is_seen_over_what_cannot_be(along):
+    more = {"lr": Float(1e-3, 1, log=True)} if along else {}
+    study = studied(Space({"x": Float(0, 1), **more}), threshold=None, grid=6)
+    found = study.maximisers()
+    cannot, may = region(found).data
+    assert len(cannot.x) + len(may.x) == 6 ** (2 if along else 1)
+    assert len(cannot.x)  # some are ruled out
+    drawn = dict(zip(zip(may.x, may.y, strict=True), may.marker.color, strict=True))
+    second = [c[along] for c in found.configs] if along else found.mean
+    assert drawn == dict(
+        zip(zip([c["x"] for c in found.configs], second, strict=True), found.probability, strict=True)
+    )
+    assert max(zip(may.marker.color, may.x, strict=True))[1] == 1.0  # where the function is largest
+    assert Told(study).items()["figure/region"] == region_spec(found)
+    assert f"{len(found.configs)} configuration" in region_spec(found)["layout"]["meta"]["alt"]
+
+
+def test_of_what_may_be_the_best_those_alone_are_shown_that_have_the_parameters():
+    space = Space({"x": Float(0, 1), "kind": Choice(["a", "b"]), "lr": Float(0.1, 1, when={"kind": "a"})})
+    found = studied(space, threshold=None, representers=40).maximisers()
+    cannot, may = region(found, "x", "lr").data
+    having = sum("lr" in c for c in (*found.configs, *found.others))
+    assert 0 < len(cannot.x) + len(may.x) <= having < len(found.configs) + len(found.others)

@@ -119,6 +119,10 @@ class Maximisers:
     probability: Array  # to be the best of all, from joint samples
     epsilon: float  # 4 (1 + slack) eta of the last stage that ended; inf before
     shortfall: Array  # (draws,) joint samples of how far the first is from the best, units of the metric
+    space: Space
+    metric: str
+    others: Sequence[Config]  # that were looked at, and are not the best by these bounds
+    others_mean: Array  # units of the metric
 
     def epsilon_at(self, probability: float) -> float:
         """The first is within this of the best, with a probability. Raises InvalidInput outside (0, 1)."""
@@ -172,12 +176,14 @@ def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> M
     members = np.flatnonzero(member_set.members(history, state, belief, spent))
     stage = member_set.advance(state.stage, belief, np.isin(np.arange(len(belief.sites)), members), spent)
     members = members[np.argsort(-belief.field.mean[members], kind="stable")]
+    others = np.setdiff1d(np.arange(len(belief.sites)), members)
     best, shortfall = _sampled(belief, members, history.rng("design", 2))
-    mean = belief.field.mean[members]
+    mean = history.problem.goal.sign * belief.field.mean
     return Maximisers(
-        [belief.sites.configs[int(i)] for i in members], history.problem.goal.sign * mean,
-        np.sqrt(belief.field.variance[members]), best,
+        [belief.sites.configs[int(i)] for i in members], mean[members], np.sqrt(belief.field.variance[members]), best,
         member_set.confidence.accuracy(stage) * belief.scale, shortfall,
+        history.problem.space, history.problem.goal.metric,
+        [belief.sites.configs[int(i)] for i in others], mean[others],
     )  # fmt: skip
 
 
