@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from haltune.terminal import visible
+from haltune.terminal import in_notebook, visible
 
 
 def escaped(text: object) -> str:
@@ -30,6 +30,8 @@ def table(lines: Iterable[object], titles: Sequence[object], rows: Iterable[Sequ
     """Lines, the first of them bold, and beneath them a table."""
     first, *others = map(escaped, lines)
     above = "<br>".join([f"<b>{first}</b>", *others])
+    if not (rows := list(rows)):
+        return f"<div>{above}</div>"
     head = "".join(f'<th style="text-align:left">{escaped(title)}</th>' for title in titles)
     cells = ("".join(f'<td style="text-align:left">{escaped(told)}</td>' for told in row) for row in rows)
     body = "".join(f"<tr>{row}</tr>" for row in cells)
@@ -43,6 +45,4 @@ def lines(text: object) -> str:
 
 def display() -> Any:
     """IPython.display, where this program is a notebook's; else None."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return getattr(ipython, "display", None) if hasattr(shell, "kernel") else None
+    return getattr(sys.modules["IPython"], "display", None) if in_notebook() else None

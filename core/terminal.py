@@ -58,6 +58,9 @@ class _Said(logging.Handler):
         with suppress(Exception):
             if _others() or sys.stderr is None:
                 return
+            if in_notebook() and record.levelno < logging.WARNING:
+                sys.stdout.write(f"{self.format(record)}\n")  # what comes by stderr looks like an error there
+                return
             style = getattr(record, "style", "")
             if style and sys.stderr.isatty() and find_spec("rich") is not None:
                 from rich.console import Console
@@ -71,6 +74,13 @@ class _Said(logging.Handler):
             else:
                 sys.stderr.write(f"{self.format(record)}\n")
             sys.stderr.flush()
+
+
+def in_notebook() -> bool:
+    """Whether this program is a notebook's."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return hasattr(shell, "kernel")
 
 
 _log, _said = logging.getLogger("haltune"), _Said()

@@ -1,12 +1,14 @@
 """What a notebook shows of a study, its trials and its answers; and that nothing a user typed is markup there."""
 
+import logging
 import re
 import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from notebooks import notebook
 
-from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
+from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study, terminal
 from haltune.notebook import display
 from haltune.policies import RandomSearch, TruVaR
 
@@ -78,3 +80,16 @@ def test_a_terminal_of_ipython_is_no_notebook(monkeypatch):
     ipython.get_ipython = SimpleNamespace
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     assert display() is None
+
+
+def test_a_study_without_trials_shows_no_empty_table():
+    study = Study({"lr": Float(0, 1)}, "val_acc", max_epochs=3, budget="3 trials", verbose=0)
+    assert "<table" not in study._repr_html_()
+
+
+def test_what_the_log_says_is_no_error_there_but_its_warnings(monkeypatch, capsys):
+    notebook(monkeypatch)
+    monkeypatch.setattr(terminal, "_others", lambda: False)
+    for level in (logging.INFO, logging.WARNING):
+        terminal._said.emit(logging.makeLogRecord({"msg": f"at {level}", "levelno": level}))
+    assert capsys.readouterr() == ("at 20\n", "at 30\n")
