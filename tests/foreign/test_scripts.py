@@ -30,14 +30,23 @@ SCRIPTS = {  # what each needs, and what it is called with
 }
 
 
+CONFIGURED = """
+trainer:
+  callbacks:
+    - class_path: lightning.pytorch.callbacks.LearningRateMonitor
+data:
+  batch_size: 64
+"""
+
+
 def need(*packages):
     for package in packages:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
 
 
-def printed(name, which, folder):
-    """What a script prints, run in a folder of its own."""
+def printed(name, which, folder, *more):
+    """What a script prints, run in a folder of its own. more: arguments."""
     packages, arguments = SCRIPTS[name]
     need(*packages)
     text = (HERE / name / f"{which}.py").read_text(encoding="utf-8")
@@ -47,7 +56,7 @@ def printed(name, which, folder):
     )
     environment = {"KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(script), *arguments], cwd=folder, env=os.environ | environment,
+        [sys.executable, "-W", "ignore", str(script), *arguments, *more], cwd=folder, env=os.environ | environment,
         capture_output=True, text=True, timeout=500,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -58,8 +67,8 @@ def printed(name, which, folder):
 def searched(tmp_path):
     """Run a script that searches; what it printed, and its study, of which some runs were cut and one was not."""
 
-    def run(name, trials):
-        said = printed(name, "with_haltune", tmp_path)
+    def run(name, trials, *more):
+        said = printed(name, "with_haltune", tmp_path, *more)
         study = load_study(tmp_path / "search.db")
         assert study.outcome.over
         assert len(study.trials) == trials
@@ -122,6 +131,16 @@ def test_lightning_cli_trains_each_configuration_and_goes_on_from_checkpoints(se
     assert "backbone" in said  # the model's summary
     assert f'"hidden_dim":    {study.best.config["hidden_dim"]}' in said
     assert list((tmp_path / "lightning_logs").glob("version_*/config.yaml"))  # LightningCLI's own
+
+
+@pytest.mark.slow
+def test_lightning_cli_keeps_the_callbacks_of_its_configuration_file(searched, tmp_path):
+    (tmp_path / "config.yaml").write_text(CONFIGURED, encoding="utf-8")
+    _, study = searched("lightning_cli", 8, "--config", "config.yaml")
+    with_both = (tmp_path / "lightning_logs" / "version_0" / "config.yaml").read_text(encoding="utf-8")
+    assert "callbacks.LearningRateMonitor" in with_both
+    assert "batch_size: 64" in with_both
+    assert study.best.checkpoint
 
 
 @pytest.mark.slow
