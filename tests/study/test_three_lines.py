@@ -66,6 +66,7 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     with caplog.at_level(logging.INFO, "haltune"):
         Study(X, Minimize("val_loss"), max_epochs=3)
+        Study(X, "val_loss", max_epochs=3, verbose=0)
     assert not caplog.records
 
 

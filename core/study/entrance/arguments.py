@@ -25,9 +25,11 @@ _log = logging.getLogger("haltune")
 
 
 def problem_of(
-    given: Any, second: Any, policy: Any, max_epochs: Any, start: Any
+    given: Any, second: Any, policy: Any, max_epochs: Any, start: Any, says: bool
 ) -> tuple[Problem, Policy[Any]]:
     """The problem, and the policy that searches it. second: a policy after a Problem, a goal after a space.
+
+    says: what is guessed.
 
     Raises InvalidInput for what is neither, and for what does not go together.
     """
@@ -49,7 +51,7 @@ def problem_of(
     if isinstance(policy, str) and (named := [n for n in policies.NAMES if n.lower() == policy.lower()]):
         raise InvalidInput(f"policy={policy!r}: give the policy itself, haltune.policies.{named[0]}()")
     decides = check_policy("policy= is a policy such as BOBOS()", _default(policy))
-    return Problem(given, _goal(second), max_epochs, start), decides
+    return Problem(given, _goal(second, says), max_epochs, start), decides
 
 
 def _with_problem(
@@ -68,12 +70,12 @@ def _default(policy: Any) -> Any:
     return policies.MultiFidelity() if policy is None else policy
 
 
-def _goal(given: Any) -> Goal:
+def _goal(given: Any, says: bool) -> Goal:
     if isinstance(given, Maximize | Minimize):
         return given
     if isinstance(given, str):
         goal = guessed_goal(given)
-        if not follows():
+        if says and not follows():
             which, other = ("larger", "Minimize") if goal.sign > 0 else ("smaller", "Maximize")
             _log.info("a %s %s is better, by its name; %s(%r) says otherwise", which, given, other, given)
         return goal

@@ -106,7 +106,7 @@ class Opened(Results):
         check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries, verbose=verbose)
         if verbose:
             heard()  # what is guessed of the arguments is said, too
-        self._asked, self.policy = problem_of(problem, goal, policy, max_epochs, start)
+        self._asked, self.policy = problem_of(problem, goal, policy, max_epochs, start, verbose > 0)
         check_name(name)
         self.name = name
         check_seconds(lease=lease)
