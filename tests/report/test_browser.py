@@ -367,7 +367,8 @@ def test_a_page_that_followed_a_search_draws_what_a_new_one_does(watched):
         with study.ask() as trial:
             for epoch in range(1, 2 + n % 4):
                 trial.report(0.1 * (5 * n % 8) + epoch / 100, seconds=1.0)
-    drawn = """() => [...document.querySelectorAll('figure')].map((f) => f.innerHTML).join() +
+    drawn = """() => dispatchEvent(new Event('beforeprint')) && dispatchEvent(new Event('afterprint')) &&
+        [...document.querySelectorAll('figure')].map((f) => f.innerHTML).join() +
         document.querySelector('tbody').innerText"""
     shows(page, "0.7")
     for _ in range(8):  # models come when they are made

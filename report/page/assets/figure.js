@@ -15,6 +15,7 @@ class Figure {
     this.head.textContent = this.meta.title || ""; this.noted.textContent = this.meta.note || "";
     this.alt = this.meta.alt || this.meta.title || "";
     this.card.classList.toggle("wide", Boolean(this.meta.wide));
+    for (const panel of this.panels) panel.svg.setAttribute("aria-label", this.alt); // drawn when it is looked at
     this.dirty = true;
   }
   curve(id, trace) {
@@ -65,7 +66,7 @@ class Figure {
   }
   draw() {
     if (!this.spec) return;
-    this.dirty = false; this.applied = null;
+    this.dirty = false; this.drawn = true; this.applied = null;
     const along = this.spec.data.find((t) => t.type === "parcoords");
     if (along) {
       while (this.panels.length) this.panels.pop().element.remove(); // it had nothing to show

@@ -4,6 +4,11 @@ class Page {
   constructor() {
     this.chosen = null; this.figures = new Map(); this.litTrial = null; this.held = new Map();
     this.box = document.getElementById("figures");
+    this.near = new Set(); // figures that are seen, or soon will be: what changes elsewhere is drawn when it comes near
+    this.sees = new IntersectionObserver((seen) => {
+      for (const { target, isIntersecting } of seen) if (isIntersecting) this.near.add(target); else this.near.delete(target);
+      this.later(false);
+    }, { rootMargin: "300px" });
     const section = document.querySelector(".trials");
     this.table = section && new Table(this, section);
     this.theme();
@@ -32,19 +37,20 @@ class Page {
     return this.figures.get(id);
   }
   figure(id, item) {
-    if (item === null) { const old = this.figures.get(id); if (old) { old.card.remove(); this.figures.delete(id); } return; }
+    if (item === null) { const old = this.figures.get(id); if (old) { this.sees.unobserve(old.card); this.near.delete(old.card); old.card.remove(); this.figures.delete(id); } return; }
     const figure = this.figureOf(id);
     figure.set(item);
     if (figure.card.isConnected) return;
     const after = [...this.figures.values()].filter((f) => f.card.isConnected && f.meta.order > figure.meta.order).sort((a, b) => a.meta.order - b.meta.order)[0];
     this.box.insertBefore(figure.card, after ? after.card : null);
+    this.sees.observe(figure.card);
   }
   later(all) { // drawn once, however much changed
     this.redraw ||= all;
     if (this.waiting) return;
     this.waiting = requestAnimationFrame(() => {
       this.waiting = 0;
-      for (const figure of this.figures.values()) if (figure.spec && (this.redraw || figure.dirty)) figure.draw();
+      for (const figure of this.figures.values()) if (figure.spec && (figure.dirty || this.redraw)) { if (!figure.drawn || this.near.has(figure.card)) figure.draw(); else figure.dirty = true; }
       if (this.table && (this.table.stale || this.redraw)) this.table.arrange();
       this.redraw = false;
     });

@@ -2,6 +2,7 @@
 
 const DASHES = { dash: "7 4", dot: "2 3", dashdot: "7 3 2 3" };
 const NEAR = 24; // pixels
+const PLACED = new WeakMap(); // trace -> where it stood when it was drawn last
 
 function symbol(name, x, y, r) {
   const kind = name.replace("-open", "");
@@ -103,22 +104,23 @@ class Panel extends Sheet {
     if (named(this.x)) titled({ class: many ? "title" : "", x: (left + right) / 2, y: bottom + 37, "text-anchor": "middle" }, grid, plainly(this.x.layout.title.text), right - left);
     if (named(this.y)) titled({ class: many ? "title" : "", x: 0, y: 12 }, grid, plainly(this.y.layout.title.text), width);
     this.plot = made("g", { "clip-path": `url(#${clip})` }, this.svg);
-    this.points = [];
+    this.kept = []; this.pointed = null;
     this.contents();
     this.light(this.figure.page.litTrial);
   }
   contents() {
     let batch = null;
+    const scale = [this.x, this.y].map((axis) => [axis.from, axis.to, ...axis.range, axis.log, axis.categories]).join();
     const flush = () => { if (batch) this.path(batch.d, batch.line, batch.opacity); batch = null; };
     for (const shape of this.figure.layout.shapes || []) this.shape(shape);
     for (const t of this.drawn) {
       if (t.type === "heatmap") { flush(); this.heat(t); continue; }
       if (t.type === "contour") { flush(); this.contour(t); continue; }
       if (t.type === "bar") { flush(); this.bars(t); continue; }
-      const mode = t.mode || "lines", xs = t.x.map((v) => this.x.px(v)), ys = t.y.map((v) => this.y.px(v));
-      this.remember(t, xs, ys);
+      const mode = t.mode || "lines", { xs, ys, d } = this.placed(t, scale);
+      if (t.hoverinfo !== "skip") this.kept.push({ t, xs, ys });
       if (mode.includes("lines")) {
-        const d = lineOf(xs, ys, t.line && t.line.shape), line = t.line || {}, key = JSON.stringify([line, t.opacity]);
+        const line = t.line || {}, key = JSON.stringify([line, t.opacity]);
         if (t.fill && !d) continue;
         if (t.fill) { flush(); const area = made("path", { d: d + "z", stroke: "none" }, this.plot); area.style.fill = ink(t.fillcolor); area.style.fillOpacity = t.opacity ?? 1; continue; }
         if (batch && batch.key === key) batch.d += d;
@@ -129,6 +131,14 @@ class Panel extends Sheet {
     }
     flush();
     for (const note of this.figure.layout.annotations || []) this.note(note);
+  }
+  placed(t, scale) { // a curve that did not change stands where it stood, in a thousand of them
+    const known = PLACED.get(t);
+    if (known && known.scale === scale) return known;
+    const xs = t.x.map((v) => this.x.px(v)), ys = t.y.map((v) => this.y.px(v));
+    const found = { scale, xs, ys, d: (t.mode || "lines").includes("lines") ? lineOf(xs, ys, t.line && t.line.shape) : "" };
+    PLACED.set(t, found);
+    return found;
   }
   path(d, line, opacity) {
     const path = made("path", { d, fill: "none", "stroke-linejoin": "round", "stroke-width": line.width || 2, "stroke-dasharray": DASHES[line.dash] }, this.plot);
@@ -195,7 +205,7 @@ class Panel extends Sheet {
       bar.style.fill = ink(colour);
       if (marker.opacity !== undefined) bar.style.opacity = each(marker.opacity, i);
       if (t.text) made("text", { x: flat ? b + 6 : c, y: flat ? c + 4 : Math.min(a, b) - 5, "text-anchor": flat ? "start" : "middle" }, this.plot, plainly(each(t.text, i)));
-      this.points.push({ t, i, x: xs[i], y: ys[i], box });
+      this.kept.push({ t, i, x: xs[i], y: ys[i], box });
     });
     if (t.error_x || t.error_y) this.errors({ ...t, x: flat ? t.x.map((v, i) => v + (each(t.base, i) || 0)) : t.x }, xs, ys);
   }
@@ -212,7 +222,7 @@ class Panel extends Sheet {
       const [a, b] = columns[i], [c, d] = rows[j];
       const cell = made("rect", { x: Math.min(a, b), y: Math.min(c, d), width: Math.abs(b - a) + 0.6, height: Math.abs(d - c) + 0.6 }, this.plot);
       cell.style.fill = between(t.colorscale, high > low ? (z - low) / (high - low) : 0.5);
-      if (t.hoverinfo !== "skip") this.points.push({ t, i, x: (a + b) / 2, y: (c + d) / 2, box: { x: Math.min(a, b), y: Math.min(c, d), width: Math.abs(b - a), height: Math.abs(d - c) }, z, text: t.text && t.text[j][i], under: true });
+      if (t.hoverinfo !== "skip") this.kept.push({ t, i, x: (a + b) / 2, y: (c + d) / 2, box: { x: Math.min(a, b), y: Math.min(c, d), width: Math.abs(b - a), height: Math.abs(d - c) }, z, text: t.text && t.text[j][i], under: true });
     }));
   }
   contour(t) { // one level: in each square of the mesh the line between the edges that it crosses
@@ -247,9 +257,15 @@ class Panel extends Sheet {
     const text = made("text", { x: x + (note.xshift || 0), y: y - (note.yshift || 0) + (note.yanchor === "top" ? 14 : note.yanchor === "bottom" ? -2 : 5), "text-anchor": anchor, "font-weight": /<b>/.test(note.text) ? 650 : 400 }, this.plot, plainly(note.text));
     text.style.fontSize = `${font.size || 12}px`; text.style.fill = ink(font.color || "#5f6b78");
   }
-  remember(t, xs, ys) {
-    if (t.hoverinfo === "skip") return;
-    for (let i = 0; i < xs.length; i++) if (Number.isFinite(xs[i]) && Number.isFinite(ys[i])) this.points.push({ t, i, x: xs[i], y: ys[i] });
+  get points() { // made when somebody points: a thousand curves are drawn more often
+    if (this.pointed) return this.pointed;
+    const found = this.pointed = [];
+    for (const part of this.kept) {
+      if (!part.xs) { found.push(part); continue; }
+      const { t, xs, ys } = part;
+      for (let i = 0; i < xs.length; i++) if (Number.isFinite(xs[i]) && Number.isFinite(ys[i])) found.push({ t, i, x: xs[i], y: ys[i] });
+    }
+    return found;
   }
 
   // -- pointing at it ---------------------------------------------------------------------------
