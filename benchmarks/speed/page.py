@@ -84,7 +84,7 @@ def hands(page: Path) -> dict[str, float]:
 
 def followed(study: Following, trials: int) -> None:
     """Print what a page that follows the search is told of a trial's beginning, of two reports and of its end."""
-    watched = Watched(study, clock=float, least=0.0)  # never too early
+    watched = Watched(study, rests=False)  # never too early
     writer = Study(
         study.problem, RandomSearch(), study.store.url, study.name, budget=Budget(trials=trials + 1), verbose=0
     )  # fmt: skip

@@ -18,7 +18,7 @@ from ..page.models import learnt_from
 from ..page.page import shell
 from .item import Item
 
-_SHARE = 5  # of the time at most one fifth goes into making pages, and at most one fifth into models
+_SHARE, _MODELS = 2, 5  # of a processor's time at most a third goes into the page, and a sixth into models
 _LEAST = 0.25  # seconds between looks, however many pages are open
 _STEPWISE = (
     "figure/",
@@ -38,11 +38,9 @@ class Watched:
     Models take long: a thread makes them, of a reading of its own, and what they tell comes when it is there.
     """
 
-    def __init__(
-        self, study: Following, clock: Callable[[], float] = time.monotonic, least: float = _LEAST
-    ) -> None:
-        self._least = least
-        self.study, self._clock, self._lock = study, clock, Lock()
+    def __init__(self, study: Following, rests: bool = True) -> None:
+        """rests: looks no more often than leaves time for others."""
+        self.study, self._rests, self._lock = study, rests, Lock()
         self._told = Told(study)
         self._thinking: Told | None = None  # made by the thread
         self._thread: Thread | None = None
@@ -57,15 +55,14 @@ class Watched:
     def look(self) -> int:
         """The moment now, after a look whether there is more; it may be too early to."""
         with self._lock:
-            began = self._clock()
-            if began >= self._rest:
+            if time.monotonic() >= self._rest:
+                began = time.thread_time()
                 self.study.sync()
                 if self.study.history.position > self._told.position:
                     self._told.read()
                     self._quick = self._told.quick()
                     self._change()
-                now = self._clock()
-                self._rest = now + max(self._least, _SHARE * (now - began))
+                self._rest = self._after(_SHARE, began)
                 self._think()
             return self.moment
 
@@ -78,13 +75,13 @@ class Watched:
     def _think(self) -> None:
         """Have models made of what ended since they were made, unless they are being made."""
         learnt, thinks = learnt_from(self._told.facts), self._thread is not None and self._thread.is_alive()
-        if learnt != self._learnt and not thinks and self._clock() >= self._models_rest:
+        if learnt != self._learnt and not thinks and time.monotonic() >= self._models_rest:
             self._learnt = learnt
             self._thread = Thread(target=self._model, name="haltune-models", daemon=True)
             self._thread.start()
 
     def _model(self) -> None:
-        began = self._clock()
+        began = time.thread_time()
         with suppress(HaltuneError):  # the store is away: who looks is told
             if self._thinking is None:
                 self._thinking = Told(follow_study(self.study.store, self.study.name))
@@ -93,7 +90,12 @@ class Watched:
             with self._lock:
                 self._slow = made
                 self._change()
-                self._models_rest = self._clock() + _SHARE * (self._clock() - began)
+                self._models_rest = self._after(_MODELS, began)
+
+    def _after(self, times: float, began: float) -> float:
+        """When to look again: a look's own time of processor later, so many times, whoever else is at work here."""
+        rest = max(_LEAST, times * (time.thread_time() - began)) if self._rests else 0.0
+        return time.monotonic() + rest
 
     def thought(self) -> None:
         """Wait until models that are being made are there."""

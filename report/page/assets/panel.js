@@ -257,7 +257,7 @@ class Panel extends Sheet {
     const text = made("text", { x: x + (note.xshift || 0), y: y - (note.yshift || 0) + (note.yanchor === "top" ? 14 : note.yanchor === "bottom" ? -2 : 5), "text-anchor": anchor, "font-weight": /<b>/.test(note.text) ? 650 : 400 }, this.plot, plainly(note.text));
     text.style.fontSize = `${font.size || 12}px`; text.style.fill = ink(font.color || "#5f6b78");
   }
-  get points() { // made when somebody points: a thousand curves are drawn more often
+  get points() { // made for who walks along them
     if (this.pointed) return this.pointed;
     const found = this.pointed = [];
     for (const part of this.kept) {
@@ -273,13 +273,18 @@ class Panel extends Sheet {
   nearest(px, py) {
     let best = null, least = NEAR * NEAR;
     const f = this.frame;
-    for (const p of this.points) {
-      if (p.x < f.left - 9 || p.x > f.right + 9) continue;
+    const look = (p) => {
+      if (p.x < f.left - 9 || p.x > f.right + 9) return;
       const dx = p.x - px, dy = p.y - py;
       let far = dx * dx + dy * dy;
       if (p.box && px >= p.box.x && px <= p.box.x + p.box.width && py >= p.box.y && py <= p.box.y + p.box.height) far = p.under ? least - 1e-6 : 0;
-      else if (p.under) continue;
+      else if (p.under) return;
       if (far < least || (far === least && p.t.mode !== "lines")) { best = p; least = far; }
+    };
+    for (const part of this.kept) {
+      if (!part.xs) { look(part); continue; }
+      const { t, xs, ys } = part;
+      for (let i = 0; i < xs.length; i++) if (Math.abs(xs[i] - px) <= NEAR && Math.abs(ys[i] - py) <= NEAR) look({ t, i, x: xs[i], y: ys[i] });
     }
     return best;
   }
@@ -362,7 +367,7 @@ class Panel extends Sheet {
     if (event.key === "Enter" && this.shown) { this.figure.page.open(trialOf(this.shown.t, this.shown.i)); return; }
     if (!step || !this.points.length) return;
     event.preventDefault();
-    const now = this.shown ? this.points.indexOf(this.shown) : step > 0 ? -1 : 0;
+    const now = this.shown ? this.points.findIndex((p) => p.t === this.shown.t && p.i === this.shown.i && p.z === this.shown.z && p.y === this.shown.y) : step > 0 ? -1 : 0;
     this.show(this.points[(now + step + this.points.length) % this.points.length]);
   }
 }

@@ -174,7 +174,7 @@ def test_a_page_is_told_what_changed_after_its_mark_and_nothing_else(tmp_path):
     study = searched(tmp_path / "a.db", trials=6)
     for n in range(4):
         train(study, value=0.1 * n)
-    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=float, least=0.0)
+    watched = Watched(follow_study(str(tmp_path / "a.db")), rests=False)
     mark = watched.mark
     assert told(watched, mark) == {"mark": mark, "after": mark, "items": {}, "edits": {}}
     trial = study.ask()
@@ -194,7 +194,7 @@ def test_a_page_is_told_what_changed_after_its_mark_and_nothing_else(tmp_path):
 def test_a_page_that_is_told_the_changes_shows_what_a_new_one_does(tmp_path):
     study = searched(tmp_path / "a.db", trials=16)
     train(study)
-    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=float, least=0.0)
+    watched = Watched(follow_study(str(tmp_path / "a.db")), rests=False)
     shown, mark = told(watched)["items"], watched.mark
     for n in range(12):
         train(study, epochs=1 + n % 4, value=0.07 * (5 * n % 12))
@@ -227,7 +227,7 @@ def test_an_event_among_many_trials_is_told_in_a_small_part_of_the_page(tmp_path
     study = searched(tmp_path / "a.db", trials=80)
     for n in range(60):
         train(study, value=(7 * n % 60) / 100)
-    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=float, least=0.0)
+    watched = Watched(follow_study(str(tmp_path / "a.db")), rests=False)
     whole, mark = len(watched.since("")[1]), watched.mark
     train(study, value=0.2)
     caught_up(watched, study)
@@ -240,7 +240,7 @@ def test_runs_that_pass_a_rung_are_seen_on_the_ladder_at_once(tmp_path):
     for value in (0.1, 0.2):
         with study.ask() as trial:
             assert trial.report(value, seconds=1.0).stops
-    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=float, least=0.0)
+    watched = Watched(follow_study(str(tmp_path / "a.db")), rests=False)
     trial = study.ask()
     caught_up(watched, study)
     mark = watched.mark
@@ -253,7 +253,7 @@ def test_models_that_take_long_hold_up_nothing_else(tmp_path, monkeypatch):
     study = searched(tmp_path / "a.db", trials=16)
     for n in range(6):
         train(study, value=n / 10)
-    watched = Watched(follow_study(str(tmp_path / "a.db")), clock=float, least=0.0)
+    watched = Watched(follow_study(str(tmp_path / "a.db")), rests=False)
     goes_on, of = threading.Event(), Surrogate.of
     monkeypatch.setattr(Surrogate, "of", lambda history: goes_on.wait(60) and of(history))
     mark = watched.mark
