@@ -95,6 +95,8 @@ class Told:
             "audit": blocks.audit(facts),
             "foot": blocks.foot(facts),
             "about": blocks.about(facts, self.story, self.policy),
+            "trials": trials.heading(facts),
+            "heads": trials.head(facts),
             "order/": trials.order(facts),
             "form/": {"config": self.first, "limits": self.limits},
         }
@@ -108,7 +110,7 @@ class Told:
         return told | {f"figure/{id}": spec for id, spec in self._figures().items()}
 
     def _row(self, row: Row) -> str:
-        said = (row.record, row.leads, row.kind, self.facts.levels)
+        said = (row.record, row.leads, row.kind, self.facts.levels, trials.columns(self.facts))
         known = self._rows.get(row.record.id)
         if known is None or known[0] != said:
             tracebacks = self.story.tracebacks if self.story else {}

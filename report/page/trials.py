@@ -19,21 +19,33 @@ _COLUMNS = 8  # parameters with a column of their own; more are written as one t
 
 def section(facts: Digest, rows: Sequence[str]) -> str:
     """The heading, the filters and the table with rows made by `row`."""
-    cells = "".join(
-        f'<th{" data-first=down" if down else ""}><button type="button">{escaped(title)}</button></th>'
-        for title, down in heads(facts)
-    )
     options = "".join(f'<option value="{kind}">{words[1]}</option>' for kind, words in FATES.items())
     return (
-        f'<section class="trials">\n<h2 id="trials">Trials{_share(facts)}</h2>\n'
+        f'<section class="trials">\n<h2 id="trials">{heading(facts)}</h2>\n'
         '<div class="filters">'
         '<input type="search" placeholder="Filter: words, or epochs&lt;9" '
         'aria-label="Filter trials by words or conditions">'
         f'<select aria-label="Filter trials by outcome"><option value="">every outcome</option>{options}</select>'
         "<output></output></div>\n"
-        f'<div class="wide-table"><table>\n<thead><tr>{cells}</tr></thead>\n<tbody>\n'
+        f'<div class="wide-table"><table>\n<thead><tr id="heads">{head(facts)}</tr></thead>\n<tbody>\n'
         + "\n".join(rows)
         + '\n</tbody></table></div>\n<button type="button" class="more" hidden></button>\n</section>'
+    )
+
+
+def heading(facts: Digest) -> str:
+    """What stands above the table."""
+    count = len(facts.rows)
+    return "Trials" + (
+        "" if count == facts.trials else f' <small class="quiet">{count:,} of {facts.trials:,}</small>'
+    )
+
+
+def head(facts: Digest) -> str:
+    """The cells of its head: a space that is widened has more of them, and so has a search with levels of noise."""
+    return "".join(
+        f'<th{" data-first=down" if down else ""}><button type="button">{escaped(title)}</button></th>'
+        for title, down in heads(facts)
     )
 
 
@@ -56,11 +68,6 @@ def order(facts: Digest) -> list[int]:
     shown = {row.record.id for row in facts.rows}
     ranked = [id for group in facts.history.ranked() for id in group if id in shown]
     return [*ranked, *sorted(shown.difference(ranked))]
-
-
-def _share(facts: Digest) -> str:
-    count = len(facts.rows)
-    return "" if count == facts.trials else f' <small class="quiet">{count:,} of {facts.trials:,}</small>'
 
 
 def row(facts: Digest, row: Row, traceback: str = "") -> str:

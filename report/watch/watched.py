@@ -6,7 +6,6 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from threading import Lock, Thread
 from typing import Any
 
@@ -49,7 +48,7 @@ class Watched:
         self.moment = 0
         self._rest = self._models_rest = 0.0  # not before these times
         self._quick, self._slow = self._told.quick(), self._told.slow()
-        self._learnt = learnt_from(self._told.facts)
+        self._learnt: object = learnt_from(self._told.facts)
         self._change()
 
     def look(self) -> int:
@@ -82,15 +81,20 @@ class Watched:
 
     def _model(self) -> None:
         began = time.thread_time()
-        with suppress(HaltuneError):  # the store is away: who looks is told
+        try:
             if self._thinking is None:
                 self._thinking = Told(follow_study(self.study.store, self.study.name))
             self._thinking.read()
             made = self._thinking.slow()
-            with self._lock:
+        except HaltuneError:  # the store is away: who looks is told, and models are made when it is back
+            made = None
+        with self._lock:
+            if made is None:
+                self._learnt = None
+            else:
                 self._slow = made
                 self._change()
-                self._models_rest = self._after(_MODELS, began)
+            self._models_rest = self._after(_MODELS, began)
 
     def _after(self, times: float, began: float) -> float:
         """When to look again: a look's own time of processor later, so many times, whoever else is at work here."""

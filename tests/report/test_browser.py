@@ -10,7 +10,7 @@ import pytest
 from notebooks import notebook
 from told import a_search, tell_trial, told
 
-from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study
+from haltune import Budget, Choice, Constant, Float, Int, Maximize, Minimize, Problem, Space, Study
 from haltune.log.events import Status
 from haltune.policies import Ladder, RandomSearch
 from haltune.report import write
@@ -347,6 +347,27 @@ def test_a_page_connects_again_after_its_server_was_away_and_misses_nothing(watc
     page.wait_for_function("document.getElementById('live').textContent === 'live'")
     assert page.locator("tr[data-trial=trial-0]:not(.why)").inner_text().startswith("0")
     assert "4 of 4" in page.locator("tr[data-trial=trial-0]:not(.why)").inner_text()
+
+
+def test_a_space_that_is_widened_has_its_new_column_on_the_pages_that_are_open(watched):
+    study, served, context = watched
+    with study.ask() as trial:
+        trial.report(0.5, seconds=1.0)
+    page, wider = visit(context, served, []), Space({"lr": Float(0.01, 2.0), "seed": Constant(1)})
+    more = Study(
+        Problem(wider, study.problem.goal, 4),
+        RandomSearch(),
+        study.store.url,
+        budget=Budget(trials=50),
+        verbose=0,
+    )
+    with more.ask() as trial:
+        trial.report(0.6, seconds=1.0)
+    page.get_by_role("button", name="seed", exact=True).click()
+    page.wait_for_function("() => document.querySelectorAll('.trials tbody tr:not(.why)').length === 2")
+    heads = page.locator("thead th").count()
+    for row in page.locator(".trials tbody tr:not(.why)").all():
+        assert row.locator("td").count() == heads
 
 
 def test_tabs_are_told_that_their_server_was_started_again_under_another_address(watched):

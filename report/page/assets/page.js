@@ -28,7 +28,7 @@ class Page {
       else if (kind === "order") { if (this.table) this.table.order(item); }
       else if (kind === "form") this.form = item;
       else if (kind === "row") { if (this.table) this.table.set(id, item); }
-      else { const place = document.getElementById(kind); if (place) place.innerHTML = item; }
+      else { const place = document.getElementById(kind); if (place) place.innerHTML = item; if (kind === "heads" && this.table) this.table.heads(); }
     }
     this.later(false);
   }

@@ -11,7 +11,7 @@ class Table {
     this.outcome.addEventListener("change", () => this.arrange());
     this.more = section.querySelector(".more");
     this.more.addEventListener("click", () => { this.all = true; this.arrange(); });
-    section.querySelectorAll("th button").forEach((button, i) => button.addEventListener("click", () => this.sort(i)));
+    section.querySelector("thead").addEventListener("click", (event) => { const head = event.target.closest("th"); if (head) this.sort(head.cellIndex); });
     this.body.addEventListener("click", (event) => { const row = event.target.closest("tr"); if (row && !getSelection().toString()) this.toggle(row.dataset.trial); });
     this.body.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target.tagName === "TR") this.toggle(event.target.dataset.trial); });
     this.body.addEventListener("pointerover", (event) => { const row = event.target.closest("tr"); this.page.light(row && row.dataset.trial); });
@@ -24,6 +24,9 @@ class Table {
   order(ids) {
     this.ranks = new Map(ids.map((id, i) => [`trial-${id}`, i]));
     this.stale = true;
+  }
+  heads() { // there are other columns
+    this.by = null; this.stale = true;
   }
   know(row, why = row.nextElementSibling) {
     if (!why || !why.classList.contains("why")) why = null;

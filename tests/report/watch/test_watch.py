@@ -9,6 +9,7 @@ import pytest
 from edited import edited
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.errors import StoreAway
 from haltune.log.events import Enqueued, Held
 from haltune.policies import Ladder, RandomSearch
 from haltune.report.surrogate import Surrogate
@@ -263,6 +264,25 @@ def test_models_that_take_long_hold_up_nothing_else(tmp_path, monkeypatch):
     assert "figure/slices" not in told(watched, mark)["edits"]
     goes_on.set()
     watched.thought()
+    assert "figure/slices" in told(watched, mark)["edits"]
+
+
+def test_models_that_a_store_was_away_for_are_made_when_it_is_back(tmp_path, monkeypatch):
+    study = searched(tmp_path / "a.db", trials=16)
+    for n in range(6):
+        train(study, value=n / 10)
+    watched = Watched(follow_study(str(tmp_path / "a.db")), rests=False)
+    mark, of = watched.mark, Surrogate.of
+
+    def away(history):
+        raise StoreAway("the server of the database is away")
+
+    monkeypatch.setattr(Surrogate, "of", away)
+    train(study, value=0.9)
+    caught_up(watched, study)
+    assert "figure/slices" not in told(watched, mark)["edits"]
+    monkeypatch.setattr(Surrogate, "of", of)
+    caught_up(watched, study)
     assert "figure/slices" in told(watched, mark)["edits"]
 
 
