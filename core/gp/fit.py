@@ -151,9 +151,7 @@ def _search(objective: _Objective, starts: list[Array]) -> Array:
 
 def _descend(objective: _Objective, start: Array, iterations: int, tolerance: float) -> tuple[float, Array]:
     """The value and theta that L-BFGS-B ends at; `tolerance` is the relative decrease that ends it."""
-    from scipy.optimize import (
-        minimize,
-    )  # here: it takes a quarter of a second, and many a process fits nothing
+    from scipy.optimize import minimize  # slow to import, and many a process fits nothing
 
     found = minimize(
         objective.descent,

@@ -181,9 +181,7 @@ def _ascent(pool: _Pool, start: int) -> Array:
         return -float(values[0]), -gradients[0, moving]
 
     bounds = [(0.0, 1.0)] * int(moving.sum())
-    from scipy.optimize import (
-        minimize,
-    )  # here: it takes a quarter of a second, and many a process fits nothing
+    from scipy.optimize import minimize  # slow to import, and many a process fits nothing
 
     found = minimize(
         descent,

@@ -96,9 +96,7 @@ def fit_decay(errors: ArrayLike) -> DecayFit:
 
     A batched grid screens the box; L-BFGS-B with the analytic gradient polishes its best points.
     """
-    from scipy.optimize import (
-        minimize,
-    )  # here: it takes a quarter of a second, and many a process fits nothing
+    from scipy.optimize import minimize  # slow to import, and many a process fits nothing
 
     y = checked_errors(errors)
     options: dict[str, Any] = {"method": "L-BFGS-B", "jac": True, "bounds": _LOG_BOUNDS}

@@ -16,9 +16,7 @@ _EVALUATIONS = 40  # of the density, in the search for its mode
 
 def learn(stages: Stages, seen: Seen) -> StageKernel:
     """The kernel of the largest posterior density given what was seen, from the prior's mode on."""
-    from scipy.optimize import (
-        minimize,
-    )  # here: it takes a quarter of a second, and many a process fits nothing
+    from scipy.optimize import minimize  # slow to import, and many a process fits nothing
 
     found = minimize(
         lambda theta: descent(stages, seen, theta),
