@@ -74,7 +74,7 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
         "scheduler": _POLICY, "search_alg": _POLICY, "tuner": _POLICY, "space": _SPACE, "search_space": _SPACE,
         "param_space": _SPACE, "config": _SPACE, "hyperparameters": _SPACE,
         **dict.fromkeys(("n_jobs", "workers", "num_workers"), "study.optimize(train, workers=4)"),
-        "points_to_evaluate": "start=[{...}]",
+        "points_to_evaluate": "start=[{...}]", **dict.fromkeys(("warm_start", "prior_studies"), "learn_from=[study]"),
     },
     "Problem": {**_WHAT_FOR, **_HOW_LONG, "parameters": "Problem(Space({...}), goal, max_epochs)"},
     "Budget": {**_HOW_MANY, **_HOW_MUCH, "n_epochs": "epochs=", "max_epochs": "epochs="},

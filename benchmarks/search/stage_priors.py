@@ -18,7 +18,8 @@ from recorded import Task, load_kinds
 
 from haltune.policies import MultiFidelity
 from haltune.policies.multifidelity.log_regret import LogRegret
-from haltune.policies.multifidelity.stage_kernel import Seen, StageKernel, Stages
+from haltune.policies.multifidelity.seen import Seen
+from haltune.policies.multifidelity.stage_kernel import StageKernel, Stages
 from haltune.policies.multifidelity.stage_process import learn
 
 

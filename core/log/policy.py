@@ -16,7 +16,8 @@ The laws, which `tests/laws` runs over every policy:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
@@ -89,6 +90,21 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         """The paused trials that it may still resume, None for all: the checkpoints of the others are deleted."""
         return None
 
+    def taught_by(self, studies: Sequence[Any]) -> Policy[S]:
+        """The same, learning from earlier studies. Raises InvalidInput for a policy that cannot."""
+        raise InvalidInput(
+            f"learn_from=: {type(self).__name__} learns from its own study alone; MultiFidelity(), the default, learns "
+            "from earlier ones, within Halting(MultiFidelity()) too"
+        )
+
+    def as_recorded(self, spec: Mapping[str, Any]) -> Policy[S]:
+        """The same with what a study's log says it was made with for good, whatever is given when it is reopened."""
+        return self
+
+    def remarks(self, problem: Problem) -> list[str]:
+        """What who makes a study with it is told, a sentence each."""
+        return []
+
     @property
     def endless(self) -> bool:
         """True when the policy never answers Finish, so that the study needs a budget."""
@@ -123,6 +139,25 @@ class Wrapper(Policy[Any]):
     def spec(self) -> dict[str, Any]:
         """As the inner policy's, for a wrapper that is not told apart."""
         return self.policy.spec
+
+    def taught_by(self, studies: Sequence[Any]) -> Policy[Any]:
+        """Around the inner policy that has learnt."""
+        return self._around(self.policy.taught_by(studies))
+
+    def as_recorded(self, spec: Mapping[str, Any]) -> Policy[Any]:
+        """Around the inner policy as recorded."""
+        return self._around(self.policy.as_recorded(spec.get("inner", spec)))
+
+    def remarks(self, problem: Problem) -> list[str]:
+        """As the inner policy."""
+        return self.policy.remarks(problem)
+
+    def _around(self, policy: Policy[Any]) -> Policy[Any]:
+        if policy is self.policy:
+            return self
+        found = copy(self)
+        object.__setattr__(found, "policy", policy)
+        return found
 
     def start(self, problem: Problem) -> Any:
         """As the inner policy."""

@@ -14,7 +14,9 @@ from typing import Any
 from haltune._utils.differences import differences
 from haltune._utils.process import checkable, surely_gone
 from haltune.errors import StoreError, StudyMismatch
+from haltune.log.codec import plain
 from haltune.log.events import Budgeted, Created, Ended, Expired, Finished, Resumed, Slept, Started
+from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.validity import ADVICE
 
@@ -34,18 +36,21 @@ _NOTHING = (
 )  # without a report nothing was learnt
 
 
-def make(store: Store, name: str, created: Created, seed: int | None, given: Problem) -> Created:
+def make(
+    store: Store, name: str, created: Created, seed: int | None, given: Problem, policy: Policy[Any]
+) -> Created:
     """The first event of a study, which is `created` if there is none yet, or none but one without a report.
 
     Raises StudyMismatch for a study that was made with other settings, but for its space, of which the whole log says
-    what it is; seed: None is any. given: what `created` tells of.
+    what it is; seed: None is any. given, policy: what `created` tells of; what the policy was taught when the study was
+    made stays.
     """
     if store.create(name, created):
         return created
     first = next(store.read(name, stop=1), None)
     if not isinstance(first, Created):
         raise StoreError(f"event 0 of the study {name!r} in {store.url} does not make it. {ADVICE}")
-    found = differences(first.policy, created.policy, "policy.")
+    found = differences(first.policy, plain(policy.as_recorded(first.policy).spec), "policy.")
     if seed is not None and seed != first.seed:
         found.append(f"seed: recorded {first.seed}, given {seed}")
     differs = bool(found or differences(_lasting(first.problem), _lasting(created.problem)))

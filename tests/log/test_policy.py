@@ -70,7 +70,10 @@ def question(policy: Any, member: str) -> Any:
     if isinstance(vars(Policy)[member], property):
         return getattr(policy, member)
     state = None if member == "start" else policy.start(problem())
-    arguments = {"start": (problem(),), "fold": (state, None), "alive": (state,)}
+    arguments: dict[str, tuple[Any, ...]] = {
+        "start": (problem(),), "fold": (state, None), "alive": (state,), "taught_by": ([],), "as_recorded": ({},),
+        "remarks": (problem(),),
+    }  # fmt: skip
     return getattr(policy, member)(*arguments.get(member, (state, *[None] * (2 + (member == "judge")))))
 
 

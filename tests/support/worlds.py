@@ -25,6 +25,20 @@ def quick() -> haltune.OptimalStopping:
     return haltune.OptimalStopping(paths=2000, first=20, resolve_at=(30,))
 
 
+@cache
+def earlier() -> dict[str, Any]:
+    """What a log keeps of an earlier study of `SPACE`, where early epochs told nothing of the end."""
+    runs = [
+        {
+            "config": {"lr": 0.8 ** (i + 1), "layers": 1 + i % 4, "kernel": "rbf"},
+            "epochs": [1, 3, 6],
+            "targets": [-1 - math.sin(37 * i), -1 - math.sin(51 * i), -abs(i - 15) / 15],
+        }
+        for i in range(30)
+    ]
+    return {"name": "earlier", "horizon": 6, "trials": 40, "runs": runs}
+
+
 # policies are imported when they are made: processes that tests start import these worlds for one of them
 POLICIES: dict[str, Callable[[], Any]] = {
     "random": lambda: of.RandomSearch(trials=5),
@@ -68,6 +82,9 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "infinite-hyperband": lambda: of.InfiniteHyperband(),
     "ladder": lambda: of.Ladder(2, 2, 2, patience=2),
     "multifidelity": lambda: of.MultiFidelity(4, 1.0, 2, 2, patience=2, candidates=24),
+    "multifidelity-taught": lambda: of.MultiFidelity(
+        4, 1.0, 2, 2, patience=2, candidates=24, learn_from=[earlier()]
+    ),
     "guided-ladder": lambda: of.Guided(of.Ladder(2, 2, 2, patience=2), initial=2, candidates=24),
     "guided-hyperband": lambda: of.Guided(
         of.Hyperband(eta=2, rounds=9, resume=False), initial=2, candidates=24

@@ -18,19 +18,24 @@ _TOP = 5  # best trials that have neighbours among the candidates
 _NEAR = 0.15  # deviation of a neighbour in the unit cube
 
 
-def candidates(history: History, rows: Table, count: int, rng: Generator) -> Array:
+def candidates(
+    history: History, rows: Table, count: int, rng: Generator, others: Array | None = None
+) -> Array:
     """(n, d) random configurations, and neighbours of the best trials in about half of their coordinates.
 
-    A third of `count` are neighbours. All configurations, in a space with no more.
+    A third of `count` are neighbours, of `others` (k, d) as well, which are candidates themselves. All configurations,
+    in a space with no more.
     """
     space, near = history.problem.space, count // 3
     if space.size is not None and space.size <= count:
         return space.encode_many(space.enumerate())
-    top = _best_trials(rows, history.problem.goal.sign)
+    tops = history.points[_best_trials(rows, history.problem.goal.sign)]
+    others = np.empty((0, space.dim)) if others is None else others
+    tops = np.vstack([tops, others])
     anywhere = rng.random((count - near, space.dim))
-    base = history.points[rng.choice(top, near)]
+    base = tops[rng.integers(len(tops), size=near)]
     moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEAR, base.shape)
-    points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0)])
+    points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0), others])
     return points if _free(space) else space.encode_many(space.decode_many(points))
 
 

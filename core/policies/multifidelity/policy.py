@@ -8,12 +8,15 @@ differs is learnt within the study, by one Gaussian process of what runs reached
 - which configuration begins: the one of the highest mean plus deviations at the end, of which early values move the
   belief only as far as they have foretold ends.
 
+Earlier studies teach the same process (`evidence`, `lessons`), each as far as it foretells this one.
+
 Who goes on is decided by rank. A fair value of every run, weighed against that of beginning anew (Weitzman 1979; Xie et
 al. 2024), was tried on the same process and was worse on recorded trainings: it begins too many runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
@@ -33,8 +36,7 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.policies.guided.candidates import candidates, first_untried
-from haltune.policies.guided.curve_rows import CurveRows, Table
-from haltune.policies.guided.targets import fitted
+from haltune.policies.guided.curve_rows import CurveRows
 from haltune.policies.hyperband.asynchronous import Climber
 from haltune.policies.hyperband.brackets import Bracket, Rung, exact
 from haltune.policies.hyperband.climb import Climb
@@ -44,16 +46,17 @@ from haltune.policies.hyperband.rungs import until
 from haltune.policies.hyperband.sampler import Sampler
 
 from .cuts import Cuts
+from .evidence import evidence_of
 from .first_rung import first_rung
+from .lessons import Lessons, earlier_in_words
 from .log_regret import LogRegret
+from .model import Model
 from .pauses import declined
 from .stage_kernel import StageKernel, Stages
-from .stage_process import StageProcess, learn
-from .stage_rows import KEPT, LEARNT, seen_at_stages, spread
 
 _STEP = 3  # ratio of the epochs of rungs
 _TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
-_TAUGHT = 16  # rows before the first fit: by then eight runs were seen at the first two rungs
+_FEW = 3  # trials that are drawn at random where earlier studies tell where to begin
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Ascent:
 
     climb: Climb
     rows: CurveRows
+    model: Model = field(repr=False, compare=False)  # what it learns by
     stays: bool = False  # nothing can pause: a run was told to, and had nothing to go on from
     baseline: int | None = None  # the first trial that the user enqueued
 
@@ -79,7 +83,8 @@ class MultiFidelity(Policy[Ascent]):
     sooner. Of 20 about 6 train in full.
 
     Args:
-        initial: Trials that are drawn at random before the model chooses. Default: 20.
+        initial: Trials that are drawn at random before the model chooses, 3 at most where it learns from earlier
+            studies. Default: 20.
         deviations: Of the model that are added to its mean where it chooses. Default: 3.
         eta: One in so many of a rung goes on. Default: 3.
         first_cut: The same of the rung where runs are first compared. Default: 6.
@@ -87,6 +92,7 @@ class MultiFidelity(Policy[Ascent]):
             training, from 8 to 40.
         candidates: Points that are compared for a new configuration; a third lie near the five best trials. Default:
             300.
+        learn_from: Earlier studies, to learn from; see Study. Default: none.
 
     Raises:
         InvalidInput: for options outside these, and for a problem without a horizon.
@@ -110,12 +116,10 @@ class MultiFidelity(Policy[Ascent]):
     first_cut: float = 6
     patience: int | None = None
     candidates: int = 300
+    learn_from: Sequence[Any] = field(default=(), hash=False)
 
     plans = True  # by the budget: what may begin
     _climbers: Memo[Climber] = field(default_factory=lambda: Memo(4), init=False, repr=False, compare=False)
-    _kernels: Memo[StageKernel] = field(
-        default_factory=lambda: Memo(2), init=False, repr=False, compare=False
-    )
 
     def __post_init__(self) -> None:
         check_cuts("MultiFidelity", eta=self.eta, first_cut=self.first_cut)
@@ -123,10 +127,31 @@ class MultiFidelity(Policy[Ascent]):
         check_whole("MultiFidelity", 3, candidates=self.candidates)
         if self.patience is not None:
             check_whole("MultiFidelity", 1, patience=self.patience)
+        object.__setattr__(self, "learn_from", evidence_of(self.learn_from))
         if not 0 <= self.deviations < np.inf:
             raise InvalidInput(
                 f"MultiFidelity(deviations={self.deviations!r}): a number that is not negative"
             )
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy, what it has from earlier studies included."""
+        spec = super().spec
+        earlier = [evidence.to_json() for evidence in spec.pop("learn_from")]
+        return {**spec, "learn_from": earlier} if earlier else spec
+
+    def taught_by(self, studies: Sequence[Any]) -> MultiFidelity:
+        """See Policy."""
+        return replace(self, learn_from=(*self.learn_from, *evidence_of(studies)))
+
+    def as_recorded(self, spec: Mapping[str, Any]) -> MultiFidelity:
+        """See Policy: what earlier studies have told by the time the study was made."""
+        earlier = evidence_of(spec.get("learn_from", ()))
+        return self if earlier == self.learn_from else replace(self, learn_from=earlier)
+
+    def remarks(self, problem: Problem) -> list[str]:
+        """What is learnt from earlier studies, and what of them is not."""
+        return Lessons.of(self.learn_from, problem.space, Stages((1,), problem.space.dim)).remarks()
 
     def rungs(self, horizon: int) -> tuple[int, ...]:
         """The epochs at which trials may be compared, the last being the horizon: 1, 3, 9, 27, 50."""
@@ -141,23 +166,28 @@ class MultiFidelity(Policy[Ascent]):
             raise InvalidInput(
                 "MultiFidelity needs a horizon: give the Problem max_epochs, or choose InfiniteHyperband()"
             )
-        return Ascent(
-            Climb(problem.goal.sign, problem.goal.of == "best", problem.max_epochs), CurveRows(problem.goal)
-        )
+        stages = Stages(self.rungs(problem.max_epochs), problem.space.dim, len(self.learn_from))
+        lessons = Lessons.of(self.learn_from, problem.space, stages)
+        model = Model(replace(stages, earlier=0), self.initial)
+        if lessons:
+            model = Model(stages, self.initial, lessons)
+        climb = Climb(problem.goal.sign, problem.goal.of == "best", problem.max_epochs)
+        return Ascent(climb, CurveRows(problem.goal), model)
 
     def fold(self, state: Ascent, event: Event) -> Ascent:
         """The ladder and the rows after `event`."""
         stays, baseline = state.stays or declined(state.climb, state.rows, event), state.baseline
         if baseline is None and isinstance(event, Started) and event.evidence.get(ENQUEUED):
             baseline = event.trial
-        return Ascent(self._climber(state).fold(state.climb, event), state.rows.fold(event), stays, baseline)
+        climb = self._climber(state).fold(state.climb, event)
+        return Ascent(climb, state.rows.fold(event), state.model, stays, baseline)
 
     def judge(self, state: Ascent, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """On to the rung where runs are compared; from there on, PAUSE unless it leads."""
         on = state.climb.trials.get(trial.id)
         climber = self._climber(state)
         if on is not None and on.member.after("epochs", trial.epoch, 0.0) >= on.needed:
-            climber = self._based(state, history, self._kernel(history, state.rows.table))
+            climber = self._based(state, history, state.model.kernel(history, state.rows.table))
         verdict = climber.judge(state.climb, history, trial)
         if trial.id == state.baseline and "rank" in verdict.evidence and on is not None:
             following = until(on.bracket.rungs[verdict.evidence["rung"] + 1].resource, "epochs", history)
@@ -169,13 +199,15 @@ class MultiFidelity(Policy[Ascent]):
 
     def propose(self, state: Ascent, history: History, rng: Generator) -> Move:
         """Who goes on at the highest rung, or the configuration that may end best."""
-        rows = state.rows.table
-        kernel = self._kernel(history, rows)
+        kernel = state.model.kernel(history, state.rows.table)
         climber = self._based(state, history, kernel)
         move = climber.propose(state.climb, history)
-        if not isinstance(move, Start) or len(history) < self._cuts(history).initial or kernel is None:
+        random = self._cuts(history).initial
+        if state.model.lessons is not None:
+            random = min(random, _FEW)
+        if not isinstance(move, Start) or len(history) < random or kernel is None:
             return move
-        return self._chosen(move, climber.base, kernel, rows, history, rng)
+        return self._chosen(move, climber.base, kernel, state, history, rng)
 
     # -- the ladder ----------------------------------------------------------------------
 
@@ -206,64 +238,49 @@ class MultiFidelity(Policy[Ascent]):
             return replace(climber, base=base, stops=True)
         return replace(climber, base=base, patience=cuts.waiting(horizon, epochs[base]))
 
-    # -- the model -----------------------------------------------------------------------
-
-    def _kernel(self, history: History, rows: Table) -> StageKernel | None:
-        """Learnt from the first m rows, m growing by a fifth; None while they are few."""
-        if len(rows) < _TAUGHT:
-            return None
-        m = fitted(len(rows), _TAUGHT)
-        known = rows.upto(m)
-        scale = self._scale(history, known)
-        if scale is None:
-            return None
-        stages = Stages(self.rungs(history.problem.max_epochs or 1), history.problem.space.dim)
-        seen = seen_at_stages(history, known, stages, scale)
-
-        def learnt() -> StageKernel:
-            return learn(stages, seen.at(spread(seen, LEARNT, history.rng("fit", m))))
-
-        return self._kernels((history.seed, stages.epochs, seen.key), learnt)
-
-    def _scale(self, history: History, rows: Table) -> LogRegret | None:
-        """By the best so far, and by what the first trials have come to."""
-        last = np.full(self.initial, np.nan)
-        first = rows.trial < self.initial
-        last[rows.trial[first]] = rows.value[first]  # of equals the later stays
-        return LogRegret.of(rows.value, last, history.problem.goal.sign)
+    # -- the choice ----------------------------------------------------------------------
 
     def _chosen(
-        self, move: Start, base: int, kernel: StageKernel, rows: Table, history: History, rng: Generator
+        self, move: Start, base: int, kernel: StageKernel, state: Ascent, history: History, rng: Generator
     ) -> Start:
         """The candidate of highest UCB at the end that was not tried; the move itself where there is none."""
-        if (scale := self._scale(history, rows)) is None:
+        rows, lessons = state.rows.table, state.model.lessons
+        scale = state.model.scale(history, rows)
+        if scale is None and lessons is None:
             return move
-        points = candidates(history, rows, self.candidates, rng)
-        mean, deviation = self._process(kernel, history, rows, scale).ends(points)
+        points = candidates(history, rows, self.candidates, rng, None if lessons is None else lessons.best)
+        mean, deviation = state.model.process(kernel, history, rows, scale).ends(points)
         value = mean + self.deviations * deviation
         if (found := first_untried(history, points, value)) is None:
             return move
         best, config = found
-        evidence: dict[str, Any] = {
-            "mean": scale.value(float(mean[best])), "sd": scale.deviation(float(mean[best]), float(deviation[best])),
-            "ucb": scale.value(float(value[best])), "rows": len(rows), "first_rung": base,
-            "compared_from": kernel.stages.epochs[base], "foretells": round(float(kernel.foretells[base]), 3),
+        evidence = _evidence(scale, float(mean[best]), float(deviation[best]), float(value[best])) | {
+            "rows": len(rows), "first_rung": base, "compared_from": kernel.stages.epochs[base],
+            "foretells": round(float(kernel.foretells[base]), 3),
         }  # fmt: skip
+        if lessons is not None:
+            evidence["earlier"] = lessons.told(kernel.told[1:])
         if AUDIT in move.evidence:
             evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
         return replace(move, config=config, reason=_reason(history, evidence), evidence=evidence)
 
-    def _process(self, kernel: StageKernel, history: History, rows: Table, scale: LogRegret) -> StageProcess:
-        """Given all that was seen, and pending trials as if they had ended where they are expected to."""
-        seen = seen_at_stages(history, rows, kernel.stages, scale)
-        process = StageProcess.of(kernel, seen.at(spread(seen, KEPT, None)))
-        pending = history.points[[t.id for t in history.pending]]
-        return process.with_ends(pending)
+
+def _evidence(scale: LogRegret | None, mean: float, deviation: float, ucb: float) -> dict[str, Any]:
+    """What is expected, in the metric's unit, once there is a value that says what that is."""
+    if scale is None:
+        return {}
+    return {"mean": scale.value(mean), "sd": scale.deviation(mean, deviation), "ucb": scale.value(ucb)}
 
 
 def _reason(history: History, evidence: dict[str, Any]) -> str:
     name, told = history.problem.goal.metric, f"{evidence['foretells']:.2f}"
-    expected = f"{name} {evidence['mean']:.4g} ± {evidence['sd']:.2g} expected in full training"
+    known = [plural(evidence["rows"], "value")] if evidence["rows"] else []
+    known += [earlier_in_words(**earlier) for earlier in evidence.get("earlier", ())]
+    from_what = f"from {' and '.join(known)}"
+    if "mean" in evidence:
+        from_what = (
+            f"{name} {evidence['mean']:.4g} ± {evidence['sd']:.2g} expected in full training, {from_what}"
+        )
     since = amount(evidence["compared_from"], "epochs")
     compared = f"runs are compared from {since} on, believed to tell {told} of the end"
-    return f"most promising: {expected}, from {plural(evidence['rows'], 'value')}; {compared}"
+    return f"most promising: {from_what}; {compared}"

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haltune._utils.arrays import Array, Indices
+from haltune._utils.arrays import Array
 from haltune.gp.cholesky import factorise, solve_lower
 
-from .stage_kernel import Seen, StageKernel, Stages, descent
+from .seen import Seen
+from .stage_kernel import StageKernel, Stages, descent
 
 _EVALUATIONS = 40  # of the density, in the search for its mode
 
@@ -41,17 +42,16 @@ class StageProcess:
     @classmethod
     def of(cls, kernel: StageKernel, seen: Seen) -> StageProcess:
         """Given what was seen."""
-        rho, _ = kernel.near(seen.points, seen.points)
-        covariance = kernel.covariance(seen, rho[np.ix_(seen.run, seen.run)])
+        rho, _ = kernel.near_seen(seen)
+        covariance = kernel.covariance(seen, rho)
         factor, _ = factorise(covariance, float(covariance.diagonal().max(initial=1.0)))
         weights = solve_lower(factor, solve_lower(factor, seen.value), transposed=True)
         return cls(kernel, seen, factor, weights)
 
     def ends(self, points: Array) -> tuple[Array, Array]:
         """Mean and deviation (m,) of where new runs of configurations (m, d) in the unit cube will end."""
-        kernel, seen = self.kernel, self.seen
-        rho, _ = kernel.near(seen.points, points)
-        cross = kernel.common[seen.stage, -1, None] + rho[seen.run] * kernel.shared[seen.stage, -1, None]
+        kernel = self.kernel
+        cross = kernel.across(self.seen, points)
         explained = (solve_lower(self.factor, cross) ** 2).sum(axis=0)
         prior = kernel.common[-1, -1] + kernel.shared[-1, -1] + kernel.own[-1, -1]
         return cross.T @ self.weights, np.sqrt(np.maximum(prior - explained, 1e-12))
@@ -60,15 +60,6 @@ class StageProcess:
         """Pending configurations (m, d) taken for ended at their means, so that parallel workers spread."""
         if not len(points):
             return self
-        seen, count, last = self.seen, len(self.seen.points), len(self.kernel.stages.epochs) - 1
-        mean, _ = self.ends(points)
-        runs: Indices = np.arange(count, count + len(points))
-        return StageProcess.of(
-            self.kernel,
-            Seen(
-                np.vstack([seen.points, points]),
-                np.concatenate([seen.run, runs]),
-                np.concatenate([seen.stage, np.full(len(points), last)]),
-                np.concatenate([seen.value, mean]),
-            ),
-        )
+        last, mean = len(self.kernel.stages.epochs) - 1, self.ends(points)[0]
+        ended = Seen(points, np.arange(len(points)), np.full(len(points), last), mean)
+        return StageProcess.of(self.kernel, self.seen.beside(ended))

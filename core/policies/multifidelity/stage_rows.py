@@ -11,7 +11,8 @@ from haltune.log.history import History
 from haltune.policies.guided.curve_rows import Table
 
 from .log_regret import LogRegret
-from .stage_kernel import Seen, Stages
+from .seen import Seen
+from .stage_kernel import Stages
 
 LEARNT = 160  # values that hyperparameters are learnt from
 KEPT = 400  # values that a process keeps: a decision costs as much in a long search

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from ..session.local import LocalSession
 from ..session.session import Log, Session, Settings
 from .arguments import budget_of, check_name, one_epoch, problem_of, waits, wrong_way
 
+_log = logging.getLogger("haltune")
 StrPath = str | os.PathLike[str]
 
 
@@ -46,6 +48,8 @@ class Rarer(TypedDict, total=False):
 class Opened(Results):
     """See Study."""
 
+    _speaks = False
+
     @overload
     def __init__(
         self,
@@ -59,6 +63,7 @@ class Opened(Results):
         max_retries: int = 2,
         *,
         policy: Policy[Any] | None = None,
+        learn_from: Sequence[Results] = (),
         **rarer: Unpack[Rarer],
     ) -> None: ...
 
@@ -77,6 +82,7 @@ class Opened(Results):
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
         start: Sequence[Mapping[str, Any]] = (),
+        learn_from: Sequence[Results] = (),
         **rarer: Unpack[Rarer],
     ) -> None: ...
 
@@ -94,6 +100,7 @@ class Opened(Results):
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
         start: Sequence[Mapping[str, Any]] = (),
+        learn_from: Sequence[Results] = (),
         checkpoints: StrPath | Checkpoints | None = None,
         keep_checkpoints: int = 1,
         disk_quota: float | str | None = None,
@@ -104,9 +111,12 @@ class Opened(Results):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries, verbose=verbose)
+        self._speaks = verbose > 0
         if verbose:
             heard()  # what is guessed of the arguments is said, too
         self._asked, self.policy = problem_of(problem, goal, policy, max_epochs, start, verbose > 0)
+        if learn_from != ():
+            self.policy = self.policy.taught_by(learn_from)
         check_name(name)
         self.name = name
         check_seconds(lease=lease)
@@ -125,8 +135,16 @@ class Opened(Results):
 
     def _begin(self, session: Session) -> None:
         self._session, self._in_one_epoch = session, None
-        if not follows() and self.history.position == 1 and (doubt := wrong_way(self.problem.goal)):
-            warn(doubt)
+        given, self.policy = self.policy, session.log.policy
+        if follows():
+            return
+        if self.history.position == 1:
+            if doubt := wrong_way(self.problem.goal):
+                warn(doubt)
+            for said in self.policy.remarks(self.problem) if self._speaks else ():
+                _log.info("%s", said)
+        elif self.policy is not given and self._speaks:
+            _log.info("what %r has from earlier studies it was told when it was made", self.name)
 
     @property
     def problem(self) -> Problem:

@@ -188,7 +188,8 @@ class HeardLog:
     """See Log. The policy's state is folded here like on rank 0, so that any question can be answered on one rank."""
 
     def __init__(self, settings: Settings, rank_0: Follower, told: Json) -> None:
-        self._given, self.policy, self.name = settings.problem, settings.policy, settings.name
+        self._given, self.name = settings.problem, settings.name
+        self.policy = settings.policy.as_recorded(told["policy"])
         self.checkpoints = Checkpoints(told["folder"], told["keep"], told["quota"])
         self.lock = threading.RLock()
         self.told: Budget | None = None  # it plans by what is recorded

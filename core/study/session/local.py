@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from haltune._utils.retry import retry
 from haltune.errors import LeaseLost, warn
 from haltune.log import events as ev
-from haltune.log.codec import to_json, verdict_to_json
+from haltune.log.codec import plain, to_json, verdict_to_json
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Status
 from haltune.ranks import agreement
@@ -285,4 +285,4 @@ def opened_to_json(replica: Replica) -> Json:
     """What the other ranks have to know of a study."""
     kept = replica.checkpoints
     told = {"folder": str(kept.folder), "keep": kept.keep, "quota": kept.quota}
-    return {"url": replica.store.url, "term": replica.term, **told}
+    return {"url": replica.store.url, "term": replica.term, "policy": plain(replica.policy.spec), **told}

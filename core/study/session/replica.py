@@ -61,7 +61,7 @@ class Replica:
         self._told: dict[tuple[int, int], int] = {}  # attempt -> jumps of the clock that the log knows
         self.lock = threading.RLock()
         self.created = self._open(seed)
-        self.checkpoints = kept(self.created)
+        self.checkpoints, self.policy = kept(self.created), policy.as_recorded(self.created.policy)
         self._begin()
         heirs.add(self)
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
@@ -273,7 +273,7 @@ class Replica:
             at=self.now(), problem=plain(self._given.to_json()), policy=plain(self.policy.spec),
             seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
         )  # fmt: skip
-        return make(self.store, self.name, created, seed, self._given)
+        return make(self.store, self.name, created, seed, self._given, self.policy)
 
     def _widen(self) -> None:
         """Log that the space is wider from here on, where the one given is."""

@@ -52,8 +52,8 @@ class Settings:
         """The same, with what a process that opened the study found."""
         kept = log.checkpoints
         return replace(
-            self, problem=log.problem.as_of_log(), store=log.store, lease=lease, checkpoints=str(kept.folder),
-            keep_checkpoints=kept.keep, disk_quota=kept.quota, verbose=0,
+            self, problem=log.problem.as_of_log(), policy=log.policy, store=log.store, lease=lease,
+            checkpoints=str(kept.folder), keep_checkpoints=kept.keep, disk_quota=kept.quota, verbose=0,
         )  # fmt: skip
 
 

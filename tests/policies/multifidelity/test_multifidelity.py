@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,7 +17,6 @@ from haltune.log.history import History
 from haltune.policies import MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
 from haltune.policies.guided.curve_rows import CurveRows
-from haltune.policies.hyperband.climb import Climb
 from haltune.policies.multifidelity.log_regret import LogRegret
 from haltune.policies.multifidelity.policy import Ascent
 from haltune.policies.multifidelity.stage_kernel import Stages
@@ -71,14 +71,14 @@ def known_of(curve: Any) -> tuple[Ascent, History]:
     for event in searched(curve, policy=RandomSearch(trials=20)).events():
         history.apply(event)
         rows = rows.fold(event)
-    return Ascent(Climb(1.0, False, 27), rows), history
+    return replace(MultiFidelity().start(LONG), rows=rows), history
 
 
 @pytest.mark.parametrize(("curve", "first"), [(early, 1), (late, 27)])
 def test_runs_are_compared_where_they_can_be_told_apart(curve: Any, first: int) -> None:
     policy, (state, history) = MultiFidelity(), known_of(curve)
     assert (
-        policy.rungs(27)[policy._based(state, history, policy._kernel(history, state.rows.table)).base]
+        policy.rungs(27)[policy._based(state, history, state.model.kernel(history, state.rows.table)).base]
         == first
     )
 

@@ -1,0 +1,338 @@
+"""Earlier studies as evidence: what of them is kept, what a search makes of it, and what stays when it is reopened."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haltune import (
+    Budget,
+    Choice,
+    Constant,
+    Float,
+    Int,
+    Maximize,
+    Minimize,
+    Problem,
+    Space,
+    Study,
+    load_study,
+)
+from haltune.errors import InvalidInput, StudyMismatch
+from haltune.log.codec import to_json
+from haltune.log.events import Started
+from haltune.policies import BOBOS, Halting, Hyperband, MultiFidelity, RandomSearch
+from haltune.policies.from_spec import policy_from
+from haltune.policies.multifidelity.evidence import KEPT, Evidence
+from haltune.policies.multifidelity.lessons import Lessons
+from haltune.policies.multifidelity.stage_kernel import Stages
+from haltune.study.replay import replay
+
+SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+EPOCHS = 9
+
+
+def quality(config: dict[str, Any], epoch: float) -> float:
+    """Highest at (0.3, 0.7), ranked from the first epoch on."""
+    return (0.9 - 0.8 * (config["x"] - 0.3) ** 2 - 0.8 * (config["y"] - 0.7) ** 2) * epoch / (epoch + 1)
+
+
+def searched(
+    policy: Any = None, space: Any = SPACE, goal: Any = None, value: Any = quality, **options: Any
+) -> Study:
+    problem = Problem(
+        Space(space) if isinstance(space, dict) else space,
+        goal or Maximize("acc"),
+        options.pop("epochs", EPOCHS),
+    )
+    options = {"seed": 1, "budget": Budget(epochs=60), "verbose": 0, **options}
+    return trained(Study(problem, policy or MultiFidelity(candidates=40), **options), value)
+
+
+def trained(study: Study, value: Any = quality) -> Study:
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(value(trial.config, epoch), seconds=1.0)
+            if trial.verdict is not None and trial.verdict.resumable:
+                trial.checkpointed("saved")
+    return study
+
+
+@cache
+def before() -> Study:
+    """An earlier search of the same quality, for reading alone."""
+    return searched(RandomSearch(trials=12), budget=None, name="before")
+
+
+def decided(study: Study) -> list[Any]:
+    """All that was decided, without clocks and identities."""
+    told = [to_json(e) for e in study.events()]
+    return [{k: v for k, v in e.items() if k not in ("at", "worker", "deciding", "id")} for e in told]
+
+
+# -- what is kept of an earlier study ------------------------------------------------------------------------
+
+
+def test_the_evidence_is_plain_json_that_makes_it_again() -> None:
+    evidence = Evidence.of(before())
+    assert (evidence.name, evidence.horizon, evidence.trials, len(evidence.runs)) == ("before", 9.0, 12, 12)
+    assert Evidence.from_json(json.loads(json.dumps(evidence.to_json(), allow_nan=False))) == evidence
+    best = evidence.runs[0]
+    assert dict(best.config) == before().best_params
+    assert best.epochs == (1.0, 3.0, 9.0)
+    assert best.targets[-1] == 0.0  # the best there was
+    assert best.targets[0] < best.targets[1] < 0.0
+    ends = sorted(t.values[-1] for t in before().trials)
+    median = next(r for r in evidence.runs if quality(dict(r.config), 9) == ends[6])
+    assert median.targets[-1] == pytest.approx(-math.log(2), abs=0.2)
+
+
+def test_of_many_runs_the_best_the_furthest_and_a_spread_are_kept() -> None:
+    def value(config: dict[str, Any], epoch: float) -> float:
+        return math.nan if config["y"] < 0.1 else quality(config, epoch)
+
+    study = searched(RandomSearch(trials=3 * KEPT), budget=None, epochs=1, value=value)
+    evidence = Evidence.of(study)
+    assert (evidence.trials, len(evidence.runs)) == (3 * KEPT, KEPT)
+    assert len(json.dumps(evidence.to_json())) < 200 * KEPT
+    assert dict(evidence.runs[0].config) == study.best_params
+    far = Evidence.of(searched(MultiFidelity(candidates=20), budget=Budget(epochs=5 * KEPT)))
+    assert sum(run.epochs[-1] == EPOCHS for run in far.runs) > 10
+
+
+def test_what_diverged_counts_for_its_end() -> None:
+    study = searched(
+        RandomSearch(trials=6), budget=None, value=lambda c, e: math.inf if c["x"] > 0.5 else quality(c, e)
+    )
+    runs = {r.config["x"]: r for r in Evidence.of(study).runs}
+    diverged = [r for x, r in runs.items() if x > 0.5]
+    assert diverged
+    assert all(r.epochs[-1] == 9.0 and r.targets[-1] < -3.0 for r in diverged)
+
+
+@pytest.mark.parametrize(
+    "study",
+    [
+        lambda: Study(
+            Problem(SPACE, Maximize("acc"), EPOCHS), RandomSearch(), seed=0, budget="1 trial", verbose=0
+        ),
+        lambda: searched(RandomSearch(trials=3), budget=None, value=lambda c, e: math.nan),
+    ],
+    ids=["empty", "all diverged"],
+)
+def test_a_study_that_found_nothing_teaches_nothing(study: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "haltune"):
+        found = searched(learn_from=[study()], verbose=1)
+    assert "learns from 0 runs of 'study'" in caplog.messages
+    assert [t.config for t in found.trials] == [t.config for t in searched().trials]
+
+
+def test_anything_but_studies_is_refused() -> None:
+    for wrong in (["earlier.db"], [3], "earlier.db", before()):
+        with pytest.raises(InvalidInput, match="learn_from"):
+            MultiFidelity(learn_from=wrong)  # type: ignore[arg-type]
+    body = Evidence.of(before()).to_json()
+    for damage in (
+        {"horizon": math.inf},
+        {"runs": [{"config": {}}]},
+        {"runs": [{"config": {}, "epochs": [1], "targets": [math.nan]}]},
+    ):
+        with pytest.raises(InvalidInput, match="not whole"):
+            MultiFidelity(learn_from=[{**body, **damage}])
+
+
+@pytest.mark.parametrize("policy", [Hyperband, BOBOS, lambda: Halting(RandomSearch())])
+def test_a_policy_that_cannot_learn_from_others_says_which_can(policy: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"learns from its own study alone; MultiFidelity\(\)"):
+        searched(policy(), learn_from=[before()])
+
+
+# -- another space, another horizon, another metric ----------------------------------------------------------
+
+
+def lessons(space: Any, epochs: tuple[int, ...] = (1, 3, 9), earlier: Study | None = None) -> Lessons:
+    space = Space(space)
+    return Lessons.of([Evidence.of(earlier or before())], space, Stages(epochs, space.dim, 1))
+
+
+def test_parameters_that_both_have_are_mapped_and_runs_outside_are_left_out() -> None:
+    found = lessons({"y": Float(0.0, 2.0), "x": Float(0.0, 0.5), "new": Constant(3)})
+    inside = [t.config for t in before().trials if t.config["x"] <= 0.5]
+    assert 0 < len(inside) < 12
+    assert found.left_out == (12 - len(inside),)
+    assert sorted(found.every[0].points[:, 0]) == pytest.approx(sorted(c["y"] / 2 for c in inside))
+    said = f"learns from {len(inside)} runs of 'before'; {12 - len(inside)} more lie outside this space"
+    assert found.remarks()[0].startswith(said)
+
+
+@pytest.mark.parametrize("lacking", [Float(0.0, 1.0), Int(1, 3), Choice(["a", "b"])])
+def test_a_run_that_lacks_a_parameter_teaches_nothing(lacking: Any) -> None:
+    found = lessons({"x": Float(0.0, 1.0), "lr": lacking})
+    assert found.left_out == (12,)
+    assert not found
+
+
+@pytest.mark.parametrize("epochs", [(1,), (1, 2), (1, 3, 9), (1, 3, 9, 27, 50)])
+def test_a_full_training_there_is_one_here_however_many_epochs_either_has(epochs: tuple[int, ...]) -> None:
+    seen = lessons(SPACE.parameters, epochs).every[0]
+    ends = {round(v, 5) for v in seen.value[seen.stage == len(epochs) - 1]}
+    assert ends == {r.targets[-1] for r in Evidence.of(before()).runs}
+    assert seen.study is not None
+    assert set(seen.study) == {1}
+    if epochs == (1, 3, 9):
+        assert np.bincount(seen.stage).tolist() == [12, 12, 12]
+
+
+def test_a_study_of_one_epoch_teaches_the_ends() -> None:
+    one = searched(RandomSearch(trials=8), budget=None, epochs=1)
+    assert set(lessons(SPACE.parameters, (1, 3, 9), one).every[0].stage) == {2}
+
+
+def test_another_metric_counts_by_its_own_best_and_worst() -> None:
+    loss = searched(
+        RandomSearch(trials=12), budget=None, goal=Minimize("loss"), value=lambda c, e: -quality(c, e)
+    )
+    there, here = Evidence.of(loss), Evidence.of(before())
+    assert [r.config for r in there.runs] == [r.config for r in here.runs]
+    assert [r.targets for r in there.runs] == [r.targets for r in here.runs]
+
+
+# -- what a search makes of it -------------------------------------------------------------------------------
+
+
+@cache
+def taught() -> Study:
+    """A search that learnt from another, for reading alone."""
+    return searched(learn_from=[before()])
+
+
+def test_it_is_told_where_to_begin() -> None:
+    earlier = searched(RandomSearch(trials=30), budget=None, epochs=1)
+
+    def found(seed: int, **options: Any) -> float:
+        study = searched(seed=seed, budget=Budget(epochs=15), **options)
+        return max(quality(dict(t.config), EPOCHS) for t in study.trials[:6])
+
+    alone, told = (np.mean([found(s, **o) for s in range(4)]) for o in ({}, {"learn_from": [earlier]}))
+    assert told > alone + 0.02
+
+
+def test_the_reasons_name_the_evidence_and_what_it_tells() -> None:
+    begun = [e for e in taught().events() if isinstance(e, Started) and "earlier" in e.evidence]
+    assert len(begun) > 3
+    for event in begun:
+        (earlier,) = event.evidence["earlier"]
+        assert (earlier["name"], earlier["runs"], earlier["left_out"]) == ("before", 12, 0)
+        assert 0.0 < earlier["tells"] < 1.0
+        assert f"12 runs of 'before' (believed to tell {earlier['tells']:.2f} of this search)" in event.reason
+
+
+def test_the_first_rung_is_known_from_the_first_trial_on() -> None:
+    def late(config: dict[str, Any], epoch: float) -> float:
+        return (
+            quality(config, EPOCHS)
+            if epoch == EPOCHS
+            else 0.3 + 0.1 * np.sin(37 * config["x"] + 17 * config["y"])
+        )
+
+    earlier = searched(RandomSearch(trials=20), budget=None, value=late)
+    first = searched(learn_from=[earlier], value=late, budget=Budget(epochs=9)).trials[0]
+    assert first.epoch == EPOCHS
+
+
+# -- laws ----------------------------------------------------------------------------------------------------
+
+
+def test_its_policy_comes_back_from_its_log() -> None:
+    policy = taught().policy
+    assert policy_from(json.loads(json.dumps(policy.spec))) == policy
+    assert len(repr(policy)) < 200
+    assert "learn_from" not in MultiFidelity().spec
+
+
+def test_a_replay_in_this_process_and_in_another_decides_the_same(tmp_path: Path) -> None:
+    decisions = list(replay(taught().problem, taught().policy, taught().events()))
+    assert len(decisions) > 20
+    assert [d for d in decisions if d[1] != d[2]] == []
+    (tmp_path / "log").write_text(json.dumps([to_json(e) for e in taught().events()]))
+    script = (
+        "import json, sys\n"
+        "from haltune.log.codec import from_json\n"
+        "from haltune.log.problem import Problem\n"
+        "from haltune.policies.from_spec import policy_from\n"
+        "from haltune.study.replay import replay\n"
+        "log = [from_json(e) for e in json.load(open(sys.argv[1]))]\n"
+        "decisions = list(replay(Problem.from_json(log[0].problem), policy_from(log[0].policy), log))\n"
+        "assert len(decisions) > 20\n"
+        "assert [d for d in decisions if d[1] != d[2]] == []\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "log")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("again", ["without", "grown", "itself", "loaded"])
+def test_reopened_it_decides_by_what_its_log_recorded(tmp_path: Path, again: str) -> None:
+    whole = searched(learn_from=[before()], store=tmp_path / "whole.db")
+    store = tmp_path / "two.db"
+    searched(learn_from=[before()], store=store, budget=Budget(epochs=20))
+    given: dict[str, Any] = {
+        "without": {},
+        "grown": {"learn_from": [searched(RandomSearch(trials=30), budget=None, name="before")]},
+        "itself": {"learn_from": [load_study(store)]},
+        "loaded": {},
+    }[again]
+    if again == "loaded":
+        study = trained(load_study(store, budget=Budget(epochs=60)))
+    else:
+        study = searched(store=store, **given)
+    assert study.policy == whole.policy
+    assert study.settings.policy == whole.policy
+    moves = [[t.config for t in s.trials] for s in (study, whole)]
+    assert moves[0] == moves[1]
+
+
+def test_a_study_made_without_evidence_takes_none_up_when_it_is_reopened(tmp_path: Path) -> None:
+    store = tmp_path / "alone.db"
+    searched(store=store, budget=Budget(epochs=20))
+    study = searched(store=store, learn_from=[before()], budget=Budget(epochs=30))
+    assert study.policy.learn_from == ()
+    assert all("before" not in t.proposed for t in study.trials)
+
+
+def test_another_setting_is_a_mismatch_all_the_same(tmp_path: Path) -> None:
+    store = tmp_path / "one.db"
+    searched(learn_from=[before()], store=store, budget=Budget(epochs=10))
+    with pytest.raises(StudyMismatch, match="eta"):
+        searched(MultiFidelity(eta=2, candidates=40), store=store)
+
+
+def test_within_halting_it_learns_and_is_reopened_too(tmp_path: Path) -> None:
+    policy = Halting(MultiFidelity(candidates=40))
+    study = searched(policy, learn_from=[before()], store=tmp_path / "h.db", budget=Budget(epochs=10))
+    assert "12 runs of 'before'" in study.trials[-1].proposed
+    again = searched(policy, store=tmp_path / "h.db", budget=Budget(epochs=20))
+    assert again.policy.spec == study.policy.spec
+    assert policy.policy.learn_from == ()  # the user's own is as it was
+
+
+def test_several_studies_are_weighed_each_by_itself() -> None:
+    misleading = searched(
+        RandomSearch(trials=20), budget=None, name="reversed", value=lambda c, e: 1 - quality(c, e)
+    )
+    study = searched(learn_from=[before(), misleading], budget=Budget(epochs=150))
+    last = [
+        e.evidence["earlier"] for e in study.events() if isinstance(e, Started) and "earlier" in e.evidence
+    ][-1]
+    tells = {earlier["name"]: earlier["tells"] for earlier in last}
+    assert tells["reversed"] < 0.3 < tells["before"]
