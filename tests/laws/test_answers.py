@@ -30,7 +30,6 @@ from haltune.log.codec import to_json
 from haltune.log.fate import FATES
 from haltune.report import summary
 from haltune.report.digest import digest
-from haltune.report.page import blocks
 from haltune.report.page.items import Told
 from haltune.store.checkpoints import keepers
 from haltune.store.memory import MemoryStore
@@ -166,8 +165,10 @@ def check_shown(study: Study, auditor: Auditor) -> None:
     assert {kind: int(counted[FATES[kind][n > 1]]) for kind, n in fates.items()} == dict(fates)
     best = auditor.best()
     assert (f"(trial {best[0]}, epoch {best[2]:g})" in text) if best else "no trial has reported" in text
-    told = Told(study)
-    html = unescape("\n".join([blocks.head(told.facts), *told.rows().values()]))
+    items = Told(study).quick()
+    html = unescape(
+        "\n".join([items["head"], *(text for key, text in items.items() if key.startswith("row/"))])
+    )
     cell = r"<td[^>]*>(.*?)</td>"
     cells = re.findall(
         rf'<tr data-trial="trial-(\d+)" data-kind="\w+"( class="best")?><td[^>]*>\d+</td>{cell}{cell}', html
