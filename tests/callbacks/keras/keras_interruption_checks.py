@@ -2,15 +2,15 @@
 
 import os
 import signal
+from types import MappingProxyType
 
 import keras
-import numpy as np
 import pytest
+from interrupted_fits import InterruptedFits
 from keras_resume_checks import X, Y, momentum, net, seed_everything
 from paused_studies import pausing_study
 
 from haltune.callbacks.keras import HaltuneCallback
-from haltune.log.events import Status
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -52,38 +52,10 @@ def searched(store, *others, **options):
     return study, model.get_weights()[0]
 
 
-@pytest.mark.parametrize(
-    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
-)
-def test_the_epoch_is_finished_and_saved_and_the_search_goes_on_exactly_there(number, raised, tmp_path):
-    with pytest.raises(raised):
-        searched(tmp_path / "search.db", Sends(number))
-    study, weights = searched(tmp_path / "search.db")
-    straight, as_ever = searched(tmp_path / "straight.db")
-    assert [(t.status, t.attempt, t.checkpoint_epoch) for t in study.trials] == [(Status.COMPLETED, 2, 2.0)]
-    assert list(study.trials[0].values) == list(straight.trials[0].values)
-    np.testing.assert_array_equal(weights, as_ever)
-
-
-def test_a_second_one_leaves_at_once(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        searched(tmp_path / "search.db", Sends(signal.SIGINT, signal.SIGINT))
-    [trial] = pausing_study(tmp_path / "search.db", at=(), verbose=0).trials
-    assert (trial.status, trial.epoch, trial.checkpoint) == (Status.INTERRUPTED, 1.0, None)
-
-
-def test_in_the_last_epoch_the_trial_is_complete(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        searched(tmp_path / "search.db", Sends(signal.SIGINT, epoch=4))
-    [trial] = pausing_study(tmp_path / "search.db", at=(), verbose=0).trials
-    assert (trial.status, trial.epoch) == (Status.COMPLETED, 4.0)
-
-
-def test_between_validations_it_trains_on_to_the_next(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        searched(tmp_path / "search.db", Sends(signal.SIGINT, epoch=1), validation_freq=2)
-    [trial] = pausing_study(tmp_path / "search.db", at=(), verbose=0).trials
-    assert (trial.status, trial.checkpoint_epoch) == (Status.INTERRUPTED, 2.0)
+class TestInterruption(InterruptedFits):
+    searched, sends = staticmethod(searched), Sends
+    raised = MappingProxyType({signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: SystemExit})
+    every_second_epoch = MappingProxyType({"validation_freq": 2})
 
 
 def test_after_a_fit_that_failed_ctrl_c_waits_for_nothing(tmp_path):

@@ -4,11 +4,13 @@ import os
 import signal
 import threading
 from contextlib import suppress
+from types import MappingProxyType
 
 import pytest
 
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
+from interrupted_fits import InterruptedFits  # noqa: E402
 from lightning_nets import Net, make_trainer, shuffled  # noqa: E402
 from paused_studies import pausing_study  # noqa: E402
 
@@ -49,39 +51,13 @@ def searched(store, *others, **options):
             net = Net()
             trainer = make_trainer(*others, HaltuneCallback(trial), epochs=trial.max_epochs, **options)
             trainer.fit(net, shuffled(), shuffled(), ckpt_path=trial.checkpoint)
-    return study, net.layers[0].weight.detach()
+    return study, net.layers[0].weight.detach().numpy()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_epoch_is_finished_and_saved_and_the_search_goes_on_exactly_there(number, tmp_path):
-    with pytest.raises(SystemExit):
-        searched(tmp_path / "search.db", Sends(number))
-    study, weight = searched(tmp_path / "search.db")
-    straight, as_ever = searched(tmp_path / "straight.db")
-    assert [(t.status, t.attempt, t.checkpoint_epoch) for t in study.trials] == [(Status.COMPLETED, 2, 2.0)]
-    assert list(study.trials[0].values) == list(straight.trials[0].values)
-    assert (weight == as_ever).all()
-
-
-def test_a_second_one_leaves_at_once(tmp_path):
-    with pytest.raises(SystemExit):
-        searched(tmp_path / "search.db", Sends(signal.SIGINT, signal.SIGINT))
-    [trial] = pausing_study(tmp_path / "search.db", at=(), verbose=0).trials
-    assert (trial.status, trial.epoch, trial.checkpoint) == (Status.INTERRUPTED, 1.0, None)
-
-
-def test_in_the_last_epoch_the_trial_is_complete(tmp_path):
-    with pytest.raises(SystemExit):
-        searched(tmp_path / "search.db", Sends(signal.SIGINT, epoch=4))
-    [trial] = pausing_study(tmp_path / "search.db", at=(), verbose=0).trials
-    assert (trial.status, trial.epoch) == (Status.COMPLETED, 4.0)
-
-
-def test_between_validations_it_trains_on_to_the_next(tmp_path):
-    with pytest.raises(SystemExit):
-        searched(tmp_path / "search.db", Sends(signal.SIGINT, epoch=1), check_val_every_n_epoch=2)
-    [trial] = pausing_study(tmp_path / "search.db", at=(), verbose=0).trials
-    assert (trial.status, trial.checkpoint_epoch) == (Status.INTERRUPTED, 2.0)
+class TestInterruption(InterruptedFits):
+    searched, sends = staticmethod(searched), Sends
+    raised = MappingProxyType({signal.SIGINT: SystemExit, signal.SIGTERM: SystemExit})
+    every_second_epoch = MappingProxyType({"check_val_every_n_epoch": 2})
 
 
 def test_what_fails_after_it_is_no_failed_trial(tmp_path):

@@ -1,0 +1,49 @@
+"""What Ctrl-C and SIGTERM do in a fit, whatever trains: the epoch is finished and saved, the second leaves at once."""
+
+import signal
+
+import numpy as np
+import pytest
+from paused_studies import pausing_study
+
+from haltune.log.events import Status
+
+
+class InterruptedFits:
+    """The tests; who inherits them says how its framework trains.
+
+    searched(store, *callbacks, **options): one training of 4 epochs, from where the log says; its study and weights.
+    sends(*signals, epoch=2): a callback that sends them to its own process in that epoch.
+    raised: what comes out of the fit, by its signal. every_second_epoch: the options that validate so.
+    """
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_the_epoch_is_finished_and_saved_and_the_search_goes_on_exactly_there(self, number, tmp_path):
+        with pytest.raises(self.raised[number]):
+            self.searched(tmp_path / "search.db", self.sends(number))
+        study, weights = self.searched(tmp_path / "search.db")
+        straight, as_ever = self.searched(tmp_path / "straight.db")
+        assert [(t.status, t.attempt, t.checkpoint_epoch) for t in study.trials] == [
+            (Status.COMPLETED, 2, 2.0)
+        ]
+        assert list(study.trials[0].values) == list(straight.trials[0].values)
+        np.testing.assert_array_equal(weights, as_ever)
+
+    def test_a_second_one_leaves_at_once(self, tmp_path):
+        trial = self._interrupted(tmp_path, self.sends(signal.SIGINT, signal.SIGINT))
+        assert (trial.status, trial.epoch, trial.checkpoint) == (Status.INTERRUPTED, 1.0, None)
+
+    def test_in_the_last_epoch_the_trial_is_complete(self, tmp_path):
+        trial = self._interrupted(tmp_path, self.sends(signal.SIGINT, epoch=4))
+        assert (trial.status, trial.epoch) == (Status.COMPLETED, 4.0)
+
+    def test_between_validations_it_trains_on_to_the_next(self, tmp_path):
+        trial = self._interrupted(tmp_path, self.sends(signal.SIGINT, epoch=1), **self.every_second_epoch)
+        assert (trial.status, trial.checkpoint_epoch) == (Status.INTERRUPTED, 2.0)
+
+    def _interrupted(self, folder, *callbacks, **options):
+        """The trial as the next program finds it."""
+        with pytest.raises(self.raised[signal.SIGINT]):
+            self.searched(folder / "search.db", *callbacks, **options)
+        [trial] = pausing_study(folder / "search.db", at=(), verbose=0).trials
+        return trial
