@@ -33,9 +33,8 @@ def write_runs(study: Reading, folder: Path) -> Path:
         raise InvalidInput(f"{folder} has a run {taken[0]} already: name another folder")
     metric = study.history.problem.goal.metric
     try:
-        folder.mkdir(
-            parents=True, exist_ok=True
-        )  # beforehand: TensorFlow, where it is there, raises its own errors
+        # beforehand: TensorFlow, where it is there, raises its own errors
+        folder.mkdir(parents=True, exist_ok=True)
         for t in study.trials:
             writer = EventFileWriter(str(folder / f"trial-{t.id}"))
             writer.add_event(Event(wall_time=t.started, summary=_start(t)))

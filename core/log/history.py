@@ -239,13 +239,9 @@ class History(Accounted):
         self.moves += e.by_policy
         self.deciding = e.deciding if e.by_policy else self.deciding
         t = self._trials[e.trial]
-        if e.anew:
-            t.checkpoint, t.checkpoint_epoch = None, 0.0
-        t.rewind(t.checkpoint_epoch)
-        t.attempt, t.until, t.resource, t.tags, t.started = e.attempt, e.until, e.resource, e.tags, e.at
-        t.verdict, t.error, t.resumed = None, None, e.reason
-        self._peaks[t.id], self._results[t.id] = t.peak, -math.inf
         self._move(t, Status.RUNNING)
+        t.resume(e)
+        self._peaks[t.id], self._results[t.id] = t.peak, -math.inf
         self._spending.begin(t.id, e.at, e.deciding)
 
     def _reported(self, e: ev.Reported) -> None:

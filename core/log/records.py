@@ -21,7 +21,7 @@ from haltune.notebook import facts
 from haltune.space import Space
 
 from .decisions import Action, Config, Verdict
-from .events import Checkpointed, Kept, Reported, Started, Status
+from .events import Checkpointed, Kept, Reported, Resumed, Started, Status
 from .problem import Goal, Problem
 from .scores import Scale, Standing, is_complete, measured, standing
 from .validity import ADVICE
@@ -167,9 +167,7 @@ class Growing:
     @classmethod
     def of(cls, e: Started, scale: Scale | None, problem: Problem) -> Growing:
         """The trial that an event starts."""
-        return cls(
-            e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, problem, e.reason, e.partial
-        )  # fmt: skip
+        return cls(e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, problem, e.reason, e.partial)
 
     @property
     def epoch(self) -> float:
@@ -204,6 +202,15 @@ class Growing:
         if self.checkpoint is None:
             return told
         return replace(told, checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch)
+
+    def resume(self, e: Resumed) -> None:
+        """A later attempt, from the state that was saved last or anew."""
+        if e.anew:
+            self.checkpoint, self.checkpoint_epoch = None, 0.0
+        self.rewind(self.checkpoint_epoch)
+        self.attempt, self.started, self.status = e.attempt, e.at, Status.RUNNING
+        self.until, self.resource, self.tags = e.until, e.resource, e.tags
+        self.verdict, self.error, self.resumed = None, None, e.reason
 
     def save(self, e: Checkpointed | Kept) -> None:
         """Its state is in a file."""
@@ -241,7 +248,7 @@ class Growing:
 
     def rewind(self, epoch: float) -> None:
         """Forget what came after `epoch`: a later attempt supersedes it."""
-        keep = sum(1 for n in self.epochs if n <= epoch)
+        keep = sum(n <= epoch for n in self.epochs)
         for column in (self.epochs, self.values, self.seconds, *self.metrics.values()):
             del column[keep:]
         self.top = -1

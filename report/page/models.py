@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from haltune.errors import InvalidInput
@@ -30,7 +30,7 @@ class Models:
     """Keeps what it made until there is more to learn from."""
 
     _made: tuple[object, Items] = (None, {})
-    _decided: Decisions | None = field(default=None)
+    _decided: Decisions | None = None
 
     def items(self, source: Source, facts: Digest, story: Story | None) -> Items:
         """The figures and the words."""

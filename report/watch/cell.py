@@ -22,9 +22,7 @@ from ..summary import summary
 from .watched import Watched
 
 _HEIGHT = 640  # pixels
-_WHOLE = (
-    20  # of so many renewals one tells everything: a frame that the notebook made anew has the first page
-)
+_WHOLE = 20  # of so many renewals one tells all: a frame that the notebook made anew has the first page
 
 
 class Cell:

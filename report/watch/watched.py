@@ -19,11 +19,8 @@ from .item import Item
 
 _SHARE, _MODELS = 2, 5  # of a processor's time at most a third goes into the page, and a sixth into models
 _LEAST = 0.25  # seconds between looks, however many pages are open
-_STEPWISE = (
-    "figure/",
-    "curve/",
-    "order/",
-)  # told by what changed within: names in these are none of a user's
+# told by what changed within: names in these are none of a user's
+_STEPWISE = ("figure/", "curve/", "order/")
 
 _BAR = """<span id="answer" role="status"></span><span id="live"></span>
 <button type="button" data-do="enqueue">Enqueue\N{HORIZONTAL ELLIPSIS}</button>
