@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
+from haltune.log.scores import Scale, measured
 from haltune.policies.bobos.company import beside, company, errors_of
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
 
@@ -22,6 +23,7 @@ _MOST = 8  # curves
 _PATHS = 400
 _FINEST = 60  # epochs that a forecast tells apart
 _BAND = (0.1, 0.5, 0.9)
+_ROOM = 0.1  # below a curve that is worse than all others: at the worst error it would be taken for one that sleeps
 
 
 @dataclass(frozen=True)
@@ -60,17 +62,19 @@ class Forecasts:
 
 def forecast(history: History, record: TrialRecord) -> Forecast | None:
     """What the rest of a curve may be, by its own beginning and the runs beside it; None where nothing tells."""
-    end, scale = history.problem.max_epochs or 0, history.scale_of(record.id)
+    end, scale = history.problem.max_epochs or 0, _scale(history, record)
     stride = math.ceil(end / _FINEST)
     horizon, before = divmod(end, stride) if end else (0, 0)
     steps = slice(before + stride - 1, None, stride)
-    if scale is None or not record.whole.any() or np.ptp([scale.low, scale.high]) == 0.0:
+    if scale is None or scale.high == scale.low:
         return None
     peaks = history.problem.goal.of == "best"
     errors = errors_of(record, peaks, scale)[0][steps]
     if not 1 <= len(errors) < horizon:
         return None
     others = beside(company(history, record), peaks, scale, horizon, steps)
+    if history.problem.goal.bounds is None and not others.beyond(len(errors)):
+        return None  # how high curves go is not known
     rng = np.random.default_rng([history.seed, record.id, len(errors)])
     paths = OptimalStopping().paths_of(errors, horizon, _PATHS, rng, others)
     ends = np.quantile(paths.values, _BAND, axis=1)
@@ -79,6 +83,18 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
     epochs = before + stride * np.arange(len(errors), horizon + 1.0)
     low, middle, high = (tuple(band) for band in bands.tolist())
     return Forecast(record.id, tuple(epochs.tolist()), low, middle, high)
+
+
+def _scale(history: History, record: TrialRecord) -> Scale | None:
+    """By what is known now, and wide enough for the curve; None where its last value is no number.
+
+    The one that its run is judged on is older: what rose since would be cut off at its top.
+    """
+    scale = history.learnt_scale() or history.scale_of(record.id)
+    seen = history.problem.goal.sign * measured(record.values[record.whole])
+    if scale is None or not len(seen) or math.isnan(last := float(seen[-1])):
+        return None
+    return scale if last >= scale.low else replace(scale, low=last - _ROOM * (scale.high - last))
 
 
 def bands(forecasts: list[Forecast], metric: str) -> list[dict[str, Any]]:
