@@ -15,9 +15,9 @@ from haltune.launch import run_script
 from haltune.log.problem import Budget
 from haltune.policies.from_spec import policy_from
 from haltune.report import summary
-from haltune.store.studies import hold, lift, recorded_problem
+from haltune.store.studies import hold, if_allowed, lift, recorded_problem
 from haltune.study import Study
-from haltune.study.reading import Reading, read_study
+from haltune.study.reading import Reading, follow_study, read_study
 
 from ..find import STOPPED, errors, find, study_of
 from ..options import Name, Where, say
@@ -116,14 +116,15 @@ def enqueue(
 ) -> None:
     """Have a configuration of yours trained before any that the policy chooses."""
     with errors():
-        read = study_of(where, name)
-        over = read.outcome.over and not read.history.held
+        store, name = find(where, name, writing=True)
+        study = follow_study(store, name)
+        over = study.outcome.over and not study.history.held
         lifted = (
-            f"; the search is over ({read.outcome.reason}), and a larger budget takes it up" if over else ""
+            f"; the search is over ({study.outcome.reason}), and a larger budget takes it up" if over else ""
         )
-        waits = _reopened(where, read.name, None, endless=True).enqueue(dict(map(_setting, values)), again)
+        waits = study.enqueue(store, dict(map(_setting, values)), again)
         say(
-            f"it waits to be trained{lifted}"
+            f"it waits to be trained{if_allowed(study.problem)}{lifted}"
             if waits
             else "it was begun already, or waits: nothing was done; --again does"
         )
@@ -155,8 +156,7 @@ def _let_go_on(study: Reading, budget: Budget) -> str:
     )
 
 
-def _reopened(where: str, name: str, budget: Budget | None, endless: bool = False) -> Study:
-    """endless: nothing is asked of it, so that it needs no budget."""
+def _reopened(where: str, name: str, budget: Budget | None) -> Study:
     if where.endswith(".toml"):
         return read(where).open(budget)
     store, _ = find(where, name, writing=True)
@@ -164,7 +164,7 @@ def _reopened(where: str, name: str, budget: Budget | None, endless: bool = Fals
     problem, policy = recorded_problem(created), policy_from(created.policy)
     if problem.space.constraints:
         raise NotSupported("the space has constraints, which a log does not keep: resume by your own program")
-    if budget is None and policy.endless and not endless:
+    if budget is None and policy.endless:
         raise InvalidInput(
             f"{type(policy).__name__} never ends by itself: give --time 2h, --trials or --epochs"
         )

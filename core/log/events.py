@@ -198,6 +198,14 @@ class Enqueued(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refused(Event):
+    """The first of what was enqueued is not begun: who enqueued it had not the constraints, which forbid it."""
+
+    kind: ClassVar[str] = "refused"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finished(Event):
     """The policy ended the search: for good, unless it plans by the budget and that changes."""
 
@@ -262,7 +270,7 @@ class Wishes:
         return replace(budget, **more) if more else budget
 
 
-MOVES = (Widened, Started, Resumed, Rescaled, Budgeted, Enqueued, Finished, Held)
+MOVES = (Widened, Started, Resumed, Rescaled, Budgeted, Enqueued, Refused, Finished, Held)
 _OTHERS = (Created, Reported, Checkpointed, Kept, Slept, Ended, Expired, Asked, Raised)
 KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (*_OTHERS, *MOVES)}
 

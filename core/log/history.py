@@ -190,6 +190,8 @@ class History(Accounted):
                     self.budget, self.finished = self.recorded, None  # who plans by one ends for want of it
             case ev.Enqueued():
                 self.queue.append(event.config)
+            case ev.Refused() if self.queue:
+                self.queue.popleft()
             case ev.Created():
                 self.problem, self.seed = self.problem_from(event), event.seed
                 self.queue, self._points = deque(self.problem.start), Points(self.problem.space)

@@ -181,9 +181,9 @@ class Problem(KnowsArguments):
         """A whole configuration in canonical form. Raises InvalidInput that names `what` is none."""
         try:
             canonical = self.space.canonical(config)
+            broken = [c.name for c in self.space.constraints if not c.allows(canonical)]
         except InvalidSpace as error:
             raise InvalidInput(f"{what}: {error}") from error
-        broken = [c.name for c in self.space.constraints if not c.allows(canonical)]
         if broken:
             raise InvalidInput(f"{what}: the constraint {broken[0]!r} does not allow {canonical!r}")
         return canonical

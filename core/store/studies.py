@@ -5,12 +5,15 @@ While it is held nobody begins a trial, and those that train are saved at their 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from haltune._utils.words import one_line
 from haltune.errors import InvalidInput, StoreError
-from haltune.log.events import OVER, Asked, Created, Held, Raised, Status
+from haltune.log.codec import plain
+from haltune.log.events import OVER, Asked, Created, Enqueued, Held, Raised, Status
 from haltune.log.history import History
+from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.validity import ADVICE
 
@@ -62,6 +65,27 @@ def ask_of(store: Store, name: str, history: History, trial: int, wish: str, rea
         raise InvalidInput(f"nothing was asked of trial {trial}: it is {r.status}")
     asked = Asked(at=store.now(), trial=trial, attempt=r.attempt, wish=wish, reason=reason)
     store.append(name, [asked], seen=_ANY, about=None)
+
+
+def enqueued(
+    history: History, policy: Policy[Any], config: Mapping[str, Any], again: bool, now: float
+) -> Enqueued | None:
+    """What makes a configuration wait; None where it was begun or waits. Raises InvalidInput after the policy's end."""
+    key = history.problem.space.key_of_canonical
+    if not again and (key(config) in history.tried or key(config) in map(key, history.queue)):
+        return None
+    if history.finished is not None and not policy.plans:
+        raise InvalidInput(
+            f"the policy has ended this search for good, so that nothing more is begun: {history.finished}. "
+            "Give a new search another name="
+        )
+    return Enqueued(at=now, config=plain(config))
+
+
+def if_allowed(problem: Problem) -> str:
+    """To be added to what waits, said by who has a log alone: it does not hold the constraints."""
+    named = " and ".join(repr(c.name) for c in problem.space.constraints)
+    return named and f", if {named} {'allow' if len(problem.space.constraints) > 1 else 'allows'} it"
 
 
 def raise_limits(store: Store, name: str, history: History, limits: dict[str, Any]) -> Budget:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +19,11 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Outcome
 from haltune.log.validity import ADVICE
-from haltune.store.base import Store
+from haltune.store.base import Conflict, Store
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.folders import own_folder
 from haltune.store.open import only_study, open_store
-from haltune.store.studies import recorded_problem
+from haltune.store.studies import enqueued, recorded_problem
 
 from .results import Results
 from .session.asking import propose
@@ -157,6 +157,19 @@ class Following(Reading):
                 self.history.apply(event)
                 self._folded.forget()
             self.problem, self.budget = self.history.problem, self.history.recorded or Budget()
+
+    def enqueue(self, store: Store, config: Mapping[str, Any], again: bool = False) -> bool:
+        """See Study.enqueue. store: the same, to be written. Who trains applies constraints, which no log holds."""
+        while True:
+            self.sync()
+            canonical = self.problem.checked(config, "enqueue(config)")
+            event = enqueued(self.history, self.policy, canonical, again, store.now())
+            try:
+                if event is not None:
+                    store.append(self.name, [event], seen=self.history.position, about=None)
+            except Conflict:
+                continue
+            return event is not None
 
 
 class _Folded:

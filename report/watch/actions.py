@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from haltune.errors import InvalidInput
-from haltune.store.studies import ask_of, hold, lift, limits_of, raise_limits
+from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, raise_limits
 from haltune.study.reading import Following
 
 from .place import Place
@@ -35,8 +35,8 @@ def enqueue(place: Place, study: Following, asked: Mapping[str, Any]) -> str:
     config = asked.get("config")
     if not isinstance(config, dict):
         raise InvalidInput('{"config": {"lr": 0.01}}: a configuration, by its names')
-    waits = place.searched.enqueue(config, bool(asked.get("again")))
-    return "it waits to be trained" if waits else "it was begun already, or waits"
+    waits = study.enqueue(place.written, config, bool(asked.get("again")))
+    return f"it waits to be trained{if_allowed(study.problem)}" if waits else "it was begun already, or waits"
 
 
 def end(place: Place, study: Following, asked: Mapping[str, Any]) -> str:

@@ -7,8 +7,6 @@ from functools import cached_property
 
 from haltune.store.base import Store
 from haltune.store.open import open_store
-from haltune.study import Study
-from haltune.study.entrance.loading import load_study
 
 
 @dataclass(frozen=True)
@@ -24,8 +22,3 @@ class Place:
     def written(self) -> Store:
         """The store, to be written."""
         return open_store(self.url)
-
-    @cached_property
-    def searched(self) -> Study:
-        """The study, for what its policy must know of."""
-        return load_study(self.written, self.name, checkpoints=self.checkpoints)

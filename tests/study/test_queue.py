@@ -15,6 +15,7 @@ from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Enqueued, Started
 from haltune.policies import AutoBCT, Hyperband, RandomSearch, TruVaR
 from haltune.store.memory import MemoryStore
+from haltune.study.reading import follow_study
 from haltune.study.replay import replay
 
 MINE = {"lr": 0.25, "layers": 2, "kernel": "rbf"}
@@ -169,6 +170,30 @@ def test_what_a_constraint_forbids_is_refused_by_its_name():
     space = Space(dict(SPACE.parameters), constraints=[("shallow", lambda c: c["layers"] < 4)])
     with pytest.raises(InvalidInput, match="the constraint 'shallow' does not allow"):
         small_study(ASKED, problem=problem(space=space)).enqueue(OTHER)
+
+
+@pytest.mark.parametrize("bad", [lambda c: c["layers"] < 4, lambda c: c["layers"] < 4 or c["none"]])
+def test_one_who_lacks_the_constraints_may_enqueue_and_who_trains_holds_it_to_them(tmp_path: Path, bad: Any):
+    path = str(tmp_path / "search.db")
+    space = Space(dict(SPACE.parameters), constraints=[("shallow", bad)])
+    study = small_study(ASKED, path, problem=problem(space=space), trials=2)
+    asked = follow_study(path)
+    assert [asked.enqueue(study.store, config) for config in (OTHER, MINE, MINE)] == [True, True, False]
+    with pytest.raises(InvalidInput, match=r"enqueue\(config\): .*lr"):
+        asked.enqueue(study.store, {**MINE, "lr": 7})
+    with pytest.warns(HaltuneWarning, match="enqueued configuration .*layers=4.* is not begun: .*'shallow'"):
+        assert study.ask().config == MINE
+    assert not study.history.queue
+    asked.sync()
+    assert not asked.history.queue
+    assert [d for d in replay(study.problem, ASKED, study.events()) if d[1] != d[2]] == []
+
+
+def test_what_its_policy_ended_takes_no_more_from_one_who_has_the_log_alone(tmp_path: Path):
+    path = str(tmp_path / "search.db")
+    study = search(small_study(RandomSearch(trials=1), path))
+    with pytest.raises(InvalidInput, match=r"has ended this search for good"):
+        follow_study(path).enqueue(study.store, MINE)
 
 
 @pytest.mark.parametrize("start", [MINE, "MINE", 3])

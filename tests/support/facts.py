@@ -57,6 +57,7 @@ _BY_TYPE = {
     ev.Raised: {"budget": st.dictionaries(st.sampled_from(["time", "cost", "epochs"]), some_epochs)},
     ev.Widened: {"space": plain_mappings},
     ev.Enqueued: {"config": plain_mappings},
+    ev.Refused: {"reason": st.text()},
     ev.Finished: {"reason": st.text(), "seen": numbers},
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from haltune._utils.threads import one_thread
-from haltune._utils.words import plural
+from haltune._utils.words import plural, settings
 from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log import events as ev
 from haltune.log.codec import plain
@@ -21,6 +21,7 @@ from haltune.log.problem import Budget
 from haltune.log.records import TrialRecord
 from haltune.log.spending import Outcome
 from haltune.store.base import Conflict
+from haltune.store.studies import enqueued
 
 from .claims import claimed
 from .replica import Replica, plans_anew
@@ -40,7 +41,7 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: Clock) -> 
         _need_own(replica)
         budget = replica.history.wishes.extended(budget)
         try:
-            if replica.expire(max_retries) or replica.rescale():
+            if replica.expire(max_retries) or replica.rescale() or refuse(replica):
                 continue
             replica.budget(budget)
             found = ask(replica, budget, clock)
@@ -267,22 +268,24 @@ def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
     with replica.lock:
         while True:
             replica.sync()
-            history = replica.history
-            if not again and _is_known(history, config):
-                return False
-            if history.finished is not None and not replica.policy.plans:
-                raise InvalidInput(
-                    f"the policy has ended this search for good, so that nothing more is begun: {history.finished}. "
-                    "Give a new search another name="
-                )
+            event = enqueued(replica.history, replica.policy, config, again, replica.now())
             try:
-                replica.append(ev.Enqueued(at=replica.now(), config=plain(config)), None)
+                if event is not None:
+                    replica.append(event, None)
             except Conflict:
                 continue
-            return True
+            return event is not None
 
 
-def _is_known(history: History, config: Mapping[str, Any]) -> bool:
-    """Whether it was begun, or waits."""
-    key = history.problem.space.key_of_canonical
-    return key(config) in history.tried or key(config) in map(key, history.queue)
+def refuse(replica: Replica) -> bool:
+    """Log that the first of the queue is not begun, where a constraint forbids it; True when one does."""
+    queue, problem = replica.history.queue, replica.problem
+    if not queue or not problem.space.constraints:
+        return False
+    try:
+        problem.checked(queue[0], f"the enqueued configuration {settings(queue[0])} is not begun")
+    except InvalidInput as error:
+        replica.append(ev.Refused(at=replica.now(), reason=str(error)), None)
+        replica.warn_once(str(error))
+        return True
+    return False

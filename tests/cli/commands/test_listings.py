@@ -556,6 +556,16 @@ def test_a_configuration_is_enqueued_and_waits_in_the_status(tmp_path):
     assert "a larger budget takes it up" in told
 
 
+def test_a_configuration_is_enqueued_where_the_log_alone_does_not_hold_all_that_decides(tmp_path):
+    class Mine(RandomSearch):
+        pass
+
+    space = Space({"x": Float(0, 1)}, constraints={"small": lambda c: c["x"] < 0.9})
+    study = Study(Problem(space, Maximize("acc", (0, 1)), 1), Mine(), tmp_path / "s.db", budget="2 trials")
+    assert "it waits to be trained, if 'small' allows it" in haltune("enqueue", tmp_path / "s.db", "x=0.5")
+    assert study.ask().config == {"x": 0.5}
+
+
 def test_the_command_line_is_a_module_too():
     done = subprocess.run(
         [sys.executable, "-m", "haltune", "--help"], capture_output=True, text=True, check=True

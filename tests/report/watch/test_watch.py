@@ -324,6 +324,20 @@ def test_stop_resume_and_enqueue_are_events_of_the_log(served, tmp_path):
     assert study.ask().config["lr"] == 0.125
 
 
+def test_a_page_enqueues_in_a_space_with_constraints(tmp_path):
+    space = Space({"lr": Float(0.01, 1.0)}, constraints={"small": lambda c: c["lr"] < 0.9})
+    study = Study(Problem(space, Maximize("acc"), 4), RandomSearch(), tmp_path / "a.db", budget="3 trials")
+    app, headers = (
+        application(Board(lambda: [place(tmp_path / "a.db")]), TOKEN),
+        [OWN, ("Origin", "http://127.0.0.1:8765")],
+    )
+    status, _, text = ask(
+        app, f"/{TOKEN}/0/enqueue", "POST", headers=headers, body=b'{"config": {"lr": 0.125}}'
+    )
+    assert (status, json.loads(text)) == (200, {"said": "it waits to be trained, if 'small' allows it"})
+    assert study.ask().config == {"lr": 0.125}
+
+
 def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
     app, study = served
 
