@@ -45,7 +45,7 @@ class TrialRecord:
     attempt: int  # from 1
     tags: Mapping[str, Any]
     resource: float | None = None
-    checkpoint: str | None = None  # path; one that was deleted is relative to the folder of checkpoints
+    checkpoint: str | None = None  # path of what was saved, which may have been deleted since
     checkpoint_epoch: float = 0.0
     kept: str | None = None  # likewise: the state after its best epoch, where that counts
     started: float = 0.0  # seconds since the epoch

@@ -140,18 +140,18 @@ class Checkpoints:
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(path)
 
     def located(self, path: str | None) -> str | None:
-        """A path of the log as a user opens it."""
-        if path is None or os.path.isabs(path) or not os.path.exists(self.folder / path):
-            return path
-        return str(self.folder / path)
+        """A path of the log as a user opens it, be there anything or not: the disk is asked by `missing`."""
+        return path if path is None or not self._is_ours(path) else str(self.folder / path)
 
     def missing(self, path: str | None) -> bool:
         """True when a checkpoint of this folder is not there any more; a user's own paths are believed."""
-        if path is None:
-            return False
+        return path is not None and self._is_ours(path) and disk.is_gone(self.folder / path)
+
+    def _is_ours(self, path: str) -> bool:
+        """Whether a path, absolute or as the log keeps it, is a checkpoint's of this folder."""
         where = self.folder / path
         parts = where.relative_to(self.folder).parts if where.is_relative_to(self.folder) else ()
-        return len(parts) > 1 and bool(_FOLDER.fullmatch(parts[0])) and disk.is_gone(where)
+        return len(parts) > 1 and bool(_FOLDER.fullmatch(parts[0]))
 
     def supersede(self, latest: Path) -> None:
         """Delete what a checkpoint that was just recorded makes useless: of its kind, attempt, and earlier ones."""

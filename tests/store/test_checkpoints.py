@@ -78,6 +78,22 @@ def test_a_later_checkpoint_supersedes_and_leftovers_go_with_it(world: World) ->
     assert files(world) == ["trial-0/attempt-1-epoch-2.b"]
 
 
+def test_where_a_trial_was_saved_is_told_alike_before_and_after_that_is_deleted(world: World) -> None:
+    trial = world.ask()
+    trial.report(0.5)
+    trial.save(write())
+    [told] = world.study.trials
+    assert told.checkpoint is not None
+    assert Path(told.checkpoint).read_text() == "state"
+    trial.finish()
+    assert files(world) == []
+    assert [t.checkpoint for t in world.study.trials] == [told.checkpoint]
+    assert [t.checkpoint for t in world.another().trials] == [told.checkpoint]
+    best = world.study.best
+    assert best is not None
+    assert best.checkpoint is None
+
+
 def test_a_folder_is_a_checkpoint_too(world: World) -> None:
     trial = world.ask()
     trial.report(0.5)
