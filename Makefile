@@ -10,7 +10,7 @@ PY := .venv/bin/python
 PIP := PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -qq --no-compile --constraint constraints.txt
 # strict: type checkers see the folders that pyproject.toml maps into the package
 EDITABLE := --no-build-isolation --config-settings editable_mode=strict --editable
-LISTING = { pwd; ls -d build/__editable__.*; find core callbacks launch report cli -name '*.py' -o -name py.typed -o -name '*.npz' -o -name '*.css' -o -name '*.js' | LC_ALL=C sort; } 2>&1
+LISTING = { pwd; ls -d build/__editable__.*; find core callbacks launch report bridges cli -name '*.py' -o -name py.typed -o -name '*.npz' -o -name '*.css' -o -name '*.js' | LC_ALL=C sort; } 2>&1
 # an example's own network needs no annotations; what it hands to haltune is checked
 EXAMPLES := --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --allow-subclassing-any
 # one install at a time, when two targets are started at once

@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TOPS = {
     "core": "haltune", "callbacks": "haltune.callbacks", "launch": "haltune.launch", "report": "haltune.report",
-    "cli": "haltune.cli",
+    "bridges/optuna": "haltune.optuna", "cli": "haltune.cli",
 }  # fmt: skip
 GROUND = {
     "errors",
@@ -60,6 +60,7 @@ ABOVE = {  # which may ask all that stands below, policies included
     "callbacks": {"store", "ranks", "study.session", "study"},
     "launch": {"store", "ranks", "study.session", "study"},
     "report": {"store", "ranks", "study.session", "study"},
+    "optuna": {"store", "ranks", "study.session", "study"},
     "cli": {"store", "ranks", "study.session", "study", "callbacks", "launch", "report"},
     "haltune": {"store", "study"},  # its face
     "__main__": {"cli"},
@@ -199,7 +200,19 @@ def test_every_module_says_what_it_is() -> None:
 
 
 def test_importing_haltune_imports_no_policy_and_no_framework() -> None:
-    others = ("torch", "lightning", "keras", "tensorflow", "jax", "ray", "plotly", "rich", "typer", "pandas")
+    others = (
+        "torch",
+        "lightning",
+        "keras",
+        "tensorflow",
+        "jax",
+        "ray",
+        "plotly",
+        "rich",
+        "typer",
+        "pandas",
+        "optuna",
+    )
     wrong = f"[m for m in sys.modules if m.startswith('haltune.policies.') or m in {others}]"
     code = f"import sys, haltune; print({wrong})"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)

@@ -44,6 +44,7 @@ DOORS = {
     "haltune.report": ["learning_curves", "live", "region", "replay", "summary", "write"],
     "haltune.launch": ["run", "run_script"],
     "haltune.launch.ray": ["run"],
+    "haltune.optuna": ["from_study", "to_study"],
     "haltune.callbacks.xgboost": ["HaltuneCallback"],
     "haltune.callbacks.lightning": ["HaltuneCallback"],
     "haltune.callbacks.transformers": ["HaltuneCallback"],
@@ -57,11 +58,12 @@ FRAMEWORKS = {
     "haltune.callbacks.transformers": "transformers",
     "haltune.callbacks.keras": "keras",
 }
+NEEDS = {**FRAMEWORKS, "haltune.optuna": "optuna"}  # whose examples are run all the same
 SECTIONS = "Args:|Returns:|Raises:|Example:"
 
 
 def door(module: str, name: str) -> Any:
-    if (framework := FRAMEWORKS.get(module)) and importlib.util.find_spec(framework) is None:
+    if (framework := NEEDS.get(module)) and importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
     return attrgetter(name)(importlib.import_module(module))
 
