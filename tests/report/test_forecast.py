@@ -100,7 +100,7 @@ def test_a_curve_without_bounds_that_rises_above_all_that_was_known_is_forecast_
 
 
 @pytest.mark.parametrize(
-    "goal, curve, begins",
+    ("goal", "curve", "begins"),
     [
         (Minimize("loss"), [900.0, 800.0, 700.0], 700.0),  # far worse than all others
         (Minimize("loss"), [0.9, float("nan"), 0.7], 0.7),
