@@ -12,8 +12,9 @@ from haltune._utils.lazy import shows
 if TYPE_CHECKING:
     from .exported import to_study
     from .imported import from_study
+    from .pruner import HaltunePruner
 
-_ROOMS = {"exported": ("to_study",), "imported": ("from_study",)}
+_ROOMS = {"exported": ("to_study",), "imported": ("from_study",), "pruner": ("HaltunePruner",)}
 __getattr__, __dir__ = shows(__name__, _ROOMS)
 
-__all__ = ["from_study", "to_study"]
+__all__ = ["HaltunePruner", "from_study", "to_study"]

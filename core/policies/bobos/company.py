@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune.log.events import Status
-from haltune.log.history import History
+from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import FALL, Scale
 
 from .matched_curves import Beside
+
+
+class Runs(Protocol):
+    """What optimal stopping asks of a study: a `History` answers, and so may the trials of another library."""
+
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def trials(self) -> Sequence[TrialRecord]: ...
+    def with_status(self, *status: Status) -> list[TrialRecord]: ...
+    def incumbent(self, exclude: int | None = None) -> float: ...
+    def scale_of(self, trial: int) -> Scale | None: ...
+    def rng(self, purpose: str, *keys: int) -> np.random.Generator: ...
+
 
 _AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # a run under way would change with each report
 
@@ -31,7 +48,7 @@ def errors_of(trial: TrialRecord, peaks: bool, scale: Scale | None = None) -> tu
     return (np.minimum.accumulate(errors) if falls or peaks else errors), falls and not peaks
 
 
-def company(history: History, trial: TrialRecord) -> list[TrialRecord]:
+def company(history: Runs, trial: TrialRecord) -> list[TrialRecord]:
     """The runs at rest that were trained as this one is, on as many samples."""
     return [
         t

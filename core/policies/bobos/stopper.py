@@ -18,11 +18,10 @@ from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Verdict, go_on, stop
-from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import Scale, measured
 
-from .company import beside, company, errors_of
+from .company import Runs, beside, company, errors_of
 from .induction import DecisionTable, Losses
 from .matched_curves import Beside
 from .optimal_stopping import OptimalStopping
@@ -95,7 +94,7 @@ class Stopper:
         settings = {k: v for k, v in self.settings.to_json().items() if k not in _NEW or v != usual[k]}
         return settings | {name: getattr(self, name) for name in names}
 
-    def verdict(self, history: History, trial: TrialRecord) -> Verdict:
+    def verdict(self, history: Runs, trial: TrialRecord) -> Verdict:
         """CONTINUE or STOP for a trial whose last entry is the report being judged."""
         horizon = history.problem.max_epochs
         scale = history.scale_of(trial.id)
@@ -114,7 +113,7 @@ class Stopper:
         )
         return replace(verdict, evidence={**verdict.evidence, "warning": FALLING}) if falls else verdict
 
-    def _losses(self, history: History, trial: TrialRecord) -> Losses:
+    def _losses(self, history: Runs, trial: TrialRecord) -> Losses:
         t = trial.id + 1
         certain = self.certain_from is not None and t >= self.certain_from
         own = self.settings.losses()
@@ -135,7 +134,7 @@ class Stopper:
 
     def _decide(
         self,
-        history: History,
+        history: Runs,
         trial: TrialRecord,
         scale: Scale,
         errors: Array,
@@ -157,7 +156,7 @@ class Stopper:
         return Receipt(decision, posed.epoch(at), posed.epoch(len(posed.errors)), *company)
 
     def _posed(
-        self, history: History, trial: TrialRecord, scale: Scale, errors: Array, threshold: float, losses: Losses
+        self, history: Runs, trial: TrialRecord, scale: Scale, errors: Array, threshold: float, losses: Losses
     ) -> Posed:  # fmt: skip
         """The stopping problem of a run.
 
@@ -180,7 +179,7 @@ class Stopper:
 
         return Posed(errors, horizon, before, stride, scale, others, table)
 
-    def posed(self, history: History, trial: TrialRecord) -> Posed | None:
+    def posed(self, history: Runs, trial: TrialRecord) -> Posed | None:
         """The stopping problem that `verdict` solves, for who wants to look at it; None before there is one."""
         scale, best = history.scale_of(trial.id), history.incumbent(exclude=trial.id)
         if scale is None or math.isnan(best) or not trial.whole.any():
@@ -190,7 +189,7 @@ class Stopper:
         return self._posed(history, trial, scale, errors, threshold, self._losses(history, trial))
 
     def _beside(
-        self, history: History, trial: TrialRecord, scale: Scale, horizon: int, steps: slice
+        self, history: Runs, trial: TrialRecord, scale: Scale, horizon: int, steps: slice
     ) -> tuple[Hashable, Beside | None]:
         """The runs beside, and what tells them from others; None for a rule that looks at one curve alone.
 
@@ -204,7 +203,7 @@ class Stopper:
         return key, self._curves(key, lambda: beside(runs, peaks, scale, horizon, steps))
 
 
-def _relative_epoch(history: History, trial: TrialRecord) -> float:
+def _relative_epoch(history: Runs, trial: TrialRecord) -> float:
     """This trial's median epoch over the median of all trials' medians; 1 when there is nothing to compare."""
     own = float(np.median(trial.epoch_seconds))
     others = [

@@ -1,0 +1,143 @@
+"""HaltunePruner: optimal stopping where Optuna asks whether a trial should be pruned, with its reason on the trial."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from threading import Lock
+from typing import Any, Literal
+
+from haltune._utils.checks import check_whole
+from haltune._utils.threads import one_thread
+from haltune.errors import InvalidInput, warn
+from haltune.log.decisions import Verdict
+from haltune.log.problem import Maximize, Minimize, Problem
+from haltune.log.records import TrialRecord
+from haltune.policies.bobos.optimal_stopping import OptimalStopping
+from haltune.policies.bobos.stopper import Stopper
+from haltune.space import Space
+
+from .curves import WHOLE, FrozenTrial, TrialState, curve_of
+from .exported import PREFIX
+from .library import optuna
+from .past import Past, record_of
+
+
+class HaltunePruner(optuna.pruners.BasePruner):
+    """Prunes a trial when it would not beat the best any more, and says on the trial why.
+
+    It stops a run when that is worth more than to train on, by curves that are drawn from the run's own epochs and from
+    those of the runs that are over: the rule of `haltune.policies.Halting`, for any sampler, with threads and with
+    several processes on one storage. Its last answer stands on the trial, in the attributes "haltune:reason" and
+    "haltune:p_beats". Steps are epochs: they may count from 0 or from 1.
+
+    Args:
+        max_epochs: Epochs of a full training: how many values a trial reports when it is not pruned.
+        seed: Of the simulated curves: the same trials are judged alike. Default: 0.
+        bounds: (lowest, highest) value that can be reported. Default: None, and the scale is learnt from the trials.
+        of: The epoch whose value a run counts for, its "last" or its "best". Default: "last".
+        stopping: How the stopping problem is set and solved. Default: None, OptimalStopping().
+
+    Raises:
+        InvalidInput: For arguments outside these.
+
+    Example:
+        >>> import optuna
+        >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
+        >>> def objective(trial):
+        ...     top = trial.suggest_float("top", 0.1, 0.9)
+        ...     for epoch in range(20):
+        ...         trial.report(top * (epoch + 1) / (epoch + 2), epoch)
+        ...         if trial.should_prune():
+        ...             raise optuna.TrialPruned
+        ...     return top * 20 / 21
+        >>> sampler = optuna.samplers.RandomSampler(seed=0)
+        >>> study = optuna.create_study(direction="maximize", sampler=sampler, pruner=HaltunePruner(max_epochs=20))
+        >>> study.optimize(objective, n_trials=8)
+        >>> [t.user_attrs["haltune:reason"][:9] for t in study.trials if t.state.name == "PRUNED"][0]
+        'P(beats 0'
+    """
+
+    def __init__(
+        self,
+        max_epochs: int,
+        *,
+        seed: int = 0,
+        bounds: tuple[float, float] | None = None,
+        of: Literal["last", "best"] = "last",
+        stopping: OptimalStopping | None = None,
+    ) -> None:
+        check_whole("HaltunePruner", 1, max_epochs=max_epochs)
+        check_whole("HaltunePruner", 0, seed=seed)
+        if stopping is not None and not isinstance(stopping, OptimalStopping):
+            raise InvalidInput(f"HaltunePruner(stopping={stopping!r}): an OptimalStopping(...), or None")
+        self._arguments: dict[str, Any] = {
+            "max_epochs": max_epochs, "seed": seed, "bounds": bounds, "of": of, "stopping": stopping,
+        }  # fmt: skip
+        space = Space({"configuration": "any"})  # curves alone are compared
+        self._problems = {
+            way: Problem(space, kind("value", bounds, of), max_epochs)
+            for way, kind in ((True, Maximize), (False, Minimize))
+        }
+        self._seed = seed
+        self._stopper = Stopper(stopping or OptimalStopping())
+        self._known: dict[
+            Any, TrialRecord
+        ] = {}  # of trials that are over: the stopper tells them apart as objects
+        self._said: set[str] = set()
+        self._lock = Lock()  # for the trials of several threads
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """See optuna.pruners.BasePruner."""
+        verdict = self._verdict(study, trial)
+        if verdict is None:
+            return False
+        if "warning" in verdict.evidence:
+            self._warn_once(f"{verdict.evidence['warning']}; here HaltunePruner(of='best')")
+        if trial.state is TrialState.RUNNING and (verdict.stops or "p_win" in verdict.evidence):
+            p = verdict.evidence.get("p_win")
+            told = {"reason": verdict.reason, "p_beats": p if p is not None and math.isfinite(p) else None}
+            for name, value in told.items():
+                study._storage.set_trial_user_attr(
+                    trial._trial_id, PREFIX + name, value
+                )  # there is no public way
+        return verdict.stops
+
+    def _verdict(self, study: optuna.Study, trial: FrozenTrial) -> Verdict | None:
+        problem = self._problems[study.direction is optuna.study.StudyDirection.MAXIMIZE]
+        last, horizon = max(curve_of(trial), default=0), problem.max_epochs or 1
+        if last > horizon:
+            self._warn_once(
+                f"trial {trial.number} reported epoch {last}, and HaltunePruner was told that a training has "
+                f"{horizon}: give it max_epochs={last} or more; steps count epochs. It prunes nothing beyond these"
+            )
+        if not 0 < last < horizon:
+            return None
+        with self._lock, one_thread():
+            past = Past(problem, self._seed, self._over(study, problem))
+            judged = record_of(trial, problem, past.scale_of(trial.number))
+            return self._stopper.verdict(past, judged)
+
+    def _over(self, study: optuna.Study, problem: Problem) -> list[TrialRecord]:
+        """The trials that are over and have a curve."""
+        found = []
+        for t in study.get_trials(deepcopy=False, states=WHOLE):
+            if t.intermediate_values:
+                key = (study.study_name, t._trial_id, t.datetime_complete)
+                if key not in self._known:
+                    self._known[key] = record_of(t, problem)
+                found.append(self._known[key])
+        return found
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            warn(text)
+
+    def __repr__(self) -> str:
+        return (
+            f"HaltunePruner({', '.join(f'{n}={v!r}' for n, v in self._arguments.items() if v is not None)})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(HaltunePruner, **self._arguments), ()

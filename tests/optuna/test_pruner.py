@@ -1,0 +1,187 @@
+"""HaltunePruner decides as haltune's own optimal stopping does, wherever Optuna asks it."""
+
+import math
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
+
+from haltune import Float, Maximize, OptimalStopping, Study  # noqa: E402
+from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
+from haltune.optuna import HaltunePruner  # noqa: E402
+from haltune.policies import Halting, RandomSearch  # noqa: E402
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+State = optuna.trial.TrialState
+EPOCHS = 20
+QUICK = OptimalStopping(paths=2000)
+
+
+def curve(top, epoch):
+    return top * epoch / (epoch + 1.5)
+
+
+def searched(pruner, tops=(), trials=None, first=0, sign=1, value=curve, **options):
+    """A study whose trials have such curves, in this order."""
+
+    def objective(trial):
+        top = trial.suggest_float("top", 0.0, 1.0)
+        for epoch in range(1, EPOCHS + 1):
+            trial.report(sign * value(top, epoch), epoch - 1 + first)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return sign * value(top, EPOCHS)
+
+    jobs = options.pop("n_jobs", 1)
+    direction = "maximize" if sign > 0 else "minimize"
+    sampler = optuna.samplers.RandomSampler(0)
+    study = optuna.create_study(direction=direction, pruner=pruner, sampler=sampler, **options)
+    for top in tops:
+        study.enqueue_trial({"top": top})
+    study.optimize(objective, n_trials=trials or len(tops), n_jobs=jobs)
+    return study
+
+
+def ends(study):
+    return [(t.state.name, len(t.intermediate_values)) for t in study.trials]
+
+
+TOPS = (0.7, 0.2, 0.5, 0.75, 0.72, 0.1, 0.9, 0.6)
+
+
+def test_it_stops_where_a_haltune_study_does():
+    goal = Maximize("value", bounds=(0, 1))
+    policy = Halting(RandomSearch(), QUICK)
+    study = Study({"top": Float(0, 1)}, goal, max_epochs=EPOCHS, policy=policy, seed=3, budget="8 trials", verbose=0,
+                  start=[{"top": top} for top in TOPS])  # fmt: skip
+    for trial in study:
+        for epoch in trial.epochs():
+            if trial.report(curve(trial.config["top"], epoch)).stops:
+                break
+    there = searched(HaltunePruner(EPOCHS, seed=3, bounds=(0, 1), stopping=QUICK), TOPS)
+    assert [n for _, n in ends(there)] == [t.epoch for t in study.trials]
+    stopped = [(t.verdict, o) for t, o in zip(study.trials, there.trials, strict=True) if t.verdict]
+    assert len(stopped) >= 3
+    for verdict, o in stopped:
+        assert o.user_attrs["haltune:reason"] == verdict.reason
+        assert o.user_attrs["haltune:p_beats"] == verdict.evidence["p_win"]
+
+
+def test_the_first_trial_has_nothing_to_beat_and_a_bad_one_goes_early():
+    study = searched(HaltunePruner(EPOCHS, stopping=QUICK), (0.7, 0.65, 0.68, 0.6, 0.1))
+    assert ends(study)[0] == ("COMPLETE", EPOCHS)
+    assert ends(study)[-1][0] == "PRUNED"
+    assert ends(study)[-1][1] < EPOCHS / 2
+    assert "P(beats 0.65" in study.trials[-1].user_attrs["haltune:reason"]
+
+
+@pytest.mark.parametrize(("first", "sign"), [(1, 1), (0, -1), (1, -1)])
+def test_steps_from_0_or_1_and_both_directions_are_alike(first, sign):
+    usual = searched(HaltunePruner(EPOCHS, stopping=QUICK), TOPS)
+    assert ends(searched(HaltunePruner(EPOCHS, stopping=QUICK), TOPS, first=first, sign=sign)) == ends(usual)
+
+
+def test_the_seed_alone_decides_and_asking_again_changes_nothing():
+    one = HaltunePruner(EPOCHS, stopping=QUICK, seed=5)
+    study = searched(one, TOPS)
+    assert ends(study) == ends(searched(pickle.loads(pickle.dumps(one)), TOPS))
+    trial = study.ask({"top": optuna.distributions.FloatDistribution(0, 1)})
+    for epoch in range(3):
+        trial.report(curve(0.3, epoch + 1), epoch)
+    told = [trial.should_prune() for _ in range(3)]
+    assert told[0] == told[1] == told[2]
+    assert repr(one).startswith(f"HaltunePruner(max_epochs={EPOCHS}, seed=5")
+
+
+def test_threads_share_one_pruner():
+    study = searched(HaltunePruner(EPOCHS, stopping=QUICK), TOPS, trials=16, n_jobs=4)
+    assert {t.state for t in study.trials} == {State.COMPLETE, State.PRUNED}
+    reasons = [t.user_attrs["haltune:reason"] for t in study.trials if t.state is State.PRUNED]
+    assert all("P(beats" in reason for reason in reasons)
+
+
+WORKER = """
+import sys
+sys.path.insert(0, {folder!r})
+import optuna
+from test_pruner import EPOCHS, QUICK, HaltunePruner, curve
+
+study = optuna.load_study(study_name="shared", storage={storage!r}, pruner=HaltunePruner(EPOCHS, stopping=QUICK))
+
+def objective(trial):
+    top = trial.suggest_float("top", 0.0, 1.0)
+    for epoch in range(EPOCHS):
+        trial.report(curve(top, epoch + 1), epoch)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    return curve(top, EPOCHS)
+
+study.optimize(objective, n_trials=6)
+"""
+
+
+def test_processes_on_one_storage_learn_from_each_other(tmp_path):
+    storage = f"sqlite:///{tmp_path}/optuna.db"
+    searched(None, (0.7, 0.65, 0.68, 0.6), storage=storage, study_name="shared")
+    folder = str(__file__).rpartition("/")[0]
+    code = WORKER.format(folder=folder, storage=storage)
+    workers = [subprocess.Popen([sys.executable, "-P", "-c", code]) for _ in range(2)]
+    assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
+    trials = optuna.load_study(study_name="shared", storage=storage).trials
+    assert len(trials) == 16
+    assert {t.state for t in trials} == {State.COMPLETE, State.PRUNED}
+    worst = [t for t in trials[4:] if t.params["top"] < 0.3]
+    assert worst
+    assert {t.state for t in worst} == {State.PRUNED}
+
+
+def test_a_run_that_diverged_is_pruned():
+    study = searched(HaltunePruner(EPOCHS, stopping=QUICK), (0.7, 0.6))
+    trial = study.ask({"top": optuna.distributions.FloatDistribution(0, 1)})
+    told = []
+    for epoch in range(3):
+        trial.report(math.nan, epoch)
+        told.append(trial.should_prune())
+    assert told[-1]
+    reason = study.trials[-1].user_attrs["haltune:reason"]
+    assert reason == "the last 3 epochs gave no finite value"
+
+
+def test_trials_without_values_on_the_way_tell_it_nothing():
+    study = optuna.create_study(pruner=HaltunePruner(EPOCHS))
+    study.optimize(lambda trial: 0.1, n_trials=3)
+    trial = study.ask()
+    assert not trial.should_prune()
+    trial.report(5.0, 0)
+    assert not trial.should_prune()
+
+
+def test_more_steps_than_a_training_has_are_said_once():
+    study = searched(HaltunePruner(EPOCHS, stopping=QUICK), (0.7, 0.6))
+    study.pruner = HaltunePruner(4, stopping=QUICK)
+    trial = study.ask()
+    for step in range(4):
+        trial.report(0.01, step)
+    assert not trial.should_prune()  # its last epoch: trained in full
+    trial.report(0.01, 4)
+    with pytest.warns(HaltuneWarning, match=r"reported epoch 5, .* has 4: give it max_epochs=5 or more"):
+        assert not trial.should_prune()
+    assert not trial.should_prune()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"max_epochs": 0}, r"max_epochs=0\): a whole number, at least 1"),
+        ({"max_epochs": 9, "seed": None}, r"seed=None\): a whole number"),
+        ({"max_epochs": 9, "bounds": (1, 0)}, "bounds"),
+        ({"max_epochs": 9, "of": "first"}, "of='first'"),
+        ({"max_epochs": 9, "stopping": "robust"}, "an OptimalStopping"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_errors_in_words(arguments, said):
+    with pytest.raises(InvalidInput, match=said):
+        HaltunePruner(**arguments)
