@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -84,6 +85,7 @@ class Digest:
     outcome: str  # one sentence, "" when only a history is known
     over: bool
     held: bool = False  # over for a while: somebody stopped it
+    idle: bool = False  # not over, and nobody trains now
     left: tuple[float, float] | None = (
         None  # epochs, from and to, of trials that were paused and not continued
     )
@@ -123,9 +125,9 @@ def digest(source: Source, most: int | None = None) -> Digest:
     """
     if isinstance(source, Results):
         source.sync()
-        facts = _digest(source.history, source.name, source.outcome, most)
+        facts = _digest(source.history, source.name, source.outcome, most, source.lost)
         audit = source.audit()
-        return replace(facts, audit=audit if audit.share else None, kept=_kept(source))
+        return replace(facts, audit=audit if audit.share else None, kept=_kept(source), idle=source.idle)
     if isinstance(source, History):
         return _digest(source, "study", Outcome(source.finished is not None, source.finished or ""), most)
     raise InvalidInput(f"a report is made of a Study or its history, not of {source!r}")
@@ -157,7 +159,9 @@ def _kept(source: Results) -> Kept | None:
     return Kept(len(sizes), sum(sizes), str(source.checkpoints.folder), some) if sizes else None
 
 
-def _digest(history: History, name: str, outcome: Outcome, most: int | None) -> Digest:
+def _digest(
+    history: History, name: str, outcome: Outcome, most: int | None, lost: Set[int] = frozenset()
+) -> Digest:
     best, trials, over = history.best(), history.trials, outcome.over and not outcome.held
     shown = range(len(trials)) if most is None else sample(history, most)
     left = [t.epoch for t in trials if t.status is Status.PAUSED] if over else []
@@ -165,8 +169,8 @@ def _digest(history: History, name: str, outcome: Outcome, most: int | None) -> 
         problem=history.problem,
         history=history,
         name=name,
-        rows=tuple(_row(history, trials[id], best, over) for id in shown),
-        counts=Counter(fate_of(t, history.problem, over).kind for t in trials),
+        rows=tuple(_row(history, trials[id], best, over, lost) for id in shown),
+        counts=Counter(fate_of(t, history.problem, over, lost).kind for t in trials),
         best=best,
         trained=history.spent.epochs,
         saved=sum(saved_epochs(t, history.problem, over) for t in trials),
@@ -180,10 +184,10 @@ def _digest(history: History, name: str, outcome: Outcome, most: int | None) -> 
     )
 
 
-def _row(history: History, t: TrialRecord, best: Best | None, over: bool) -> Row:
+def _row(history: History, t: TrialRecord, best: Best | None, over: bool, lost: Set[int]) -> Row:
     ended = t.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)  # else a pause that was declined
     verdict = t.verdict if ended and t.verdict and t.verdict.stops else None
-    fate, values = fate_of(t, history.problem, over), t.counting(history.problem.goal)
+    fate, values = fate_of(t, history.problem, over, lost), t.counting(history.problem.goal)
     return Row(
         record=t,
         leads=best is not None and best.trial == t.id,

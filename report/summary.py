@@ -11,6 +11,7 @@ from haltune.terminal import visible
 
 from .digest import Digest, Kept, Row, Source, digest
 
+IDLE = "nobody trains now, and the search is not over: its program, run again, continues it"
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -51,8 +52,17 @@ def summary(study: Source) -> str:
     if facts.audit is not None:
         lines.append(str(facts.audit).splitlines()[0])
     if facts.outcome:
-        lines.append(f"the search is over: {facts.outcome}" if facts.over else facts.outcome)
+        lines.append(how_it_stands(facts))
     return visible("\n".join(lines))
+
+
+def how_it_stands(facts: Digest) -> str:
+    """Whether the search is over, and what to do where nobody trains though it is not."""
+    if facts.idle:
+        return IDLE
+    if facts.held:
+        return f"the search is stopped for now: {facts.outcome}"
+    return f"the search is over: {facts.outcome}" if facts.over else facts.outcome
 
 
 def _best(facts: Digest) -> str:

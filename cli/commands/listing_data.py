@@ -23,7 +23,7 @@ def status(study: Reading) -> dict[str, Any]:
     spent, top = history.spent, study.best
     counts = {str(s): len(history.with_status(s)) for s in Status}
     audit = study.audit()
-    state = "stopped" if outcome.held else "over" if outcome.over else "continues"
+    state = "stopped" if outcome.held else "over" if outcome.over else "idle" if study.idle else "continues"
     return {
         "study": name, "store": store.url, "state": state, "reason": outcome.reason,
         "goal": history.problem.goal.to_json(), "trials": {s: n for s, n in counts.items() if n},

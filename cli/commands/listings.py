@@ -44,6 +44,7 @@ def status(where: Where, name: Name = None, format: As = Format.table) -> None:
 
 def _say_status(study: Reading, told: dict[str, Any]) -> None:
     reason = f" ({told['reason']})" if told["reason"] else ""
+    reason = "" if told["state"] == "idle" else reason  # the summary says what to do
     say(f"{study.name} in {study.store.url}: {_STATES[told['state']]}{reason}")
     say(reports.summary(study))
     for worker in told["workers"]:
@@ -54,7 +55,12 @@ def _say_status(study: Reading, told: dict[str, Any]) -> None:
         say(f"enqueued: {settings(config)}")
 
 
-_STATES = {"continues": "continues", "over": "over", "stopped": "stopped for now"}
+_STATES = {
+    "continues": "continues",
+    "idle": "nobody trains now",
+    "over": "over",
+    "stopped": "stopped for now",
+}
 Top = Annotated[int | None, typer.Option("--top", min=1, help="only so many", show_default=False)]
 
 

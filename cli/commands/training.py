@@ -95,7 +95,7 @@ def stop(where: Where, name: Name = None) -> None:
 
 def _stopped(study: Reading) -> str:
     """Hold a search, unless it is over and nobody trains; what came of that."""
-    outcome, training = study.outcome, study.history.running > 0
+    outcome, training = study.outcome, study.history.running > len(study.lost)
     if outcome.held and not training:
         return f"is stopped already: {outcome.reason}"
     if outcome.over and not training:

@@ -16,6 +16,7 @@ from haltune.foreign_words import KnowsAttributes
 CUT = "policy"  # in a verdict's evidence: the budget ended the run, the policy was not asked
 FULL = "full"  # in a STOP's evidence: the run had all that its policy gives any; it was not cut short
 AUDIT = "audit"  # in a Start's evidence: its run trains on where it would be stopped; in a verdict's: the epoch of that
+WISH = "wish"  # in the evidence of a run that the user cut: "pause", this run alone, or "hold", the search
 ASKED = "asked"  # in a STOP's evidence: the user ended the run, the policy was not asked
 ENQUEUED = (
     "enqueued"  # in a Start's evidence: it has the user's configuration; the rest tells of the policy's own

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
 
+from .decisions import WISH
 from .events import Status
 from .problem import Problem
 from .records import TrialRecord
@@ -21,7 +23,10 @@ FATES = {  # kind -> said of one, and of several
     "paused": ("paused", "paused"),
     "left": ("not continued", "not continued"),
     "failed": ("failed", "failed"),
+    "aside": ("paused by you", "paused by you"),
+    "held": ("stopped for now", "stopped for now"),
     "interrupted": ("interrupted", "interrupted"),
+    "lost": ("lost, its worker is gone", "lost, their workers are gone"),
     "running": ("running", "running"),
 }
 
@@ -34,9 +39,12 @@ class Fate:
     words: str  # "ended by itself at epoch 4 of 12"
 
 
-def fate_of(t: TrialRecord, problem: Problem, over: bool = False) -> Fate:
-    """What became of a run, as far as the log tells. over: the search is, so that what paused is left where it is."""
-    kind, horizon = _kind(t, problem, over), problem.max_epochs
+def fate_of(t: TrialRecord, problem: Problem, over: bool = False, lost: Container[int] = ()) -> Fate:
+    """What became of a run, as far as the log tells. over: the search is, so that what paused is left where it is.
+
+    lost: the trials whose workers are gone, where somebody looked.
+    """
+    kind, horizon = "lost" if t.id in lost else _kind(t, problem, over), problem.max_epochs
     words = FATES[kind][0]
     if kind == "completed" and horizon and t.epoch < horizon:
         words = f"trained to its last validation, at epoch {t.epoch:g} of {horizon}"
@@ -52,6 +60,13 @@ def _kind(t: TrialRecord, problem: Problem, over: bool) -> str:
         return "schedule" if t.epoch < (problem.max_epochs or math.inf) else "completed"
     if t.status is Status.PAUSED and over:
         return "left"
+    if (
+        t.status is Status.INTERRUPTED
+        and t.error is None
+        and t.verdict
+        and (wish := t.verdict.evidence.get(WISH))
+    ):
+        return "aside" if wish == "pause" else "held"
     if t.status is not Status.COMPLETED:
         return str(t.status)
     if math.isnan(t.result(problem.goal)):

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
+from haltune._utils.process import surely_gone
 from haltune.errors import HaltuneError, StoreError
 from haltune.log.decisions import Finish, Move, Resume
-from haltune.log.events import Budgeted, Created, Event
+from haltune.log.events import Budgeted, Created, Event, Status
 from haltune.log.fold import Fold
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Outcome
 from haltune.log.validity import ADVICE
-from haltune.store.base import Conflict, Store
+from haltune.store.base import Conflict, Lease, Store
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.folders import own_folder
 from haltune.store.open import only_study, open_store
@@ -29,6 +30,7 @@ from .results import Results
 from .session.asking import propose
 from .session.session import Log
 
+_BETWEEN = 10.0  # seconds that a program may take from one trial to the next
 StrPath = str | os.PathLike[str]
 
 
@@ -110,16 +112,39 @@ class Reading(Results):
     @property
     def outcome(self) -> Outcome:
         """Whether the search is over, and why; or what only its own program can say of that."""
-        found, history = super().outcome, self.history
-        if found.over or history.running or history.interrupted:
-            return found
+        found = super().outcome
+        return Outcome(False, doubt) if not found.over and (doubt := self._doubt()) else found
+
+    def _doubt(self) -> str | None:
+        """Why it cannot be told whether the search is over, as its program can."""
+        history = self.history
+        if history.running or history.interrupted:
+            return None
         if history.recorded is None and self.policy.endless:
-            return Outcome(False, "its log holds no budget: whether the search continues its program knows")
+            return "its log holds no budget: whether the search continues its program knows"
         if history.spent.starts_no_more(self.budget) is not None and not self._known:
-            return Outcome(
-                False, "whether paused trials continue, its policy knows, which its log cannot hold"
-            )
-        return found
+            return "whether paused trials continue, its policy knows, which its log cannot hold"
+        return None
+
+    @property
+    def lost(self) -> Set[int]:
+        """See Results."""
+        running = {t.id for t in self.history.with_status(Status.RUNNING)}
+        gone = (w.trial for w in self.store.leases(self.name) if not self._alive(w))
+        return running.intersection(gone)
+
+    @property
+    def idle(self) -> bool:
+        """See Results."""
+        return not self.attended and not self.outcome.over and self._doubt() is None
+
+    @property
+    def attended(self) -> bool:
+        """Whether somebody trains, or decides what to train next."""
+        return any(map(self._alive, self.store.leases(self.name)))
+
+    def _alive(self, worker: Lease) -> bool:
+        return worker.expires >= self.store.now() and not surely_gone(worker.holder)
 
     def goes_on_with_more(self) -> bool | None:
         """Whether a larger budget takes up a search that is over; None where only its own program knows."""
@@ -149,6 +174,11 @@ class Reading(Results):
 
 class Following(Reading):
     """A reading that reads on: `sync` takes in what was appended since. See `follow_study`."""
+
+    @property
+    def attended(self) -> bool:
+        """See Reading; true also between two trials."""
+        return super().attended or (not self.lost and self.store.now() < self.history.now + _BETWEEN)
 
     def sync(self) -> None:
         """Read what was appended since. Raises StoreError for a log that is gone, or begins anew."""

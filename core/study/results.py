@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -127,6 +127,16 @@ class Results(ABC):
     def outcome(self) -> Outcome:
         """Whether the search is over, and why."""
         return outcome(self._log, self.budget)
+
+    @property
+    def lost(self) -> Set[int]:
+        """The trials that are running as the log has it, though their workers are gone. Who trains knows no such."""
+        return frozenset()
+
+    @property
+    def idle(self) -> bool:
+        """True when the search is not over, and nobody trains now."""
+        return False
 
     def recommend(self) -> Best | None:
         """The tried configuration with the highest posterior mean: for noisy metrics."""

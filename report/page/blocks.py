@@ -13,7 +13,7 @@ from haltune.notebook import escaped
 
 from ..digest import Digest
 from ..story import Story
-from ..summary import kept, why_left
+from ..summary import IDLE, kept, why_left
 from ..surrogate import Surrogate
 
 _AUDITED = 50  # would-be stops that are listed
@@ -28,6 +28,8 @@ def head(facts: Digest) -> str:
     state = "The search is over" if facts.over else "The search continues"
     if facts.held:
         state = "The search is stopped for now"
+    elif facts.idle:
+        state = IDLE[0].upper() + IDLE[1:]
     outcome = facts.outcome if facts.over else ""
     return (
         f'<p class="quiet">haltune &middot; {escaped(facts.name)}</p>\n'

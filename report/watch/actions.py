@@ -16,7 +16,7 @@ Does = Callable[[Place, Following, Mapping[str, Any]], str]
 
 def stop(place: Place, study: Following, asked: Mapping[str, Any]) -> str:
     """Hold the search: runs finish their epochs and are saved."""
-    training = study.history.running > 0
+    training = study.history.running > len(study.lost)
     if study.outcome.over and not training:
         return f"nothing is left to stop: {study.outcome.reason}"
     hold(place.written, place.name, "stopped on its page; Resume there or `haltune resume` lets it continue")
@@ -70,7 +70,7 @@ def extend(place: Place, study: Following, asked: Mapping[str, Any]) -> str:
     if not isinstance(limits, dict):
         raise InvalidInput('{"limits": {"trials": 80}}: limits of the budget, by their names')
     raised = raise_limits(place.written, place.name, study.history, limits)
-    now = "" if study.history.running else "; nobody trains now: run its program again"
+    now = "" if study.history.running > len(study.lost) else "; nobody trains now: run its program again"
     return f"the budget is {limits_of(raised)} now{now}"
 
 

@@ -45,6 +45,7 @@ class Watched:
         self.moment = 0
         self._rest = self._models_rest = 0.0  # not before these times
         self._quick, self._slow = self._told.quick(), self._told.slow()
+        self._attended = study.attended
         self._learnt: object = learnt_from(self._told.facts)
         self._change()
 
@@ -54,7 +55,9 @@ class Watched:
             if time.monotonic() >= self._rest:
                 began = time.thread_time()
                 self.study.sync()
-                if self.study.history.position > self._told.position:
+                attended = self.study.attended
+                if self.study.history.position > self._told.position or attended != self._attended:
+                    self._attended = attended
                     self._told.read()
                     self._quick = self._told.quick()
                     self._change()

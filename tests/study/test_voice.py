@@ -15,6 +15,7 @@ from haltune.log.decisions import Finish
 from haltune.log.problem import Budget as Limits
 from haltune.policies import BOBOS, RandomSearch
 from haltune.report import live
+from haltune.store.studies import hold
 from haltune.study.session.voice import Voice, spending
 
 PROBLEM = Problem(Space({"lr": Float(0.1, 0.2), "opt": Choice(["adam"])}), Maximize("acc", (0, 1)), 4)
@@ -102,6 +103,19 @@ def test_one_word_makes_it_silent_and_then_nothing_is_put_into_words(said, quiet
     assert said() == []
     monkeypatch.undo()
     log.manager._clear_cache()
+
+
+def test_a_search_that_somebody_stopped_is_not_over_nor_its_run_interrupted(said):
+    study = Study(PROBLEM, RandomSearch(trials=3), seed=0)
+    for trial in study:
+        with trial:
+            trial.report(0.5)
+            hold(study.store, study.name, "stopped by somebody")
+            assert trial.report(0.5).stops
+    lines = said()
+    assert any(line.startswith("trial 0 stopped for now at epoch 2 of ") for line in lines)
+    assert lines[-2] == "the search is stopped for now: stopped by somebody"
+    assert "saved)" not in lines[-1]
 
 
 def test_reports_are_told_when_asked_for(said):

@@ -12,6 +12,7 @@ from haltune import Budget, OptimalStopping, Study
 from haltune.errors import HaltuneError
 from haltune.log.events import Raised, Status
 from haltune.policies import BOBOS, Halting, Ladder, RandomSearch, Rollout
+from haltune.report import summary
 from haltune.store.studies import ask_of, raise_limits
 from haltune.study.reading import read_study
 from haltune.study.replay import decided, replay
@@ -74,6 +75,7 @@ def test_a_run_that_is_set_aside_is_saved_offered_to_nobody_and_continues_when_i
         assert verdict.resumable
         trial.save(lambda path: path.write_text("state"))
     assert study.trials[0].status is Status.INTERRUPTED
+    assert "1 paused by you" in summary(study)
     other = study.ask()
     assert other.id == 1
     asks(study, 0, "continue")

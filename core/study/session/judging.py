@@ -13,7 +13,7 @@ from haltune._utils.threads import one_thread
 from haltune._utils.words import one_line
 from haltune.log import events as ev
 from haltune.log.codec import plain
-from haltune.log.decisions import ASKED, CUT, Action, Verdict, go_on, stop
+from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, go_on, stop
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.policy import Policy, S
@@ -121,10 +121,13 @@ def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, n
     history, horizon, epoch = replica.history, replica.problem.max_epochs, report.epoch
     if horizon is not None and epoch >= horizon:
         return go_on(f"epoch {epoch:g} of {horizon}: {_arrived(r, report.value)}")
-    if (leaves := history.held or replica.leaving()) is not None:
+    if history.held is not None:
+        return stop(history.held, **{CUT: "not asked", WISH: "hold"})
+    if (leaves := replica.leaving()) is not None:
         return stop(leaves, **{CUT: "not asked"})
     if (asked := history.wishes.runs.get(r.id)) is not None:
-        return stop(asked.reason, **{CUT if asked.wish == "pause" else ASKED: "not asked"})
+        aside = {CUT: "not asked", WISH: "pause"}
+        return stop(asked.reason, **(aside if asked.wish == "pause" else {ASKED: "not asked"}))
     budget = history.wishes.extended(budget)
     spent = Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch, report.cost or 0.0)
     if (reason := spent.exhausts(budget)) is not None:

@@ -108,8 +108,10 @@ class Voice:
                 self.ended(history, trial, attempt, budget)
         if self.last_word and answer.reason != self._over and self._speaks():
             self._over = answer.reason
-            self._say(lambda: f"the search is over: {answer.reason}", "cyan")
-            self._stands(history, budget, over=True)
+            held = answer.reason == history.held
+            state = "stopped for now" if held else "over"
+            self._say(lambda: f"the search is {state}: {answer.reason}", "cyan")
+            self._stands(history, budget, over=not held)
 
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
         self._next, told = self._clock() + _EVERY, standing(history, budget, over)

@@ -93,7 +93,7 @@ class Live {
     dialog.showModal();
   }
   run(id, row, why) { // what may be asked of one run, below its receipt
-    const known = why.querySelector(".asks"), may = ["running", "interrupted"].includes(row.dataset.kind);
+    const known = why.querySelector(".asks"), may = ["running", "lost", "interrupted", "aside", "held"].includes(row.dataset.kind);
     if (known && !may) known.remove();
     if (known || !may) return;
     const place = made("div", { class: "asks" }, why.firstElementChild), trial = +id.slice(6);

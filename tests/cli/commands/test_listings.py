@@ -33,6 +33,7 @@ from haltune.policies import (
 )
 from haltune.store.open import open_store
 from haltune.store.studies import hold
+from haltune.study import reading
 from haltune.study.reading import read_study
 
 LISTINGS = ("status", "trials", "best", "explain", "export")
@@ -245,7 +246,10 @@ def test_before_any_value_there_is_no_best_and_the_exit_code_says_so(tmp_path):
 def test_a_held_search_says_so(tmp_path):
     study = Study(PROBLEM, RandomSearch(trials=9), tmp_path / "s.db", budget=Budget(trials=9))
     hold(study.session.replica.store, "study", "stopped by somebody")
-    assert "stopped for now (stopped by somebody)" in haltune("status", tmp_path / "s.db")
+    told = haltune("status", tmp_path / "s.db")
+    assert "stopped for now (stopped by somebody)" in told
+    assert "the search is stopped for now: stopped by somebody" in told
+    assert "over" not in told
     assert strict(haltune("status", tmp_path / "s.db", "--format", "json"))["reason"] == "stopped by somebody"
 
 
@@ -445,8 +449,9 @@ def status_code(path):
 def test_status_exits_by_how_the_search_stands(tmp_path):
     path = tmp_path / "s.db"
     study = Study(PROBLEM, RandomSearch(trials=1), path, seed=0)
+    assert ": nobody trains now\n" in haltune("status", path)
     trial = study.ask()
-    assert status_code(path) == 5
+    assert ": continues (" in haltune("status", path)
     with trial:
         for _ in trial.epochs():
             trial.report(0.5)
@@ -465,7 +470,15 @@ def test_status_names_workers_as_people_do_and_says_at_once_who_is_gone(tmp_path
     host = study.session.holder.split("/")[0]
     assert f"ago: process {os.getpid()} on {host}" in haltune("status", path)
     monkeypatch.setattr(listing_data, "surely_gone", lambda holder: holder == study.session.holder)
-    assert f"trial 0: lost, process {os.getpid()} on {host} is gone" in haltune("status", path)
+    monkeypatch.setattr(reading, "surely_gone", lambda holder: holder == study.session.holder)
+    told = haltune("status", path)
+    assert f"trial 0: lost, process {os.getpid()} on {host} is gone" in told
+    assert ": nobody trains now\n" in told
+    assert "1 trial: 1 lost, its worker is gone\n" in told
+    assert "nobody trains now, and the search is not over: its program, run again, continues it" in told
+    assert "running" not in told
+    assert strict(haltune("status", path, "--format", "json"))["state"] == "idle"
+    assert "stops: nobody trains now" in haltune("stop", path)
     (worker,) = strict(haltune("status", path, "--format", "json"))["workers"]
     assert worker["lost"] is True
 
