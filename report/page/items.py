@@ -27,6 +27,7 @@ from ..figures.timeline import timeline_spec
 from ..sample import MOST
 from ..story import Story
 from . import blocks, trials
+from .asks import asks
 from .models import Items, Models, learnt_from
 
 
@@ -98,7 +99,7 @@ class Told:
             "trials": trials.heading(facts),
             "heads": trials.head(facts),
             "order/": trials.order(facts),
-            "form/": {"config": self.first, "limits": self.limits},
+            "form/": {"config": self.first, "limits": self.limits, "asks": asks(facts, self.limits)},
         }
         told["figure/curves"] = {
             "data": curves.around(facts, self._forecasts),

@@ -433,6 +433,57 @@ def test_buttons_stop_the_search_let_it_continue_and_enqueue(watched):
         assert [dict(config) for config in study.history.queue] == [{"lr": 0.0625}]
 
 
+def test_a_button_is_there_while_it_would_change_something(watched):
+    study, served, context = watched
+    trial = study.ask()
+    trial.report(0.5, seconds=1.0)
+    page = visit(context, served, [])
+    page.on("dialog", lambda dialog: dialog.accept())
+
+    def offers(place, *words):
+        seen = (
+            "[...document.querySelectorAll(place)].filter((b) => !b.hidden).map((b) => b.textContent).join()"
+        )
+        page.wait_for_function(
+            f"([place, words]) => {seen} === words.join()", arg=[f"{place} [data-do]", words]
+        )
+
+    why = "tr.why[data-trial=trial-0]"
+    page.locator("tr[data-trial=trial-0]:not(.why)").click()
+    offers(".bar", "Enqueue…", "Budget…", "Stop")
+    offers(why, "End this run", "Pause this run")
+    page.get_by_role("button", name="Pause this run").click()
+    offers(why, "End this run", "Continue")
+    trial.report(0.6, seconds=1.0)
+    trial.finish()  # it is set aside
+    offers(why, "Continue")
+    page.get_by_role("button", name="Continue").click()
+    offers(why)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    offers(".bar", "Enqueue…", "Budget…", "Resume")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    offers(".bar", "Enqueue…", "Budget…", "Stop")
+
+
+def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(watched):
+    study, served, context = watched
+    with study.ask() as trial:
+        trial.report(0.5, seconds=1.0)
+    page = visit(context, served, [])
+    page.get_by_role("button", name="Enqueue").click()
+    page.get_by_role("textbox", name="lr").fill("77")
+    page.get_by_role("button", name="Enqueue", exact=True).click()
+    shows(page, "'lr' is 77.0")
+    assert page.get_by_role("textbox", name="lr").input_value() == "77"
+    page.get_by_role("textbox", name="lr").fill("0.0625")
+    page.keyboard.press("Enter")
+    shows(page, "it waits to be trained")
+    assert page.locator("dialog").count() == 0
+    page.get_by_role("button", name="Budget").click()
+    page.keyboard.press("Escape")
+    page.locator("dialog").wait_for(state="detached")
+
+
 def test_who_points_at_a_button_of_a_row_keeps_it_while_the_row_changes(watched):
     study, served, context = watched
     with study.ask() as trial:
@@ -450,7 +501,7 @@ def test_who_points_at_a_button_of_a_row_keeps_it_while_the_row_changes(watched)
     page.wait_for_function(
         "() => document.querySelector('tr[data-trial=trial-0]').dataset.kind === 'stopped'"
     )
-    assert page.locator("tr.why .asks").count() == 0
+    assert page.locator("tr.why .asks button:visible").count() == 0
 
 
 def test_trials_that_are_shown_no_more_leave_the_page(watched, monkeypatch):

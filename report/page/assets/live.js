@@ -11,6 +11,11 @@ class Live {
       navigator.locks.request(`haltune ${location.pathname}`, () => new Promise(() => this.listen())).catch(() => this.listen());
     } else this.listen();
     for (const button of document.querySelectorAll(".bar [data-do]")) button.addEventListener("click", () => this.ask(button.dataset.do));
+    this.allow();
+  }
+  allow() { // buttons for what may be asked now
+    for (const button of document.querySelectorAll(".bar [data-do]")) button.hidden = !this.page.form.asks.search.includes(button.dataset.do);
+    for (const [id, { why }] of this.page.table ? this.page.table.rows : []) if (why && why.classList.contains("open")) this.run(id, why);
   }
   listen() {
     const source = new EventSource(`events?after=${encodeURIComponent(this.mark)}`);
@@ -50,13 +55,14 @@ class Live {
     this.page.apply(told.items, told.edits);
   }
   say(text) { this.said.textContent = text; this.said.dataset.state = text === "live" ? "live" : "other"; }
-  async post(action, body) {
+  async post(action, body) { // whether it was done, and what the server says
     try {
       const answer = await fetch(action, { method: "POST", body: JSON.stringify(body), headers: { "X-Haltune-Token": this.token } });
       const told = await answer.json();
-      this.tell(told.said || told.error);
-    } catch { this.tell("the server did not answer"); }
+      return [answer.ok, told.said || told.error];
+    } catch { return [false, "the server did not answer"]; }
   }
+  async send(action, body) { this.tell((await this.post(action, body))[1]); }
   tell(text) {
     const note = document.getElementById("answer");
     note.textContent = text;
@@ -66,40 +72,42 @@ class Live {
   ask(action) {
     const { config, limits } = this.page.form;
     if (action === "enqueue") { this.form("Train this configuration next", config, "Enqueue", (given) => this.post("enqueue", { config: given })); return; }
-    if (action === "extend") {
-      if (!Object.keys(limits).length) this.tell("its log holds no budget that could be raised");
-      else this.form("Raise the budget", limits, "Raise", (given) => this.post("extend", { limits: given }));
-      return;
-    }
+    if (action === "extend") { this.form("Raise the budget", limits, "Raise", (given) => this.post("extend", { limits: given })); return; }
     if (action === "stop" && !confirm("Stop the search on all machines? Runs finish their epochs and are saved; Resume lets it continue.")) return;
-    this.post(action, {});
+    this.send(action, {});
   }
-  form(title, values, word, send) {
-    const dialog = made("dialog", { class: "form", "aria-label": title }, document.body);
-    made("h2", {}, dialog, title);
+  form(title, values, word, send) { // stays with what was typed until it was done
+    const dialog = made("dialog", { class: "form", "aria-label": title }, document.body), form = made("form", {}, dialog);
+    made("h2", {}, form, title);
     const fields = Object.keys(values).map((name) => {
-      const label = made("label", {}, dialog, name), field = made("input", { value: JSON.stringify(values[name]) }, label);
+      const label = made("label", {}, form, name), field = made("input", { value: JSON.stringify(values[name]) }, label);
       return [name, field];
     });
-    const row = made("div", { class: "tools" }, dialog);
-    const go = made("button", { type: "button" }, row, word), leave = made("button", { type: "button" }, row, "Cancel");
-    const close = () => { dialog.close(); dialog.remove(); };
-    leave.addEventListener("click", close); dialog.addEventListener("cancel", () => dialog.remove());
-    go.addEventListener("click", () => {
+    const trouble = made("p", { class: "trouble", role: "alert" }, form), row = made("div", { class: "tools" }, form);
+    const go = made("button", { type: "submit" }, row, word), leave = made("button", { type: "button" }, row, "Cancel");
+    leave.addEventListener("click", () => dialog.close());
+    dialog.addEventListener("close", () => dialog.remove());
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
       const read = (text) => { try { return JSON.parse(text); } catch { return text; } };
-      send(Object.fromEntries(fields.map(([name, field]) => [name, read(field.value)])));
-      close();
+      go.disabled = true;
+      const [done, said] = await send(Object.fromEntries(fields.map(([name, field]) => [name, read(field.value)])));
+      go.disabled = false;
+      if (done) { dialog.close(); this.tell(said); } else trouble.textContent = said;
     });
     dialog.showModal();
   }
-  run(id, row, why) { // what may be asked of one run, below its receipt
-    const known = why.querySelector(".asks"), may = ["running", "lost", "interrupted", "aside", "held"].includes(row.dataset.kind);
-    if (known && !may) known.remove();
-    if (known || !may) return;
-    const place = made("div", { class: "asks" }, why.firstElementChild), trial = +id.slice(6);
-    for (const [action, word] of [["end", "End this run"], ["pause", "Pause this run"], ["continue", "Continue"]]) {
-      made("button", { type: "button" }, place, word).addEventListener("click", (event) => { event.stopPropagation(); this.post(action, { trial }); });
+  run(id, why) { // what may be asked of one run, below its receipt
+    const trial = +id.slice(6), may = this.page.form.asks.runs[trial] || [];
+    let place = why.querySelector(".asks");
+    if (!place && !may.length) return;
+    if (!place) {
+      place = made("div", { class: "asks" }, why.firstElementChild);
+      for (const [action, word] of [["end", "End this run"], ["pause", "Pause this run"], ["continue", "Continue"]]) {
+        made("button", { type: "button", "data-do": action }, place, word).addEventListener("click", (event) => { event.stopPropagation(); this.send(action, { trial }); });
+      }
     }
+    for (const button of place.children) button.hidden = !may.includes(button.dataset.do);
   }
 }
 

@@ -26,7 +26,7 @@ class Page {
       if (kind === "figure") this.figure(id, item);
       else if (kind === "curve") this.figureOf("curves").curve(id, item);
       else if (kind === "order") { if (this.table) this.table.order(item); }
-      else if (kind === "form") this.form = item;
+      else if (kind === "form") { this.form = item; if (this.live) this.live.allow(); }
       else if (kind === "row") { if (this.table) this.table.set(id, item); }
       else { const place = document.getElementById(kind); if (place) place.innerHTML = item; if (kind === "heads" && this.table) this.table.heads(); }
     }

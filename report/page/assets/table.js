@@ -104,7 +104,7 @@ class Table {
     if (found && found.why) {
       const opened = found.why.classList.toggle("open", open);
       found.row.setAttribute("aria-expanded", String(opened));
-      if (opened && this.page.live) this.page.live.run(id, found.row, found.why);
+      if (opened && this.page.live) this.page.live.run(id, found.why);
     }
     return found;
   }
