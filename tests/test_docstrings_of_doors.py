@@ -44,7 +44,7 @@ DOORS = {
     "haltune.report": ["learning_curves", "live", "region", "replay", "summary", "write"],
     "haltune.launch": ["run", "run_script"],
     "haltune.launch.ray": ["run"],
-    "haltune.optuna": ["HaltunePruner", "from_study", "to_study"],
+    "haltune.optuna": ["HaltunePruner", "HaltuneSampler", "from_study", "to_study"],
     "haltune.callbacks.xgboost": ["HaltuneCallback"],
     "haltune.callbacks.lightning": ["HaltuneCallback"],
     "haltune.callbacks.transformers": ["HaltuneCallback"],

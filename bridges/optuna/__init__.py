@@ -13,8 +13,14 @@ if TYPE_CHECKING:
     from .exported import to_study
     from .imported import from_study
     from .pruner import HaltunePruner
+    from .sampler import HaltuneSampler
 
-_ROOMS = {"exported": ("to_study",), "imported": ("from_study",), "pruner": ("HaltunePruner",)}
+_ROOMS = {
+    "exported": ("to_study",),
+    "imported": ("from_study",),
+    "pruner": ("HaltunePruner",),
+    "sampler": ("HaltuneSampler",),
+}
 __getattr__, __dir__ = shows(__name__, _ROOMS)
 
-__all__ = ["HaltunePruner", "from_study", "to_study"]
+__all__ = ["HaltunePruner", "HaltuneSampler", "from_study", "to_study"]
