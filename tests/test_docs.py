@@ -27,7 +27,8 @@ OTHERS = (
     "from ray import tune",
     "import keras_tuner",
     "import wandb",
-)  # not installed: compiled
+)  # not installed, or beside the point: compiled
+BRIDGE = "from haltune.optuna"
 KERAS = ("trial.load_model()", "study.best.load_model()")  # run by callbacks/keras, which chooses its backend
 STARTS = {  # of blocks that stand for themselves, and the test that runs each
     "net = Net.load": "lightning", "model = AutoModel": "transformers", "booster = xgb": "xgboost",
@@ -67,7 +68,7 @@ def test_the_guide_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
 
 
 def test_the_scripts_beside_other_tools_search():
-    ran = blocks(COMING, lambda text: not text.startswith(OTHERS) and not of_keras(text))
+    ran = blocks(COMING, lambda text: not text.startswith((*OTHERS, BRIDGE)) and not of_keras(text))
     for block in ran:
         trained = []
 
@@ -83,6 +84,30 @@ def test_the_scripts_beside_other_tools_search():
         block.run(names, instead)
         assert {config["width"] for config in trained} == {t.config["width"] for t in names["study"].trials}
     assert len(ran) == 3
+
+
+def test_an_optuna_program_is_switched_by_a_line_and_its_past_is_taken_along(tmp_path, monkeypatch, capsys):
+    optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
+    monkeypatch.chdir(tmp_path)
+    theirs = the("import optuna", COMING)
+    switched, taken, shown = blocks(COMING, lambda text: text.startswith(BRIDGE))
+    names = {
+        "__name__": "__main__",
+        "make_model": lambda lr, width: lr,
+        "train_one_epoch": lambda lr: 1 / (1 + lr),
+    }
+    few = {"n_trials=20": "n_trials=3"}
+    theirs.run(names, few)
+    switched.run(names, few)
+    printed = capsys.readouterr().out
+    assert printed.count("COMPLETE") + printed.count("PRUNED") == 3
+    ours = the("from haltune import Float, Int, Study\n\n\ndef objective(trial):", COMING)
+    ours.run(names, {'"digits.db", max_epochs=30': "max_epochs=3", '"20 trials"': '"1 trials"'})
+    taken.run(names, {'"20 trials"': '"2 trials"'})
+    assert (len(names["past"].trials), len(names["study"].trials)) == (3, 2)
+    shown.run(names)
+    (name,) = optuna.get_all_study_names("sqlite:///optuna.db")
+    assert len(optuna.load_study(study_name=name, storage="sqlite:///optuna.db").trials) == 2
 
 
 def test_the_lines_of_lightning_train_and_give_the_best_net_back(tmp_path):
