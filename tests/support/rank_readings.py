@@ -38,7 +38,7 @@ RANK = int(os.environ["RANK"])
 
 def _but_for_files(best: Best | None) -> Best | None:
     """Rank 0 may be far ahead, and have deleted what nobody needs any more."""
-    return best and replace(best, checkpoint=None)
+    return best and replace(best, checkpoint=None, checkpoint_epoch=None)
 
 
 Readings = dict[str, Callable[[Study], Any]]
