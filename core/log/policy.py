@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
 from numpy.random import Generator
@@ -65,6 +65,16 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         """
         options: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
         return {"policy": type(self).__name__, **{name: _told(getattr(self, name)) for name in options}}
+
+    @property
+    def words(self) -> str:
+        """As a user writes it: the options that are not the defaults, and functions by their names."""
+        if not is_dataclass(self):
+            return repr(self)
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.init and not _by_default(f, self)}
+        return (
+            f"{type(self).__name__}({', '.join(f'{name}={_written(value)}' for name, value in own.items())})"
+        )
 
     @abstractmethod
     def start(self, problem: Problem) -> S:
@@ -235,6 +245,17 @@ def _told(value: Any) -> Any:
     if isinstance(value, Policy):
         return value.spec
     return {"function": name_of(value)} if callable(value) else value
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Policy):
+        return value.words
+    return name_of(value) if callable(value) else repr(value)
+
+
+def _by_default(option: Field[Any], policy: object) -> bool:
+    default = option.default if option.default_factory is MISSING else option.default_factory()
+    return repr(default) == repr(getattr(policy, option.name))
 
 
 _NEEDED = ("spec", "start", "fold", "propose")

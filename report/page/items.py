@@ -61,7 +61,7 @@ class Told:
     def policy(self) -> str:
         """How it is written, where it is known."""
         policy: Policy[Any] | None = self.source.policy if isinstance(self.source, Results) else None
-        return "" if policy is None else repr(policy)
+        return "" if policy is None else policy.words
 
     @property
     def first(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import POLICIES, problem, quick, small_study
 
+import haltune
 from examples import many
 from haltune import Budget, Finish, Float, Minimize, Problem, Space, Start, Study
 from haltune.errors import InvalidInput
@@ -190,3 +192,22 @@ def test_what_lacks_a_method_of_a_policy_is_none() -> None:
 
     with pytest.raises(InvalidInput, match="the second argument is a policy"):
         Study(Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), 2), Mute(), seed=0)
+
+
+@pytest.mark.parametrize("name", [n for n in POLICIES if n not in ("truvar-grid", "multifidelity-taught")])
+def test_a_policy_in_words_is_what_makes_it(name: str) -> None:
+    policy = POLICIES[name]()
+    known = {
+        **vars(haltune),
+        **{n: getattr(haltune.policies, n) for n in haltune.policies.__all__},
+        "inf": math.inf,
+    }
+    assert eval(policy.words, known).spec == policy.spec
+
+
+def test_a_policy_in_words_names_functions_and_leaves_out_what_is_the_default() -> None:
+    assert POLICIES["truvar-grid"]().words == (
+        "TruVaR(cost=moving, noise=0.0001, kernel='se', initial=1, grid=3, candidates=20, monotone=True, "
+        "anticipate=True)"
+    )
+    assert haltune.policies.BOBOS().words == "BOBOS()"
