@@ -66,16 +66,6 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         options: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
         return {"policy": type(self).__name__, **{name: _told(getattr(self, name)) for name in options}}
 
-    @property
-    def words(self) -> str:
-        """As a user writes it: the options that are not the defaults, and functions by their names."""
-        if not is_dataclass(self):
-            return repr(self)
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.init and not _by_default(f, self)}
-        return (
-            f"{type(self).__name__}({', '.join(f'{name}={_written(value)}' for name, value in own.items())})"
-        )
-
     @abstractmethod
     def start(self, problem: Problem) -> S:
         """The state before any event. Raises InvalidInput when the problem does not suit the policy."""
@@ -247,9 +237,17 @@ def _told(value: Any) -> Any:
     return {"function": name_of(value)} if callable(value) else value
 
 
+def in_words(policy: Policy[Any]) -> str:
+    """As a user writes it: the options that are not the defaults, and functions by their names."""
+    if not is_dataclass(policy):
+        return in_words(policy.policy) if isinstance(policy, Wrapper) else repr(policy)
+    own = {f.name: getattr(policy, f.name) for f in fields(policy) if f.init and not _by_default(f, policy)}
+    return f"{type(policy).__name__}({', '.join(f'{name}={_written(value)}' for name, value in own.items())})"
+
+
 def _written(value: Any) -> str:
     if isinstance(value, Policy):
-        return value.words
+        return in_words(value)
     return name_of(value) if callable(value) else repr(value)
 
 

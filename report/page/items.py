@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from haltune.log.codec import plain
-from haltune.log.policy import Policy
+from haltune.log.policy import Policy, in_words
 from haltune.study.results import Results
 
 from ..digest import Digest, Row, Source, digest
@@ -61,7 +61,7 @@ class Told:
     def policy(self) -> str:
         """How it is written, where it is known."""
         policy: Policy[Any] | None = self.source.policy if isinstance(self.source, Results) else None
-        return "" if policy is None else policy.words
+        return "" if policy is None else in_words(policy)
 
     @property
     def first(self) -> dict[str, Any]:

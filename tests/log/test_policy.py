@@ -17,7 +17,7 @@ from haltune import Budget, Finish, Float, Minimize, Problem, Space, Start, Stud
 from haltune.errors import InvalidInput
 from haltune.log.events import Event, Started
 from haltune.log.history import History
-from haltune.log.policy import Policy, Wrapper
+from haltune.log.policy import Policy, Wrapper, in_words
 from haltune.policies import (
     EI,
     CostCooledEI,
@@ -202,12 +202,12 @@ def test_a_policy_in_words_is_what_makes_it(name: str) -> None:
         **{n: getattr(haltune.policies, n) for n in haltune.policies.__all__},
         "inf": math.inf,
     }
-    assert eval(policy.words, known).spec == policy.spec
+    assert eval(in_words(policy), known).spec == policy.spec
 
 
 def test_a_policy_in_words_names_functions_and_leaves_out_what_is_the_default() -> None:
-    assert POLICIES["truvar-grid"]().words == (
+    assert in_words(POLICIES["truvar-grid"]()) == (
         "TruVaR(cost=moving, noise=0.0001, kernel='se', initial=1, grid=3, candidates=20, monotone=True, "
         "anticipate=True)"
     )
-    assert haltune.policies.BOBOS().words == "BOBOS()"
+    assert in_words(haltune.policies.BOBOS()) == "BOBOS()"
