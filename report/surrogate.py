@@ -24,8 +24,8 @@ _MOST = 300  # that are learnt from
 _FLOOR = -3.0
 _BASE = 96  # points at which importance is measured
 _DRAWS = 64  # functions drawn from the posterior
-_RIVALS = 100  # trials that the best is compared with, and trainings to come
-_WIDE = 512  # configurations among which these are
+_RIVALS = 100  # trials that the best is compared with
+_WIDE = 512  # configurations among which those with a value for a parameter are looked for
 _AROUND = 24  # settings of the others, for a slice
 
 
@@ -47,16 +47,6 @@ class Slice:
     mean: Array
     low: Array  # one deviation below, of the average
     high: Array
-
-
-@dataclass(frozen=True)
-class Prospect:
-    """How sure the best is, and what more trainings would bring, by functions drawn from the posterior."""
-
-    behind: float  # of the metric: in nine cases of ten no other configuration tried is better by more
-    trainings: int
-    gain: float  # of the metric, expected of the best of so many more; at least 0
-    high: float  # in one case of ten it is no less
 
 
 @dataclass(frozen=True)
@@ -135,26 +125,15 @@ class Surrogate:
         none = np.empty(0)
         return Slice(xs, none, none, none), Slice(ys, none, none, none), self._raw(expected), deviation
 
-    def prospect(self, history: History, best: int, trainings: int) -> Prospect:
-        """Of trial `best`, and of so many more trainings where mean plus deviation promise most; a quick estimate.
-
-        `study.outlook` simulates the searches that it only samples from.
-        """
-        rng = np.random.default_rng([self.seed, 4])
+    def behind(self, history: History, best: int) -> float:
+        """How sure trial `best` is: in nine cases of ten no other tried is better by more, in units of the metric."""
         ranked = [id for group in history.ranked() for id in group][:_RIVALS]
         tried = history.points[[best, *(id for id in ranked if id != best)]]
-        wide = self._sampled(_WIDE, rng)
-        mean, variance = self.posterior.predict(self._at_end(wide))
-        promising = np.argsort(-(mean + np.sqrt(variance)), kind="stable")[: min(trainings, _RIVALS)]
-        draws = self._drawn(np.vstack([tried, wide[promising]]), rng)
-        known, new = draws[:, : len(tried)], draws[:, len(tried) :]
+        known = self._drawn(tried, np.random.default_rng([self.seed, 4]))
         bounds = history.problem.goal.bounds
         top = np.inf if bounds is None else (max(self.sign * b for b in bounds) - self.centre) / self.width
-        known, new = np.minimum(known, top), np.minimum(new, top)
-        behind = self.width * (known.max(axis=1) - known[:, 0])
-        gains = self.width * np.maximum(0.0, new.max(axis=1) - known[:, 0])
-        nine = float(np.quantile(behind, 0.9))
-        return Prospect(nine, len(promising), float(gains.mean()), float(np.quantile(gains, 0.9)))
+        known = np.minimum(known, top)
+        return float(np.quantile(self.width * (known.max(axis=1) - known[:, 0]), 0.9))
 
     def _raw(self, targets: Array) -> Array:
         return np.asarray(self.sign * (self.centre + self.width * targets))

@@ -51,7 +51,8 @@ ARROWS: dict[str, set[str]] = {
     "policies.bobos": BAYES,
     "policies.rollout": BAYES,
     "policies.truvar": BAYES,
-    "policies.autobct": MODELS | {"policies.bobos"},
+    "policies.prospect": LOG,
+    "policies.autobct": MODELS | {"policies.bobos", "policies.prospect"},
     "study.session": LOG | {"store", "ranks"},
 }
 ABOVE = {  # which may ask all that stands below, policies included

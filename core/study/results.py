@@ -147,7 +147,10 @@ class Results(ABC):
     def outlook(
         self, time: float | str = "1h", policy: Policy[Any] | None = None, worlds: int = 200, seed: int = 0
     ) -> Outlook:
-        """What another `time` of search would gain, whoever has searched; see haltune.policies.autobct.outlook."""
+        """What another `time` of search would gain, whoever has searched; see haltune.policies.autobct.outlook.
+
+        A search by AutoBCT, or by the one that is given, is simulated; of any other, records tell.
+        """
         from haltune.policies.autobct.gain import outlook
 
         return outlook(self.history, time, policy or self.policy, worlds, seed)

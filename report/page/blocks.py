@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 from haltune._utils.words import clipped, duration, plural, short
 from haltune.notebook import escaped
+from haltune.policies.prospect import prospect as foreseen
 
 from ..digest import Digest
 from ..story import Story
@@ -17,6 +18,7 @@ from ..summary import IDLE, kept, why_left
 from ..surrogate import Surrogate
 
 _AUDITED = 50  # would-be stops that are listed
+_FARTHEST = 4.0  # times what a search took: how far it was measured what more of it brings
 
 
 def head(facts: Digest) -> str:
@@ -62,19 +64,36 @@ def _saved(facts: Digest) -> str:
 
 
 def prospect(facts: Digest, model: Surrogate | None) -> str:
-    """How sure the best is, and what another hour would bring."""
-    spent = facts.history.spent
-    if model is None or facts.best is None or not spent.time or not spent.trials:
+    """How sure the best is, and what another hour would bring: at least a trial's time, at most what can be told."""
+    if facts.best is None:
         return ""
-    each = spent.time / spent.trials  # with as many workers as until now
-    found = model.prospect(facts.history, facts.best.trial, max(1, round(3600.0 / each)))
-    span = "another hour" if each <= 3600.0 else f"another {duration(each)}"
-    most = " or more" if found.trainings < round(3600.0 / each) else ""
+    told = []
+    if model is not None:
+        behind = model.behind(facts.history, facts.best.trial)
+        more = f" by more than {short(behind, 2)}" if behind > 0.0 else ""
+        told.append(
+            f"How sure: in nine cases of ten no other configuration tried is better{more}, as a Gaussian process sees "
+            "it."
+        )
+    spent = facts.history.spent
+    ahead = min(max(3600.0, spent.time / max(spent.trials, 1)), _FARTHEST * spent.time)
+    if spent.time and (found := foreseen(facts.history, ahead, spent.time)) is not None:
+        told.append(f"{_span(ahead)} {_brings(float(found.chance), float(found.gain), float(found.high))}")
+    return f'<p class="facts">{" ".join(told)}</p>' if told else ""
+
+
+def _span(more: float) -> str:
+    return "Another hour" if more == 3600.0 else f"Another {duration(more)}"
+
+
+def _brings(chance: float, gain: float, high: float) -> str:
+    """With as many workers as until now."""
+    if not gain > 0.0:
+        return f"would find a better one with a chance of {chance:.0%}, of little gain."
+    often = f", {short(high, 2)} or more in one case of ten" if high > 0.0 else ""
     return (
-        f'<p class="facts">How sure: in nine cases of ten no other configuration tried is better by more than '
-        f"{short(found.behind, 2)}. {span[0].upper()}{span[1:]} ({plural(found.trainings, 'trial')}{most}) would bring "
-        f"{short(found.gain, 2)} on average, {short(found.high, 2)} in one case of ten. As a Gaussian process sees it."
-        "</p>"
+        f"would find a better one with a chance of {chance:.0%}, and gain {short(gain, 2)} on average{often}, "
+        "as records fall among runs."
     )
 
 

@@ -369,3 +369,17 @@ def test_a_page_that_follows_a_search_shows_a_raised_limit_before_anything_else_
     page.read()
     assert "1 of 4 trials" in before
     assert "1 of 9 trials" in page.items()["figure/budget"]["layout"]["meta"]["alt"]
+
+
+def test_what_more_would_bring_is_told_no_further_than_searches_were_measured(tmp_path):
+    """Four runs of 20 s: another hour is 45 times as long, so that four times as long is told."""
+    history = told()
+    for value in (0.1, 0.3, 0.5, 0.8):
+        tell_trial(history, [value] * 10)
+    words = write(history, tmp_path / "page.html").read_text(encoding="utf-8")
+    found = re.search(
+        r"Another (.+?) would find a better one with a chance of (\d+)%, and gain ([\d.]+)", words
+    )
+    assert found is not None
+    assert (found[1], found[2]) == ("5 min 20 s", "80")
+    assert 0.0 < float(found[3]) < 0.2

@@ -1,7 +1,9 @@
 """Worth another hour? What a search is expected to gain with more time, whoever has searched so far.
 
-The trials that were trained in full teach AutoBCT's beliefs about score and cost; its search is then simulated on from
-there in worlds drawn from these beliefs, without an end, so that the gain of any time can be read off.
+Of a search by AutoBCT the trials that were trained in full teach its beliefs about score and cost; the search is then
+simulated on from there in worlds drawn from these beliefs, without an end, so that the gain of any time can be read
+off. Of any other it is told as `haltune.policies.prospect` does: over recorded searches the simulation is wrong about
+those, by twenty times either way (benchmarks/search/promises.py).
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from haltune.errors import InvalidInput
 from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import seconds_of
+from haltune.policies.prospect import LEAST, prospect
 
 from .assessment import Assessment
-from .observations import ENDED, Searched
+from .observations import ENDED, Searched, whole_cost
 from .policy import AutoBCT
 from .value.simulation import Futures, simulate
-from .value.valuation import effort_for, expected_cost, prospect
+from .value.valuation import effort_for, expected_cost
+from .value.valuation import prospect as prospect_of
 
 _TIMES = 13  # from now to the end
 _MOST = 8  # trainings simulated
@@ -36,7 +40,7 @@ class Outlook:
     """Expected gain against time. Raw scores, within the goal's bounds; a gain is at least 0, whatever the goal."""
 
     metric: str
-    now: float  # the score expected of the best configuration trained so far
+    now: float  # the score expected of the best configuration trained so far; by records, of the best run
     seconds: Array  # (n,) from now; costs where trials report these in units of their own
     gain: Array  # (n,) expected
     low: Array  # (n,) in one case of ten it is no more than this,
@@ -44,9 +48,18 @@ class Outlook:
     training: float  # seconds that the next training is expected to take, no less than any has taken
     most: int | None = None  # trainings simulated, where there would be time for more; None: as many as fit
     own: bool = False  # costs in units of the user's
+    chance: float | None = (
+        None  # that a run is better than the best by then; None where the search was simulated
+    )
 
     def __str__(self) -> str:
         span = _cost if self.own else _span
+        if self.chance is not None:
+            return (
+                f"{self.metric} {self.now:.4g} is the best so far. Another {span(self.seconds[-1])} beats it with a "
+                f"chance of {self.chance:.0%}, by {self.gain[-1]:.3g} on average, by {self.high[-1]:.3g} or more in "
+                f"one case of ten; a full training takes about {span(self.training)}"
+            )
         least = "" if self.most is None else "at least "
         more = (
             "" if self.most is None else f", by the next {self.most} trainings alone: there is time for more"
@@ -72,7 +85,8 @@ def outlook(
         time: seconds or a text such as "1h"; where trials report costs, a number in the same units. At most eight
             more trainings are simulated: of far more time than these take, the gain is a lower bound, and the sentence
             says so. Default: "1h".
-        policy: whose AutoBCT would go on. Default: the study's own, or `AutoBCT()`.
+        policy: whose AutoBCT would go on: its search is simulated. Default: the study's own; where that is no AutoBCT
+            nothing is simulated, and the gain is told by how records fall among runs.
         worlds: how many searches are simulated. Default: 200.
         seed: of their randomness. Default: 0.
 
@@ -98,21 +112,42 @@ def outlook(
     check_counts(seed=seed)
     if policy is not None:
         policy = check_policy("outlook(policy=) is a policy such as AutoBCT()", policy)
-    last, own = seconds_of(time), autobct_of(policy or whose) or AutoBCT()
+    last, own = seconds_of(time), autobct_of(policy or whose)
+    if own is None:
+        return _by_records(history, time, last)
     own.start(history.problem)
     ended = [t.id for t in history.trials if t.status in ENDED]
     with one_thread():
         assessment = own.foresee(history, ended) if ended else None
         if assessment is None or not assessment.done:
-            done = plural(len(ended), "trial has", "trials have")
-            raise InvalidInput(
-                f"{done} ended, too few to expect anything of more: train {own.initial} or more"
-            )
-        if isinstance(time, str) and assessment.own:
-            raise InvalidInput(
-                f"outlook(time={time!r}): trials report costs: give a number, in the same units"
-            )
+            raise _too_few(len(ended), own.initial)
+        _need_units(time, assessment.own)
         return _simulated(history, assessment, last, worlds, np.random.default_rng(seed))
+
+
+def _too_few(ended: int, least: int) -> InvalidInput:
+    done = plural(ended, "trial has", "trials have")
+    return InvalidInput(f"{done} ended, too few to expect anything of more: train {least} or more")
+
+
+def _need_units(time: float | str, own: bool) -> None:
+    if isinstance(time, str) and own:
+        raise InvalidInput(f"outlook(time={time!r}): trials report costs: give a number, in the same units")
+
+
+def _by_records(history: History, time: float | str, last: float) -> Outlook:
+    """Of a search whose policy has no beliefs about what it gains."""
+    seconds = np.linspace(0.0, last, _TIMES)
+    found, best, own = prospect(history, seconds), history.best(), bool(history.spent.cost)
+    if found is None or best is None:
+        ended = [t for t in history.trials if t.status in ENDED]
+        raise _too_few(len(ended), LEAST)
+    _need_units(time, own)
+    training = np.median([whole_cost(history, t) for t in history.trials if len(t.epochs)])
+    return Outlook(
+        history.problem.goal.metric, best.value, seconds, found.gain, np.zeros_like(seconds), found.high,
+        float(training), own=own, chance=float(found.chance[-1]),
+    )  # fmt: skip
 
 
 def autobct_of(policy: object) -> AutoBCT | None:
@@ -130,7 +165,7 @@ def _simulated(
     trained = np.array([history.points[t.trials[0]] for t in assessment.done])
     points = np.vstack([assessment.controls.points, trained])
     beliefs = assessment.beliefs
-    x = prospect(beliefs, beliefs.on(points), assessment.gamma)
+    x = prospect_of(beliefs, beliefs.on(points), assessment.gamma)
     here = tuple(range(len(assessment.controls.points), len(points)))
     now = float(x.m[list(here)].max())
     first = expected_cost(x)[:, 0]

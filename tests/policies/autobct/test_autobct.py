@@ -335,7 +335,7 @@ def test_a_study_unlike_the_others_is_told_by_the_check():
 def test_another_hour_is_worth_less_the_longer_the_search_was():
     gains = []
     for trials in (2, 12):
-        told = trained(RandomSearch(), trials=trials).outlook("1min", worlds=60)
+        told = trained(RandomSearch(), trials=trials).outlook(policy=AutoBCT(), time="1min", worlds=60)
         assert told.gain[0] == 0.0
         assert (told.low <= told.gain + 1e-12).all()
         assert told.gain[-1] <= told.high[-1] + 1e-12
@@ -345,7 +345,7 @@ def test_another_hour_is_worth_less_the_longer_the_search_was():
 
 
 def test_no_training_ends_in_less_time_than_one_takes():
-    told = trained(RandomSearch(), trials=6).outlook(0.01, worlds=20)
+    told = trained(RandomSearch(), trials=6).outlook(policy=AutoBCT(), time=0.01, worlds=20)
     assert told.gain[-1] < 0.01
 
 

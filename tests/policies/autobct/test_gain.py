@@ -6,7 +6,7 @@ from virtual import hill, search, slope, study
 
 from haltune import Budget, Choice, Float, Maximize, Minimize, Space
 from haltune.errors import InvalidInput
-from haltune.policies import RandomSearch
+from haltune.policies import AutoBCT, RandomSearch
 
 WIDE = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 1.0), "c": Choice(["x", "y"]), "d": Float(0.0, 1.0)})
 
@@ -19,7 +19,7 @@ def steep(config):
 @pytest.mark.parametrize("trials", [8, 25])
 def test_nothing_beyond_the_goals_bounds_is_expected(trials):
     found = search(study(RandomSearch(trials=trials), Budget(trials=trials), space=WIDE), value=steep)
-    told = found.outlook("10min", worlds=40)
+    told = found.outlook(policy=AutoBCT(), time="10min", worlds=40)
     assert told.now < 1.0
     assert (told.now + told.high < 1.0).all()
     least = min(slope(t.config) for t in found.trials)
@@ -47,7 +47,7 @@ def test_near_a_bound_something_is_expected_still_and_nothing_is_certain(seed, s
     goal = Maximize("acc", (0, 1)) if sign > 0 else Minimize("loss", (0, 1))
     height = near_the_top if sign > 0 else lambda config: 1.0 - near_the_top(config)
     found = search(study(RandomSearch(), Budget(trials=20), goal=goal, space=SIX, seed=seed), value=height)
-    told = found.outlook("1h", worlds=40)
+    told = found.outlook(policy=AutoBCT(), time="1h", worlds=40)
     truth = max(near_the_top(t.config) for t in found.trials)
     expected = told.now if sign > 0 else 1.0 - told.now
     assert abs(expected - truth) < 0.02
@@ -59,14 +59,17 @@ def test_near_a_bound_something_is_expected_still_and_nothing_is_certain(seed, s
 def test_a_loss_cannot_fall_below_its_bound():
     found = study(RandomSearch(), Budget(trials=6), goal=Minimize("loss", (0, 1)), space=WIDE)
     search(found, value=lambda config: 1.0 - steep(config))
-    told = found.outlook("10min", worlds=40)
+    told = found.outlook(policy=AutoBCT(), time="10min", worlds=40)
     assert told.now >= 0.0
     assert (told.now - told.high >= -1e-12).all()
 
 
 def test_more_time_than_is_simulated_is_said_to_be_a_lower_bound():
     found = search(study(RandomSearch(), Budget(trials=6)))
-    short, long = found.outlook(25.0, worlds=30), found.outlook("30d", worlds=30)
+    short, long = (
+        found.outlook(policy=AutoBCT(), time=25.0, worlds=30),
+        found.outlook(policy=AutoBCT(), time="30d", worlds=30),
+    )
     assert short.most is None
     assert "at least" not in str(short)
     assert long.most == 8
@@ -83,7 +86,7 @@ def quick():
 
 @pytest.mark.parametrize("time", [1e308, "9999999999999999999999d", 1e-300, 5e-324])
 def test_the_shortest_time_and_the_longest_have_an_outlook(quick, time):
-    told = quick.outlook(time, worlds=10)
+    told = quick.outlook(policy=AutoBCT(), time=time, worlds=10)
     assert np.isfinite(told.gain).all()
     assert (told.most, told.gain[-1] > 0) == ((None, False) if told.seconds[-1] < 1 else (8, True))
 
@@ -106,8 +109,8 @@ def test_an_outlook_of_what_is_none_is_refused_with_what_is_allowed(quick, wrong
 def test_costs_in_units_of_the_users_are_no_seconds():
     found = search(study(RandomSearch(), Budget(trials=6)), cost=lambda config: 2.0 + config["a"], value=hill)
     with pytest.raises(InvalidInput, match="give a number, in the same units"):
-        found.outlook("1h")
-    told = found.outlook(5, worlds=30)
+        found.outlook(policy=AutoBCT(), time="1h")
+    told = found.outlook(policy=AutoBCT(), time=5, worlds=30)
     assert told.own
     assert 2.0 <= told.training <= 3.5
     assert "Another 5 of cost would gain" in str(told)
