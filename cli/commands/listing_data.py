@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from haltune._utils.process import surely_gone
@@ -53,11 +53,11 @@ def audited(a: Audit) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def trial(t: TrialRecord, problem: Problem, over: bool = False) -> dict[str, Any]:
+def trial(t: TrialRecord, problem: Problem, over: bool = False, lost: Container[int] = ()) -> dict[str, Any]:
     """One trial in a line; its value is the one it counts for."""
     values = t.counting(problem.goal)
     return {
-        "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem, over).words, "complete": t.complete,
+        "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem, over, lost).words, "complete": t.complete,
         "attempt": t.attempt, "epoch": t.epoch,
         "value": number(values[-1]) if len(values) else None, "seconds": float(t.seconds.sum()),
         "error": t.error, "config": plain(dict(t.config)), "tags": plain(dict(t.tags)),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
-from enum import StrEnum
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ from haltune._utils.words import duration, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.codec import to_json
 from haltune.log.events import Status, trial_of
+from haltune.log.fate import FATES, fate_of
 from haltune.log.history import History
 from haltune.log.records import Best, TrialRecord
 from haltune.study.reading import Reading
@@ -64,32 +64,42 @@ _STATES = {
 Top = Annotated[int | None, typer.Option("--top", min=1, help="only so many", show_default=False)]
 
 
-class Sort(StrEnum):
-    """What trials are sorted by."""
-
-    trial = "trial"
-    value = "value"
-
-
 def trials(
     where: Where,
     name: Name = None,
     format: As = Format.table,
     top: Top = None,
     sort: Annotated[
-        Sort | None,
-        typer.Option(help="by number, or the best value first, as --top has it", show_default=False),
+        str | None,
+        typer.Option(
+            help="trial, its number; value, the best first, as --top has it; or a parameter",
+            show_default=False,
+        ),
     ] = None,
-    status: Annotated[Status | None, typer.Option(help="only those that are so", show_default=False)] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(help="only those that are so, in the table's words or in JSON's", show_default=False),
+    ] = None,
 ) -> None:
     """All trials, a line each; with --top so many of the best, or the first of them as they are sorted."""
     with errors():
         study = study_of(where, name)
-        history, over = study.history, study.outcome.over and not study.outcome.held
-        found = [t for t in history.trials if status is None or t.status is status]
-        if (sort or (Sort.value if top else Sort.trial)) is Sort.value:
-            found.sort(key=lambda t: _behind(t, history))
-        _list(history, found[:top], over, format)
+        history, listed = study.history, Listed(study)
+        found = [t for t in history.trials if status is None or listed.is_so(t, status)]
+        found.sort(key=_order(history, sort or ("value" if top else "trial")))
+        _list(listed, found[:top], format)
+
+
+def _order(history: History, sort: str) -> Callable[[TrialRecord], Any]:
+    """The key of an order. Raises InvalidInput for one that is none."""
+    if sort == "trial":
+        return lambda t: t.id
+    if sort == "value":
+        return lambda t: _behind(t, history)
+    names = history.problem.space.names
+    if sort not in names:
+        raise InvalidInput(f"--sort {sort}: trial, value, or a parameter ({', '.join(names)})")
+    return lambda t: _among(t.config.get(sort))
 
 
 def _behind(t: TrialRecord, history: History) -> tuple[bool, float]:
@@ -98,8 +108,39 @@ def _behind(t: TrialRecord, history: History) -> tuple[bool, float]:
     return math.isnan(target), -target
 
 
-def _list(history: History, found: Sequence[TrialRecord], over: bool, format: Format) -> None:
-    rows = [listing_data.trial(t, history.problem, over) for t in found]
+def _among(value: Any) -> tuple[int, Any]:
+    """Numbers, then what is none by how it is written; runs that lack the parameter last."""
+    if value is None:
+        return 2, ""
+    return (0, value) if isinstance(value, (int, float)) else (1, str(value))
+
+
+class Listed:
+    """Trials as a study's listings tell them."""
+
+    def __init__(self, study: Reading) -> None:
+        self.history = study.history
+        self._over, self._lost = study.outcome.over and not study.outcome.held, study.lost
+
+    def row(self, t: TrialRecord) -> dict[str, Any]:
+        """Plain data."""
+        return listing_data.trial(t, self.history.problem, self._over, self._lost)
+
+    def said(self, t: TrialRecord) -> str:
+        """What became of it, as the page and the summary say it."""
+        return FATES[fate_of(t, self.history.problem, self._over, self._lost).kind][0]
+
+    def is_so(self, t: TrialRecord, status: str) -> bool:
+        """Whether it is what a user asked for. Raises InvalidInput for what no trial can be."""
+        words = {said for said, _ in FATES.values()}
+        asked = status.strip().lower()
+        if asked not in words | set(Status):
+            raise InvalidInput(f"--status {status!r}: one of {', '.join(sorted(words | set(Status)))}")
+        return asked in (str(t.status), self.said(t))
+
+
+def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
+    rows, history = [listed.row(t) for t in found], listed.history
     if format is Format.json:
         say_json(rows)
         return
@@ -108,12 +149,11 @@ def _list(history: History, found: Sequence[TrialRecord], over: bool, format: Fo
     for title in titles:
         table.add_column(cell(title))
     most = f" of {history.problem.max_epochs}" if history.problem.max_epochs else ""
-    for row in rows:
+    for t, row in zip(found, rows, strict=True):
         text = settings(row["config"]) + (f"  [{row['error']}]" if row["error"] else "")
         value = "" if row["value"] is None else short(row["value"])
-        status = "not continued" if over and row["status"] == Status.PAUSED else row["status"]
         cells = (
-            row["trial"], status, row["attempt"], f"{row['epoch']:g}{most}", value, duration(row["seconds"]), text,
+            row["trial"], listed.said(t), row["attempt"], f"{row['epoch']:g}{most}", value, duration(row["seconds"]), text,
         )  # fmt: skip
         table.add_row(*map(cell, cells))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
@@ -129,7 +169,7 @@ def best(where: Where, name: Name = None, format: As = Format.table, top: Top = 
             raise typer.Exit(STOPPED)
         if top is not None:
             ranked = [history.trial(id) for group in history.ranked() for id in group]
-            _list(history, ranked[:top], study.outcome.over and not study.outcome.held, format)
+            _list(Listed(study), ranked[:top], format)
         elif format is Format.json:
             run = listing_data.trial(history.trial(leads.trial), history.problem, study.outcome.over)
             say_json(run | listing_data.best(leads))

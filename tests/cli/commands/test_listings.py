@@ -512,7 +512,18 @@ def test_trials_are_sorted_cut_and_chosen_by_status(ranked):
     table = haltune("best", ranked, "--top", 2).splitlines()
     assert [line.split()[0] for line in table] == ["trial", "1", "2"]
     assert " 4 of 4 " in table[1]
-    haltune("trials", ranked, "--status", "happy", code=2)
+    table = haltune("trials", ranked, "--sort", "lr")
+    assert "trained in full" in table
+    for word, ids in {"trained in full": [0, 1, 2], "Failed": [3], "not continued": []}.items():
+        assert listed("trials", ranked, "--status", word) == ids
+    said = haltune("trials", ranked, "--status", "happy", code=2)
+    assert "not continued" in said
+    assert "stopped early" in said
+    by_lr = sorted(strict(haltune("trials", ranked, "--format", "json")), key=lambda row: row["config"]["lr"])
+    assert listed("trials", ranked, "--sort", "lr") == [row["trial"] for row in by_lr]
+    assert "--sort speed: trial, value, or a parameter (lr" in haltune(
+        "trials", ranked, "--sort", "speed", code=2
+    )
     haltune("trials", ranked, "--top", 0, code=2)
 
 
