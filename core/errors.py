@@ -6,6 +6,8 @@ And one that trainings raise: that they ran out of memory, a fact about their co
 from __future__ import annotations
 
 import gc
+import json
+import os
 import sys
 import traceback
 import warnings
@@ -75,6 +77,24 @@ def warn(text: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "haltune":
         level, frame = level + 1, frame.f_back
     warnings.warn(visible(text), HaltuneWarning, stacklevel=level)
+
+
+def installing(extra: str) -> str:
+    """What to type for an extra of haltune's, from where this one was installed."""
+    from importlib.metadata import PackageNotFoundError, distribution  # slow, and seldom needed
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        told = json.loads(distribution("haltune").read_text("direct_url.json") or "{}")  # PEP 610
+    except (PackageNotFoundError, ValueError):
+        told = {}
+    url, control = str(told.get("url", "")), told.get("vcs_info", {}).get("vcs")
+    if (address := urlsplit(url)).scheme == "file":
+        path = url2pathname(address.path)
+        return f"pip install '{path}[{extra}]'" if os.path.exists(path) else f"pip install 'haltune[{extra}]'"
+    where = f" @ {control}+{url}" if control else f" @ {url}" if url else ""
+    return f"pip install 'haltune[{extra}]{where}'"
 
 
 OUT_OF_MEMORY = "out of memory"  # what the error of such a failure begins with

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from types import CodeType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 from haltune.errors import UnknownArgument
 
@@ -177,6 +177,16 @@ class KnowsAttributes:
             raise AttributeError(
                 missing(f"{type(self).__name__!r} object", name, owners), name=name, obj=self
             )
+
+
+class NoTrial(KnowsAttributes):
+    """What `study.ask()` answers where there is no trial: used as one, by whatever name, it says so."""
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(f"{self!r} is no trial. {_NO_TRIAL}")
+
+    def __exit__(self, *raised: object) -> None:
+        """`with` asks for it first."""
 
 
 def missing(whose: str, name: str, owners: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from haltune.errors import HaltuneError
+from haltune.errors import HaltuneError, installing
 from haltune.study import Study, Trial
 from haltune.study.session.voice import spending
 from haltune.terminal import cell
@@ -34,7 +34,7 @@ def progress_of(study: Study, wanted: bool | None) -> Iterator[Progress]:
     """A table on a terminal; elsewhere nothing, for the study itself says what begins and ends."""
     rich = importlib.util.find_spec("rich") is not None
     if wanted and not rich:
-        raise ImportError("progress=True needs Rich: pip install 'haltune[cli]'")
+        raise ImportError(f"progress=True needs Rich: {installing('cli')}")
     if wanted or (wanted is None and rich and sys.stderr.isatty()):
         from rich.console import Console
         from rich.live import Live

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import copy
+import importlib.metadata
 import inspect
+import json
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import haltune
 from haltune import Budget, Choice, Float, Int, Maximize, Problem, Space, Study, Trial, policies
-from haltune.errors import InvalidInput, UnknownArgument
+from haltune.errors import InvalidInput, UnknownArgument, installing
 from haltune.foreign_words import ARGUMENTS, ATTRIBUTES
 from haltune.policies import BOBOS, Halting, Hyperband, Policy, RandomSearch
 
+ROOT = Path(__file__).parents[1]
 X = {"x": Float(0.0, 1.0)}
 
 
@@ -87,6 +91,49 @@ def test_an_attribute_of_another_tool_is_answered_with_the_word_for_it(
 ) -> None:
     with pytest.raises(AttributeError, match=answer):
         getattr(has(), name)
+
+
+@pytest.mark.parametrize("answer", [haltune.Wait("others train"), haltune.Finish("it is over")])
+def test_what_is_asked_for_is_no_trial_where_there_is_none(answer: Any) -> None:
+    with (
+        pytest.raises(
+            TypeError, match=rf"^{type(answer).__name__}\(reason='.*is no trial\. study.ask\(\) answers with"
+        ),
+        answer,
+    ):
+        pass
+
+
+class Installed:
+    """A distribution as pip has left it."""
+
+    def __init__(self, told: Any) -> None:
+        self.told = told
+
+    def read_text(self, name: str) -> str | None:
+        assert name == "direct_url.json"
+        return self.told and json.dumps(self.told)
+
+
+@pytest.mark.parametrize(
+    ("told", "command"),
+    [
+        (None, "pip install 'haltune[cli]'"),
+        ({"url": "file:///gone/haltune", "dir_info": {}}, "pip install 'haltune[cli]'"),
+        ({"url": ROOT.as_uri(), "dir_info": {"editable": True}}, f"pip install '{ROOT}[cli]'"),
+        (
+            {"url": "https://a.org/h.git", "vcs_info": {"vcs": "git"}},
+            "pip install 'haltune[cli] @ git+https://a.org/h.git'",
+        ),
+        (
+            {"url": "https://a.org/h.whl", "archive_info": {}},
+            "pip install 'haltune[cli] @ https://a.org/h.whl'",
+        ),
+    ],
+)
+def test_an_extra_comes_from_where_haltune_came_from(told: Any, command: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Installed(told))
+    assert installing("cli") == command
 
 
 def test_an_attribute_that_nobody_has_is_missing_as_ever() -> None:

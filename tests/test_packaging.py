@@ -119,7 +119,7 @@ def test_a_wheel_works_in_an_empty_environment_with_its_own_requirements_only(
     (command,) = [*tmp_path.glob("empty/bin/haltune"), *tmp_path.glob("empty/Scripts/haltune.exe")]
     asked = subprocess.run([command, "--help"], capture_output=True, text=True)
     assert asked.returncode == 2
-    assert "haltune needs typer and rich here: pip install 'haltune[cli]'" in asked.stderr
+    assert f"haltune needs typer and rich here: pip install '{wheel}[cli]'" in asked.stderr
 
 
 def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_marker(wheel: Path) -> None:

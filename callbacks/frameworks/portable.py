@@ -17,6 +17,7 @@ import importlib.util
 import sys
 from typing import Any, ClassVar, Self
 
+from haltune.errors import installing
 from haltune.study import Trial
 
 from ..reporting.reporter import Reporter
@@ -27,12 +28,13 @@ class Portable:
 
     _homes: ClassVar[tuple[str, ...]] = ()  # modules that each hold a base class
     _base: ClassVar[str] = "Callback"  # its name there
-    _install: ClassVar[str] = ""  # what to type when none of them is installed
+    _install: ClassVar[str] = ""  # what to type when none of them is installed; or else
+    _extra: ClassVar[str] = ""  # haltune's, which brings one
     _held: ClassVar[frozenset[str]] = frozenset()  # attributes that frameworks set and that hold a model
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         public: Any = cls
-        concrete: type[Self] = _over(public, framework_bases(cls._homes, cls._install, cls._base))
+        concrete: type[Self] = _over(public, framework_bases(cls._homes, cls._install, cls._base, cls._extra))
         return super().__new__(concrete)
 
     def _own(self) -> dict[str, Any]:
@@ -76,7 +78,9 @@ class Reporting(Portable):
         return self._reporter.metric
 
 
-def framework_bases(homes: tuple[str, ...], install: str, name: str = "Callback") -> tuple[type, ...]:
+def framework_bases(
+    homes: tuple[str, ...], install: str, name: str = "Callback", extra: str = ""
+) -> tuple[type, ...]:
     """The class `name` of each module of `homes` that is imported; if none is, of each installed one.
 
     Raises ImportError, saying what to install, when there is none.
@@ -84,7 +88,7 @@ def framework_bases(homes: tuple[str, ...], install: str, name: str = "Callback"
     found = [m for m in homes if m in sys.modules] or [m for m in homes if _installed(m)]
     bases = [getattr(importlib.import_module(m), name) for m in found]
     if not bases:
-        raise ImportError(f"HaltuneCallback needs one of {', '.join(homes)}: {install}")
+        raise ImportError(f"HaltuneCallback needs one of {', '.join(homes)}: {install or installing(extra)}")
     return tuple(bases)
 
 

@@ -122,7 +122,7 @@ class HaltuneCallback(Reporting, _Base, metaclass=_Class):  # type: ignore[misc]
     """
 
     _homes = ("keras.callbacks",)
-    _install = 'pip install "haltune[keras]"'
+    _extra = "keras"
     _held = frozenset({"_model", "_model_ref"})
 
     def __init__(

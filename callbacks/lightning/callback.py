@@ -79,7 +79,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     """
 
     _homes = ("lightning.pytorch", "pytorch_lightning")
-    _install = 'pip install "haltune[lightning]"'
+    _extra = "lightning"
     _held = frozenset({"log", "log_dict"})  # methods of the module, set by the Trainer
 
     def __init__(

@@ -32,8 +32,6 @@ from .detached import Detached
 from .heartbeat import Heartbeat
 from .saving import Saving
 
-FIRST_EPOCH = "haltune_first_epoch"  # metric, 1.0 at a fit's first report: its seconds hold compilation
-
 
 class Reporter(Saving):
     """The reports of one training loop to one trial.
@@ -134,8 +132,6 @@ class Reporter(Saving):
         """
         seconds, validation = lap or self.clock.lap()
         scalars = dict(metrics or {}) if self.record == "all" else {}
-        if self.reports == 0 and self.record == "all":
-            scalars[FIRST_EPOCH] = 1.0
         self.reports += 1
         try:
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)

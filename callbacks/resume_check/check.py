@@ -35,7 +35,6 @@ from haltune.study import Study, Trial
 from haltune.terminal import visible
 
 from ..frameworks.randomness import capture
-from ..reporting.reporter import FIRST_EPOCH
 from .states import differing, state_of
 
 MakeRun = Callable[[Trial], Any]
@@ -194,7 +193,7 @@ class _Run:
     def metrics(self) -> dict[str, Any]:
         """What was reported, epoch by epoch."""
         r = self.record
-        own = {name: list(column) for name, column in r.metrics.items() if name != FIRST_EPOCH}
+        own = {name: list(column) for name, column in r.metrics.items()}
         return {"epoch": list(r.epochs), self.study.problem.goal.metric: list(r.values), **own}
 
 

@@ -57,8 +57,8 @@ def trial(t: TrialRecord, problem: Problem, over: bool = False, lost: Container[
     """One trial in a line; its value is the one it counts for."""
     values = t.counting(problem.goal)
     return {
-        "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem, over, lost).words, "complete": t.complete,
-        "attempt": t.attempt, "epoch": t.epoch,
+        "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem, over, lost).words,
+        "complete": t.complete, "attempt": t.attempt, "epoch": t.epoch,
         "value": number(values[-1]) if len(values) else None, "seconds": float(t.seconds.sum()),
         "error": t.error, "config": plain(dict(t.config)), "tags": plain(dict(t.tags)),
     }  # fmt: skip

@@ -153,7 +153,8 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
         text = settings(row["config"]) + (f"  [{row['error']}]" if row["error"] else "")
         value = "" if row["value"] is None else short(row["value"])
         cells = (
-            row["trial"], listed.said(t), row["attempt"], f"{row['epoch']:g}{most}", value, duration(row["seconds"]), text,
+            row["trial"], listed.said(t), row["attempt"], f"{row['epoch']:g}{most}", value,
+            duration(row["seconds"]), text,
         )  # fmt: skip
         table.add_row(*map(cell, cells))
     Console(width=None if sys.stdout.isatty() else 200).print(table)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from haltune._utils.words import plural
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, installing
 from haltune.store.open import open_store
 
 from ..find import errors, find
@@ -99,9 +99,7 @@ def _needed() -> tuple[Any, Any, Any]:
         from haltune.report.watch.board import Board
         from haltune.report.watch.serve import serve
     except ImportError:
-        raise ImportError(
-            "haltune watch serves with Starlette and uvicorn: pip install 'haltune[watch]'"
-        ) from None
+        raise ImportError(f"haltune watch serves with Starlette and uvicorn: {installing('watch')}") from None
     return serve, application, Board
 
 

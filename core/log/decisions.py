@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from haltune.foreign_words import KnowsAttributes
+from haltune.foreign_words import NoTrial
 
 CUT = "policy"  # in a verdict's evidence: the budget ended the run, the policy was not asked
 FULL = "full"  # in a STOP's evidence: the run had all that its policy gives any; it was not cut short
@@ -99,14 +99,14 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait(KnowsAttributes):
+class Wait(NoTrial):
     """Nothing to do until another worker reports; ask again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Finish(KnowsAttributes):
+class Finish(NoTrial):
     """The search is over, for good."""
 
     reason: str

@@ -10,17 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from haltune.errors import InvalidInput, NotSupported, StoreError, installing
+
 try:
     import ray
 except ImportError as error:
-    raise ImportError("haltune.launch.ray needs Ray: pip install 'haltune[ray]'") from error
+    raise ImportError(f"haltune.launch.ray needs Ray: {installing('ray')}") from error
 
 import sqlalchemy as sa
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from haltune._utils.checks import check_counts
-from haltune.errors import InvalidInput, NotSupported, StoreError
 from haltune.log.spending import Outcome
 from haltune.study import Study
 

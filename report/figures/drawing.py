@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from haltune.errors import installing
 from haltune.space import Space
 from haltune.space.domains import Choice
 
@@ -23,7 +24,7 @@ def plotly() -> Any:
     try:
         import plotly.graph_objects as graph
     except ImportError:
-        raise ImportError("haltune.report draws with Plotly: pip install 'haltune[report]'") from None
+        raise ImportError(f"haltune.report draws with Plotly: {installing('report')}") from None
     return graph
 
 

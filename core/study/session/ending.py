@@ -80,7 +80,7 @@ def end(
         held
         and attempt.ended is Status.PAUSED
         and replica.history.trial(attempt.id).checkpoint_epoch < attempt.epoch
-        and replica.first_time("nothing saved")
+        and replica.first_time("nothing saved", advice=True)
     ):
         _log.warning(
             "trial %d is paused and nothing was saved after epoch %g: should it continue, it trains again what was not "
@@ -117,7 +117,7 @@ def _doubt_one_epoch(replica: Replica, ended: TrialRecord) -> None:
         horizon is None
         or horizon < 2
         or ended.epochs.tolist() != [1.0]
-        or not replica.first_time("one epoch")
+        or not replica.first_time("one epoch", advice=True)
     ):
         return
     _log.warning(

@@ -99,7 +99,7 @@ def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict)
 
 def _say_that_it_trains_on(replica: Replica, attempt: Attempt, verdict: Verdict) -> None:
     """Of a loop that does not heed its verdicts, once a study; callbacks ask for none any more."""
-    if replica.first_time("trains on"):
+    if replica.first_time("trains on", advice=True):
         _log.warning(
             "trial %d was told to %s after epoch %g and trains on: a loop ends where trial.report(value).stops",
             attempt.id, verdict.action, attempt.epoch,

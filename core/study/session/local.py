@@ -70,6 +70,7 @@ class LocalSession:
             given.problem, given.policy, store, given.name, seed, kept, given.lease, self.monotonic
         )
         self._leader.news = partial(self._news, found)
+        found.speaks = given.verbose > 0
         return found
 
     def _news(self, replica: Replica) -> Json:
@@ -169,6 +170,7 @@ class LocalSession:
     def hold_as(self, holder: str, handed_out: Attempts) -> None:
         """Hold the leases of another process, which started this one to train its trials."""
         self.replica.adopt(holder)
+        self.replica.speaks = True  # a process that trains for another is silent, and gives its advice
         self.replica.handed_out |= handed_out
 
     def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:

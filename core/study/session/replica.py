@@ -67,6 +67,7 @@ class Replica:
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
         self.told: Budget | None = None  # the budget that this process told the log last
         self.leaving: Callable[[], str | None] = lambda: None  # why this process should let go of its trials
+        self.speaks = True  # advice is welcome
         self._warned: set[str] = set()
         self._holder = (0, "")
         self._outages = 0
@@ -245,11 +246,11 @@ class Replica:
         if self.first_time(about or text):
             warn(text)
 
-    def first_time(self, about: str) -> bool:
-        """Whether this process says something about this matter of the study for the first time."""
+    def first_time(self, about: str, advice: bool = False) -> bool:
+        """Whether this process says something about this matter of the study for the first time; advice if welcome."""
         new = about not in self._warned
         self._warned.add(about)
-        return new
+        return new and (self.speaks or not advice)
 
     def _begin(self) -> None:
         """Nothing is read yet."""

@@ -12,7 +12,6 @@ pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed
 from lightning_nets import BATCHES, Net, make_trainer, shuffled  # noqa: E402
 
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
-from haltune.callbacks.reporting.reporter import FIRST_EPOCH  # noqa: E402
 from haltune.errors import InvalidInput  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -53,7 +52,7 @@ def metrics(trial, monitor=None):
     """Those recorded besides the monitored one, which is among them with the value that was judged."""
     goal = monitor or trial.goal.metric
     assert all(r["metrics"].pop(goal) == r["value"] for r in trial.reports)
-    return [{n: v for n, v in r["metrics"].items() if n != FIRST_EPOCH} for r in trial.reports]
+    return [r["metrics"] for r in trial.reports]
 
 
 def epoch(n, **more):

@@ -11,7 +11,7 @@ import pytest
 from callback_fakes import OUTAGE, PAUSE, STOP, Clock, FakeTrial
 
 from haltune.callbacks.reporting.detached import Detached
-from haltune.callbacks.reporting.reporter import FIRST_EPOCH, Reporter
+from haltune.callbacks.reporting.reporter import Reporter
 from haltune.errors import HaltuneWarning, InvalidInput, LeaseLost, NotSupported
 from haltune.log.decisions import stop
 
@@ -120,7 +120,7 @@ def test_further_scalars_are_stored_unless_the_monitor_alone_is_wanted():
     r = reporter()
     trial = r.trial
     r.report(0.5, 1, {"acc": 0.7, r.metric: 0.5})
-    assert trial.reports[0]["metrics"] == {"acc": 0.7, r.metric: 0.5, "haltune_first_epoch": 1.0}
+    assert trial.reports[0]["metrics"] == {"acc": 0.7, r.metric: 0.5}
     r = reporter(record="monitor")
     trial = r.trial
     r.report(0.5, 1, {"acc": 0.7})
@@ -355,14 +355,6 @@ def test_the_studys_time_is_not_training_time():
         r.clock.validated()
         r.report(0.5, n)
     assert [(c["seconds"], c["validation"]) for c in trial.reports] == [(5.0, 2.0), (5.0, 2.0)]
-
-
-def test_the_first_epoch_of_a_fit_is_marked():
-    trial = FakeTrial()
-    r = reporter(trial)
-    r.report(0.5, 1)
-    r.report(0.5, 2)
-    assert [FIRST_EPOCH in c["metrics"] for c in trial.reports] == [True, False]
 
 
 def test_a_string_for_a_trial_asks_whether_arguments_were_swapped():

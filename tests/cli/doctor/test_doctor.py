@@ -309,6 +309,29 @@ def test_a_rehearsal_that_is_interrupted_leaves_nothing(doctor, tmp_path, monkey
     assert list(base().glob("look-*")) == []
 
 
+@pytest.mark.parametrize("told", [None, '{"backend": "jax"}', "[]"])
+def test_keras_is_tried_over_a_backend_that_is_there(told, monkeypatch, tmp_path):
+    ours = {"torch": "json", "jax": "no_such_module", "tensorflow": "no_such_module"}
+    monkeypatch.setattr(
+        frameworks.importlib.util, "find_spec", lambda name: ours.get(name, "") == "json" or None
+    )
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    if told:
+        (tmp_path / "keras.json").write_text(told)
+    python = subprocess.Popen([sys.executable, "-c", ""], stderr=subprocess.PIPE, text=True)
+    found = frameworks._finding("keras", python)
+    assert found.well
+    lacking = "jax" if told and "jax" in told else "tensorflow"
+    assert (
+        f"Keras takes {lacking}, which is not installed: KERAS_BACKEND=torch in the environment"
+        in found.advice
+    )
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    python = subprocess.Popen([sys.executable, "-c", "import tensorflow_"], stderr=subprocess.PIPE, text=True)
+    assert frameworks._finding("keras", python).advice == "pip install tensorflow_"
+
+
 @pytest.mark.slow
 def test_each_framework_that_is_installed_is_imported_with_its_callback():
     found = list(frameworks.frameworks())

@@ -12,7 +12,7 @@ import pytest
 from whims import PROBLEM
 
 from haltune import Study
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import InvalidInput, NotSupported, installing
 from haltune.policies import RandomSearch
 
 
@@ -32,7 +32,7 @@ def test_without_ray_the_error_says_how_to_get_it(tmp_path: Path) -> None:
         "try: from haltune.launch.ray import run\n"
         "except ImportError as error: print(error)"
     )
-    assert python(code, tmp_path) == "haltune.launch.ray needs Ray: pip install 'haltune[ray]'"
+    assert python(code, tmp_path) == f"haltune.launch.ray needs Ray: {installing('ray')}"
 
 
 def test_nothing_of_haltune_brings_ray_unless_it_is_asked_for(tmp_path: Path) -> None:
