@@ -211,9 +211,20 @@ def check_range(domain: Float | Int, low: float | str, high: float | str) -> Non
         )
 
 
+def _name_of(bound: str, end: str) -> str:
+    """A bound that is a text names a parameter. Raises InvalidSpace for a number in quotation marks."""
+    try:
+        float(bound)
+    except ValueError:
+        return bound
+    raise InvalidSpace(
+        f"{end} = {bound!r} is a text: write the number, {bound.strip()}, without quotation marks."
+    )
+
+
 def _float_bound(bound: Any, end: str) -> float | str:
     if isinstance(bound, str):
-        return bound
+        return _name_of(bound, end)
     if isinstance(bound, bool) or not isinstance(bound, numbers.Real):
         raise InvalidSpace(f"{end} of a Float must be a number or a parameter's name; got {bound!r}.")
     value = as_float(bound)
@@ -224,7 +235,7 @@ def _float_bound(bound: Any, end: str) -> float | str:
 
 def _int_bound(bound: Any, end: str) -> int | str:
     if isinstance(bound, str):
-        return bound
+        return _name_of(bound, end)
     if isinstance(bound, bool) or not isinstance(bound, numbers.Integral):
         advice = (
             "Write it without a decimal point, or use Float." if isinstance(bound, float) else "Use an int."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from haltune.errors import installing
 from haltune.space import Space
-from haltune.space.domains import Choice
+from haltune.space.domains import Choice, Int
 
 from ..palette import FONT, INK, MUTED, PAPER, RULE
 from .wording import plotly_text
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Spec = dict[str, Any]  # {"data": [traces], "layout": {...}}, as Plotly's JSON has them
+_FEW = 12  # whole numbers, each of which has its mark on an axis
 AXIS = {"gridcolor": RULE, "zeroline": False, "linecolor": RULE, "ticks": "", "tickfont": {"color": MUTED}}
 
 
@@ -62,11 +63,15 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
 
 
 def scale_of(space: Space, name: str) -> dict[str, Any]:
-    """Of the axis of a parameter: a logarithmic one where that is, options in their order."""
+    """Of the axis of a parameter: a logarithmic one where that is, options in their order, whole numbers whole."""
     domain = space.parameters[name]
     if isinstance(domain, Choice) and all(isinstance(plain(option), str) for option in domain.options):
         return {"type": "category", "categoryarray": [plain(option) for option in domain.options]}
-    return {"type": "log"} if getattr(domain, "log", False) else {}
+    if getattr(domain, "log", False):
+        return {"type": "log"}
+    if not isinstance(domain, Int) or isinstance(domain.low, str) or isinstance(domain.high, str):
+        return {}
+    return {"dtick": 1} if domain.high - domain.low <= _FEW else {}
 
 
 def plain(value: Any) -> Any:

@@ -127,6 +127,9 @@ def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
     else:
         low, high = _ends(domain, values)
         held, given = [float(v) if v is not None else low for v in values], {}
+        if isinstance(domain, Int):
+            whole = sorted({round(m) for m in np.linspace(low, high, 5)})
+            given = {"tickvals": whole, "ticktext": [str(m) for m in whole]}
     if any(v is None for v in values):
         below = low - 0.15 * (high - low or 1.0)
         held = [below if v is None else h for v, h in zip(values, held, strict=True)]

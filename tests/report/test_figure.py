@@ -6,7 +6,7 @@ import sys
 import pytest
 from told import REASON, a_search, tell_trial, told
 
-from haltune import Choice, Float, HaltuneError, Maximize, Minimize, Problem, Space
+from haltune import Choice, Float, HaltuneError, Int, Maximize, Minimize, Problem, Space
 from haltune.log.events import Status
 from haltune.report import learning_curves, parallel, slices
 
@@ -123,6 +123,17 @@ def test_without_plotly_the_error_says_what_to_install(monkeypatch):
 def test_something_else_than_a_study_is_refused():
     with pytest.raises(HaltuneError, match="Study or its history"):
         learning_curves("digits.db")
+
+
+def test_whole_numbers_have_whole_marks():
+    history = told(Problem(Space({"layers": Int(1, 4), "width": Int(8, 512)}), Maximize("acc"), 1))
+    for n in range(8):
+        tell_trial(history, [n / 8], config={"layers": 1 + n % 4, "width": 8 + 60 * n})
+    marks = {a.title.text: a.dtick for a in slices(history).select_xaxes()}
+    assert (marks["layers"], marks["width"]) == (1, None)
+    layers, width = parallel(history).data[0].dimensions[:2]
+    assert list(layers.ticktext) == ["1", "2", "3", "4"]
+    assert list(width.ticktext) == ["8", "134", "260", "386", "512"]
 
 
 def test_options_stand_in_their_order_and_who_lacks_a_parameter_at_a_place_that_says_so():

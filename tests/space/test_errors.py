@@ -33,6 +33,8 @@ DOMAINS = {
     "holds inf": lambda: Constant(math.inf),
     "when must map names": lambda: Int(1, 2, when="kernel"),
     "allows no value": lambda: Int(1, 2, when={"kernel": []}),
+    "low = '1e-4' is a text: write the number, 1e-4, without quotation marks": lambda: Float("1e-4", 1),
+    "high = '8' is a text": lambda: Int(1, "8"),
 }
 
 

@@ -79,14 +79,12 @@ def test_a_trial_that_was_interrupted_says_whether_it_goes_on_or_begins_anew(
             raise KeyboardInterrupt
         return caplog.messages[-1]
 
-    anew = (
-        "trial 0 was interrupted: the same program offers it again, and it begins anew, for nothing was saved"
-    )
+    anew = "trial 0 was left unfinished: the same program offers it again, and it begins anew, for nothing was saved"
     told = interrupted(saves=False)
     assert told.startswith(anew)
     assert "callbacks save where a trial pauses, a loop of your own where it calls trial.save(write)" in told
     assert interrupted(saves=True) == (
-        "trial 0 was interrupted: the same program continues after epoch 1, its last checkpoint"
+        "trial 0 was left unfinished: the same program continues after epoch 1, its last checkpoint"
     )
 
 

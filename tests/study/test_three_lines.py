@@ -124,6 +124,7 @@ def test_a_space_of_constants_is_doubted() -> None:
         ("1 trial", Budget(trials=1)),
         ("500 epochs", Budget(epochs=500)),
         ("20 trials, 2h", Budget(trials=20, time=7200)),
+        ("1.5h, 20 runs", Budget(trials=20, time=5400)),
         ("100 epochs or 2 hours", Budget(epochs=100, time=7200)),
     ],
 )

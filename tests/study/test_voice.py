@@ -13,7 +13,7 @@ from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study, term
 from haltune.launch import run
 from haltune.log.decisions import Finish
 from haltune.log.problem import Budget as Limits
-from haltune.policies import BOBOS, RandomSearch
+from haltune.policies import BOBOS, Hyperband, RandomSearch
 from haltune.report import live
 from haltune.store.studies import hold
 from haltune.study.session.voice import Voice, spending
@@ -116,6 +116,17 @@ def test_a_search_that_somebody_stopped_is_not_over_nor_its_run_interrupted(said
     assert any(line.startswith("trial 0 stopped for now at epoch 2 of ") for line in lines)
     assert lines[-2] == "the search is stopped for now: stopped by somebody"
     assert "saved)" not in lines[-1]
+
+
+def test_a_run_in_full_that_leads_before_a_better_one_that_was_cut_says_so(said):
+    study = Study(Problem(PROBLEM.space, PROBLEM.goal, 4), Hyperband(eta=2, rounds=1), seed=0)
+    value = iter([0.9, 0.8, 0.7, 0.6] + [0.5] * 99)
+    for trial in study:
+        with trial:
+            for _ in trial.epochs():
+                trial.report(0.5 if trial.epoch >= 1 else next(value))
+    ends = [line for line in said() if "trained in full" in line and "the best so far" in line]
+    assert ends[0].partition("acc ")[2].startswith("0.5, the best so far of those that were not cut")
 
 
 def test_reports_are_told_when_asked_for(said):

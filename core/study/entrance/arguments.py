@@ -144,7 +144,8 @@ def one_epoch(problem: Problem) -> Problem:
     return replace(problem, max_epochs=1)
 
 
-_COUNT = re.compile(r"(\d+)\s*(trial|epoch)s?")
+_COUNT = re.compile(r"(\d+)\s*(trial|run|epoch)s?")
+_COUNTS = {"trial": "trials", "run": "trials", "epoch": "epochs"}
 
 
 def budget_of(given: Any) -> Budget:
@@ -157,7 +158,7 @@ def budget_of(given: Any) -> Budget:
     limit: float
     for part in re.split(r"\s*(?:[,;+]|\band\b|\bor\b)\s*", given.strip()):
         if counted := _COUNT.fullmatch(part):
-            name, limit = counted[2] + "s", int(counted[1])
+            name, limit = _COUNTS[counted[2]], int(counted[1])
         else:
             try:
                 name, limit = "time", seconds_of(part)

@@ -89,7 +89,7 @@ def end(
             attempt.id, attempt.epoch,
         )  # fmt: skip
     if status is Status.INTERRUPTED and held:
-        _log.warning("trial %d was interrupted: %s", attempt.id, _taken_up(replica.history, attempt))
+        _log.warning("trial %d was left unfinished: %s", attempt.id, _taken_up(replica.history, attempt))
     if silent and held:
         _complain_of_silence(replica.history, attempt, max_failures)
     elif held and attempt.ended is Status.COMPLETED:

@@ -19,7 +19,7 @@ from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
 from haltune.log.fate import FATES, fate_of, saved_epochs
 from haltune.log.history import History
-from haltune.log.problem import Budget, Problem
+from haltune.log.problem import Budget
 from haltune.log.records import Best, TrialRecord
 from haltune.terminal import heard, visible
 
@@ -97,7 +97,7 @@ class Voice:
         record, best = history.trial(trial), history.best()
         leads = best is not None and best.trial == record.id
         look = "bold" if leads else _LOOKS.get(fate_of(record, history.problem).kind, "default")
-        self._say(lambda: ending(history.problem, record, best), look)
+        self._say(lambda: ending(history, record, best), look)
         if self._next is not None and self._clock() >= self._next:
             self._stands(history, budget)
 
@@ -136,8 +136,9 @@ def begun(t: TrialRecord) -> str:
     return f"trial {t.id} {what}: {clipped(settings(t.config), _CONFIG)}{reason}"
 
 
-def ending(problem: Problem, t: TrialRecord, best: Best | None) -> str:
+def ending(history: History, t: TrialRecord, best: Best | None) -> str:
     """The line of a trial that ended: what became of it, its value beside the best so far, and why it was stopped."""
+    problem = history.problem
     found = fate_of(t, problem)
     of = f" of {problem.max_epochs}" if problem.max_epochs and t.epoch != problem.max_epochs else ""
     where = f" at epoch {t.epoch:g}{of}" if of else f", {plural(t.epoch, 'epoch')}"
@@ -145,11 +146,17 @@ def ending(problem: Problem, t: TrialRecord, best: Best | None) -> str:
     if len(t.values):
         told += f": {problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}"
     if best is not None:
-        told += (
-            ", the best so far" if best.trial == t.id else f", best {short(best.value)} (trial {best.trial})"
-        )
+        ahead = f"best {short(best.value)} (trial {best.trial})"
+        told += f", {_leading(history, best) if best.trial == t.id else ahead}"
     why = t.error or (t.verdict.reason.partition(";")[0] if t.verdict else "")
     return told + (f"; {clipped(why, _WHY)}" if why else "")
+
+
+def _leading(history: History, best: Best) -> str:
+    """A run that was not cut leads before one that was, though that had a better value when it was."""
+    others = history.incumbent(exclude=best.trial)
+    ahead = history.problem.goal.better(others, than=best.value)
+    return "the best so far of those that were not cut" if ahead else "the best so far"
 
 
 def standing(history: History, budget: Budget, over: bool = False) -> str:
