@@ -135,6 +135,7 @@ study.optimize(lambda t: (t.suggest_float("x", -3, 3) - 1) ** 2, n_trials=10)
 """
 
 
+@pytest.mark.slow  # test_pruner.py trains in two processes, too
 def test_processes_on_one_storage_choose_different_trials(tmp_path):
     storage = f"sqlite:///{tmp_path}/optuna.db"
     study = optuna.create_study(storage=storage, study_name="shared")
