@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from .commands import exports, listings, training, watching
+from .commands import exports, listings, tracking, training, watching
 from .commands.maps import maps
 from .doctor.command import doctor
 from .find import LEFT, OVER, RUNS, STOPPED, STORE, USAGE
@@ -24,4 +24,5 @@ for command in (
     exports.export, listings.report, exports.figure, watching.watch, training.enqueue, doctor,
 ):  # fmt: skip
     app.command(no_args_is_help=True)(command)
+app.command("track", no_args_is_help=True)(tracking.tracked)
 app.add_typer(maps, name="maps")

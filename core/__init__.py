@@ -25,7 +25,7 @@ _ROOMS = {
     "policies.bobos.optimal_stopping": ("OptimalStopping",),
     "policies.truvar.belief.levels": ("Level",),
 }
-__getattr__, __dir__ = shows(__name__, _ROOMS, doors=("callbacks", "launch", "optuna", "report"))
+__getattr__, __dir__ = shows(__name__, _ROOMS, doors=("callbacks", "launch", "optuna", "report", "trackers"))
 
 __all__ = [
     "Action",

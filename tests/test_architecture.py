@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TOPS = {
     "core": "haltune", "callbacks": "haltune.callbacks", "launch": "haltune.launch", "report": "haltune.report",
-    "bridges/optuna": "haltune.optuna", "cli": "haltune.cli",
+    "bridges/optuna": "haltune.optuna", "bridges/trackers": "haltune.trackers", "cli": "haltune.cli",
 }  # fmt: skip
 GROUND = {
     "errors",
@@ -62,7 +62,8 @@ ABOVE = {  # which may ask all that stands below, policies included
     "launch": {"store", "ranks", "study.session", "study"},
     "report": {"store", "ranks", "study.session", "study"},
     "optuna": {"store", "ranks", "study.session", "study"},
-    "cli": {"store", "ranks", "study.session", "study", "callbacks", "launch", "report"},
+    "trackers": {"store", "ranks", "study.session", "study"},
+    "cli": {"store", "ranks", "study.session", "study", "callbacks", "launch", "report", "trackers"},
     "haltune": {"store", "study"},  # its face
     "__main__": {"cli"},
 }

@@ -33,7 +33,7 @@ KERAS = ("trial.load_model()", "study.best.load_model()")  # run by callbacks/ke
 STARTS = {  # of blocks that stand for themselves, and the test that runs each
     "net = Net.load": "lightning", "model = AutoModel": "transformers", "booster = xgb": "xgboost",
     "trainer.fit(": "lightning", "loop = TrainingLoop": "loop", "from haltune.callbacks import check": "resume",
-    "goal = haltune": "script",
+    "goal = haltune": "script", "from haltune.trackers": "trackers",
 }  # fmt: skip
 
 
@@ -158,6 +158,17 @@ def test_the_line_of_xgboost_gives_a_booster_back(tmp_path):
 
 def best(path):
     return SimpleNamespace(best=SimpleNamespace(checkpoint=str(path)))
+
+
+def test_the_lines_of_trackers_tell_of_a_search(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    monkeypatch.chdir(tmp_path)
+    study = Study({"lr": Float(0.01, 0.1)}, "loss", max_epochs=1, budget="2 trials", verbose=0)
+    servers = 'MLflow("http://localhost:5000"), WandB("digits"), '  # tests/trackers tells them
+    the("from haltune.trackers").run(
+        {"study": study, "train": lambda trial: trial.config["lr"]}, {servers: ""}
+    )
+    assert sorted(path.name for path in (tmp_path / "runs").glob("trial-*")) == ["trial-0", "trial-1"]
 
 
 def test_the_check_of_resuming_prints_what_it_found(capsys):

@@ -45,6 +45,7 @@ DOORS = {
     "haltune.launch": ["run", "run_script"],
     "haltune.launch.ray": ["run"],
     "haltune.optuna": ["HaltunePruner", "HaltuneSampler", "from_study", "to_study"],
+    "haltune.trackers": ["MLflow", "TensorBoard", "WandB", "track"],
     "haltune.callbacks.xgboost": ["HaltuneCallback"],
     "haltune.callbacks.lightning": ["HaltuneCallback"],
     "haltune.callbacks.transformers": ["HaltuneCallback"],
@@ -58,7 +59,11 @@ FRAMEWORKS = {
     "haltune.callbacks.transformers": "transformers",
     "haltune.callbacks.keras": "keras",
 }
-NEEDS = {**FRAMEWORKS, "haltune.optuna": "optuna"}  # whose examples are run all the same
+NEEDS = {
+    **FRAMEWORKS,
+    "haltune.optuna": "optuna",
+    "haltune.trackers": "tensorboard",
+}  # whose examples are run all the same
 SECTIONS = "Args:|Returns:|Raises:|Example:"
 
 

@@ -17,7 +17,18 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 SHELVES = {"tests", "examples", "benchmarks", "build", "dist"}  # folders that are not part of the package
-FRAMEWORKS = ["torch", "tensorflow", "keras", "jax", "lightning", "sklearn", "ray", "optuna"]
+FRAMEWORKS = [
+    "torch",
+    "tensorflow",
+    "keras",
+    "jax",
+    "lightning",
+    "sklearn",
+    "ray",
+    "optuna",
+    "mlflow",
+    "wandb",
+]
 HEAVY = [*FRAMEWORKS, "sqlalchemy", "plotly", "rich", "pandas", "scipy.stats"]
 
 SEARCH = """

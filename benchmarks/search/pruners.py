@@ -4,9 +4,10 @@
                                         [--sampler tpe or haltune]
 
 Data: learning_curves.npz (see curves.py), the even tasks and the odd ones apart. One worker; a proposed point becomes
-the nearest row that was not tried yet; regret is 0 at the best score of the table and 1 at the median final score.
-`spent` is in full trainings, `regret` after all trials, and the last columns once so many trainings were spent; `lost`
-is the share of searches in which a run was pruned whose final score was the best of all that were begun.
+the nearest row that was not tried yet, which the search remembers. Regret is 0 at the best score of the table and 1 at
+the median final score. `spent` is in full trainings, `regret` after all trials, and the last columns once so many
+trainings were spent; `lost` is the share of searches in which a run was pruned whose final score was the best of all
+that were begun.
 """
 
 import os
@@ -59,9 +60,11 @@ def one(name: str, chooses: str, task: Task, seed: int, trials: int) -> list[flo
     meter = Meter(task, float("inf"))
     rows: list[tuple[int, int]] = []  # and epochs trained
 
+    names = [f"u{i}" for i in range(task.points.shape[1])]
+
     def objective(trial: optuna.Trial) -> float:
-        point = [trial.suggest_float(f"u{i}", 0.0, 1.0) for i in range(task.points.shape[1])]
-        row, value = meter.take(np.array(point)), 0.0
+        row = task.nearest(np.array([trial.suggest_float(n, 0.0, 1.0) for n in names]), ~meter.free)
+        value = 0.0
         for epoch in range(1, horizon + 1):
             value = meter.train(row, epoch)
             trial.report(value, epoch - 1)
@@ -77,7 +80,12 @@ def one(name: str, chooses: str, task: Task, seed: int, trials: int) -> list[flo
         sampler=sampler(chooses, horizon, number),
         pruner=pruner(name, horizon, number),
     )
-    study.optimize(objective, n_trials=trials)
+    for _ in range(trials):  # what is remembered is the row that a proposed point becomes
+        asked = study.ask(dict.fromkeys(names, optuna.distributions.FloatDistribution(0.0, 1.0)))
+        row = meter.take(task.point(asked.params))
+        study.tell(asked, state=optuna.trial.TrialState.FAIL)
+        study.enqueue_trial(task.config(row))
+        study.optimize(objective, n_trials=1)
     final = [float(task.scores[row, -1]) for row, _ in rows]
     lost = rows[int(np.argmax(final))][1] < horizon
     spent = meter.paid[-1]

@@ -16,11 +16,11 @@ from haltune import report as figures
 from haltune._utils.disk import keep
 from haltune.errors import InvalidInput
 from haltune.study.reading import Reading
+from haltune.trackers.hparams import write_runs
 
 from ..find import errors, study_of
 from ..options import Name, Of, Rows, Where, as_json, say
 from . import listing_data
-from .hparams import write_runs
 
 
 def export(

@@ -37,10 +37,10 @@ def write_runs(study: Reading, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for t in study.trials:
             writer = EventFileWriter(str(folder / f"trial-{t.id}"))
-            writer.add_event(Event(wall_time=t.started, summary=_start(t)))
+            writer.add_event(Event(wall_time=t.started, summary=started(t)))
             for at, step, name, value in _scalars(t, metric):
-                writer.add_event(Event(wall_time=at, step=step, summary=_scalar(name, value)))
-            writer.add_event(Event(wall_time=t.started + float(t.seconds.sum()), summary=_end(t)))
+                writer.add_event(Event(wall_time=at, step=step, summary=scalar(name, value)))
+            writer.add_event(Event(wall_time=t.started + float(t.seconds.sum()), summary=ended(t, t.status)))
             writer.close()
     except OSError as error:
         raise InvalidInput(f"cannot write {folder}: {error.strerror or error}") from error
@@ -57,33 +57,33 @@ def _scalars(t: TrialRecord, metric: str) -> list[tuple[float, int, str, float]]
     return found
 
 
-def _scalar(name: str, value: float) -> Any:
+def scalar(name: str, value: float) -> Any:
     from tensorboard.compat.proto.summary_pb2 import Summary
 
     return Summary(value=[Summary.Value(tag=name, simple_value=value)])
 
 
-def _start(t: TrialRecord) -> Any:
+def started(t: TrialRecord) -> Any:
     from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
-    started = plugin_data_pb2.SessionStartInfo(start_time_secs=t.started, group_name=f"trial-{t.id}")
+    told = plugin_data_pb2.SessionStartInfo(start_time_secs=t.started, group_name=f"trial-{t.id}")
     for name, value in t.config.items():
         if isinstance(value, bool):
-            started.hparams[name].bool_value = value
+            told.hparams[name].bool_value = value
         elif isinstance(value, (int, float)):
-            started.hparams[name].number_value = value
+            told.hparams[name].number_value = value
         else:
-            started.hparams[name].string_value = str(value)
-    data = plugin_data_pb2.HParamsPluginData(session_start_info=started)
+            told.hparams[name].string_value = str(value)
+    data = plugin_data_pb2.HParamsPluginData(session_start_info=told)
     return _about(metadata.SESSION_START_INFO_TAG, data)
 
 
-def _end(t: TrialRecord) -> Any:
+def ended(t: TrialRecord, status: Status) -> Any:
     from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
-    status = api_pb2.Status.Value(_OVER.get(t.status, "STATUS_RUNNING"))
-    ended = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=t.started + float(t.seconds.sum()))
-    return _about(metadata.SESSION_END_INFO_TAG, plugin_data_pb2.HParamsPluginData(session_end_info=ended))
+    state = api_pb2.Status.Value(_OVER.get(status, "STATUS_RUNNING"))
+    told = plugin_data_pb2.SessionEndInfo(status=state, end_time_secs=t.started + float(t.seconds.sum()))
+    return _about(metadata.SESSION_END_INFO_TAG, plugin_data_pb2.HParamsPluginData(session_end_info=told))
 
 
 def _about(tag: str, data: Any) -> Any:
@@ -92,3 +92,16 @@ def _about(tag: str, data: Any) -> Any:
 
     told = metadata.create_summary_metadata(data)
     return Summary(value=[Summary.Value(tag=tag, metadata=told, tensor=metadata.NULL_TENSOR)])
+
+
+def text(name: str, words: str) -> Any:
+    """A sentence, as the text dashboard shows it."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+    from tensorboard.plugins.text import metadata
+
+    shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
+    tensor = TensorProto(dtype="DT_STRING", string_val=[words.encode()], tensor_shape=shape)
+    told = metadata.create_summary_metadata(display_name=name, description="")
+    return Summary(value=[Summary.Value(tag=name, metadata=told, tensor=tensor)])

@@ -1,0 +1,28 @@
+"""haltune.trackers: a search told to MLflow, Weights & Biases or TensorBoard while it runs, a run for each trial.
+
+with track(study, MLflow("http://localhost:5000")):
+    study.optimize(train)  # or a loop of your own, a callback, a launcher
+
+It reads the log, as any other process could, so that it is the same for every loop; `haltune track` does it from
+outside.
+"""
+
+from typing import TYPE_CHECKING
+
+from haltune._utils.lazy import shows
+
+if TYPE_CHECKING:
+    from .following import track
+    from .mlflow import MLflow
+    from .tensorboard import TensorBoard
+    from .wandb import WandB
+
+_ROOMS = {
+    "following": ("track",),
+    "mlflow": ("MLflow",),
+    "tensorboard": ("TensorBoard",),
+    "wandb": ("WandB",),
+}
+__getattr__, __dir__ = shows(__name__, _ROOMS)
+
+__all__ = ["MLflow", "TensorBoard", "WandB", "track"]

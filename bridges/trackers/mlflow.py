@@ -1,0 +1,154 @@
+"""MLflow: a parent run for the search, a nested run for each trial, found again by their tags."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from haltune.log.events import Status
+from haltune.log.records import TrialRecord
+
+from .tracker import Point, Search
+
+_STATUS = {
+    Status.COMPLETED: "FINISHED",
+    Status.STOPPED: "FINISHED",  # a stopped run is no failure
+    Status.PAUSED: "SCHEDULED",
+    Status.INTERRUPTED: "KILLED",
+    Status.FAILED: "FAILED",
+}
+_AT_ONCE = 500  # metrics in a request; the server takes 1000
+_LONGEST = 5000  # characters of a tag
+
+
+class MLflow:
+    """Tells MLflow of a search: one parent run, and a nested run for each trial.
+
+    A run that was stopped is finished, one that paused is scheduled; its verdict, reason and P(beats) are tags.
+
+    Args:
+        uri: Of the server, or of a database: "http://localhost:5000", "sqlite:///mlflow.db". Default: None, as MLflow
+            is set up.
+        experiment: Its name. Default: None, the study's.
+
+    Raises:
+        ImportError: Without MLflow, saying how to get it.
+
+    Example:
+        ::
+
+            from haltune import Float, Study
+            from haltune.trackers import MLflow, track
+
+            study = Study({"lr": Float(0.01, 1.0)}, "loss", "search.db", max_epochs=5, budget="10 trials")
+            with track(study, MLflow("sqlite:///mlflow.db")):
+                for trial in study:
+                    for epoch in trial.epochs():
+                        trial.report(trial.config["lr"] / epoch)
+    """
+
+    def __init__(self, uri: str | None = None, experiment: str | None = None) -> None:
+        try:
+            from mlflow.tracking import MlflowClient
+        except ImportError as error:
+            raise ImportError(
+                "haltune.trackers.MLflow needs MLflow: pip install 'haltune[mlflow]'"
+            ) from error
+        self._client: Any = MlflowClient(uri)
+        self._experiment = experiment
+        self._runs: dict[int, str] = {}  # trial -> id of its run
+        self._paused: set[int] = set()
+
+    def open(self, search: Search) -> int:
+        """See Tracker."""
+        self._search = search
+        self._open_parent()
+        found = self._client.get_run(self._parent).data.tags.get("haltune.position", "0")
+        self._client.update_run(self._parent, status="RUNNING")
+        return int(found)
+
+    @cached_property
+    def _id(self) -> str:
+        name = self._experiment or self._search.name
+        found = self._client.get_experiment_by_name(name)
+        return str(found.experiment_id if found else self._client.create_experiment(name))
+
+    def _open_parent(self) -> None:
+        goal = self._search.problem.goal
+        tags = {
+            "haltune.study": self._search.name,
+            "haltune.policy": self._search.policy,
+            "haltune.goal": f"{type(goal).__name__}({goal.metric})",
+        }
+        self._parent = self._run("study", self._search.name, tags)
+
+    def _run(self, of: str, name: str, tags: Mapping[str, str], start: float | None = None) -> str:
+        """The run of the search or of a trial, made where there is none; of several the first."""
+        own = {"haltune.id": self._search.id, "haltune.run": of}
+        asked = " and ".join(f"tags.`{key}` = '{value}'" for key, value in own.items())
+        if found := self._client.search_runs([self._id], asked, order_by=["attributes.start_time ASC"]):
+            return str(found[0].info.run_id)
+        all_tags = {**own, "mlflow.runName": name, **tags}
+        when = None if start is None else _milliseconds(start)
+        return str(self._client.create_run(self._id, start_time=when, tags=all_tags).info.run_id)
+
+    def begin(self, trial: TrialRecord) -> None:
+        """See Tracker."""
+        from mlflow.entities import Param
+
+        known = trial.id in self._runs
+        run = self._of(trial)
+        if not known:
+            params = [Param(name, str(value)) for name, value in trial.config.items()]
+            for i in range(0, len(params), 100):
+                self._client.log_batch(run, params=params[i : i + 100])
+        self._client.update_run(run, status="RUNNING")
+        self._paused.discard(trial.id)
+
+    def _of(self, trial: TrialRecord) -> str:
+        if trial.id not in self._runs:
+            parent = {"mlflow.parentRunId": self._parent, "haltune.trial": str(trial.id)}
+            self._runs[trial.id] = self._run(str(trial.id), f"trial {trial.id}", parent, trial.started)
+        return self._runs[trial.id]
+
+    def report(self, trial: TrialRecord, points: Sequence[Point]) -> None:
+        """See Tracker. What is not finite is left out: not every server takes it."""
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(name, float(value), _milliseconds(point.at), round(point.epoch))
+            for point in points
+            for name, value in point.values.items()
+            if math.isfinite(value)
+        ]
+        for i in range(0, len(metrics), _AT_ONCE):
+            self._client.log_batch(self._of(trial), metrics=metrics[i : i + _AT_ONCE])
+
+    def end(self, trial: TrialRecord, status: Status, tags: Mapping[str, str]) -> None:
+        """See Tracker."""
+        self._tag(self._of(trial), tags)
+        self._client.set_terminated(self._of(trial), _STATUS[status])
+        if status is Status.PAUSED:
+            self._paused.add(trial.id)
+
+    def _tag(self, run: str, tags: Mapping[str, str]) -> None:
+        from mlflow.entities import RunTag
+
+        self._client.log_batch(run, tags=[RunTag(name, text[:_LONGEST]) for name, text in tags.items()])
+
+    def told(self, position: int) -> None:
+        """See Tracker."""
+        self._client.set_tag(self._parent, "haltune.position", str(position))
+
+    def close(self, tags: Mapping[str, str], over: bool) -> None:
+        """See Tracker. What is paused when the search is over is finished."""
+        for trial in self._paused if over else ():
+            self._client.set_terminated(self._runs[trial], "FINISHED")
+        self._tag(self._parent, tags)
+        self._client.set_terminated(self._parent, "FINISHED" if over else "SCHEDULED")
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(1000 * seconds)

@@ -1,0 +1,102 @@
+"""Weights & Biases: a group for the search, a run for each trial, whose id says which it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from haltune.log.events import Status
+from haltune.log.records import TrialRecord
+
+from .tracker import Bookmark, Point, Search
+
+
+class WandB:
+    """Tells Weights & Biases of a search: a run for each trial, in a group of the study's name.
+
+    A run that was stopped is finished, not crashed; its verdict, reason and P(beats) are in its summary, and its status
+    is a tag.
+
+    Args:
+        project: Its name. Default: None, the study's.
+        entity: The team or user. Default: None, the usual one.
+        mode: "online" or "offline"; the second writes to `folder` and asks for no account. Default: "online".
+        folder: Where Weights & Biases keeps its files. Default: ".".
+
+    Raises:
+        ImportError: Without wandb, saying how to get it.
+
+    Example:
+        ::
+
+            from haltune import Float, Study
+            from haltune.trackers import WandB, track
+
+            study = Study({"lr": Float(0.01, 1.0)}, "loss", "search.db", max_epochs=5, budget="10 trials")
+            with track(study, WandB("digits", mode="offline")):
+                for trial in study:
+                    for epoch in trial.epochs():
+                        trial.report(trial.config["lr"] / epoch)
+    """
+
+    def __init__(
+        self,
+        project: str | None = None,
+        entity: str | None = None,
+        mode: Literal["online", "offline"] = "online",
+        folder: str = ".",
+    ) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise ImportError("haltune.trackers.WandB needs wandb: pip install 'haltune[wandb]'") from error
+        self._wandb: Any = wandb
+        self._project, self._entity, self._mode, self._folder = project, entity, mode, folder
+        self._runs: dict[int, Any] = {}  # trial -> its run, while it is open
+
+    def open(self, search: Search) -> int:
+        """See Tracker."""
+        self._search = search
+        self._bookmark = Bookmark(Path(self._folder) / "wandb", search)
+        return self._bookmark.read()
+
+    def begin(self, trial: TrialRecord) -> None:
+        """See Tracker."""
+        self._of(trial)
+
+    def _of(self, trial: TrialRecord) -> Any:
+        if trial.id not in self._runs:
+            goal = self._search.problem.goal
+            self._runs[trial.id] = run = self._wandb.init(
+                project=self._project or self._search.name, entity=self._entity, mode=self._mode, dir=self._folder,
+                group=self._search.name, job_type="trial", id=f"{self._search.id}-{trial.id}",
+                name=f"trial {trial.id}", config=dict(trial.config), resume="allow", reinit="create_new",
+                settings=self._wandb.Settings(silent=True),
+            )  # fmt: skip
+            run.define_metric(goal.metric, summary="max" if goal.sign > 0 else "min")
+        return self._runs[trial.id]
+
+    def report(self, trial: TrialRecord, points: Sequence[Point]) -> None:
+        """See Tracker."""
+        for point in points:
+            self._of(trial).log({**point.values, "epoch": point.epoch}, step=round(point.epoch))
+
+    def end(self, trial: TrialRecord, status: Status, tags: Mapping[str, str]) -> None:
+        """See Tracker."""
+        run = self._of(trial)
+        run.summary.update(dict(tags))
+        others = [tag for tag in run.tags or () if tag not in set(Status)]
+        run.tags = (*others, str(status))
+        run.finish(exit_code=int(status is Status.FAILED))
+        del self._runs[trial.id]
+
+    def told(self, position: int) -> None:
+        """See Tracker."""
+        self._bookmark.write(position)
+
+    def close(self, tags: Mapping[str, str], over: bool) -> None:
+        """See Tracker. Runs that go on elsewhere are let go of."""
+        for run in self._runs.values():
+            run.finish(exit_code=0)
+        self._runs.clear()

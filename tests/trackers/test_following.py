@@ -1,0 +1,157 @@
+"""Trackers are told all of a search, in its order, once; and none of them can hurt it."""
+
+import threading
+
+import pytest
+
+from haltune import Budget, Float, Maximize, Study, load_study
+from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.log.events import Status
+from haltune.policies import Halting, RandomSearch, SuccessiveHalving
+from haltune.trackers import track
+from haltune.trackers.following import Mirror
+
+
+class Notes:
+    """A tracker that keeps all it is told."""
+
+    def __init__(self, position=0, fails=0):
+        self.position, self.fails, self.lines, self.closed = position, fails, [], None
+
+    def _line(self, *words):
+        if self.fails:
+            self.fails -= 1
+            raise OSError("the server is away")
+        self.lines.append(words)
+
+    def open(self, search):
+        self.search = search
+        return self.position
+
+    def begin(self, trial):
+        self._line("begin", trial.id)
+
+    def report(self, trial, points):
+        for point in points:
+            self._line("report", trial.id, point.epoch, dict(point.values))
+
+    def end(self, trial, status, tags):
+        self._line("end", trial.id, str(status), tags)
+
+    def told(self, position):
+        self.position = position
+
+    def close(self, tags, over):
+        self.closed = (tags, over)
+
+    def of(self, kind):
+        return [line[1:] for line in self.lines if line[0] == kind]
+
+
+def searched(study, pauses=True):
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                verdict = trial.report(epoch / (epoch + trial.config["lr"]), metrics={"loss": 1 / epoch})
+            if verdict.resumable and pauses:
+                trial.checkpointed("nowhere")
+    return study
+
+
+def made(policy=None, trials=4, store=None, epochs=4, **options):
+    return Study(
+        {"lr": Float(0.1, 4.0)}, Maximize("acc", (0, 1)), store, max_epochs=epochs, policy=policy or RandomSearch(),
+        budget=Budget(trials=trials), seed=0, verbose=0, **options,
+    )  # fmt: skip
+
+
+def test_all_is_told_in_its_order():
+    study, notes = made(), Notes()
+    with track(study, notes, every=0.01):
+        searched(study)
+    assert notes.search.name == "study"
+    assert notes.of("begin") == [(i,) for i in range(4)]
+    told = [(id, epoch) for id, epoch, _ in notes.of("report")]
+    assert told == [(i, epoch) for i in range(4) for epoch in (1, 2, 3, 4)]
+    values = [values["acc"] for id, _, values in notes.of("report") if id == 2]
+    assert values == study.trials[2].values.tolist()
+    assert all(values["loss"] == 1 / epoch for _, epoch, values in notes.of("report"))
+    assert [(id, status) for id, status, _ in notes.of("end")] == [(i, "completed") for i in range(4)]
+    tags, over = notes.closed
+    assert over
+    assert tags["haltune.best_trial"] == str(study.best.trial)
+    assert notes.position == study.history.position
+
+
+def test_verdict_and_reason_are_told_with_a_stop():
+    study, notes = made(Halting(RandomSearch()), 8, epochs=20), Notes()
+    with track(study, notes):
+        searched(study)
+    stopped = {t.id: t for t in study.trials if t.status is Status.STOPPED}
+    assert stopped
+    for id, status, tags in notes.of("end"):
+        if id in stopped:
+            assert (status, tags["haltune.verdict"]) == ("stopped", "stop")
+            assert tags["haltune.reason"] == stopped[id].verdict.reason
+            assert float(tags["haltune.p_beats"]) == stopped[id].verdict.evidence["p_win"]
+
+
+def test_a_run_that_pauses_goes_on_in_its_place():
+    study, notes = made(SuccessiveHalving(n=3, rounds=1), 3, epochs=9), Notes()
+    mirror = Mirror(study, notes)
+    for trial in study:
+        with trial:
+            for _ in trial.epochs():
+                verdict = trial.report(0.5)
+                assert mirror.update()
+            if verdict.resumable:
+                trial.checkpointed("nowhere")
+    assert mirror.update()
+    won = next(t.id for t in study.trials if t.status is Status.COMPLETED)
+    assert len([id for (id,) in notes.of("begin") if id == won]) == 2
+    assert [epoch for id, epoch, _ in notes.of("report") if id == won] == list(range(1, 10))
+    assert [status for id, status, _ in notes.of("end") if id == won] == ["paused", "completed"]
+
+
+def test_reports_of_an_attempt_that_was_lost_are_told_once_again(tmp_path):
+    study, notes = made(trials=1), Notes()
+    trial = study.ask()
+    trial.report(0.1)
+    trial.report(0.2)
+    trial.interrupt()
+    again = study.ask()
+    again.report(0.3)
+    Mirror(study, notes).update()
+    assert [(epoch, values["acc"]) for _, epoch, values in notes.of("report")][-1] == (1, 0.3)
+    assert notes.of("begin") == [(0,), (0,)]
+
+
+def test_a_program_that_is_started_again_tells_only_what_is_new(tmp_path):
+    store, notes = tmp_path / "search.db", Notes()
+    with track(searched(made(trials=2, store=store)), notes):
+        pass
+    assert len(notes.of("report")) == 8
+    more, later = load_study(store, budget="3 trials", verbose=0), Notes(notes.position)
+    with track(more, later):
+        searched(more)
+    assert later.of("begin") == [(2,)]
+    assert [id for id, _, _ in later.of("report")] == [2] * 4
+
+
+def test_a_tracker_that_is_away_is_told_later_and_breaks_nothing():
+    study, notes = made(trials=1), Notes(fails=2)
+    mirror = Mirror(study, notes)
+    searched(study)
+    with pytest.warns(HaltuneWarning, match="Notes was not told of 'study': OSError: the server is away"):
+        assert not mirror.update()
+    assert not mirror.update()
+    assert mirror.update()
+    assert [line[:2] for line in notes.lines] == [("begin", 0), *[("report", 0)] * 4, ("end", 0)]
+
+
+def test_the_thread_ends_with_the_block_and_a_time_that_is_none_is_an_error():
+    with pytest.raises(ZeroDivisionError), track(made(), Notes()):
+        raise ZeroDivisionError
+    assert "haltune-track" not in [thread.name for thread in threading.enumerate()]
+    with pytest.raises(InvalidInput, match="every=0"), track(made(), Notes(), every=0):
+        pass

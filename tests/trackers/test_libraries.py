@@ -1,0 +1,119 @@
+"""The libraries, told of a search: MLflow in a database, Weights & Biases offline, TensorBoard in a folder."""
+
+import json
+import sys
+
+import pytest
+
+from haltune import Budget, Float, Maximize, Study
+from haltune.log.events import Status
+from haltune.policies import Halting, RandomSearch
+from haltune.trackers import MLflow, TensorBoard, WandB, track
+
+
+@pytest.fixture(scope="module")
+def study():
+    """A search with runs that were trained in full, that were stopped, and one that failed."""
+    study = Study(
+        {"lr": Float(0.1, 4.0)}, Maximize("acc", (0, 1)), max_epochs=20, policy=Halting(RandomSearch()), seed=0,
+        name="digits", budget=Budget(trials=8), verbose=0,
+    )  # fmt: skip
+    for trial in study:
+        with trial:
+            if trial.id == 5:
+                raise ZeroDivisionError("no data")
+            for epoch in trial.epochs():
+                trial.report(epoch / (epoch + trial.config["lr"]), metrics={"loss": float("nan")})
+    assert {t.status for t in study.trials} == {Status.COMPLETED, Status.STOPPED, Status.FAILED}
+    return study
+
+
+def told(study, tracker, times=1):
+    for _ in range(times):
+        with track(study, tracker()):
+            pass
+
+
+def test_mlflow_has_a_parent_and_a_run_for_each_trial_once(study, tmp_path):
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
+    pytest.importorskip("alembic", reason="MLflow's databases need Alembic")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    told(study, lambda: MLflow(uri), times=2)
+    client = mlflow.tracking.MlflowClient(uri)
+    experiment = client.get_experiment_by_name("digits")
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert len(runs) == 9
+    parent = runs.pop("digits")
+    assert parent.info.status == "FINISHED"
+    assert parent.data.tags["haltune.best_trial"] == str(study.best.trial)
+    for t in study.trials:
+        run = runs[f"trial {t.id}"]
+        assert run.info.status == ("FAILED" if t.status is Status.FAILED else "FINISHED")
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert run.data.tags["haltune.status"] == t.status
+        assert float(run.data.params["lr"]) == t.config["lr"]
+        curve = client.get_metric_history(run.info.run_id, "acc")
+        assert {m.step: m.value for m in curve} == dict(zip(t.epochs, t.values, strict=True))
+        assert len(curve) == len(t.epochs)
+        if t.verdict is not None:
+            assert run.data.tags["haltune.reason"] == t.verdict.reason
+
+
+def test_weights_and_biases_has_a_group_of_runs_offline(study, tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb", reason="wandb is not installed")
+    begun, ended, begin = {}, {}, wandb.init
+
+    def init(**options):
+        run = begin(**options)
+        finish, run_id = run.finish, options["id"]
+
+        def finished(exit_code):
+            ended[run_id] = (exit_code, dict(run.summary), run.tags, dict(run.config))
+            finish(exit_code=exit_code)
+
+        begun[run_id] = options
+        monkeypatch.setattr(run, "finish", finished)
+        return run
+
+    monkeypatch.setattr(wandb, "init", init)
+    told(study, lambda: WandB("project", mode="offline", folder=str(tmp_path)), times=2)
+    search = next(iter(study.events())).id
+    assert list(begun) == [f"{search}-{i}" for i in range(8)]
+    assert {options["group"] for options in begun.values()} == {"digits"}
+    for t in study.trials:
+        exit_code, summary, tags, config = ended[f"{search}-{t.id}"]
+        assert exit_code == (t.status is Status.FAILED)
+        assert tags == (str(t.status),)
+        assert config == dict(t.config)
+        assert t.verdict is None or summary["haltune.reason"] == t.verdict.reason
+    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 8
+    (bookmark,) = (tmp_path / "wandb").glob("haltune-*.json")
+    assert json.loads(bookmark.read_text()) == {"position": study.history.position}
+    assert wandb.run is None  # the program's own run, if it has one, is left alone
+
+
+def test_tensorboard_has_curves_hparams_and_reasons(study, tmp_path):
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    told(study, lambda: TensorBoard(tmp_path), times=2)
+    for t in study.trials:
+        run = EventAccumulator(str(tmp_path / f"trial-{t.id}")).Reload()
+        assert "hparams" in run.summary_metadata["_hparams_/session_start_info"].plugin_data.plugin_name
+        if len(t.epochs):
+            curve = run.Scalars("acc")
+            assert [e.step for e in curve] == t.epochs.tolist()
+            assert [e.value for e in curve] == pytest.approx(t.values.tolist())
+        if t.verdict is not None:
+            (words,) = run.Tensors("haltune.reason")
+            assert words.tensor_proto.string_val[0].decode() == t.verdict.reason
+
+
+@pytest.mark.parametrize(("library", "tracker", "install"), [
+    ("mlflow.tracking", lambda: MLflow("sqlite://"), "mlflow"), ("wandb", WandB, "wandb"),
+    ("tensorboard.summary.writer.event_file_writer", lambda: TensorBoard("runs"), "tensorboard"),
+])  # fmt: skip
+def test_a_library_that_is_missing_is_named(monkeypatch, library, tracker, install):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=rf"pip install '?(haltune\[)?{install}"):
+        tracker()
