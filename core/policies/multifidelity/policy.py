@@ -51,7 +51,7 @@ from .first_rung import first_rung
 from .lessons import Lessons, earlier_in_words
 from .log_regret import LogRegret
 from .model import Model
-from .pauses import declined
+from .pauses import Pauses
 from .stage_kernel import StageKernel, Stages
 
 _STEP = 3  # ratio of the epochs of rungs
@@ -66,7 +66,7 @@ class Ascent:
     climb: Climb
     rows: CurveRows
     model: Model = field(repr=False, compare=False)  # what it learns by
-    stays: bool = False  # nothing can pause: a run was told to, and had nothing to go on from
+    pauses: Pauses = Pauses()
     baseline: int | None = None  # the first trial that the user enqueued
 
 
@@ -176,11 +176,11 @@ class MultiFidelity(Policy[Ascent]):
 
     def fold(self, state: Ascent, event: Event) -> Ascent:
         """The ladder and the rows after `event`."""
-        stays, baseline = state.stays or declined(state.climb, state.rows, event), state.baseline
+        pauses, baseline = state.pauses.fold(state.rows, event), state.baseline
         if baseline is None and isinstance(event, Started) and event.evidence.get(ENQUEUED):
             baseline = event.trial
         climb = self._climber(state).fold(state.climb, event)
-        return Ascent(climb, state.rows.fold(event), state.model, stays, baseline)
+        return Ascent(climb, state.rows.fold(event), state.model, pauses, baseline)
 
     def judge(self, state: Ascent, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """On to the rung where runs are compared; from there on, PAUSE unless it leads."""
@@ -193,7 +193,7 @@ class MultiFidelity(Policy[Ascent]):
             following = until(on.bracket.rungs[verdict.evidence["rung"] + 1].resource, "epochs", history)
             text = f"{verdict.reason}; the first that you enqueued trains in full, to compare with"
             return Verdict(Action.CONTINUE, text, verdict.evidence, following)
-        if state.stays and verdict.action is Action.STOP and "rank" in verdict.evidence:
+        if state.pauses.declined and verdict.action is Action.STOP and "rank" in verdict.evidence:
             return replace(verdict, reason=f"{verdict.reason}; stopped for good, for runs cannot pause here")
         return verdict
 
@@ -234,7 +234,7 @@ class MultiFidelity(Policy[Ascent]):
         epochs = self.rungs(horizon)
         second = len(epochs) > 1 and FEWEST * epochs[1] <= horizon
         base = int(second) if kernel is None else first_rung(kernel.foretells, epochs)
-        if state.stays:  # decided on arrival, and nobody waits to be compared
+        if state.pauses.declined:  # decided on arrival, and nobody waits to be compared
             return replace(climber, base=base, stops=True)
         return replace(climber, base=base, patience=cuts.waiting(horizon, epochs[base]))
 

@@ -148,6 +148,33 @@ def test_where_nothing_can_pause_runs_are_stopped_for_good_from_the_second_on() 
     assert study.best.epoch == 27
 
 
+@pytest.mark.parametrize("epochs", [9, 27])  # runs are first compared after 1 epoch, after 3
+@pytest.mark.parametrize("saves", [True, False], ids=["saves", "saves nothing"])
+@pytest.mark.parametrize("before_saving", [True, False])
+def test_a_kill_before_a_run_has_paused_does_not_tell_whether_runs_can(
+    epochs: int, saves: bool, before_saving: bool
+) -> None:
+    study = Study(
+        Problem(SPACE, Maximize("acc", (0, 1)), epochs), seed=3, budget=Budget(trials=12), verbose=0
+    )
+    killed = False
+    for trial in study:
+        for epoch in trial.epochs():
+            trial.report(early(trial.config, epoch), seconds=1.0)
+        pauses = trial.verdict is not None and trial.verdict.resumable
+        if saves and pauses and (killed or not before_saving):
+            trial.checkpointed(f"memory of {trial.id}")
+        if pauses and not killed:
+            killed = True
+            study.session.lose(trial, "killed")
+        else:
+            trial.finish()
+    assert killed
+    assert study.trials[0].attempt > 1
+    reasons = [e.verdict.reason for e in study.events() if isinstance(e, Reported)]
+    assert any("runs cannot pause here" in reason for reason in reasons) is not saves
+
+
 @pytest.mark.parametrize(
     ("options", "about"),
     [
