@@ -3,6 +3,7 @@
 [study]
 store = "sqlite:///digits.db"    # beside this file
 max_epochs = 30
+learn_from = ["earlier.db", { store = "all.db", name = "digits" }]    # earlier studies, beside it, too
 
 [goal]
 maximize = "val_acc"
@@ -175,9 +176,17 @@ class _Reader:
         for name, value in study.items():
             self._lines.at(("study", name), lambda n=name, v=value: _CHECKS[n](n, v))  # type: ignore[misc]
         options = study | {"store": self._beside(study.get("store", f"{self._path.stem}.db"))}
+        if "learn_from" in study:
+            options["learn_from"] = [self._earlier(given) for given in study["learn_from"]]
         if "checkpoints" in study:
             options["checkpoints"] = str(self._path.parent / study["checkpoints"])
         return options
+
+    def _earlier(self, given: Any) -> Any:
+        """The store of an earlier study, and its name where that is said."""
+        return (
+            self._beside(given) if isinstance(given, str) else (self._beside(given["store"]), given["name"])
+        )
 
     def _policy(self, where: Keys, table: dict[str, Any]) -> Any:
         name = table.pop("name", "MultiFidelity")
@@ -234,6 +243,21 @@ def _text(name: str, value: Any) -> None:
         raise InvalidInput(f"{name} = {value!r}: a text that is not empty, without the character 0")
 
 
+def _studies(name: str, value: Any) -> None:
+    given: Any
+    for given in value if isinstance(value, list) else [None]:
+        told = [given[key] for key in ("store", "name")] if _is_pair(given) else [given]
+        if not all(isinstance(text, str) and text and "\0" not in text for text in told):
+            raise InvalidInput(
+                f'{name} = {value!r}: a list of stores such as ["earlier.db"], each '
+                '{ store = "all.db", name = "digits" } where it holds several studies'
+            )
+
+
+def _is_pair(given: Any) -> bool:
+    return isinstance(given, dict) and given.keys() == {"store", "name"}
+
+
 def _count(name: str, value: Any) -> None:
     check_counts(**{name: value})
 
@@ -245,5 +269,5 @@ def _seconds(name: str, value: Any) -> None:
 _CHECKS: dict[str, Any] = {
     "name": _text, "store": _text, "checkpoints": _text, "seed": _count, "max_failures": _count,
     "max_retries": _count, "keep_checkpoints": _count, "disk_quota": lambda name, value: bytes_of(value, name),
-    "lease": _seconds, "patience": _seconds,
+    "lease": _seconds, "patience": _seconds, "learn_from": _studies,
 }  # fmt: skip

@@ -45,9 +45,10 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
         max_epochs: After a space, the epochs of a full training. Default: None, for policies that bring their own
             schedule.
         start: After a space, configurations that are trained first. Default: none.
-        learn_from: Earlier studies, as load_study opens them, that the default search learns from: which
-            configurations are promising, and how much early epochs tell of the end. Their space, metric and epochs may
-            be others. What it takes from them is recorded when the study is made, and stays. Default: none.
+        learn_from: Earlier studies that the default search learns from: which configurations are promising, and how
+            much early epochs tell of the end. Each the path or URL of its store, ("all.db", "name") where that holds
+            several, or as load_study opens it. Their space, metric and epochs may be others. What it takes from them is
+            recorded when the study is made, and stays. Default: none.
         checkpoints: The folder for the checkpoints of paused trials, of which several studies may share one.
             Default: None, beside the store's file; in memory, a temporary one that goes with the process.
         keep_checkpoints: Of how many of the best finished trials the model is kept, after the epoch that the run counts

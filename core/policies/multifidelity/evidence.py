@@ -79,7 +79,7 @@ class Evidence:
         if not isinstance(history, History):
             raise InvalidInput(
                 "learn_from=[...] takes studies, such as load_study('earlier.db') or read_study('earlier.db'), "
-                f"not {study!r}"
+                f"not {study!r}; stores are named to the study, Study(..., learn_from=['earlier.db'])"
             )
         rows = CurveRows(history.problem.goal)
         for event in study.events():

@@ -66,7 +66,7 @@ class Ascent:
     climb: Climb
     rows: CurveRows
     model: Model = field(repr=False, compare=False)  # what it learns by
-    pauses: Pauses = Pauses()
+    pauses: Pauses = field(default_factory=Pauses)
     baseline: int | None = None  # the first trial that the user enqueued
 
 

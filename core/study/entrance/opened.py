@@ -27,6 +27,7 @@ from ..session.follower import FollowerSession
 from ..session.local import LocalSession
 from ..session.session import Log, Session, Settings
 from .arguments import budget_of, check_name, one_epoch, problem_of, waits, wrong_way
+from .earlier import Earlier, earlier_studies
 
 _log = logging.getLogger("haltune")
 StrPath = str | os.PathLike[str]
@@ -63,7 +64,7 @@ class Opened(Results):
         max_retries: int = 2,
         *,
         policy: Policy[Any] | None = None,
-        learn_from: Sequence[Results] = (),
+        learn_from: Sequence[Earlier] = (),
         **rarer: Unpack[Rarer],
     ) -> None: ...
 
@@ -82,7 +83,7 @@ class Opened(Results):
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
         start: Sequence[Mapping[str, Any]] = (),
-        learn_from: Sequence[Results] = (),
+        learn_from: Sequence[Earlier] = (),
         **rarer: Unpack[Rarer],
     ) -> None: ...
 
@@ -100,7 +101,7 @@ class Opened(Results):
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
         start: Sequence[Mapping[str, Any]] = (),
-        learn_from: Sequence[Results] = (),
+        learn_from: Sequence[Earlier] = (),
         checkpoints: StrPath | Checkpoints | None = None,
         keep_checkpoints: int = 1,
         disk_quota: float | str | None = None,
@@ -115,9 +116,9 @@ class Opened(Results):
         if verbose:
             heard()  # what is guessed of the arguments is said, too
         self._asked, self.policy = problem_of(problem, goal, policy, max_epochs, start, verbose > 0)
-        if learn_from != ():
-            self.policy = self.policy.taught_by(learn_from)
         check_name(name)
+        if learn_from != ():
+            self.policy = self.policy.taught_by(earlier_studies(learn_from, store, name))
         self.name = name
         check_seconds(lease=lease)
         settings = Settings(

@@ -117,6 +117,29 @@ def test_a_store_is_beside_the_study_file_wherever_the_command_is_given(
     assert read("../digits.toml").store.replace("/below/..", "") == meant.format(tmp_path)
 
 
+def test_earlier_studies_are_beside_the_study_file_too(file, tmp_path):
+    said = 'learn_from = ["a.db", "postgresql://h/d", { store = "all.db", name = "digits" }]\nseed = 4'
+    study = read(file(("seed = 4", said), ('name = "BOBOS"', "")))
+    beside = f"sqlite:///{tmp_path}"
+    assert study.options["learn_from"] == [
+        f"{beside}/a.db", "postgresql://h/d", (f"{beside}/all.db", "digits")
+    ]  # fmt: skip
+
+
+def test_a_search_written_down_learns_from_an_earlier_one(file, tmp_path):
+    text = (
+        '[study]\nmax_epochs = 3\nstore = "one.db"\n[goal]\nmaximize = "a"\n[space]\nx = { float = [0, 1] }\n'
+    )
+    for name, more in (("one", ""), ("two", 'learn_from = ["one.db"]\n')):
+        said = text.replace("one", name, 1).replace("[study]\n", f"[study]\n{more}")
+        study = read(file(text=said)).open(Budget(trials=2))
+        for trial in study:
+            for epoch in trial.epochs():
+                trial.report(trial.config["x"] * epoch)
+            trial.finish()
+    assert [(e.name, e.trials) for e in study.policy.learn_from] == [("study", 2)]
+
+
 def test_policies_within_policies_and_their_stopping_are_read(file):
     text = 'name = "Halting"\npolicy = { name = "Hyperband", eta = 2 }\nstopping = { first = 4, mode = "faithful" }'
     study = read(file(('name = "BOBOS"', text)))
@@ -134,6 +157,9 @@ ERRORS = [
     ("[policy]", "[start]\nlr = 0.01\n\n[policy]", 20, "a list of configurations"),
     ("seed = 4", "seed = -4", 4, "a whole number, 0 or more"),
     ("seed = 4", "store = 4", 4, "a text that is not empty"),
+    ("seed = 4", 'learn_from = "a.db"', 4, 'a list of stores such as ["earlier.db"]'),
+    ("seed = 4", 'learn_from = [{ store = "a.db" }]', 4, "where it holds several studies"),
+    ("seed = 4", 'learn_from = [""]', 4, "a list of stores"),
     ("seed = 4", 'disk_quota = "lots"', 4, "'20GB'"),
     ("seed = 4", "lease = 0", 4, "more than 0"),
     ("seed = 4", 'patience = "long"', 4, "seconds, more than 0"),

@@ -26,7 +26,7 @@ from haltune import (
     Study,
     load_study,
 )
-from haltune.errors import InvalidInput, StudyMismatch
+from haltune.errors import InvalidInput, StoreError, StudyMismatch
 from haltune.log.codec import to_json
 from haltune.log.events import Started
 from haltune.policies import BOBOS, Halting, Hyperband, MultiFidelity, RandomSearch
@@ -134,6 +134,36 @@ def test_a_study_that_found_nothing_teaches_nothing(study: Any, caplog: pytest.L
         found = searched(learn_from=[study()], verbose=1)
     assert "learns from 0 runs of 'study'" in caplog.messages
     assert [t.config for t in found.trials] == [t.config for t in searched().trials]
+
+
+def test_stores_of_earlier_studies_are_read_when_the_study_is_made(tmp_path: Path) -> None:
+    first, url = tmp_path / "first.db", f"sqlite:///{tmp_path / 'all.db'}"
+    searched(RandomSearch(trials=3), budget=None, store=first, name="one")
+    for name in ("other", "digits"):
+        searched(RandomSearch(trials=4), budget=None, store=url, name=name)
+    given: dict[str, Any] = {"learn_from": [first, (url, "digits"), str(first), before()]}
+    store = tmp_path / "new.db"
+    study = searched(**given, store=store, budget=Budget(epochs=20))
+    learnt = study.policy.learn_from
+    assert [(e.name, e.trials) for e in learnt] == [("one", 3), ("digits", 4), ("one", 3), ("before", 12)]
+    first.unlink()
+    again = searched(**given, store=store, budget=Budget(epochs=30))  # kept what it took
+    assert again.policy == study.policy
+
+
+def test_a_store_that_cannot_be_learnt_from_says_why(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        searched(RandomSearch(trials=2), budget=None, store=tmp_path / "all.db", name=name)
+    for wrong, why in (
+        ([tmp_path / "none.db"], "none.db.*there is no"),
+        ([tmp_path / "all.db"], r"holds 2 studies: 'one', 'two'. Say which: \('.*all.db', 'one'\)"),
+        ([(tmp_path / "all.db", "three")], "no study 'three'"),
+        (["earlier.txt"], "ending in .db"),
+    ):
+        with pytest.raises((StoreError, InvalidInput), match=f"learn_from=.*{why}"):
+            searched(learn_from=wrong)
+    with pytest.raises(InvalidInput, match="list of studies"):
+        searched(learn_from="earlier.db")
 
 
 def test_anything_but_studies_is_refused() -> None:
