@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haltune._utils.arrays import Array
 from haltune.gp import fit
@@ -112,7 +113,10 @@ class Surrogate:
         return Slice(values, self._raw(mean), self._raw(mean - sd), self._raw(mean + sd))
 
     def contour(self, across: str, along: str, levels: int = 15) -> tuple[Slice, Slice, Array, Array]:
-        """Two parameters' values, and (along, across) the metric expected and its deviation, others averaged."""
+        """Two parameters' values, and (along, across) the metric expected and its deviation, others averaged.
+
+        NaN where one of the two has no value, the other being what it is.
+        """
         rng = np.random.default_rng([self.seed, 3])
         (xs, u), (ys, v) = self._grid(across, levels), self._grid(along, levels)
         points = np.tile(self._with(rng, across, along), (len(v), len(u), 1, 1))
@@ -120,8 +124,13 @@ class Surrogate:
         points[..., self.space.columns[along]] = v[:, None, None]
         mean, variance = self.posterior.predict(self._at_end(points.reshape(-1, self.space.dim)))
         shape = (len(v), len(u), _AROUND)
-        expected = mean.reshape(shape).mean(axis=2)
-        deviation = np.sqrt(np.maximum(variance.reshape(shape), 0.0)).mean(axis=2) * self.width
+        met = self._have(points.reshape(-1, self.space.dim), across, along).reshape(shape)
+        deviation = np.sqrt(np.maximum(variance.reshape(shape), 0.0))
+        share = np.where(met, 1.0, 0.0) / np.where(met.any(axis=2), met.sum(axis=2), np.nan)[..., None]
+        expected, deviation = (
+            (mean.reshape(shape) * share).sum(axis=2),
+            (deviation * share).sum(axis=2) * self.width,
+        )
         none = np.empty(0)
         return Slice(xs, none, none, none), Slice(ys, none, none, none), self._raw(expected), deviation
 
@@ -154,6 +163,13 @@ class Surrogate:
         sampled = self.space.sample_up_to(_WIDE, rng, "sobol")
         having = [c for c in sampled if all(c.get(name) is not None for name in names)]
         return np.resize(self.space.encode_many((having or sampled)[:_AROUND]), (_AROUND, self.space.dim))
+
+    def _have(self, points: Array, *names: str) -> NDArray[np.bool_]:
+        """(n,) whether these parameters have values at points (n, dim)."""
+        if all(self.space.parameters[name].when is None for name in names):
+            return np.ones(len(points), dtype=bool)
+        configs = self.space.decode_many(points)
+        return np.array([all(config.get(name) is not None for name in names) for config in configs])
 
     def _grid(self, name: str, levels: int) -> tuple[tuple[object, ...], Array]:
         """Values of one parameter, and their coordinates (n, width)."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from haltune._utils.checks import LARGEST
 from haltune._utils.words import plural, short
 from haltune.errors import InvalidInput
@@ -186,17 +188,20 @@ def contour_spec(facts: Digest, model: Surrogate | None, across: str | None, alo
         return {"data": [], "layout": layout(title, apart, order=35, annotations=[nothing(apart)])}
     xs, ys, mean, sd = model.contour(across, along)
     heat = {
-        "type": "heatmap", "x": list(xs.values), "y": list(ys.values), "z": mean.tolist(),
+        "type": "heatmap", "x": list(xs.values), "y": list(ys.values),
+        "z": [[z if math.isfinite(z) else None for z in row] for row in mean.tolist()],
         "colorscale": _HEAT if goal.sign > 0 else [(1 - at, colour) for at, colour in reversed(_HEAT)],
         "showscale": False, "text": [[f"give or take {short(s, 2)}" for s in row] for row in sd.tolist()],
         "name": "expected", "meta": [metric],
         "hovertemplate": "%{meta[0]} %{z:.4~g} expected<br>%{text}<extra></extra>",
     }  # fmt: skip
+    empty = "" if np.isfinite(mean).all() else "; empty where one of them has no value"
     return {
         "data": [heat, dots],
         "layout": layout(
             "Two parameters", f"The {goal.metric} expected over {across} and {along}.", order=35, showlegend=False,
-            note="The bluer, the better: what is expected over the two that matter most, the others averaged.",
+            note="The bluer, the better: what is expected over the two that matter most, the others "
+            f"averaged{empty}.",
             xaxis=axis(plotly_text(across), **scale_of(facts.problem.space, across)),
             yaxis=axis(plotly_text(along), **scale_of(facts.problem.space, along)),
         ),

@@ -28,7 +28,9 @@ from .models import Items
 ASSETS = Path(__file__).parent / "assets"
 _DEFAULT = "study"  # what a study is called that nobody gave a name
 _MARK = '<meta name="generator" content="haltune">'
-_SCRIPTS = ("scales.js", "panel.js", "figure.js", "table.js", "page.js", "live.js")
+_SCRIPTS = (
+    "scales.js", "sheet.js", "marks.js", "hand.js", "panel.js", "figure.js", "table.js", "page.js", "live.js",
+)  # fmt: skip
 
 
 def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:

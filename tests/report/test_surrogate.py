@@ -116,3 +116,18 @@ def test_a_slice_of_a_conditional_parameter_averages_only_where_it_has_a_value()
     found = model.slice("depth")
     values = np.array(found.values, dtype=float)
     assert found.mean == pytest.approx(values, abs=0.08)
+
+
+def test_a_contour_is_empty_where_one_of_its_parameters_has_no_value():
+    """With kind "a" there is no depth."""
+    space = Space(
+        {"kind": Choice(["a", "b"]), "depth": Float(0.5, 1.0, when={"kind": "b"}), "x": Float(0, 1)}
+    )
+    history = searched(space, lambda c: c.get("depth", 0.0), count=60)
+    kinds, _, mean, sd = Surrogate.of(history).contour("kind", "depth")
+    assert kinds.values == ("a", "b")
+    assert np.isnan(mean[:, 0]).all()
+    assert np.isnan(sd[:, 0]).all()
+    assert mean[:, 1] == pytest.approx(np.linspace(0.5, 1.0, len(mean)), abs=0.1)
+    _, _, mean, _ = Surrogate.of(history).contour("depth", "x")
+    assert np.isfinite(mean).all()

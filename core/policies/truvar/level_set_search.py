@@ -154,10 +154,11 @@ class LevelSetSearch(SitePolicy):
         scores = self._scores(history, belief, members)
         site = int(np.argmax(scores))
         mean, sd = float(belief.field.mean[site]), float(np.sqrt(belief.field.variance[site]))
-        sign = history.problem.goal.sign
+        goal, sign = history.problem.goal, history.problem.goal.sign
+        least = "its value is" if self.rule == "variance" else f"whether it reaches {self.threshold:.4g} is"
         reason = (
-            f"{self.rule}: {scores[site]:.3g} at mean {sign * mean:.4g}, sd {sd:.3g}; "
-            f"{int(members.sum())} of {plural(len(belief.sites), 'configuration')} open"
+            f"{least} the least sure: {goal.metric} {sign * mean:.4g} \N{PLUS-MINUS SIGN} {sd:.2g} expected; "
+            f"{int(members.sum())} of {plural(len(belief.sites), 'configuration')} are open"
         )
         return Start(belief.sites.configs[site], reason=reason, evidence={
             "seen": look.seen, "spent": look.spent, "stage": look.stage.number, "since": look.stage.since,

@@ -251,9 +251,10 @@ class TruVaR(SitePolicy):
         kind = "may lie on either side" if self._sets_wanted else "may be the best"
         excess = float(question.over.sum())
         at = f" at {level.name!r}" if tags_of(level) else ""
+        settled = choice.reduction / excess if excess > 0.0 else 0.0
         reason = (
-            f"{count} of {plural(len(belief.sites), 'configuration')} {kind}; their excess variance {excess:.3g} "
-            f"falls by {choice.reduction:.3g} at cost {choice.cost:.3g}{at}"
+            f"{count} of {plural(len(belief.sites), 'configuration')} {kind}: of what is not sure of them, this run "
+            f"settles {100.0 * settled:.3g}%{f', for a cost of {choice.cost:.3g}' * (choice.cost != 1.0)}{at}"
         )
         if choice.nothing:
             reason = (

@@ -1,6 +1,7 @@
 """TruVaR: its decisions against algorithms 1 and 2 written out, replays, levels, costs, workers, and what it finds."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -396,6 +397,32 @@ def test_what_exact_values_cannot_tell_from_the_threshold_is_left_open(make):
     assert len(study.trials) <= 12
     assert len(study.level_set().undecided) == 12
     assert "of the threshold" in study.ask().reason
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        (
+            TruVaR(grid=SIDE),
+            r"\d+ of 81 configurations may be the best: of what is not sure of them, this run settles",
+        ),
+        (
+            TruVaR(threshold=0.5, grid=SIDE),
+            r"\d+ of 81 configurations may lie on either side: of what is not sure",
+        ),
+        (
+            LevelSetSearch(threshold=0.123456789, grid=SIDE),
+            r"whether it reaches 0.1235 is the least sure: value",
+        ),
+        (LevelSetSearch(threshold=0.5, grid=SIDE, rule="variance"), r"its value is the least sure: value"),
+    ],
+)
+def test_a_reason_is_a_sentence_of_short_numbers(policy, says):
+    reasons = [e.reason for e in started(search(policy, truth(), trials=10))][-3:]
+    for reason in reasons:
+        assert re.match(says, reason)
+        digits = [re.sub(r"\D", "", number).lstrip("0") for number in re.findall(r"\d[\d.]*", reason)]
+        assert max(map(len, digits)) <= 4
 
 
 def test_members_known_to_the_floor_of_eta_are_left_open_and_workers_wait_for_each_other():
