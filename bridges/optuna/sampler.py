@@ -41,7 +41,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         max_epochs: Epochs of a full training. Default: None, those of the longest trial so far.
         seed: Of what is random. Default: None, drawn.
         initial: Trials that are drawn at random before the model chooses. Default: 10.
-        deviations: Of the model that are added to its mean where it chooses. Default: 3.
+        deviations: Of the model that are added to its mean where it chooses. Default: 1, for trials are few here.
         candidates: Points that are compared for a trial. Default: 300.
         independent_sampler: What draws the parameters that not all trials have. Default: None, at random.
 
@@ -63,7 +63,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         max_epochs: int | None = None,
         seed: int | None = None,
         initial: int = 10,
-        deviations: float = 3.0,
+        deviations: float = 1.0,
         candidates: int = 300,
         independent_sampler: optuna.samplers.BaseSampler | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Distribution]:
         """See optuna.samplers.BaseSampler: what all trials have that are over."""
         self._raise_error_if_multi_objective(study)
-        over = study.get_trials(deepcopy=False, states=WHOLE)
+        over = _trials(study, WHOLE)
         shared = optuna.search_space.intersection_search_space(over, include_pruned=True)
         return {name: distribution for name, distribution in shared.items() if not distribution.single()}
 
@@ -98,7 +98,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         translated = Translated.of_distributions(search_space)
         rng = np.random.default_rng([self._seed, _RELATIVE, trial.number])
         with self._lock, one_thread():
-            trials = study.get_trials(deepcopy=False, states=(*WHOLE, TrialState.RUNNING))
+            trials = _trials(study, (*WHOLE, TrialState.RUNNING))
             others = [t for t in trials if t.number != trial.number]
             config = self._chosen(self._problem(study, translated, others), translated, others, rng)
             params = translated.outward(config or translated.space.sample(1, rng)[0])
@@ -153,3 +153,8 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state | {"_lock": Lock(), "_models": Memo(4)}
+
+
+def _trials(study: optuna.Study, states: tuple[TrialState, ...]) -> list[FrozenTrial]:
+    """All of them: with HyperbandPruner a sampler is shown those of one bracket, and the model compares them all."""
+    return study._storage.get_all_trials(study._study_id, deepcopy=False, states=states)

@@ -68,6 +68,14 @@ def test_pruned_trials_teach_it():
     assert study.ask().suggest_float("lr", 1e-4, 1.0, log=True) == pytest.approx(0.01, rel=0.5)
 
 
+def test_hyperband_hides_no_trial_from_it():
+    pruner = optuna.pruners.HyperbandPruner(1, 9)
+    study = searched(HaltuneSampler(seed=0, max_epochs=9, initial=4), 12, learning, pruner=pruner)
+    chosen = [t.params["lr"] for t in study.trials[4:]]
+    drawn = [t.params["lr"] for t in searched(HaltuneSampler(seed=0, initial=99), 12, learning).trials[4:]]
+    assert len(set(chosen) & set(drawn)) == 0  # it chose from the fifth on, whatever their brackets
+
+
 def test_with_the_pruner_it_is_a_search_of_one_line_each():
     study = searched(HaltuneSampler(seed=0), 25, learning, pruner=HaltunePruner(9))
     assert study.best_params["lr"] == pytest.approx(0.01, rel=0.3)
