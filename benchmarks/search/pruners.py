@@ -4,10 +4,10 @@
                                         [--sampler tpe or haltune]
 
 Data: learning_curves.npz (see curves.py), the even tasks and the odd ones apart. One worker; a proposed point becomes
-the nearest row that was not tried yet, which the search remembers. Regret is 0 at the best score of the table and 1 at
-the median final score. `spent` is in full trainings, `regret` after all trials, and the last columns once so many
-trainings were spent; `lost` is the share of searches in which a run was pruned whose final score was the best of all
-that were begun.
+the nearest row that was not tried yet, and that row is what the search remembers (--proposed: the point itself). Regret
+is 0 at the best score of the table and 1 at the median final score. `spent` is in full trainings, `regret` after all
+trials, and the last columns once so many trainings were spent; `lost` is the share of searches in which a run was
+pruned whose final score was the best of all that were begun.
 """
 
 import os
@@ -52,7 +52,7 @@ def sampler(name: str, epochs: int, seed: int) -> Any:
     )
 
 
-def one(name: str, chooses: str, task: Task, seed: int, trials: int) -> list[float]:
+def one(name: str, chooses: str, task: Task, seed: int, trials: int, snapped: bool) -> list[float]:
     """Of one search: trainings spent, the regret of all, whether the best was pruned, the regrets at the budgets."""
     warnings.simplefilter("ignore")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -63,8 +63,8 @@ def one(name: str, chooses: str, task: Task, seed: int, trials: int) -> list[flo
     names = [f"u{i}" for i in range(task.points.shape[1])]
 
     def objective(trial: optuna.Trial) -> float:
-        row = task.nearest(np.array([trial.suggest_float(n, 0.0, 1.0) for n in names]), ~meter.free)
-        value = 0.0
+        point, value = np.array([trial.suggest_float(n, 0.0, 1.0) for n in names]), 0.0
+        row = task.nearest(point, ~meter.free) if snapped else meter.take(point)
         for epoch in range(1, horizon + 1):
             value = meter.train(row, epoch)
             trial.report(value, epoch - 1)
@@ -77,14 +77,16 @@ def one(name: str, chooses: str, task: Task, seed: int, trials: int) -> list[flo
     number = 100 * seed + task.number
     study = optuna.create_study(
         direction="maximize",
+        study_name=f"{task.name} {seed}",  # HyperbandPruner chooses brackets by it
         sampler=sampler(chooses, horizon, number),
         pruner=pruner(name, horizon, number),
     )
-    for _ in range(trials):  # what is remembered is the row that a proposed point becomes
-        asked = study.ask(dict.fromkeys(names, optuna.distributions.FloatDistribution(0.0, 1.0)))
-        row = meter.take(task.point(asked.params))
-        study.tell(asked, state=optuna.trial.TrialState.FAIL)
-        study.enqueue_trial(task.config(row))
+    for _ in range(trials):
+        if snapped:
+            asked = study.ask(dict.fromkeys(names, optuna.distributions.FloatDistribution(0.0, 1.0)))
+            row = meter.take(task.point(asked.params))
+            study.tell(asked, state=optuna.trial.TrialState.FAIL)
+            study.enqueue_trial(task.config(row))
         study.optimize(objective, n_trials=1)
     final = [float(task.scores[row, -1]) for row, _ in rows]
     lost = rows[int(np.argmax(final))][1] < horizon
@@ -101,6 +103,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--proposed", action="store_true", help="remember the points that were proposed")
     args = parser.parse_args()
     tasks = load(args.data)
     after = "  ".join(f"after {b:<5d}" for b in BUDGETS)
@@ -110,7 +113,7 @@ def main() -> None:
             for name in args.pruner:
                 begin = time.perf_counter()
                 jobs = [
-                    (name, args.sampler, task, seed, args.trials)
+                    (name, args.sampler, task, seed, args.trials, not args.proposed)
                     for task in chosen
                     for seed in range(args.seeds)
                 ]

@@ -13,7 +13,7 @@ import numpy as np
 from haltune._utils.checks import check_counts, check_whole
 from haltune._utils.memo import Memo
 from haltune._utils.threads import one_thread
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.policies import MultiFidelity
 from haltune.policies.guided.candidates import candidates, first_untried
@@ -21,7 +21,7 @@ from haltune.policies.multifidelity.model import Model
 from haltune.policies.multifidelity.stage_kernel import StageKernel, Stages
 
 from .belief import Belief, choose, longest
-from .counterparts import Distribution
+from .counterparts import Distribution, inward
 from .curves import WHOLE, FrozenTrial, TrialState
 from .library import optuna
 from .spaces import Translated
@@ -86,7 +86,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         self._raise_error_if_multi_objective(study)
         over = _trials(study, WHOLE)
         shared = optuna.search_space.intersection_search_space(over, include_pruned=True)
-        return {name: distribution for name, distribution in shared.items() if not distribution.single()}
+        return {name: d for name, d in shared.items() if not d.single() and _known(name, d)}
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, Distribution]
@@ -153,6 +153,15 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state | {"_lock": Lock(), "_models": Memo(4)}
+
+
+def _known(name: str, distribution: Distribution) -> bool:
+    """Whether the model has a counterpart of a distribution: of choices among objects it has none."""
+    try:
+        inward(name, distribution)
+    except InvalidSpace:
+        return False
+    return True
 
 
 def _trials(study: optuna.Study, states: tuple[TrialState, ...]) -> list[FrozenTrial]:

@@ -111,6 +111,16 @@ def test_choices_of_another_type_and_steps_come_as_optuna_has_them():
     assert study.best_value < 1.0
 
 
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
+def test_choices_among_objects_are_drawn_at_random():
+    def objective(trial):
+        act = trial.suggest_categorical("act", [np.tanh, np.abs])
+        return float(act(trial.suggest_float("x", -3, 3) - 1) ** 2)
+
+    study = searched(HaltuneSampler(seed=0, initial=5), 10, objective)
+    assert list(study.sampler.infer_relative_search_space(study, None)) == ["x"]
+
+
 def test_open_trials_are_spread():
     study = searched(HaltuneSampler(seed=0), 20)
     open_ones = [study.ask() for _ in range(6)]
