@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from zlib import crc32
 
 from haltune._utils.checks import check_seconds
 from haltune._utils.words import one_line, plural
@@ -123,7 +124,7 @@ class Mirror:
 
     def _search(self) -> Search:
         first = next(iter(self._read.events()))
-        id = str(getattr(first, "id", "") or abs(hash((self._name, first.at))))
+        id = str(getattr(first, "id", "") or f"{crc32(f'{self._name} {first.at!r}'.encode()):08x}")
         return Search(id, self._name, self._read.history.problem, type(self._read.policy).__name__)
 
     def _collect(self) -> None:
