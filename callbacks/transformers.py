@@ -12,6 +12,9 @@ what `trainer.evaluate()` alone or eval_on_start measures. After an exception th
 keep the training inside `with trial:`. A pause asks the Trainer for one of its checkpoints and takes that
 over, random state included: a resumed training equals an uninterrupted one digit for digit.
 
+Ctrl-C and SIGTERM wait for the next evaluation of a training in one process, whose state is saved likewise, so that the
+same program continues exactly there; a second one leaves at once. With several ranks they are heard at once.
+
 In a distributed training every rank makes a callback, the first talks to the study, and all do as it says.
 """
 
@@ -29,6 +32,7 @@ from haltune.study import Trial
 from .frameworks.portable import Reporting
 from .frameworks.ranks import torch_ranks
 from .reporting.advice import missing, two_callbacks
+from .reporting.interruption import Interruption, calling
 from .reporting.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -110,6 +114,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._start(state.global_step)
         planned = _planned(args, state, others.get("train_dataloader"))
         over = torch_ranks().decide(lambda: self._begin(planned, others.get("model")))
+        loop = calling("_inner_training_loop", "transformers.") if args.world_size == 1 else None
+        self._reporter.hear(
+            Interruption(loop is not None, loop)
+        )  # several ranks would not hear it in the same epoch
         control.should_training_stop |= over
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -151,6 +159,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._training = False
             self._need_a_value(late=state.global_step > self._first_step)
             torch_ranks().decide(lambda: self._finish(args, others))
+            self._reporter.leave()
 
     def _start(self, step: int = 0) -> None:
         self._first_step: int = step  # of the optimizer, trained before this training
@@ -180,19 +189,24 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return _room(args.output_dir, others["model"], others["optimizer"])
 
         self._reporter.report(metrics[name], state.epoch, self._logged, need)
+        self._reporter.heed(state.epoch)
         self._logged = {}
         if ends:
             self._reporter.ends_by_itself()
         self._keeps_epoch = self._reporter.keeps_epoch
         final = self._reporter.stopping and not self._reporter.pausing and self._reporter.keeps
-        if not (self._reporter.pausing or self._keeps_epoch or final):
-            return END if self._reporter.stopping else GO_ON
+        if not (self._reporter.saves or self._keeps_epoch or final):
+            return END if self._is_over else GO_ON
         why_not = _no_checkpoint(args)
         if why_not is None:
             return SAVE
         if self._reporter.pausing:
             self._reporter.decline(why_not)
-        return END if self._reporter.stopping else GO_ON
+        return END if self._is_over else GO_ON
+
+    @property
+    def _is_over(self) -> bool:
+        return self._reporter.stopping or self._reporter.leaving
 
     def _take(self, args: Any, state: Any, ends: bool) -> bool:
         """Take over the checkpoint that the Trainer has just written; True when the training ends now."""
@@ -204,17 +218,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         keeps, self._keeps_epoch = self._keeps_epoch, False
         if keeps:
             self._reporter.keep(lambda path: shutil.copytree(source, path), "")
-        if self._reporter.pausing or (self._reporter.stopping and self._reporter.keeps):
+        if self._reporter.saves or (self._reporter.stopping and self._reporter.keeps):
             self._reporter.save(lambda path: (shutil.move if moves else shutil.copytree)(source, path), "")
         if moves:
             shutil.rmtree(source, ignore_errors=True)  # it is there still when that failed, or was not needed
-        return self._reporter.stopping
+        return self._is_over
 
     def _finish(self, args: Any, others: Any) -> None:
         """The end; a training that ended where the Trainer saved nothing keeps its model without the optimizer."""
         reporter, model = self._reporter, others.get("model")
         able = hasattr(model, "save_pretrained") and not (args.fsdp or args.deepspeed)
-        if able and not reporter.pausing and reporter.keeps:
+        if able and not reporter.saves and reporter.keeps:
             reporter.save(lambda path: _export(path, model, others.get("processing_class")), "")
         reporter.end_of_fit()
 

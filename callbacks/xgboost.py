@@ -9,6 +9,9 @@
 A boosting round is an epoch. Put the callback first: XGBoost asks no further one in a round in which one
 stops. After an exception XGBoost calls no callback: keep the training inside `with trial:`.
 
+Ctrl-C and SIGTERM let the round under way be trained and save the booster, so that the same program continues exactly
+there; in `xgb.cv`, which takes no boosters to continue from, they are heard at once. A second one leaves at once.
+
 The best run's booster is kept, with all of its rounds: xgb.Booster(model_file=study.best.checkpoint)
 gives it back, and where the goal counts a run's best epoch, booster[: int(study.best.epoch)] is what it counts for.
 
@@ -31,6 +34,7 @@ from haltune.study import Trial
 
 from .frameworks.portable import Reporting
 from .reporting.advice import missing, two_callbacks
+from .reporting.interruption import Interruption, calling
 from .reporting.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -97,6 +101,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # XGBoost numbers a continued booster's rounds from 0; a new booster begins the trial again
         self._before = int(self.trial.epoch) if model.num_boosted_rounds() else 0
         self._reporter.begin()
+        loop = calling("train", "xgboost.")
+        self._reporter.hear(Interruption(loop is not None, loop))
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -106,17 +112,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         metrics = _last(evals_log)
         name = _find(self.monitor, metrics)
         self._reporter.report(metrics[name], self._before + epoch + 1, metrics)
-        if self._reporter.pausing:
+        self._reporter.heed(self._before + epoch + 1)
+        if self._reporter.saves:
             self._save(model)
         if self._reporter.stopping and _folds(model):
             _keep_all_rounds(model, epoch, metrics[name])
-        return self._reporter.stopping
+        return self._reporter.stopping or self._reporter.leaving
 
     def after_training(self, model: Any) -> Any:
         _BEGUN.discard(model)
-        if self._reporter.keeps and not _folds(model):
+        if self._reporter.keeps and not self._reporter.saves and not _folds(model):
             self._save(model)
         self._reporter.end_of_fit()
+        self._reporter.leave()
         return model
 
     def _save(self, model: Any) -> None:

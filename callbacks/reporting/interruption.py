@@ -6,6 +6,7 @@ import _thread
 import logging
 import os
 import signal
+import sys
 import threading
 from contextlib import suppress
 from types import CodeType, FrameType, TracebackType
@@ -14,6 +15,16 @@ from typing import Any, Self
 _log = logging.getLogger("haltune")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SOON = 0.02  # seconds until a generator that is being closed is surely gone
+
+
+def calling(function: str, package: str) -> CodeType | None:
+    """The code of a framework's function that is under way and calls, or None."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == function and frame.f_globals.get("__name__", "").startswith(package):
+            return frame.f_code
+        frame = frame.f_back
+    return None
 
 
 class Interruption:
@@ -65,6 +76,9 @@ class Interruption:
         if os.getpid() != self._process:
             self._hear_in_fork(number)
         elif self._number or not self._trains(frame):
+            if self._number:
+                with suppress(RuntimeError):  # it came in the middle of another line
+                    _log.warning("leaving at once: what the epoch under way has trained is lost")
             self._number = 0  # it waits no longer
             self._restore()
             self._leave(number, frame)

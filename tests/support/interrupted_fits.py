@@ -29,9 +29,10 @@ class InterruptedFits:
         assert list(study.trials[0].values) == list(straight.trials[0].values)
         np.testing.assert_array_equal(weights, as_ever)
 
-    def test_a_second_one_leaves_at_once(self, tmp_path):
+    def test_a_second_one_leaves_at_once_and_says_what_is_lost(self, tmp_path, caplog):
         trial = self._interrupted(tmp_path, self.sends(signal.SIGINT, signal.SIGINT))
         assert (trial.status, trial.epoch, trial.checkpoint) == (Status.INTERRUPTED, 1.0, None)
+        assert "leaving at once: what the epoch under way has trained is lost" in caplog.text
 
     def test_in_the_last_epoch_the_trial_is_complete(self, tmp_path):
         trial = self._interrupted(tmp_path, self.sends(signal.SIGINT, epoch=4))

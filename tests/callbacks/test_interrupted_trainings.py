@@ -1,0 +1,104 @@
+"""Ctrl-C and SIGTERM in trainings of XGBoost and of Hugging Face's Trainer: what is under way is finished and saved."""
+
+import os
+import signal
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from interrupted_fits import InterruptedFits
+from paused_studies import pausing_study
+
+X = np.random.default_rng(0).normal(size=(60, 3))
+Y = X.sum(axis=1)
+RAISED = MappingProxyType({signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: SystemExit})
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """As in a terminal, and as they were afterwards."""
+    before = [signal.signal(signal.SIGINT, signal.default_int_handler), signal.getsignal(signal.SIGTERM)]
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is before[1]
+    signal.signal(signal.SIGINT, before[0])
+
+
+def send(numbers):
+    for number in numbers:
+        os.kill(os.getpid(), number)
+
+
+class TestXGBoost(InterruptedFits):
+    raised = RAISED
+    test_between_validations_it_trains_on_to_the_next = None  # each round is validated
+
+    @staticmethod
+    def sends(*numbers, epoch=2):
+        xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
+
+        class Sends(xgb.callback.TrainingCallback):
+            def before_iteration(self, model, number, evals_log):
+                if number + 1 == epoch:
+                    send(numbers)
+                return False
+
+        return Sends()
+
+    @staticmethod
+    def searched(store, *others):
+        import xgboost as xgb
+
+        from haltune.callbacks.xgboost import HaltuneCallback
+
+        data = xgb.DMatrix(X, Y)
+        study = pausing_study(store, at=(), verbose=0)
+        for trial in study:
+            with trial:
+                booster = xgb.train(
+                    {"nthread": 1}, data, trial.max_epochs - trial.epoch, evals=[(data, "held")],
+                    callbacks=[*others, HaltuneCallback(trial, "rmse")], xgb_model=trial.checkpoint, verbose_eval=False,
+                )  # fmt: skip
+        return study, booster.predict(data)
+
+    def test_in_cross_validation_it_is_heard_at_once(self, tmp_path):
+        sends = self.sends(signal.SIGINT)
+        import xgboost as xgb
+
+        from haltune.callbacks.xgboost import HaltuneCallback
+
+        study = pausing_study(tmp_path / "search.db", at=(), verbose=0)
+        with pytest.raises(KeyboardInterrupt), study.ask() as trial:
+            xgb.cv({}, xgb.DMatrix(X, Y), 4, nfold=2, callbacks=[sends, HaltuneCallback(trial, "test-rmse")])
+        assert (study.trials[0].status, study.trials[0].epoch) == ("interrupted", 1.0)
+
+
+class TestTransformers(InterruptedFits):
+    raised = RAISED
+    every_second_epoch = MappingProxyType({"eval_strategy": "steps", "eval_steps": 8})
+
+    @staticmethod
+    def sends(*numbers, epoch=2):
+        transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+        class Sends(transformers.TrainerCallback):
+            def on_epoch_begin(self, args, state, control, **others):
+                if round(state.epoch) + 1 == epoch:
+                    send(numbers)
+
+        return Sends()
+
+    @staticmethod
+    def searched(store, *others, **options):
+        pytest.importorskip("transformers", reason="transformers is not installed")
+        from transformers_nets import trainer, weights
+
+        from haltune.callbacks.transformers import HaltuneCallback
+
+        study = pausing_study(store, at=(), verbose=0)
+        for trial in study:
+            with trial:
+                callbacks = [*others, HaltuneCallback(trial, "eval_loss")]
+                t = trainer(store.parent / store.stem, *callbacks, epochs=trial.max_epochs, **options)
+                t.train(resume_from_checkpoint=trial.checkpoint)
+        return study, weights(t)["layers.2.weight"].numpy()
