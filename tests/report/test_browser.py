@@ -484,6 +484,40 @@ def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(watched):
     page.locator("dialog").wait_for(state="detached")
 
 
+def test_what_comes_while_a_page_is_open_is_shown_and_never_run(browser, tmp_path):
+    """Names, metrics, options, errors and configurations that are markup, quotes, controls and right-to-left marks."""
+    evil = EVIL + "\u202e\x1b[31m\u2028</td>"
+    space = Space({EVIL: Choice(["plain", evil]), "lr": Float(0.01, 1.0)})
+    path = tmp_path / "a.db"
+    study = Study(
+        Problem(space, Maximize(EVIL, (0, 1)), 4), RandomSearch(), f"sqlite:///{path}", seed=0, verbose=0,
+        budget=Budget(trials=9), max_failures=9,
+    )  # fmt: skip
+    served, said = Served(path), []
+    context = browser.new_context()
+    context.set_default_timeout(90_000)
+    page = visit(context, served, said)
+    study.enqueue({EVIL: evil, "lr": 0.5})
+    with study.ask() as trial:
+        for value in (0.25, 0.5, 0.75, 0.875):
+            trial.report(value, metrics={EVIL: 0.5, evil: 0.25}, seconds=1.0)
+    with study.ask() as trial:
+        trial.report(0.0625, seconds=1.0)
+        raise RuntimeError(evil)
+    shows(page, "0.875")
+    page.wait_for_function("() => document.querySelectorAll('tr[data-kind=failed]').length === 1")
+    for row in page.locator(".trials tbody tr:not(.why)").all():
+        row.click()
+    page.get_by_role("button", name="Enqueue").click()
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.querySelectorAll('img').length") == 0
+    assert page.evaluate("document.body.dataset.ran") is None
+    assert EVIL in page.locator("tr.why .because").all_inner_texts()[-1].replace("\n", "")
+    assert said == []
+    context.close()
+    served.end()
+
+
 def test_who_points_at_a_button_of_a_row_keeps_it_while_the_row_changes(watched):
     study, served, context = watched
     with study.ask() as trial:
