@@ -22,6 +22,7 @@ from haltune.space import Space
 LEAST = 5  # trials with a value
 _TRIES = 200  # points at which a parameter's conditions may be met
 _MOST = 300  # that are learnt from
+_LEARNT = 128  # of these, for lengthscales and noise: what takes most of the time
 _FLOOR = -3.0
 _BASE = 96  # points at which importance is measured
 _DRAWS = 64  # functions drawn from the posterior
@@ -80,7 +81,7 @@ class Surrogate:
         stage = np.log1p(epochs) / np.log1p(end)
         x = np.column_stack([history.points[known], stage])
         targets = np.maximum((heights - centre) / width, _FLOOR)
-        posterior = fit(x, targets, rng=history.rng("fit", 1), limit=_MOST, learn_from=200)
+        posterior = fit(x, targets, rng=history.rng("fit", 1), limit=_MOST, learn_from=_LEARNT)
         return cls(space, posterior, centre, width, goal.sign, history.seed, len(known))
 
     def importance(self) -> Importance:
