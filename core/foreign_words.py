@@ -126,6 +126,16 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "get_best_hyperparameters": "study.best_params", "results_summary": "haltune.report.summary(study)",
         **_NO_CALLBACK,
     },
+    "TrialRecord": {
+        "value": "record.values are those of its reports; record.result(study.problem.goal) is what it counts for",
+        "params": "record.config", "hyperparameters": "record.config", "number": "record.id", "trial_id": "record.id",
+        "state": "record.status", "duration": "record.seconds.sum()", "intermediate_values": "record.values",
+        "user_attrs": "record.metrics",
+    },
+    "Best": {
+        "params": "study.best.config", "hyperparameters": "study.best.config", "number": "study.best.trial",
+        "score": "study.best.value", "trial_id": "study.best.trial",
+    },
     "Wait": {"**": _NO_TRIAL},
     "Finish": {"**": _NO_TRIAL},
     "module 'haltune'": {
@@ -173,6 +183,10 @@ class KnowsAttributes:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if name in getattr(self, "__dict__", {}).get("config", ()):
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {name!r}: .config[{name!r}] is it"
+                )
             owners = [kind.__name__ for kind in type(self).__mro__]
             raise AttributeError(
                 missing(f"{type(self).__name__!r} object", name, owners), name=name, obj=self

@@ -17,6 +17,7 @@ import haltune
 from haltune import Budget, Choice, Float, Int, Maximize, Problem, Space, Study, Trial, policies
 from haltune.errors import InvalidInput, UnknownArgument, installing
 from haltune.foreign_words import ARGUMENTS, ATTRIBUTES
+from haltune.log.records import Best, TrialRecord
 from haltune.policies import BOBOS, Halting, Hyperband, Policy, RandomSearch
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +28,10 @@ def a_trial() -> Trial:
     trial = Study(X, "acc", max_epochs=3, policy=RandomSearch(), budget="3 trials").ask()
     assert isinstance(trial, Trial)
     return trial
+
+
+def ended() -> Study:
+    return Study(X, "acc", policy=RandomSearch(), budget="1 trials").optimize(lambda trial: 0.5)
 
 
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
@@ -81,6 +86,10 @@ def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(
         (a_trial, "on_exception", r"callbacks=\[HaltuneCallback\(trial\)\]"),  # in a Trainer's callbacks
         (lambda: Study(X, "acc", max_epochs=3), "on_batch_end", r"callbacks=\[HaltuneCallback\(trial\)\]"),
         (lambda: Study(X, "acc", max_epochs=3), "trials_dataframe", r"study.frame\(\)"),
+        (lambda: a_trial(), "x", r"\.config\['x'\] is it"),
+        (lambda: ended().trials[0], "value", r"record\.result\("),
+        (lambda: ended().trials[0], "x", r"\.config\['x'\] is it"),
+        (lambda: ended().best, "params", r"study\.best\.config"),
         (lambda: haltune, "create_study", r"Study\(\.\.\.\)"),
         (lambda: haltune, "Categorical", r"Choice\("),
         (lambda: policies, "ASHA", r"asynchronous=True"),
@@ -175,6 +184,7 @@ def test_what_is_pickled_and_copied_comes_back() -> None:
 
 def test_every_answer_is_for_something_that_is_not_there() -> None:
     owners: dict[str, Any] = {**vars(haltune), **{n: getattr(policies, n) for n in policies.__all__}}
+    owners |= {"TrialRecord": TrialRecord, "Best": Best}
     for owner, words in ARGUMENTS.items():
         kind, _, method = owner.partition(".")
         asked = getattr(owners[kind], method) if method else owners[kind]

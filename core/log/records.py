@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from haltune._utils.arrays import Array
 from haltune._utils.words import settings, short
 from haltune.errors import InvalidSpace, StoreError, told_shortage
+from haltune.foreign_words import KnowsAttributes
 from haltune.notebook import facts
 from haltune.space import Space
 
@@ -30,7 +31,7 @@ Locate = Callable[[str | None], str | None]  # a path of the log, as a user open
 
 
 @dataclass(frozen=True, eq=False)
-class TrialRecord:
+class TrialRecord(KnowsAttributes):
     """One trial as the log tells it. Arrays are read-only, one entry a report of the current attempt."""
 
     id: int
@@ -106,7 +107,7 @@ class TrialRecord:
 
 
 @dataclass(frozen=True)
-class Best:
+class Best(KnowsAttributes):
     """The best configuration found."""
 
     trial: int
