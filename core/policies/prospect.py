@@ -63,9 +63,11 @@ def prospect(history: History, more: ArrayLike, so_far: float | None = None) -> 
     more = np.asarray(more, dtype=np.float64)
     chance = more / (total + more)
     room = math.inf if goal.bounds is None else max(0.0, max(goal.sign * b for b in goal.bounds) - top)
-    gain = _BOUNDED * ahead * np.log1p(more / total)
-    if goal.bounds is not None:
-        gain = np.minimum(gain, chance * room)
-    odds = np.maximum(chance / _RARE, 1.0)
-    high = _UNSURE * gain / np.maximum(chance, _RARE) * np.log(odds)
+    room = min(room, float(np.finfo(np.float64).max))
+    with np.errstate(over="ignore"):  # among values as large as numbers get, a gain is the largest number
+        gain = np.minimum(_BOUNDED * ahead * np.log1p(more / total), room)
+        if goal.bounds is not None:
+            gain = np.minimum(gain, chance * room)
+        odds = np.maximum(chance / _RARE, 1.0)
+        high = _UNSURE * np.log(odds) / np.maximum(chance, _RARE) * gain
     return Prospect(chance, gain, np.minimum(high, room))

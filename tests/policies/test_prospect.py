@@ -53,7 +53,7 @@ def test_one_case_in_ten_gains_as_much_as_is_said():
     ],
 )
 def test_nothing_is_promised_beyond_a_bound(goal, values):
-    found = prospect(searched(values, goal), [1.0, 10.0, 1e6], so_far=4.0)
+    found = prospect(searched(values, goal), [1.0, 10.0, 1e6], so_far=8.0)
     room = abs(values[-1] - (1.0 if goal.sign > 0 else 0.0))
     assert (found.high <= room + 1e-12).all()
     assert (found.gain <= found.chance * room + 1e-12).all()
@@ -73,9 +73,15 @@ def test_too_few_runs_promise_nothing(values):
 
 
 def test_runs_that_went_wrong_say_nothing_of_what_may_be_gained():
-    sane = prospect(searched([0.1, 0.2, 0.3, 0.4]), 1.0, so_far=4.0)
-    wrong = prospect(searched([0.1, 0.2, 0.3, 0.4, -1e150, float("nan")]), 1.0, so_far=4.0)
+    sane = prospect(searched([0.1, 0.2, 0.3, 0.4]), 1.0, so_far=8.0)
+    wrong = prospect(searched([0.1, 0.2, 0.3, 0.4, -1e150, float("nan")]), 1.0, so_far=8.0)
     assert float(wrong.gain) == pytest.approx(float(sane.gain))
+
+
+def test_among_values_as_large_as_numbers_get_the_gain_is_a_number():
+    found = prospect(searched([1.7e308, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), [0.0, 1.0, 1e6], so_far=8.0)
+    assert np.isfinite([found.gain, found.high]).all()
+    assert found.high[0] == 0.0 < found.gain[1]
 
 
 def test_the_outlook_of_a_search_that_is_no_autobcts_tells_the_same():
