@@ -34,6 +34,7 @@ from haltune.log.events import (
 from haltune.log.history import History
 from haltune.policies import Hyperband, Ladder, SuccessiveHalving
 from haltune.study.session.judging import with_report
+from haltune.study.session.session import Report
 
 EPOCHS = 81
 PROBLEM = Problem(Space({f"x{i}": Float(0.0, 1.0) for i in range(6)}), Maximize("acc", (0, 1)), EPOCHS)
@@ -99,14 +100,16 @@ class Simulation:
         trial, history = self.history.trial(id), self.history
         epoch = trial.epoch + 1
         value = trial.config["x0"] * (1 - 1 / (epoch + 1)) + 0.01 * float(self.draw.random())
-        report = {"value": value, "epoch": epoch, "seconds": 1.0, "metrics": {}}
+        report = Report(value=value, epoch=float(epoch), seconds=1.0, metrics={})
         longer = with_report(history, trial, report)
         rng = history.rng("judge", id, int(epoch))
         verdict = Verdict(Action.CONTINUE, "trained in full")
         if epoch < EPOCHS:
             verdict = self.decide(lambda: self.policy.judge(self.state, history, longer, rng))
         self.apply(
-            Reported(at=at, trial=id, attempt=trial.attempt, verdict=verdict, seen=history.position, **report)
+            Reported(
+                at=at, trial=id, attempt=trial.attempt, verdict=verdict, seen=history.position, **vars(report)
+            )
         )
         if verdict.action is Action.CONTINUE and epoch < EPOCHS:
             return True
