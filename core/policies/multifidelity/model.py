@@ -1,8 +1,15 @@
-"""What a search believes: the kernel that its own rows and earlier studies have taught, and the process given all."""
+"""What a search believes: the kernel that its own rows and earlier studies have taught, and the process given all.
+
+An earlier study that misleads would leave more than its runs: the amplitudes, steps and lengthscales that it has
+taught. So studies are left out, with a q of 0, the one that tells least first, while the rows of this study are
+likelier without those that are left: while the largest density of all rows together, over that of the earlier ones by
+themselves, falls short of that of its own rows by more than `_DOUBT` in the logarithm.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.random import Generator
@@ -16,10 +23,12 @@ from .lessons import Lessons
 from .log_regret import LogRegret
 from .seen import Seen
 from .stage_kernel import StageKernel, Stages
-from .stage_process import StageProcess, learn
+from .stage_process import StageProcess, density, learn
 from .stage_rows import KEPT, LEARNT, seen_at_stages, spread
 
 _TAUGHT = 16  # rows before the first fit: by then eight runs were seen at the first two rungs
+_DOUBTED = 16  # rows before it is asked whether earlier studies mislead
+_DOUBT = 2.0  # so much they may cost and stay: with few rows, the difference of two maxima is rough
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,8 @@ class Model:
     _kernels: Memo[StageKernel] = field(
         default_factory=lambda: Memo(2), init=False, repr=False, compare=False
     )
+
+    _earlier: Memo[float] = field(default_factory=lambda: Memo(8), init=False, repr=False, compare=False)
 
     def kernel(self, history: History, rows: Table) -> StageKernel | None:
         """Learnt from the first m rows, m growing by a fifth; None while there are too few."""
@@ -46,10 +57,32 @@ class Model:
             return None
 
         def learnt() -> StageKernel:
-            return learn(self.stages, _both(own, earlier, LEARNT, history.rng("fit", m)))
+            rng = history.rng("fit", m)
+            if own is None or earlier is None or len(own) < _DOUBTED:
+                return learn(self.stages, _both(own, earlier, LEARNT, rng))
+            part = own.at(spread(own, LEARNT - len(earlier), rng)).of_this()
+            return self._beside(part, earlier) or self._alone(own.at(spread(own, LEARNT, rng)).of_this())
 
         key = tuple(seen and seen.key for seen in (own, earlier))
         return self._kernels((history.seed, *key), learnt)
+
+    def _beside(self, own: Seen, earlier: Seen) -> StageKernel | None:
+        """Learnt from both but for the studies that mislead; None: all do."""
+        assert earlier.of is not None
+        kept = np.unique(earlier.of)
+        least = _density(self.stages, own) - _DOUBT
+        while len(kept):
+            taken = earlier.at(np.flatnonzero(np.isin(earlier.of, kept)))
+            both = own.beside(taken)
+            kernel = learn(self.stages, both)
+            before = self._earlier(tuple(kept.tolist()), partial(_density, self.stages, taken))
+            if density(self.stages, both, kernel) - before >= least:
+                return kernel.without([j for j in range(1, self.stages.earlier + 1) if j not in kept])
+            kept = np.delete(kept, kernel.told[kept].argmin())
+        return None
+
+    def _alone(self, own: Seen) -> StageKernel:
+        return learn(self.stages, own).without(range(1, self.stages.earlier + 1))
 
     def process(
         self, kernel: StageKernel, history: History, rows: Table, scale: LogRegret | None
@@ -69,6 +102,11 @@ class Model:
 
     def _own(self, history: History, rows: Table, scale: LogRegret | None) -> Seen | None:
         return None if scale is None else seen_at_stages(history, rows, self.stages, scale)
+
+
+def _density(stages: Stages, seen: Seen) -> float:
+    """The largest there is."""
+    return density(stages, seen, learn(stages, seen))
 
 
 def _both(own: Seen | None, earlier: Seen | None, limit: int, rng: Generator | None) -> Seen:

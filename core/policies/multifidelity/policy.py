@@ -8,7 +8,8 @@ differs is learnt within the study, by one Gaussian process of what runs reached
 - which configuration begins: the one of the highest mean plus deviations at the end, of which early values move the
   belief only as far as they have foretold ends.
 
-Earlier studies teach the same process (`evidence`, `lessons`), each as far as it foretells this one.
+Earlier studies teach the same process (`evidence`, `lessons`), each as far as it foretells this one; those that mislead
+are left out (`model`).
 
 Who goes on is decided by rank. A fair value of every run, weighed against that of beginning anew (Weitzman 1979; Xie et
 al. 2024), was tried on the same process and was worse on recorded trainings: it begins too many runs.
@@ -56,7 +57,7 @@ from .stage_kernel import StageKernel, Stages
 
 _STEP = 3  # ratio of the epochs of rungs
 _TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
-_FEW = 3  # trials that are drawn at random where earlier studies tell where to begin
+_FEW = 3  # trials that are drawn at random where earlier studies tell where to begin, and half of the next
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class MultiFidelity(Policy[Ascent]):
     sooner. Of 20 about 6 train in full.
 
     Args:
-        initial: Trials that are drawn at random before the model chooses, 3 at most where it learns from earlier
-            studies. Default: 20.
+        initial: Trials that are drawn at random before the model chooses; where it learns from earlier studies, it
+            chooses every second one of them after the third. Default: 20.
         deviations: Of the model that are added to its mean where it chooses. Default: 3.
         eta: One in so many of a rung goes on. Default: 3.
         first_cut: The same of the rung where runs are first compared. Default: 6.
@@ -202,12 +203,18 @@ class MultiFidelity(Policy[Ascent]):
         kernel = state.model.kernel(history, state.rows.table)
         climber = self._based(state, history, kernel)
         move = climber.propose(state.climb, history)
-        random = self._cuts(history).initial
-        if state.model.lessons is not None:
-            random = min(random, _FEW)
-        if not isinstance(move, Start) or len(history) < random or kernel is None:
+        if not isinstance(move, Start) or self._at_random(state, history) or kernel is None:
             return move
         return self._chosen(move, climber.base, kernel, state, history, rng)
+
+    def _at_random(self, state: Ascent, history: History) -> bool:
+        """Whether the next configuration is drawn at random.
+
+        Where earlier studies tell where to begin, all but a few take turns: what misleads is not all that is seen.
+        """
+        begun, first = len(history), self._cuts(history).initial
+        told = state.model.lessons is not None and begun >= _FEW
+        return begun < first and not (told and begun % 2)
 
     # -- the ladder ----------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -41,6 +41,10 @@ class Seen:
             np.concatenate([self.value, other.value]),
             None if self.study is None and other.study is None else np.concatenate(studies),
         )
+
+    def of_this(self) -> Seen:
+        """The same, of which each run is said to be of this study."""
+        return replace(self, study=np.zeros(len(self.points), dtype=np.intp))
 
     @property
     def key(self) -> tuple[bytes, ...]:

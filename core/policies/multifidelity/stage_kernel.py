@@ -24,7 +24,7 @@ steps and lengthscales are common to all: how much early epochs tell of the end 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -126,6 +126,12 @@ class StageKernel:
 
     stages: Stages
     theta: Array
+
+    def without(self, studies: Iterable[int]) -> StageKernel:
+        """The same with a q of 0 for some of the earlier studies, which are numbered from 1 on."""
+        theta = self.theta.copy()
+        theta[[self.stages.parts[3].start + j - 1 for j in studies]] = -np.inf
+        return StageKernel(self.stages, theta)
 
     @property
     def noise(self) -> float:

@@ -30,6 +30,11 @@ def learn(stages: Stages, seen: Seen) -> StageKernel:
     return StageKernel(stages, found.x if np.isfinite(found.fun) else stages.mean)
 
 
+def density(stages: Stages, seen: Seen, kernel: StageKernel) -> float:
+    """The logarithm of the posterior density up to a constant, which `learn` has made as large as it found."""
+    return -descent(stages, seen, kernel.theta)[0]
+
+
 @dataclass(frozen=True)
 class StageProcess:
     """A posterior: n values seen, and what they say of the last stage."""
