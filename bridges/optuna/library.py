@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from haltune.errors import installing
+
 try:
     import optuna
 except ImportError as error:
-    raise ImportError("haltune.optuna needs Optuna: pip install 'haltune[optuna]'") from error
+    raise ImportError(f"haltune.optuna needs Optuna: {installing('optuna')}") from error
 
 __all__ = ["optuna"]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from haltune.errors import installing
 from haltune.log.events import Status
 from haltune.log.records import TrialRecord
 
@@ -53,9 +54,7 @@ class MLflow:
         try:
             from mlflow.tracking import MlflowClient
         except ImportError as error:
-            raise ImportError(
-                "haltune.trackers.MLflow needs MLflow: pip install 'haltune[mlflow]'"
-            ) from error
+            raise ImportError(f"haltune.trackers.MLflow needs MLflow: {installing('mlflow')}") from error
         self._client: Any = MlflowClient(uri)
         self._experiment = experiment
         self._runs: dict[int, str] = {}  # trial -> id of its run

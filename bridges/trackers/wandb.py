@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from haltune.errors import installing
 from haltune.log.events import Status
 from haltune.log.records import TrialRecord
 
@@ -50,7 +51,7 @@ class WandB:
         try:
             import wandb
         except ImportError as error:
-            raise ImportError("haltune.trackers.WandB needs wandb: pip install 'haltune[wandb]'") from error
+            raise ImportError(f"haltune.trackers.WandB needs wandb: {installing('wandb')}") from error
         self._wandb: Any = wandb
         self._project, self._entity, self._mode, self._folder = project, entity, mode, folder
         self._runs: dict[int, Any] = {}  # trial -> its run, while it is open

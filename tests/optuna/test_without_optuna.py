@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from haltune.errors import installing
+
 CODE = """
 import sys
 sys.modules["optuna"] = None
@@ -17,4 +19,4 @@ except ImportError as error:
 
 def test_it_is_named_with_what_to_type():
     done = subprocess.run([sys.executable, "-P", "-c", CODE], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "haltune.optuna needs Optuna: pip install 'haltune[optuna]'"
+    assert done.stdout.strip() == f"haltune.optuna needs Optuna: {installing('optuna')}"

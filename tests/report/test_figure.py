@@ -1,12 +1,14 @@
 """The figure of learning curves."""
 
 import math
+import re
 import sys
 
 import pytest
 from told import REASON, a_search, tell_trial, told
 
 from haltune import Choice, Float, HaltuneError, Int, Maximize, Minimize, Problem, Space
+from haltune.errors import installing
 from haltune.log.events import Status
 from haltune.report import learning_curves, parallel, slices
 
@@ -116,7 +118,7 @@ def test_the_same_history_gives_the_same_figure():
 
 def test_without_plotly_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    with pytest.raises(ImportError, match=r"haltune\[report\]"):
+    with pytest.raises(ImportError, match=re.escape(installing("report"))):
         learning_curves(told())
 
 
