@@ -125,7 +125,9 @@ study.optimize(objective, n_trials=6)
 
 def test_processes_on_one_storage_learn_from_each_other(tmp_path):
     storage = f"sqlite:///{tmp_path}/optuna.db"
-    searched(None, (0.7, 0.65, 0.68, 0.6), storage=storage, study_name="shared")
+    study = searched(None, (0.7, 0.65, 0.68, 0.6), storage=storage, study_name="shared")
+    for top in (0.2, 0.9, 0.1, 0.66, 0.15, 0.8, 0.25, 0.5, 0.05, 0.71, 0.12, 0.6):
+        study.enqueue_trial({"top": top})
     folder = str(__file__).rpartition("/")[0]
     code = WORKER.format(folder=folder, storage=storage)
     workers = [subprocess.Popen([sys.executable, "-P", "-c", code]) for _ in range(2)]
@@ -134,7 +136,7 @@ def test_processes_on_one_storage_learn_from_each_other(tmp_path):
     assert len(trials) == 16
     assert {t.state for t in trials} == {State.COMPLETE, State.PRUNED}
     worst = [t for t in trials[4:] if t.params["top"] < 0.3]
-    assert worst
+    assert len(worst) == 6
     assert {t.state for t in worst} == {State.PRUNED}
 
 
