@@ -115,9 +115,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         planned = _planned(args, state, others.get("train_dataloader"))
         over = torch_ranks().decide(lambda: self._begin(planned, others.get("model")))
         loop = calling("_inner_training_loop", "transformers.") if args.world_size == 1 else None
-        self._reporter.hear(
-            Interruption(loop is not None, loop)
-        )  # several ranks would not hear it in the same epoch
+        # several ranks would not hear it in the same epoch
+        self._reporter.hear(Interruption(loop is not None, loop))
         control.should_training_stop |= over
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:

@@ -15,17 +15,16 @@ from haltune.errors import InvalidSpace
 from haltune.log import events as ev
 from haltune.log.codec import plain
 from haltune.log.decisions import Action, Verdict
-from haltune.log.events import Event, Status
+from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.policies.guided.curve_rows import CurveRows
 
-from .curves import FrozenTrial, TrialState, curve_of
+from .curves import ENDS, FrozenTrial, TrialState, curve_of
 from .exported import PREFIX
 from .library import optuna
 from .spaces import Translated
 
-_ENDS = {TrialState.COMPLETE: Status.COMPLETED, TrialState.PRUNED: Status.STOPPED}
 _CHOSEN = f"{PREFIX}relative"  # attribute of a trial that runs
 _TOLD = Verdict(Action.UNJUDGED, "reported to Optuna")
 Known = tuple[dict[str, Any], FrozenTrial]  # a trial and its configuration
@@ -97,7 +96,7 @@ def _events(problem: Problem, known: Sequence[Known], seed: int) -> Iterator[Eve
                 at=0.0, trial=number, attempt=1, epoch=float(epoch), value=float(value), seconds=0.0,
                 verdict=_TOLD, seen=0,
             )  # fmt: skip
-        yield ev.Ended(at=0.0, trial=number, attempt=1, status=_ENDS[trial.state])
+        yield ev.Ended(at=0.0, trial=number, attempt=1, status=ENDS[trial.state])
 
 
 def _marked(trial: FrozenTrial, horizon: int, from_zero: bool) -> Iterator[tuple[int, float]]:

@@ -7,7 +7,6 @@ Optuna keeps no times within a trial: its reports lie evenly between its beginni
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from haltune.store.open import open_store
 from haltune.study import Study
 from haltune.study.entrance.loading import load_study
 
-from .curves import WHOLE, FrozenTrial, TrialState, curve_of
+from .curves import WHOLE, FrozenTrial, TrialState, alike, curve_of
 from .exported import PROBLEM
 from .library import optuna
 from .recorded import Recorder, Run
@@ -157,14 +156,10 @@ def _goal(study: optuna.Study, runs: list[Run]) -> tuple[Goal, list[str]]:
     largest = study.direction is optuna.study.StudyDirection.MAXIMIZE
     metric = (study.metric_names or ["value"])[0]
     whole = [r for r in runs if r.trial.state is TrialState.COMPLETE and r.curve]
-    last = [r for r in whole if not _is(list(r.curve.values())[-1], r.trial.value)]
-    best = [r for r in whole if not _is((max if largest else min)(r.curve.values()), r.trial.value)]
+    last = [r for r in whole if not alike(list(r.curve.values())[-1], r.trial.value)]
+    best = [r for r in whole if not alike((max if largest else min)(r.curve.values()), r.trial.value)]
     kind = Maximize if largest else Minimize
     if last and not best:
         return kind(metric, of="best"), []
     odd = f"{plural(len(last), 'trial')} came to another value than at the last step: it stands in the place of that"
     return kind(metric), [odd] * bool(last)
-
-
-def _is(value: float, final: float | None) -> bool:
-    return final is not None and math.isclose(value, final, rel_tol=1e-6, abs_tol=1e-12)

@@ -19,9 +19,7 @@ from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import Scale, given, learn, measured
 
-from .curves import FrozenTrial, TrialState, curve_of
-
-_STATUS = {TrialState.COMPLETE: Status.COMPLETED, TrialState.PRUNED: Status.STOPPED}
+from .curves import ENDS, FrozenTrial, curve_of
 
 
 def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) -> TrialRecord:
@@ -31,7 +29,7 @@ def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) 
     epochs = np.array([float(n) for n in curve if n <= horizon])
     values = np.array([curve[int(n)] for n in epochs])
     scores = np.full(len(values), np.nan) if scale is None else scale.score(values)
-    status = _STATUS.get(trial.state, Status.RUNNING)
+    status = ENDS.get(trial.state, Status.RUNNING)
     return TrialRecord(
         id=trial.number, config={}, until=problem.max_epochs, epochs=epochs, values=values, scores=scores,
         seconds=np.ones(len(epochs)), metrics={}, status=status, attempt=1, tags={},

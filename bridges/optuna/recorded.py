@@ -20,17 +20,12 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.scores import outgrown
 
-from .curves import FrozenTrial, TrialState
+from .curves import ENDS, FrozenTrial, TrialState, alike
 from .exported import PREFIX
 
 _WORKER = "optuna"
 _REASON = "enqueued by you, in the place of: drawn at random"  # what a study of the policy would say, and a replay does
-_STATUS = {
-    TrialState.COMPLETE: Status.COMPLETED,
-    TrialState.PRUNED: Status.STOPPED,
-    TrialState.FAIL: Status.FAILED,
-    TrialState.RUNNING: Status.INTERRUPTED,
-}
+_STATUS = {**ENDS, TrialState.FAIL: Status.FAILED, TrialState.RUNNING: Status.INTERRUPTED}
 
 
 @dataclass(frozen=True)
@@ -105,7 +100,7 @@ class Recorder:
         if run.trial.state is TrialState.COMPLETE and final is not None:
             counts = self._problem.goal.of == "last" or not curve
             last = max(curve, default=self._problem.max_epochs or 1)
-            if counts and not math.isclose(curve.get(last, math.nan), final, rel_tol=1e-6, abs_tol=1e-12):
+            if counts and not alike(curve.get(last, math.nan), final):
                 curve[last] = final
         return sorted(curve.items())
 

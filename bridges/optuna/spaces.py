@@ -26,9 +26,7 @@ from .counterparts import (
     inward,
     outward,
 )
-from .library import optuna
-
-FrozenTrial = optuna.trial.FrozenTrial
+from .curves import FrozenTrial
 
 
 @dataclass(frozen=True)

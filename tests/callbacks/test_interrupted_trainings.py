@@ -6,22 +6,12 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-from interrupted_fits import InterruptedFits
+from interrupted_fits import InterruptedFits, handlers  # noqa: F401
 from paused_studies import pausing_study
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 Y = X.sum(axis=1)
 RAISED = MappingProxyType({signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: SystemExit})
-
-
-@pytest.fixture(autouse=True)
-def handlers():
-    """As in a terminal, and as they were afterwards."""
-    before = [signal.signal(signal.SIGINT, signal.default_int_handler), signal.getsignal(signal.SIGTERM)]
-    yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGTERM) is before[1]
-    signal.signal(signal.SIGINT, before[0])
 
 
 def send(numbers):

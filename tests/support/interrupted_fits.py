@@ -9,6 +9,16 @@ from paused_studies import pausing_study
 from haltune.log.events import Status
 
 
+@pytest.fixture(autouse=True)
+def handlers():
+    """As in a terminal, and as they were afterwards: for who imports it."""
+    before = [signal.signal(signal.SIGINT, signal.default_int_handler), signal.getsignal(signal.SIGTERM)]
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is before[1]
+    signal.signal(signal.SIGINT, before[0])
+
+
 class InterruptedFits:
     """The tests; who inherits them says how its framework trains.
 

@@ -41,7 +41,6 @@ class Model:
     _kernels: Memo[StageKernel] = field(
         default_factory=lambda: Memo(2), init=False, repr=False, compare=False
     )
-
     _earlier: Memo[float] = field(default_factory=lambda: Memo(8), init=False, repr=False, compare=False)
 
     def kernel(self, history: History, rows: Table) -> StageKernel | None:

@@ -6,23 +6,13 @@ from types import MappingProxyType
 
 import keras
 import pytest
-from interrupted_fits import InterruptedFits
+from interrupted_fits import InterruptedFits, handlers  # noqa: F401
 from keras_resume_checks import X, Y, momentum, net, seed_everything
 from paused_studies import pausing_study
 
 from haltune.callbacks.keras import HaltuneCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-
-
-@pytest.fixture(autouse=True)
-def handlers():
-    """As in a terminal, and as they were afterwards."""
-    before = [signal.signal(signal.SIGINT, signal.default_int_handler), signal.getsignal(signal.SIGTERM)]
-    yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGTERM) is before[1]
-    signal.signal(signal.SIGINT, before[0])
 
 
 class Sends(keras.callbacks.Callback):
