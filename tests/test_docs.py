@@ -27,8 +27,9 @@ OTHERS = (
     "from ray import tune",
     "import keras_tuner",
     "import wandb",
+    "from transformers import Trainer",
 )  # not installed, or beside the point: compiled
-BRIDGE = "from haltune.optuna"
+BRIDGE, SEARCH = "from haltune.optuna", "from haltune import Float\nfrom haltune.callbacks.transformers"
 KERAS = ("trial.load_model()", "study.best.load_model()")  # run by callbacks/keras, which chooses its backend
 STARTS = {  # of blocks that stand for themselves, and the test that runs each
     "net = Net.load": "lightning", "model = AutoModel": "transformers", "booster = xgb": "xgboost",
@@ -68,7 +69,7 @@ def test_the_guide_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
 
 
 def test_the_scripts_beside_other_tools_search():
-    ran = blocks(COMING, lambda text: not text.startswith((*OTHERS, BRIDGE)) and not of_keras(text))
+    ran = blocks(COMING, lambda text: not text.startswith((*OTHERS, BRIDGE, SEARCH)) and not of_keras(text))
     for block in ran:
         trained = []
 
@@ -147,6 +148,19 @@ def test_the_line_of_transformers_gives_a_model_back(tmp_path):
     transformers.BertModel(transformers.BertConfig(vocab_size=8, **sizes)).save_pretrained(tmp_path)
     names = the("model = AutoModel").run({"AutoModel": transformers.AutoModel, "study": best(tmp_path)})
     assert names["model"].config.hidden_size == 8
+
+
+def test_a_trainer_is_searched_by_a_line(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    need("accelerate")
+    monkeypatch.chdir(tmp_path)
+    from transformers_nets import Net, trainer
+
+    t = trainer(tmp_path, epochs=2)
+    t.model_init = lambda: Net()
+    names = the(SEARCH, COMING).run({"trainer": t}, {"n_trials=20": "n_trials=2"})
+    assert len(names["best"].run_summary.trials) == 2
+    assert "learning_rate" in capsys.readouterr().out
 
 
 def test_the_line_of_xgboost_gives_a_booster_back(tmp_path):

@@ -48,7 +48,7 @@ DOORS = {
     "haltune.trackers": ["MLflow", "TensorBoard", "WandB", "track"],
     "haltune.callbacks.xgboost": ["HaltuneCallback"],
     "haltune.callbacks.lightning": ["HaltuneCallback"],
-    "haltune.callbacks.transformers": ["HaltuneCallback"],
+    "haltune.callbacks.transformers": ["HaltuneCallback", "hyperparameter_search"],
     "haltune.callbacks.keras": ["HaltuneCallback"],
 }
 ALL = [(module, name) for module, names in DOORS.items() for name in names]

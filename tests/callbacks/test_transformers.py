@@ -273,7 +273,7 @@ def test_a_full_disk_under_the_trainers_own_folder_does_not_end_the_training(tmp
     def full(folder):
         return type("Usage", (), {"free": 100})
 
-    monkeypatch.setattr("haltune.callbacks.transformers.shutil.disk_usage", full)
+    monkeypatch.setattr("haltune.callbacks.transformers.callback.shutil.disk_usage", full)
     trial = FakeTrial("eval_loss", verdicts={1.0: PAUSE})
     with pytest.warns(HaltuneWarning, match="no room for a checkpoint.*trains on"):
         trainer(tmp_path, HaltuneCallback(trial)).train()
@@ -321,9 +321,10 @@ sys.path.insert(0, {folder!r})
 import torch
 from callback_fakes import STOP, FakeTrial
 from paused_studies import pausing_study
-from haltune.callbacks.transformers import HaltuneCallback
+from haltune import Float
+from haltune.callbacks.transformers import HaltuneCallback, hyperparameter_search
 from haltune.errors import InvalidInput
-from transformers_nets import same, trainer, weights
+from transformers_nets import Net, same, trainer, weights
 
 out, rank = sys.argv[1], int(os.environ["RANK"])
 ddp = dict(ddp_backend="gloo", ddp_find_unused_parameters=False, per_device_train_batch_size=2)
@@ -362,6 +363,13 @@ for trial in s:
         t.train(resume_from_checkpoint=trial.checkpoint)
 assert same(weights(t), weights(straight))
 assert (s.trials[0].attempt, s.trials[0].epochs.tolist()) == (3, [1, 2, 3]), s.trials
+
+t = trainer(out + "/search", **ddp)
+t.model_init = lambda: Net()
+best = hyperparameter_search(t, dict(learning_rate=Float(1e-3, 0.1)), n_trials=3, store=out + "/h.db", verbose=0)
+trials = best.run_summary.trials
+assert len(trials) == 3, trials
+assert best.objective == min(r.values[-1] for r in trials if len(r.values) == 3)
 print("agreed")
 """
 

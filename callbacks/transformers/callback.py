@@ -1,22 +1,4 @@
-"""The callback for the Trainer of Hugging Face's transformers.
-
-    from haltune.callbacks.transformers import HaltuneCallback
-
-    with trial:
-        arguments = TrainingArguments(folder, num_train_epochs=trial.max_epochs, eval_strategy="epoch")
-        trainer = Trainer(model, arguments, ..., callbacks=[HaltuneCallback(trial, "eval_loss")])
-        trainer.train(resume_from_checkpoint=trial.checkpoint)
-
-It reports after every evaluation of a training, with state.epoch, which is fractional within an epoch; not
-what `trainer.evaluate()` alone or eval_on_start measures. After an exception the Trainer calls no callback:
-keep the training inside `with trial:`. A pause asks the Trainer for one of its checkpoints and takes that
-over, random state included: a resumed training equals an uninterrupted one digit for digit.
-
-Ctrl-C and SIGTERM wait for the next evaluation of a training in one process, whose state is saved likewise, so that the
-same program continues exactly there; a second one leaves at once. With several ranks they are heard at once.
-
-In a distributed training every rank makes a callback, the first talks to the study, and all do as it says.
-"""
+"""HaltuneCallback, a callback of the Trainer: what each hook tells the trial, and what becomes of a pause."""
 
 from __future__ import annotations
 
@@ -29,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from haltune.study import Trial
 
-from .frameworks.portable import Reporting
-from .frameworks.ranks import torch_ranks
-from .reporting.advice import missing, two_callbacks
-from .reporting.interruption import Interruption, calling
-from .reporting.reporter import Reporter
+from ..frameworks.portable import Reporting
+from ..frameworks.ranks import torch_ranks
+from ..reporting.advice import missing, two_callbacks
+from ..reporting.interruption import Interruption, calling
+from ..reporting.reporter import Reporter
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback as _Base

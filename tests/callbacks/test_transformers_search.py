@@ -1,0 +1,207 @@
+"""hyperparameter_search of a real Trainer: who is stopped, what is restored, what comes back."""
+
+import math
+from pathlib import Path
+
+import pytest
+from callback_studies import StopsAtTwo
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("accelerate", reason="accelerate is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+from transformers.trainer_utils import BestRun, SchedulerType, default_compute_objective  # noqa: E402
+from transformers_nets import Net, measured, rows  # noqa: E402
+
+from haltune import Choice, Float, Int  # noqa: E402
+from haltune.callbacks.transformers import HaltuneCallback, hyperparameter_search  # noqa: E402
+from haltune.errors import InvalidInput, NotSupported  # noqa: E402
+from haltune.policies import RandomSearch  # noqa: E402
+
+RATES = {"learning_rate": Float(1e-3, 0.3, log=True)}
+QUIET = {
+    "report_to": "none", "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "eval_strategy": "epoch",
+    "logging_strategy": "epoch", "per_device_train_batch_size": 4, "seed": 3, "num_train_epochs": 3,
+}  # fmt: skip
+
+
+def trainer(folder, init=lambda: Net(), data=None, **options):
+    arguments = transformers.TrainingArguments(str(folder), **QUIET | options)
+    data = data or rows(8, 1)
+    return transformers.Trainer(
+        None, arguments, model_init=init, train_dataset=rows(16), eval_dataset=data, compute_metrics=measured
+    )
+
+
+def search(t, space=RATES, **options):
+    quick = {"n_trials": 3, "seed": 0, "verbose": 0, "policy": RandomSearch()}
+    return hyperparameter_search(t, space, **quick | options)
+
+
+class Seen(transformers.TrainerCallback):
+    """The arguments that each training ran with, and the objective that each evaluation has by the Trainer's rule."""
+
+    def __init__(self):
+        self.arguments, self.objectives = [], []
+
+    def on_train_begin(self, args, state, control, **others):
+        self.arguments.append(args.to_dict())
+        self.objectives.append([])
+
+    def on_evaluate(self, args, state, control, metrics, **others):
+        self.objectives[-1].append(default_compute_objective(dict(metrics)))
+
+
+def test_the_best_run_is_that_of_the_trainers_own_objective_and_its_study_has_every_curve(tmp_path):
+    t = trainer(tmp_path)
+    t.add_callback(seen := Seen())
+    best = search(t)
+    assert isinstance(best, BestRun)
+    study = best.run_summary
+    assert [list(r.values) for r in study.trials] == seen.objectives
+    assert [r.config["learning_rate"] for r in study.trials] == [a["learning_rate"] for a in seen.arguments]
+    last = [values[-1] for values in seen.objectives]
+    assert (best.objective, best.run_id) == (min(last), str(last.index(min(last))))
+    assert best.hyperparameters == study.trials[int(best.run_id)].config
+    assert t.state.max_steps == 12
+
+
+def test_losers_are_stopped_and_the_direction_says_who_they_are(tmp_path):
+    best = search(trainer(tmp_path), policy=StopsAtTwo(3), n_trials=None, direction="maximize")
+    trials = best.run_summary.trials
+    assert [len(r.values) for r in trials] == [3, 2, 2]
+    assert (best.run_id, best.objective) == ("0", trials[0].values[-1])  # stopped runs were cut
+
+
+def test_an_objective_of_the_users_own_is_what_counts(tmp_path):
+    best = search(trainer(tmp_path), compute_objective=lambda m: -m.pop("eval_mae"), direction="maximize")
+    study = best.run_summary
+    assert [list(r.values) for r in study.trials] == [list(-r.metrics["eval_mae"]) for r in study.trials]
+    assert best.objective == max(r.values[-1] for r in study.trials)
+
+
+def test_an_objective_sees_the_metrics_of_all_evaluation_sets(tmp_path):
+    data = {"easy": rows(4, 1), "hard": rows(4, 2)}
+    t = trainer(tmp_path, data=data)
+    best = search(t, compute_objective=lambda m: m["eval_easy_loss"] + m["eval_hard_loss"], n_trials=1)
+    (trial,) = best.run_summary.trials
+    assert list(trial.epochs) == [1, 2, 3]
+    logged = [
+        [line[f"eval_{n}_loss"] for line in t.state.log_history if f"eval_{n}_loss" in line] for n in data
+    ]
+    assert list(trial.values) == [sum(pair) for pair in zip(*logged, strict=True)]
+
+
+def test_a_run_trains_as_if_the_trainer_had_been_made_with_its_parameters_and_leaves_it_as_it_was(tmp_path):
+    space = {
+        "per_device_train_batch_size": Choice([2, 8]), "gradient_accumulation_steps": Choice([1, 2]),
+        "lr_scheduler_type": Choice(["cosine", "constant"]), "warmup_steps": Float(0.1, 0.4), "adam_beta1": 0.5,
+    }  # fmt: skip
+    t = trainer(tmp_path)
+    before, init = t.args.to_dict(), t.model_init
+    t.add_callback(seen := Seen())
+    study = search(t, space, n_trials=4).run_summary
+    for told, record in zip(seen.arguments, study.trials, strict=True):
+        assert {name: told[name] for name in space} == record.config
+    assert t.args.to_dict() == before
+    assert t.model_init is init
+    assert isinstance(t.args.lr_scheduler_type, SchedulerType)
+    assert not any(isinstance(c, HaltuneCallback) for c in t.callback_handler.callbacks)
+    for record in study.trials[:2]:  # a Trainer that is made for it comes to the same
+        alone = trainer(tmp_path / "alone", **record.config)
+        alone.add_callback(once := Seen())
+        alone.train()
+        assert once.objectives == [list(record.values)]
+
+
+def test_what_is_no_training_argument_is_for_the_model(tmp_path):
+    made = []
+
+    def init(trial):
+        made.append(None if trial is None else trial.config["dropout"])
+        return Net(made[-1] or 0.0)
+
+    study = search(trainer(tmp_path, init), {"dropout": Float(0.0, 0.9)}, n_trials=2).run_summary
+    assert made == [None, *(r.config["dropout"] for r in study.trials)]
+    assert len({r.values[-1] for r in study.trials}) == 2
+
+
+def test_the_default_search_stops_and_a_second_call_goes_on_where_it_was(tmp_path):
+    options = {"store": tmp_path / "search.db", "policy": None, "hp_name": lambda trial: f"try-{trial.id}"}
+    kinds = {"num_train_epochs": 3, "save_strategy": "epoch"}
+    first = search(trainer(tmp_path, **kinds), n_trials=2, **options)
+    again = search(trainer(tmp_path, **kinds), n_trials=4, **options)
+    assert len(first.run_summary.trials) == 2
+    assert len(again.run_summary.trials) == 4
+    assert {p.name for p in tmp_path.glob("try-*")} == {f"try-{i}" for i in range(4)}
+    assert (Path(again.run_summary.best.checkpoint) / "trainer_state.json").exists()
+
+
+def test_the_same_seed_searches_alike(tmp_path):
+    runs = [search(trainer(tmp_path / str(i)), seed=5).run_summary.trials for i in (1, 2)]
+    assert [list(r.values) for r in runs[0]] == [list(r.values) for r in runs[1]]
+
+
+def test_a_run_that_diverges_and_one_that_breaks_leave_the_others_their_search(tmp_path):
+    def compute(metrics):
+        calls.append(metrics)
+        if len(calls) in (4, 5):
+            return math.nan
+        if len(calls) == 6:
+            raise RuntimeError("out of luck")
+        return metrics["eval_loss"]
+
+    calls = []
+    best = search(trainer(tmp_path), compute_objective=compute, n_trials=4)
+    statuses = [r.status.value for r in best.run_summary.trials]
+    assert statuses == ["completed", "stopped", "failed", "completed"]
+    assert math.isfinite(best.objective)
+    with pytest.raises(RuntimeError, match="out of luck"):
+        search(
+            trainer(tmp_path), compute_objective=lambda m: (_ for _ in ()).throw(RuntimeError("out of luck"))
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"direction": "max"}, "'minimize' or 'maximize'"),
+        ({"space": lambda trial: {}}, "the space itself, known before the first run"),
+        ({"space": {"dropout": Float(0, 1)}}, "def model_init\\(trial\\)"),
+        ({"space": {"num_train_epochs": Int(1, 3)}}, "one for all runs"),
+        ({"budget": "2h"}, "n_trials= and timeout="),
+    ],
+)
+def test_what_it_cannot_search_is_said_before_anything_is_trained(options, said, tmp_path):
+    t = trainer(tmp_path)
+    t.add_callback(seen := Seen())
+    with pytest.raises(InvalidInput, match=said):
+        search(t, **options)
+    assert seen.arguments == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"eval_strategy": "no"}, "eval_strategy='epoch'"),
+        ({"max_steps": 7}, "without max_steps"),
+        ({"num_train_epochs": 2.5}, "here these are 2.5"),
+    ],
+)
+def test_a_trainer_that_cannot_be_compared_is_told_how(options, said, tmp_path):
+    with pytest.raises(InvalidInput, match=said):
+        search(trainer(tmp_path, **options))
+
+
+def test_several_goals_and_a_trainer_with_one_model_are_refused(tmp_path):
+    with pytest.raises(NotSupported, match="one goal"):
+        search(trainer(tmp_path), direction=["minimize", "maximize"])
+    alone = transformers.Trainer(Net(), trainer(tmp_path).args, eval_dataset=rows(8))
+    with pytest.raises(InvalidInput, match="model_init="):
+        search(alone)
+
+
+def test_the_trainers_own_search_takes_no_further_backend():
+    """Why this is a function: a release that opens its list of backends fails here."""
+    with pytest.raises(ValueError, match="haltune"):
+        transformers.trainer_utils.HPSearchBackend("haltune")
