@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from haltune.log import events as ev
 from haltune.log import scores
 from haltune.log.events import Status
+from haltune.log.growing import Growing
 from haltune.log.problem import Problem
-from haltune.log.records import Growing
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from haltune.errors import InvalidInput, warn
-from haltune.log.metric_names import direction
+from haltune.log.problem.metric_names import direction
 
 
 def need_trial(trial: Any, monitor: Any) -> None:

@@ -23,8 +23,9 @@ from haltune.space.points import Points
 from . import events as ev
 from .decisions import ENQUEUED, Config
 from .events import Event, Status, trial_of
+from .growing import Growing, restore
 from .problem import Budget, Problem
-from .records import Best, Growing, TrialRecord, restore
+from .records import Best, TrialRecord
 from .scores import Leader, Scale, given, learn, measured
 from .spending import Accounted, Spending, summable
 from .validity import ADVICE, misplaced, spanning

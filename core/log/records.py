@@ -1,14 +1,12 @@
-"""One trial: as others see it, read-only, and as the history's growing copy."""
+"""One trial as others see it, read-only, and the best of them."""
 
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,16 +14,13 @@ from numpy.typing import NDArray
 
 from haltune._utils.arrays import Array
 from haltune._utils.words import settings, short
-from haltune.errors import InvalidSpace, StoreError, told_shortage
 from haltune.foreign_words import KnowsAttributes
 from haltune.notebook import facts
-from haltune.space import Space
 
-from .decisions import Action, Config, Verdict
-from .events import Checkpointed, Kept, Reported, Resumed, Started, Status
-from .problem import Goal, Problem
-from .scores import Scale, Standing, is_complete, measured, standing
-from .validity import ADVICE
+from .decisions import Config, Verdict
+from .events import Status
+from .problem import Goal
+from .scores import measured
 
 Locate = Callable[[str | None], str | None]  # a path of the log, as a user opens it
 
@@ -129,172 +124,3 @@ class Best(KnowsAttributes):
         found = f"Best value {short(self.value, 6)} (trial {self.trial}, epoch {self.epoch:g})"
         config = [(name, short(value, 6)) for name, value in self.config.items()]
         return facts(found, [*config, ("checkpoint", self.checkpoint or "")])
-
-
-@dataclass(eq=False)
-class Growing:
-    """A trial's buffers, and what is asked of them so often that it is kept."""
-
-    id: int
-    config: Config
-    until: float | None
-    resource: float | None
-    tags: Mapping[str, Any]
-    started: float
-    scale: Scale | None
-    problem: Problem
-    proposed: str
-    partial: bool
-    epochs: array[float] = field(default_factory=lambda: array("d"))
-    values: array[float] = field(default_factory=lambda: array("d"))
-    seconds: array[float] = field(default_factory=lambda: array("d"))
-    metrics: dict[str, array[float]] = field(default_factory=dict)
-    status: Status = Status.RUNNING
-    attempt: int = 1
-    losses: int = 0  # leases that expired
-    checkpoint: str | None = None
-    checkpoint_epoch: float = 0.0
-    kept: str | None = None  # the state after `kept_epoch`, its best
-    kept_epoch: float = 0.0
-    verdict: Verdict | None = None
-    error: str | None = None
-    resumed: str = ""
-    peak: float = -math.inf  # sign * the best finite value; -inf without one
-    end: float = -math.inf  # sign * the last value; -inf when it is not finite
-    top: int = -1  # index of the best finite value, the earliest of equals; -1: none
-    restored: bool = False  # config went through the space: JSON has no tuples
-    record: TrialRecord | None = None  # cache
-
-    @classmethod
-    def of(cls, e: Started, scale: Scale | None, problem: Problem) -> Growing:
-        """The trial that an event starts."""
-        return cls(e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, problem, e.reason, e.partial)
-
-    @property
-    def epoch(self) -> float:
-        """The last epoch reported, or where the attempt began."""
-        return self.epochs[-1] if self.epochs else self.checkpoint_epoch
-
-    @property
-    def complete(self) -> bool:
-        """True when haltune did not cut it."""
-        return is_complete(self, self.problem.max_epochs)
-
-    @property
-    def ran_short(self) -> bool:
-        """True when it ran out of memory: no bug in the training code."""
-        return told_shortage(self.error)
-
-    @property
-    def counts(self) -> float:
-        """sign * the value it counts for; -inf when it has none."""
-        return self.end if self.problem.goal.of == "last" else self.peak
-
-    def stands(self, leaving: bool = False) -> Standing:
-        """What it is ranked by. leaving: its training is about to end by itself."""
-        return standing(self, self.complete or (leaving and not self.partial), self.counts)
-
-    def best(self, locate: Locate) -> Best:
-        """It as the best."""
-        i = self.top if self.problem.goal.of == "best" else -1
-        told = Best(self.id, dict(self.config), self.values[i], self.epochs[i])
-        if self.kept is not None and self.kept_epoch == told.epoch:
-            return replace(told, checkpoint=locate(self.kept), checkpoint_epoch=told.epoch)
-        if self.checkpoint is None:
-            return told
-        return replace(told, checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch)
-
-    def resume(self, e: Resumed) -> None:
-        """A later attempt, from the state that was saved last or anew."""
-        if e.anew:
-            self.checkpoint, self.checkpoint_epoch = None, 0.0
-        self.rewind(self.checkpoint_epoch)
-        self.attempt, self.started, self.status = e.attempt, e.at, Status.RUNNING
-        self.until, self.resource, self.tags = e.until, e.resource, e.tags
-        self.verdict, self.error, self.resumed = None, None, e.reason
-
-    def save(self, e: Checkpointed | Kept) -> None:
-        """Its state is in a file."""
-        if isinstance(e, Kept):
-            self.kept, self.kept_epoch = e.path, e.epoch
-        else:
-            self.checkpoint, self.checkpoint_epoch = e.path, e.epoch
-        self.record = None
-
-    def append(self, e: Reported) -> None:
-        """One report more."""
-        if e.metrics or self.metrics:
-            self._append_metrics(e.metrics)
-        self.epochs.append(e.epoch)
-        self.values.append(e.value)
-        self.seconds.append(e.seconds)
-        self._rank(len(self.values) - 1, e.value)
-        if e.verdict.action in _ENDS:
-            self.verdict = e.verdict
-        elif e.verdict.until is not None:
-            self.until = e.verdict.until
-        self.record = None
-
-    def _append_metrics(self, metrics: Mapping[str, float]) -> None:
-        for name in metrics:
-            if name not in self.metrics:
-                self.metrics[name] = array("d", [math.nan] * len(self.epochs))
-        for name, column in self.metrics.items():
-            column.append(metrics.get(name, math.nan))
-
-    def _rank(self, i: int, value: float) -> None:
-        self.end = self.problem.goal.sign * value if math.isfinite(value) else -math.inf
-        if self.end > self.peak:
-            self.peak, self.top = self.end, i
-
-    def rewind(self, epoch: float) -> None:
-        """Forget what came after `epoch`: a later attempt supersedes it."""
-        keep = sum(n <= epoch for n in self.epochs)
-        for column in (self.epochs, self.values, self.seconds, *self.metrics.values()):
-            del column[keep:]
-        self.top = -1
-        self.peak = self.end = -math.inf
-        for i, value in enumerate(self.values):
-            self._rank(i, value)
-        if self.kept_epoch > epoch:
-            self.kept, self.kept_epoch = None, 0.0
-        self.record = None
-
-    def frozen(self, scale: Scale | None, locate: Locate) -> TrialRecord:
-        """A read-only copy."""
-        values = _frozen(self.values)
-        scores = scale.score(values) if scale else np.full(len(values), math.nan)
-        scores.flags.writeable = False
-        return TrialRecord(
-            id=self.id, config=self.config, until=self.until,
-            epochs=_frozen(self.epochs), values=values, scores=scores, seconds=_frozen(self.seconds),
-            metrics=MappingProxyType({name: _frozen(c) for name, c in self.metrics.items()}),
-            status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
-            checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch, kept=locate(self.kept),
-            started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
-            resumed=self.resumed, partial=self.partial, complete=self.complete,
-        )  # fmt: skip
-
-
-_ENDS = (Action.STOP, Action.PAUSE)
-
-
-def _frozen(column: array[float]) -> Array:
-    values = np.array(column, dtype=np.float64)
-    values.flags.writeable = False
-    return values
-
-
-def restore(trials: Sequence[Growing], space: Space, whose: str) -> None:
-    """Give configurations that come from a log back the types that JSON lacks.
-
-    Raises StoreError when one is none of the space; whose: the study, in words.
-    """
-    if not trials:  # of no configuration it takes 0.2 ms, too, and every report comes here
-        return
-    try:
-        configs = space.canonical_many([t.config for t in trials])
-    except InvalidSpace as error:
-        raise StoreError(f"a configuration in the log of {whose}: {error}. {ADVICE}") from error
-    for t, config in zip(trials, configs, strict=True):
-        t.config, t.restored = MappingProxyType(config), True

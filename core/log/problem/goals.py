@@ -1,0 +1,111 @@
+"""What a search is for: the metric to make as large, or as small, as can be.
+
+`value` is what the user reports, in the metric's own units. `score` is the same
+number on [0, 1], 1 best: policies that need a scale use it, ranking never does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from haltune.errors import InvalidInput
+from haltune.foreign_words import KnowsArguments
+
+
+@dataclass(frozen=True)
+class _Goal(KnowsArguments):
+    metric: str  # the name under which the training loop logs it
+    bounds: tuple[float, float] | None = None  # (lowest, highest) possible value, metric units
+    of: Literal["last", "best"] = "last"  # the epoch whose value a run counts for
+
+    sign = 0.0  # +1 when larger is better, -1 when smaller is
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.metric, str) or not self.metric:
+            raise InvalidInput(f"the goal's metric is a name such as 'val_loss', not {self.metric!r}")
+        if self.bounds is not None:
+            object.__setattr__(self, "bounds", _checked_bounds(self.bounds))
+        if self.of not in ("last", "best"):
+            raise InvalidInput(
+                f"of={self.of!r}: a run counts for its 'last' epoch, or for its 'best' where you keep the best weights"
+            )
+
+    def better(self, value: float, than: float) -> bool:
+        """True when `value` ranks above `than`; what is not finite ranks below everything."""
+        if not math.isfinite(value):
+            return False
+        return not math.isfinite(than) or self.sign * value > self.sign * than
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON form; `goal_from_json` reads it back."""
+        name = "maximize" if self.sign > 0 else "minimize"
+        other = {} if self.of == "last" else {"of": self.of}  # logs from before there was a choice stay equal
+        return {"goal": name, "metric": self.metric, "bounds": self.bounds and list(self.bounds), **other}
+
+
+class Maximize(_Goal):
+    """Larger values of a metric are better.
+
+    Args:
+        metric: The name under which the training logs it, such as "val_acc".
+        bounds: (lowest, highest) value that it can have, its own units: score = (value - low) / (high - low).
+            Default: None, and the scale is learnt from what was reported.
+        of: The epoch whose value a run counts for, everywhere: its "last", or its "best" where the best weights
+            are kept. Default: "last".
+
+    Raises:
+        InvalidInput: For a metric that is no name, and bounds that are not two finite numbers, the smaller first.
+
+    Example:
+        >>> Maximize("val_acc", bounds=(0, 1)).better(0.9, than=0.8)
+        True
+    """
+
+    sign = 1.0
+
+
+class Minimize(_Goal):
+    """Smaller values of a metric are better.
+
+    Args:
+        metric: The name under which the training logs it, such as "val_loss".
+        bounds: (lowest, highest) value that it can have, its own units: score = (high - value) / (high - low).
+            Default: None, and the scale is learnt from what was reported.
+        of: The epoch whose value a run counts for, everywhere: its "last", or its "best" where the best weights
+            are kept. Default: "last".
+
+    Raises:
+        InvalidInput: For a metric that is no name, and bounds that are not two finite numbers, the smaller first.
+
+    Example:
+        >>> Minimize("val_loss").better(0.2, than=float("nan"))
+        True
+    """
+
+    sign = -1.0
+
+
+Goal = Maximize | Minimize
+
+
+def goal_from_json(data: Mapping[str, Any]) -> Goal:
+    """The inverse of `to_json`."""
+    bounds = tuple(data["bounds"]) if data["bounds"] else None
+    kind = Maximize if data["goal"] == "maximize" else Minimize
+    return kind(data["metric"], bounds, data.get("of", "last"))
+
+
+def _checked_bounds(bounds: Any) -> tuple[float, float]:
+    try:
+        low, high = (float(b) for b in bounds)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"bounds are two numbers (lowest, highest), not {bounds!r}") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InvalidInput(
+            f"bounds {bounds!r}: both must be finite and the first the smaller; "
+            "leave bounds out when the metric has none, and the scale is learnt"
+        )
+    return low, high
