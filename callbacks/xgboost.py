@@ -29,11 +29,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import NotSupported
 from haltune.study import Trial
 
+from .frameworks.boosting import CANNOT_FOLD, find
 from .frameworks.portable import Reporting
-from .reporting.advice import missing, two_callbacks
+from .reporting.advice import two_callbacks
 from .reporting.interruption import Interruption, calling
 from .reporting.reporter import Reporter
 
@@ -43,7 +44,11 @@ else:
     _Base = object
 
 _BEGUN: WeakSet[Any] = WeakSet()  # boosters in a training that a callback of haltune's has begun
-_CV = "xgb.cv takes no boosters to continue from, so it cannot be paused: use xgb.train, or a policy that only stops"
+_CV = f"xgb.cv {CANNOT_FOLD}: use xgb.train, or a policy that only stops"
+_EVALS = (
+    "evals=[(data, 'validation')], or fit eval_set=[(x, y)], and the metric by eval_metric=; its name is then "
+    "'validation-logloss', or 'validation_0-logloss' of fit"
+)
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
@@ -110,7 +115,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         metrics = _last(evals_log)
-        name = _find(self.monitor, metrics)
+        name = find(self.monitor, metrics, "xgb.train", _EVALS)
         self._reporter.report(metrics[name], self._before + epoch + 1, metrics)
         self._reporter.heed(self._before + epoch + 1)
         if self._reporter.saves:
@@ -144,26 +149,6 @@ def _last(evals_log: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
             else:
                 metrics[f"{data}-{metric}"] = values[-1]
     return metrics
-
-
-def _find(monitor: str, metrics: Mapping[str, float]) -> str:
-    """The full name of `monitor`; raises InvalidInput when there is none or more than one."""
-    plain = {name.removesuffix("-mean"): name for name in metrics if not name.endswith("-std")}
-    if monitor in metrics or monitor in plain:
-        return plain.get(monitor, monitor)
-    found = [short for short in plain if short.partition("-")[2] == monitor]
-    if len(found) > 1:
-        raise InvalidInput(
-            f"the metric {monitor!r} was logged for {len(found)} data sets: name one, {' or '.join(found)}, "
-            f"as in HaltuneCallback(trial, monitor={found[-1]!r})"
-        )
-    if not found:
-        how = (
-            "Give xgb.train evals=[(data, 'validation')], or fit eval_set=[(x, y)], and the metric by eval_metric=; "
-            "its name is then 'validation-logloss', or 'validation_0-logloss' of fit"
-        )
-        raise missing(monitor, metrics, "in the first round", how)
-    return plain[found[0]]
 
 
 def _folds(model: Any) -> bool:

@@ -47,6 +47,7 @@ DOORS = {
     "haltune.optuna": ["HaltunePruner", "HaltuneSampler", "from_study", "to_study"],
     "haltune.trackers": ["MLflow", "TensorBoard", "WandB", "track"],
     "haltune.callbacks.xgboost": ["HaltuneCallback"],
+    "haltune.callbacks.lightgbm": ["HaltuneCallback"],
     "haltune.callbacks.lightning": ["HaltuneCallback"],
     "haltune.callbacks.transformers": ["HaltuneCallback", "hyperparameter_search"],
     "haltune.callbacks.keras": ["HaltuneCallback"],
@@ -55,6 +56,7 @@ ALL = [(module, name) for module, names in DOORS.items() for name in names]
 FRAMEWORKS = {
     "haltune.launch.ray": "ray",
     "haltune.callbacks.xgboost": "xgboost",
+    "haltune.callbacks.lightgbm": "lightgbm",
     "haltune.callbacks.lightning": "lightning",
     "haltune.callbacks.transformers": "transformers",
     "haltune.callbacks.keras": "keras",

@@ -26,7 +26,9 @@ from ..reporting.reporter import Reporter
 class Portable:
     """Base of the callbacks: builds the class, copies and pickles without framework objects."""
 
-    _homes: ClassVar[tuple[str, ...]] = ()  # modules that each hold a base class
+    _homes: ClassVar[
+        tuple[str, ...]
+    ] = ()  # modules that each hold a base class; none where any callable will do
     _base: ClassVar[str] = "Callback"  # its name there
     _install: ClassVar[str] = ""  # what to type when none of them is installed; or else
     _extra: ClassVar[str] = ""  # haltune's, which brings one
@@ -34,7 +36,8 @@ class Portable:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         public: Any = cls
-        concrete: type[Self] = _over(public, framework_bases(cls._homes, cls._install, cls._base, cls._extra))
+        bases = framework_bases(cls._homes, cls._install, cls._base, cls._extra) if cls._homes else ()
+        concrete: type[Self] = _over(public, bases)
         return super().__new__(concrete)
 
     def _own(self) -> dict[str, Any]:

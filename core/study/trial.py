@@ -190,6 +190,9 @@ class Trial(Saving, KnowsAttributes):
             raise InvalidInput(
                 f"status={status!r}: {', '.join(_FINISHES)}, or None to let the last verdict say"
             )
+        act, self._last_act = self._last_act, None
+        if act is not None and self.ended is None:
+            act()
         self.session.end(self, None if status is None else Status(status))
 
     def interrupt(self) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in trainings of XGBoost and of Hugging Face's Trainer: what is under way is finished and saved."""
+"""Ctrl-C and SIGTERM in boosting and in Hugging Face's Trainer: what is under way is finished and saved."""
 
 import os
 import signal
@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from interrupted_fits import InterruptedFits, handlers  # noqa: F401
 from paused_studies import pausing_study
+
+from haltune.log.events import Status
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 Y = X.sum(axis=1)
@@ -60,6 +62,50 @@ class TestXGBoost(InterruptedFits):
         study = pausing_study(tmp_path / "search.db", at=(), verbose=0)
         with pytest.raises(KeyboardInterrupt), study.ask() as trial:
             xgb.cv({}, xgb.DMatrix(X, Y), 4, nfold=2, callbacks=[sends, HaltuneCallback(trial, "test-rmse")])
+        assert (study.trials[0].status, study.trials[0].epoch) == ("interrupted", 1.0)
+
+
+class TestLightGBM(InterruptedFits):
+    raised = RAISED
+    test_between_validations_it_trains_on_to_the_next = None  # the first round, which it does not see begin
+
+    def test_between_reports_it_trains_on_to_the_next(self, tmp_path):
+        trial = self._interrupted(tmp_path, self.sends(signal.SIGINT), every=3)
+        assert (trial.status, trial.checkpoint_epoch) == (Status.INTERRUPTED, 3.0)
+
+    @staticmethod
+    def sends(*numbers, epoch=2):
+        def sends(env):
+            if env.iteration + 1 == epoch:
+                send(numbers)
+
+        sends.before_iteration = True
+        return sends
+
+    @staticmethod
+    def searched(store, *others, **options):
+        lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+        from haltune.callbacks.lightgbm import HaltuneCallback
+
+        study = pausing_study(store, at=(), verbose=0)
+        for trial in study:
+            with trial:
+                data = lgb.Dataset(X, Y)
+                booster = lgb.train(
+                    {"num_threads": 1, "verbose": -1, "min_data_in_leaf": 5}, data, trial.max_epochs - trial.epoch,
+                    init_model=trial.checkpoint, valid_sets=[data],
+                    callbacks=[*others, HaltuneCallback(trial, "l2", **options)],
+                )  # fmt: skip
+        return study, booster.predict(X)
+
+    def test_in_cross_validation_it_is_heard_at_once(self, tmp_path):
+        lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+        from haltune.callbacks.lightgbm import HaltuneCallback
+
+        study = pausing_study(tmp_path / "search.db", at=(), verbose=0)
+        with pytest.raises(KeyboardInterrupt), study.ask() as trial:
+            callbacks = [self.sends(signal.SIGINT), HaltuneCallback(trial, "l2")]
+            lgb.cv({"verbose": -1}, lgb.Dataset(X, Y), 4, nfold=2, stratified=False, callbacks=callbacks)
         assert (study.trials[0].status, study.trials[0].epoch) == ("interrupted", 1.0)
 
 

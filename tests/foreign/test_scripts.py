@@ -100,9 +100,12 @@ def test_xgboost_behind_scikit_learn_keeps_its_own_early_stopping_and_its_best_t
     assert rounds >= study.best.epoch  # of which it is the best
 
 
-def test_lightgbm_behind_scikit_learn_reports_by_a_function(searched):
-    said, _ = searched("lightgbm_sklearn", 12)
+def test_lightgbm_behind_scikit_learn_keeps_its_own_early_stopping_and_its_best_trees(searched, tmp_path):
+    said, study = searched("lightgbm_sklearn", 12)
+    import lightgbm
+
     assert said.count("accuracy:") >= 12
+    assert lightgbm.Booster(model_file=study.best.checkpoint).num_trees() >= study.best.epoch
 
 
 @pytest.mark.slow

@@ -193,3 +193,17 @@ def test_a_pause_lets_the_policy_resume(world: World) -> None:
     assert again.verdict is None
     assert next(again.epochs()) == 3
     assert world.events(Resumed)[0].by_policy
+
+
+def test_what_a_loop_leaves_for_the_end_is_done_once_before_it_and_not_after_a_failure(world: World) -> None:
+    done: list[Any] = []
+    with world.ask() as trial:
+        trial.report(0.1)
+        trial.before_end(lambda: done.append("forgotten"))
+        trial.before_end(lambda: done.append(trial.ended))
+    trial.finish()
+    assert done == [None]
+    with world.ask() as failed:
+        failed.before_end(lambda: done.append("failed"))
+        raise ValueError("unlucky")
+    assert done == [None]

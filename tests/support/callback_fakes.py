@@ -86,6 +86,9 @@ class FakeTrial:
     def adopt(self):
         self.homes += 1
 
+    def before_end(self, act):
+        self.last_act = act
+
     def finish(self, status=None):
         self.endings.append(status)
 

@@ -25,6 +25,11 @@ class Saving(Attempt):
         super().__init__(**vars(attempt))
         self.session = session  # what this process does for its study
         self._lap = session.monotonic()
+        self._last_act: Callable[[], object] | None = None
+
+    def before_end(self, act: Callable[[], object] | None) -> None:
+        """Have `act` called when the trial is given back in order: of loops that tell no callback of their end."""
+        self._last_act = act
 
     def checkpointed(self, path: str, seconds: float = 0.0) -> None:
         """Say that `path` holds the state after the last epoch reported: a later attempt begins there."""

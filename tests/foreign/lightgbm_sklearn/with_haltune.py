@@ -5,6 +5,7 @@ import numpy as np
 from sklearn.metrics import accuracy_score
 
 from haltune import Float, Int, Minimize, Study
+from haltune.callbacks.lightgbm import HaltuneCallback
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(600, 8))
@@ -13,19 +14,20 @@ X_train, y_train, X_test, y_test = X[:450], y[:450], X[450:], y[450:]
 
 
 def main(trial, learning_rate=0.1, num_leaves=31):
-    def report(env):
-        if trial.report(env.evaluation_result_list[0][2], env.iteration + 1).stops:
-            raise lgb.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
-
     model = lgb.LGBMClassifier(
-        n_estimators=40, learning_rate=learning_rate, num_leaves=num_leaves, n_jobs=1, verbose=-1
+        n_estimators=40 - trial.epoch,
+        learning_rate=learning_rate,
+        num_leaves=num_leaves,
+        n_jobs=1,
+        verbose=-1,
     )
     model.fit(
         X_train,
         y_train,
         eval_set=[(X_test, y_test)],
         eval_metric="logloss",
-        callbacks=[lgb.early_stopping(8, verbose=False), report],
+        callbacks=[lgb.early_stopping(8, verbose=False), HaltuneCallback(trial, "binary_logloss")],
+        init_model=trial.checkpoint,
     )
     print("accuracy:", accuracy_score(y_test, model.predict(X_test)))
 

@@ -34,7 +34,7 @@ from haltune.space import Space
 from haltune.study import Study, Trial
 from haltune.terminal import visible
 
-from ..frameworks.randomness import capture
+from ..randomness import capture
 from .states import differing, state_of
 
 MakeRun = Callable[[Trial], Any]

@@ -1,0 +1,207 @@
+"""The callback for LightGBM: `lgb.train`, `lgb.cv` and the estimators that look like scikit-learn's.
+
+    from haltune.callbacks.lightgbm import HaltuneCallback
+
+    with trial:
+        lgb.train(params, lgb.Dataset(x, y), trial.max_epochs - trial.epoch, init_model=trial.checkpoint,
+                  valid_sets=[lgb.Dataset(xv, yv)], callbacks=[HaltuneCallback(trial, "valid_0-binary_logloss")])
+
+A boosting round is an epoch. Behind scikit-learn's interface write n_estimators=trial.max_epochs - trial.epoch, and
+fit(..., init_model=trial.checkpoint). Make the Dataset within the loop, for each trial: one that was continued keeps
+what it was continued with as its first scores, and LightGBM would begin the next training there.
+
+A training that is stopped has all of its rounds, and the last as best_iteration. LightGBM's early stopping works beside
+it, and leaves the rounds up to its own best_iteration.
+
+From the second round on Ctrl-C and SIGTERM let the round under way be trained and save the booster, so that the same
+program continues exactly there; in `lgb.cv`, which takes no boosters to continue from, they are heard at once. A
+second one leaves at once.
+
+The best run's booster is kept with the rounds that it has: lgb.Booster(model_file=study.best.checkpoint) gives it back,
+and where the goal counts a run's best epoch, predict(x, num_iteration=int(study.best.epoch)) is what it counts for.
+
+A pause saves the booster as LightGBM's text. A resumed training equals an uninterrupted one digit for digit as long as
+LightGBM draws nothing at random. Its generators are in no file and start again: with bagging_fraction,
+feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss" or boosting="dart" the resumed rounds
+are other ones, and with the same seed they draw what the first rounds drew, so give `seed=trial.attempt` then.
+linear_tree resumes to about seven digits. A random forest (boosting="rf") cannot be continued, so it is not paused.
+LightGBM's own callbacks start again too: early stopping forgets the rounds before, and reset_parameter counts from 0,
+so write `learning_rate=lambda i: rate(i + trial.epoch)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from weakref import WeakSet
+
+from haltune.errors import InvalidInput, NotSupported
+from haltune.study import Trial
+
+from .frameworks.boosting import CANNOT_FOLD, find
+from .frameworks.portable import Reporting
+from .reporting.advice import two_callbacks
+from .reporting.interruption import Interruption, calling
+from .reporting.reporter import Reporter
+
+_BEGUN: WeakSet[Any] = WeakSet()  # boosters in a training that a callback of haltune's has begun
+_CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose first scores are the predictions of a booster
+_CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops"
+_FOREST = 'a random forest (boosting="rf") cannot be continued: use gbdt, or a policy that only stops'
+_SETS = (
+    "valid_sets=[held_out], or fit eval_set=[(x, y)]; the metric's name is then 'valid_0-l2' or what LightGBM prints "
+    "for the metric you give"
+)
+
+
+class HaltuneCallback(Reporting):
+    """Reports the goal's metric to a trial after boosting rounds, and stops when the policy says so.
+
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        monitor: "<name in valid_names>-<metric>", such as "valid_0-binary_logloss", or the metric alone where one data
+            set has it. In `lgb.cv` "valid-auc" is the mean over the folds. Default: None, the goal's metric.
+        verbose: Print a line for every report. Default: False.
+        record: "all" metrics of the round are stored with the report, or the "monitor" only. Default: "all".
+        every: Report every so many rounds, and the last: a report takes as long as a quick round. Default: 1.
+
+    Raises:
+        InvalidInput: When `trial` is not a trial, when no data set has the metric, or several have, for a Dataset that
+            was continued before, and for two HaltuneCallbacks in one training.
+        NotSupported: For distributed training.
+
+    Example:
+        ::
+
+            import lightgbm as lgb
+            import numpy as np
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.callbacks.lightgbm import HaltuneCallback
+            from haltune.policies import RandomSearch
+
+            x = np.random.rand(200, 3)
+            problem = Problem(Space({"learning_rate": Float(0.01, 0.5)}), Minimize("valid_0-l2"), max_epochs=5)
+            for trial in Study(problem, RandomSearch(), budget=Budget(trials=2)):
+                with trial:
+                    data, held_out = lgb.Dataset(x[:150], x[:150, 0]), lgb.Dataset(x[150:], x[150:, 0])
+                    lgb.train(trial.config | {"verbose": -1}, data, trial.max_epochs - trial.epoch,
+                              init_model=trial.checkpoint, valid_sets=[held_out], callbacks=[HaltuneCallback(trial)])
+    """
+
+    before_iteration = False
+
+    def __init__(
+        self,
+        trial: Trial,
+        monitor: str | None = None,
+        verbose: bool = False,
+        record: str = "all",
+        every: int = 1,
+    ) -> None:
+        hint = "Call lgb.train(..., trial.max_epochs - trial.epoch, init_model=trial.checkpoint)"
+        if not (isinstance(every, int) and every > 0):
+            raise InvalidInput(f"every={every!r}: report every so many rounds, 1 or more")
+        self.order = (
+            25  # behind LightGBM's log and record, before its early stopping, which leaves by an exception
+        )
+        self.every = every
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
+        self._before = 0  # rounds of this trial trained before this training
+
+    def __call__(self, env: Any) -> None:
+        """LightGBM asks after each round; this is all that it ever asks."""
+        first = env.iteration == env.begin_iteration
+        # the first round is trained already: it began when the callback was made
+        lap = self._reporter.clock.lap() if first else None
+        if first:
+            self._begin(env)
+        epoch = self._before + env.iteration - env.begin_iteration + 1
+        last = env.iteration + 1 == env.end_iteration
+        if not epoch % self.every or last:
+            metrics = _metrics(env.evaluation_result_list or ())
+            value = metrics[find(self.monitor, metrics, "lgb.train", _SETS)]
+            self._reporter.report(value, epoch, metrics, lap=lap)
+        self._reporter.heed(epoch)
+        if self._reporter.saves:
+            self._save(env.model, env.params)
+        over = self._reporter.stopping or self._reporter.leaving
+        if over or last:
+            self._end(env)
+        if over:
+            from lightgbm.callback import EarlyStopException
+
+            raise EarlyStopException(env.iteration, env.evaluation_result_list)
+
+    def _begin(self, env: Any) -> None:
+        _refuse_many_machines(env.params)
+        if env.model in _BEGUN:
+            raise two_callbacks("callbacks=[...]")
+        _BEGUN.add(env.model)
+        _need_fresh_data(env)
+        # a new booster begins the trial again; rounds in which nothing could be split are in no file
+        self._before = int(self.trial.epoch) if env.begin_iteration else 0
+        self._reporter.begin()
+        loop = calling("train", "lightgbm.")
+        self._reporter.hear(Interruption(loop is not None, loop))
+        self.trial.before_end(lambda: self._end(env))  # early stopping tells nobody
+
+    def _end(self, env: Any) -> None:
+        self.trial.before_end(None)
+        if self._reporter.keeps and not self._reporter.saves and not _folds(env.model):
+            self._save(env.model, env.params)
+        self._reporter.end_of_fit()
+        self._reporter.leave()
+
+    def _save(self, model: Any, params: Any) -> None:
+        if _folds(model):
+            self._reporter.decline(_CV)
+        elif self._reporter.saves and _is_forest(params):
+            self._reporter.decline(_FOREST, always=True)
+        else:
+            self._reporter.save(lambda path: model.save_model(path, num_iteration=-1), ".txt")
+
+
+def _metrics(results: Iterable[Any]) -> dict[str, float]:
+    """The metrics of a round, named as LightGBM prints them; of lgb.cv with their deviation over the folds."""
+    metrics: dict[str, float] = {}
+    for data, metric, value, _, *deviation in results:
+        if deviation and deviation[0] is not None:
+            metrics[f"{data}-{metric}-mean"], metrics[f"{data}-{metric}-std"] = value, deviation[0]
+        else:
+            metrics[f"{data}-{metric}"] = value
+    return metrics
+
+
+def _folds(model: Any) -> bool:
+    """True for the boosters of lgb.cv, one a fold."""
+    return hasattr(model, "boosters")
+
+
+def _is_forest(params: Any) -> bool:
+    names = ("boosting", "boosting_type", "boost")
+    return any(params.get(name) in ("rf", "random_forest") for name in names)
+
+
+def _need_fresh_data(env: Any) -> None:
+    """Raises InvalidInput for a training from the start whose data set begins at the scores of another's booster."""
+    data = getattr(env.model, "train_set", None)
+    if data is None:
+        return
+    if env.begin_iteration:
+        _CONTINUED.add(data)
+    elif data in _CONTINUED:
+        raise InvalidInput(
+            "this Dataset was continued from a booster before, and LightGBM would begin at what that one predicts: "
+            "make the Dataset within the loop, for each trial, lgb.Dataset(x, y)"
+        )
+
+
+def _refuse_many_machines(params: Any) -> None:
+    names = ("num_machines", "num_machine")
+    workers = max(int(params.get(name) or 1) for name in names)
+    if workers > 1:
+        raise NotSupported(
+            f"this training runs on {workers} machines, and each would report on its own: "
+            "haltune reports from lgb.train in one process. Give it num_threads instead of machines"
+        )

@@ -1,0 +1,32 @@
+"""The programs of docs/loops.md run as they are pasted, over small data."""
+
+import numpy as np
+import pytest
+from documents import blocks
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(90, 4))
+Y = (X[:, 0] + X[:, 1] ** 2 > 0.8).astype(int)
+DATA = {"x": X[:60], "y": Y[:60], "x_val": X[60:], "y_val": Y[60:]}
+PROGRAMS = {  # what each begins with, the packages that it needs, and what makes it short
+    "import lightgbm": (["lightgbm"], {"max_epochs=300": "max_epochs=6"}),
+}
+
+
+@pytest.mark.parametrize("start", PROGRAMS)
+def test_a_program_of_the_page_searches(start, tmp_path, monkeypatch):
+    packages, instead = PROGRAMS[start]
+    for package in packages:
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    monkeypatch.chdir(tmp_path)
+    (program,) = blocks("docs/loops.md", lambda text: text.startswith(start))
+    names = program.run({"__name__": "loops", **DATA}, {'"20 trials"': '"2 trials"', **instead})
+    assert names["study"].outcome.over
+    assert len(names["study"].trials) == 2
+    assert names["best"] is not None
+
+
+def test_every_program_of_the_page_is_run():
+    assert [
+        b.text.partition("\n")[0] for b in blocks("docs/loops.md") if not b.text.startswith(tuple(PROGRAMS))
+    ] == []
