@@ -1,7 +1,7 @@
 """haltune.callbacks translates: one room or file per training loop, all over `reporting`.
 
-`haltune.callbacks.lightning`, `.keras`, `.loop`, `.transformers`, `.xgboost` and `.lightgbm`.
-None of them imports a framework before a callback is made. `check_resume` proves that
+`haltune.callbacks.lightning`, `.keras`, `.transformers`, `.loop`, and those of docs/loops.md. None of them
+imports a framework before a callback is made. `check_resume` proves that
 a training which is paused goes on as if it had not been.
 """
 

@@ -41,6 +41,7 @@ DOORS = {
     ],
     "haltune.callbacks": ["check_resume"],
     "haltune.callbacks.loop": ["TrainingLoop"],
+    "haltune.callbacks.sklearn": ["fit"],
     "haltune.report": ["learning_curves", "live", "region", "replay", "summary", "write"],
     "haltune.launch": ["run", "run_script"],
     "haltune.launch.ray": ["run"],
@@ -64,6 +65,7 @@ FRAMEWORKS = {
 NEEDS = {
     **FRAMEWORKS,
     "haltune.optuna": "optuna",
+    "haltune.callbacks.sklearn": "skops",
     "haltune.trackers": "tensorboard",
 }  # whose examples are run all the same
 SECTIONS = "Args:|Returns:|Raises:|Example:"

@@ -20,7 +20,9 @@ def need_trial(trial: Any, monitor: Any) -> None:
             f"the string {trial!r} stands where the trial belongs; were the arguments swapped? "
             f"Write HaltuneCallback(trial, monitor={trial!r})"
         )
-    if isinstance(trial, type) or not hasattr(trial, "report"):
+    if isinstance(trial, type) or not (
+        hasattr(trial, "report") and hasattr(trial, "goal")
+    ):  # a study reports, too
         raise InvalidInput(f"{_named(trial)} is not a trial: {usage}")
     if monitor is not None and not (isinstance(monitor, str) and monitor):
         raise InvalidInput(f"monitor is a logged metric's name such as 'val_loss', not {_named(monitor)}")

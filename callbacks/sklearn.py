@@ -1,0 +1,163 @@
+"""The loop for scikit-learn's estimators that learn in parts: SGDClassifier, MLPClassifier and all with `partial_fit`.
+
+    from haltune.callbacks.sklearn import fit, load
+
+    for trial in study:
+        with trial:
+            model = fit(trial, SGDClassifier(**trial.config), x, y, validation=(x_val, y_val))
+    best = load(study.best.checkpoint)
+
+An epoch is one pass over the data, shuffled anew, and is scored on the validation data. What is saved, for a pause, at
+Ctrl-C and of the best run, is the whole estimator in skops' format, which holds no pickle: coefficients, averages,
+optimizer, counters, random state; the process' own random state is saved beside it. A resumed training equals an
+uninterrupted one digit for digit. Without skops, and for an estimator with parts that are not scikit-learn's, nothing
+is saved: its runs stop for good.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from haltune.errors import InvalidInput, NotSupported, installing
+from haltune.log.problem import Maximize
+from haltune.study import Trial
+
+from .loop import TrainingLoop
+from .reporting.advice import nearest, need_trial, once
+
+_OPTIMIZERS = tuple(  # of MLPClassifier and MLPRegressor; skops trusts scikit-learn's other parts by itself
+    f"sklearn.neural_network._stochastic_optimizers.{name}" for name in ("AdamOptimizer", "SGDOptimizer")
+)
+
+
+def fit(
+    trial: Trial,
+    estimator: Any,
+    x: Any,
+    y: Any,
+    *,
+    validation: tuple[Any, Any],
+    scoring: str | Callable[..., float] | None = None,
+    batch_size: int | None = None,
+    classes: Sequence[Any] | None = None,
+    verbose: bool = False,
+) -> Any:
+    """Train a copy of an estimator by `partial_fit`, epoch after epoch, as a trial says; the trained copy.
+
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        estimator: Not trained yet, with the trial's configuration; it stays as it is.
+        x: What it learns from: an array, a sparse matrix or a data frame.
+        y: Its targets.
+        validation: (x, y) to score on after each epoch.
+        scoring: A scorer of scikit-learn's, its name or a function (estimator, x, y) -> number. Default: None, the
+            scorer that is called as the goal's metric is.
+        batch_size: Samples of one call of `partial_fit`. Default: None, all of an epoch, which SGDClassifier takes one
+            by one in any case, and MLPClassifier in batches of its own.
+        classes: All that `y` may hold, for a classifier. Default: None, those that it holds.
+        verbose: Print a line for every report. Default: False.
+
+    Raises:
+        InvalidInput: When `trial` is not a trial, for an estimator without `partial_fit`, when no scorer is named, and
+            for one of scikit-learn's, which are larger where better, under Minimize.
+
+    Example:
+        >>> import numpy as np
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> from sklearn.linear_model import SGDClassifier
+        >>> x = np.random.default_rng(0).normal(size=(60, 3))
+        >>> y = x[:, 0] > 0
+        >>> problem = Problem(Space({"alpha": Float(1e-5, 1e-2, log=True)}), Maximize("accuracy"), max_epochs=3)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=2))
+        >>> for trial in study:
+        ...     with trial:
+        ...         _ = fit(trial, SGDClassifier(**trial.config), x[:40], y[:40], validation=(x[40:], y[40:]))
+        >>> load(study.best.checkpoint).score(x, y) > 0.8
+        True
+    """
+    from sklearn.base import clone, is_classifier
+    from sklearn.utils import gen_batches, shuffle
+
+    need_trial(trial, None)
+    if not hasattr(estimator, "partial_fit"):
+        raise InvalidInput(
+            f"{type(estimator).__name__} has no partial_fit, so nothing is known of it before its end: take one "
+            "that learns in parts, such as SGDClassifier, or train it whole and report once, with max_epochs=1"
+        )
+    score = _scorer(trial, estimator, scoring)
+    model = load(trial.checkpoint) if trial.checkpoint else clone(estimator)
+    named = {"classes": _classes(y) if classes is None else classes} if is_classifier(model) else {}
+    loop = TrainingLoop(trial, verbose, save=_saving(trial, model), suffix=".skops")
+    for epoch in loop:
+        inputs, targets = shuffle(x, y, random_state=epoch)
+        samples = len(targets)
+        for rows in gen_batches(samples, batch_size or samples):
+            model.partial_fit(inputs[rows], targets[rows], **named)
+        with loop.validation():
+            value = score(model, *validation)
+        loop.report(value)
+    return model
+
+
+def load(path: str) -> Any:
+    """The estimator that `fit` saved at `study.best.checkpoint`; no pickle is loaded.
+
+    Raises skops' UntrustedTypesFoundException for parts that are neither scikit-learn's nor NumPy's.
+    """
+    import skops.io
+
+    return skops.io.load(path, trusted=list(_OPTIMIZERS))
+
+
+def _saving(trial: Trial, model: Any) -> Callable[[Path], object] | None:
+    if importlib.util.find_spec("skops") is not None:
+        return lambda path: _save(model, path)
+    once(
+        trial.session,
+        "without skops a scikit-learn estimator is saved nowhere: runs stop for good instead of pausing, and the best "
+        f"model is not kept. {installing('sklearn')}",
+    )
+    return None
+
+
+def _save(model: Any, path: Path) -> None:
+    import skops.io
+
+    data = skops.io.dumps(model)
+    foreign = set(skops.io.get_untrusted_types(data=data)) - set(_OPTIMIZERS)
+    if foreign:
+        raise NotSupported(f"this estimator holds {', '.join(sorted(foreign))}, which skops does not load")
+    path.write_bytes(data)
+
+
+def _classes(y: Any) -> Any:
+    import numpy as np
+
+    return np.unique(y)
+
+
+def _scorer(trial: Trial, estimator: Any, scoring: Any) -> Callable[..., float]:
+    """(estimator, x, y) -> number. Raises InvalidInput where none is named, or one that points the other way."""
+    from sklearn.metrics import check_scoring, get_scorer_names
+
+    metric = trial.goal.metric
+    name = metric if scoring is None else scoring
+    if callable(name):
+        return name  # type: ignore[no-any-return]
+    if name not in get_scorer_names():
+        near = nearest(str(name), get_scorer_names())
+        meant = f", {near!r} perhaps" if near else ""
+        raise InvalidInput(
+            f"{name!r} is no scorer of scikit-learn's: give fit(..., scoring=) a name of sklearn.metrics."
+            f"get_scorer_names(){meant}, or a function (estimator, x, y) -> number"
+        )
+    if not isinstance(trial.goal, Maximize):
+        raise InvalidInput(
+            f"scikit-learn's scorers are larger where better, {name!r} among them: make the goal Maximize({metric!r}), "
+            "or give fit(..., scoring=) a function (estimator, x, y) -> number that is smaller where better"
+        )
+    return check_scoring(estimator, name)  # type: ignore[no-any-return]

@@ -1,0 +1,249 @@
+"""The loop over scikit-learn's estimators that learn in parts."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from callback_fakes import OUTAGE, PAUSE, STOP, FakeTrial
+from interrupted_fits import handlers  # noqa: F401
+from paused_studies import PausesAt
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+import sklearn.metrics
+from sklearn.linear_model import LogisticRegression, Perceptron, SGDClassifier, SGDRegressor
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.callbacks import sklearn as loops
+from haltune.callbacks.sklearn import fit, load
+from haltune.errors import HaltuneWarning, InvalidInput
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(120, 4))
+Y = (X[:, 0] + X[:, 1] ** 2 + 0.5 * RNG.normal(size=120) > 0.8).astype(int)
+HELD_OUT = X[80:], Y[80:]
+
+
+def train(trial, estimator=None, **options):
+    estimator = SGDClassifier(random_state=0) if estimator is None else estimator
+    return fit(trial, estimator, X[:80], Y[:80], **{"validation": HELD_OUT, **options})
+
+
+def accuracies(epochs=3, verdicts=None, **options):
+    return FakeTrial("accuracy", epochs, verdicts, maximize=True, **options)
+
+
+def study(store=None, at=(2,), epochs=5, metric="accuracy", **options):
+    problem = Problem(Space({"alpha": Float(1e-4, 1e-2)}), Maximize(metric), epochs)
+    return Study(problem, PausesAt(1, at=at), store=store, seed=0, verbose=0, **options)
+
+
+def test_every_epoch_is_scored_on_the_validation_data():
+    trial = accuracies()
+    model = train(trial)
+    assert trial.epochs == [1, 2, 3]
+    assert trial.values[-1] == model.score(*HELD_OUT)
+    assert trial.endings == [None]
+
+
+def test_an_epoch_sees_every_sample_once_in_an_order_of_its_own():
+    class Counting(GaussianNB):
+        def partial_fit(self, x, y, classes=None):
+            seen.append(x[:, 0])
+            return super().partial_fit(x, y, classes=classes)
+
+    seen = []
+    train(accuracies(2), Counting(), batch_size=30)
+    assert [len(batch) for batch in seen] == [30, 30, 20] * 2
+    first, second = np.concatenate(seen[:3]), np.concatenate(seen[3:])
+    np.testing.assert_array_equal(np.sort(first), np.sort(X[:80, 0]))
+    np.testing.assert_array_equal(np.sort(second), np.sort(first))
+    assert not np.array_equal(first, second)
+
+
+def test_the_estimator_given_stays_as_it_is_so_that_trials_do_not_train_each_others():
+    estimator = SGDClassifier(random_state=0)
+    one, two = train(accuracies(), estimator), train(accuracies(), estimator)
+    assert not hasattr(estimator, "coef_")
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+def test_a_stop_ends_the_training_after_its_epoch():
+    trial = accuracies(9, {2.0: STOP})
+    assert train(trial).t_ == 2 * 80 + 1
+    assert (trial.epochs, trial.endings) == ([1, 2], [None])
+
+
+def test_data_frames_sparse_matrices_and_regressors_are_trained():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    from scipy.sparse import csr_matrix
+
+    plain = train(accuracies()).coef_
+    frame, targets = pandas.DataFrame(X, columns=list("abcd")), pandas.Series(Y)
+    told = fit(
+        accuracies(), SGDClassifier(random_state=0), frame[:80], targets[:80],
+        validation=(frame[80:], targets[80:]),
+    )  # fmt: skip
+    np.testing.assert_array_equal(told.coef_, plain)
+    rows, trial = csr_matrix(X), accuracies()
+    fit(trial, SGDClassifier(random_state=0), rows[:80], Y[:80], validation=(rows[80:], Y[80:]))
+    assert trial.epochs == [1, 2, 3]
+    trial = FakeTrial("neg_mean_squared_error", maximize=True)
+    model = train(trial, SGDRegressor(random_state=0))
+    assert trial.values[-1] == -sklearn.metrics.mean_squared_error(Y[80:], model.predict(X[80:]))
+
+
+def test_scorers_are_named_or_functions():
+    trial = FakeTrial("val_auc", maximize=True)
+    model = train(trial, scoring="roc_auc")
+    assert trial.values[-1] == sklearn.metrics.roc_auc_score(Y[80:], model.decision_function(X[80:]))
+    trial = FakeTrial("loss")
+    train(trial, scoring=lambda model, x, y: 1 - model.score(x, y))
+    assert 0 <= trial.values[-1] <= 1
+
+
+def test_a_metric_that_is_no_scorer_says_what_to_give():
+    with pytest.raises(
+        InvalidInput, match=r"'acuracy' is no scorer.*'accuracy' perhaps.*\(estimator, x, y\)"
+    ):
+        train(FakeTrial("acuracy", maximize=True))
+    with pytest.raises(InvalidInput, match=r"larger where better.*Maximize\('neg_log_loss'\)"):
+        train(FakeTrial("neg_log_loss"))
+
+
+def test_an_estimator_that_learns_all_at_once_and_what_is_no_trial_are_refused():
+    with pytest.raises(InvalidInput, match=r"LogisticRegression has no partial_fit.*SGDClassifier"):
+        train(accuracies(), LogisticRegression())
+    with pytest.raises(InvalidInput, match=r"Study.*is not a trial"):
+        train(study())
+
+
+def test_labels_that_an_epoch_lacks_are_named_by_classes():
+    model = train(accuracies(), classes=[0, 1, 2])
+    assert model.classes_.tolist() == [0, 1, 2]
+
+
+# pausing
+
+EXACT = {
+    "SGDClassifier": lambda: SGDClassifier(random_state=0),
+    "SGDClassifier drawing from NumPy's own state": lambda: SGDClassifier(loss="log_loss"),
+    "SGDClassifier, averaged and adaptive": lambda: SGDClassifier(
+        average=10, learning_rate="adaptive", eta0=0.1, random_state=np.random.RandomState(1)
+    ),
+    "Perceptron": lambda: Perceptron(penalty="l2"),
+    "MLPClassifier, adam": lambda: MLPClassifier((5,), batch_size=16),
+    "MLPClassifier, sgd": lambda: MLPClassifier((5,), solver="sgd", learning_rate="adaptive", random_state=2),
+    "GaussianNB": lambda: GaussianNB(),
+}
+
+
+@pytest.mark.parametrize("make", EXACT.values(), ids=EXACT)
+def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(make, tmp_path):
+    pytest.importorskip("skops", reason="skops is not installed")
+    found = {}
+    for name, at in (("straight", ()), ("paused", (2, 4))):
+        np.random.seed(0)  # noqa: NPY002 (scikit-learn draws from it)
+        s = study(tmp_path / f"{name}.db", at)
+        for trial in s:
+            with trial:
+                model = train(trial, make(), batch_size=32)
+            np.random.seed(9)  # noqa: NPY002 (as in another process)
+        found[name] = (s.trials[0].values.tolist(), model)
+    assert s.trials[0].attempt == 3
+    (values, straight), (again, paused) = found.values()
+    assert values == again
+    assert vars(straight).keys() == vars(paused).keys()
+    for name, value in vars(straight).items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(vars(paused)[name], value)
+        elif name in ("coefs_", "intercepts_", "loss_curve_"):
+            for one, other in zip(vars(paused)[name], value, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_the_best_estimator_comes_back():
+    pytest.importorskip("skops", reason="skops is not installed")
+    s = study(at=())
+    for trial in s:
+        with trial:
+            model = train(
+                trial,
+                MLPRegressor(hidden_layer_sizes=(3,)),
+                scoring=lambda m, x, y: -abs(m.predict(x) - y).mean(),
+            )
+    np.testing.assert_array_equal(load(s.best.checkpoint).predict(X), model.predict(X))
+    assert s.best.checkpoint.endswith(".skops")
+
+
+def test_an_estimator_of_somebodys_own_is_not_paused_and_the_warning_names_it():
+    pytest.importorskip("skops", reason="skops is not installed")
+
+    class Own(GaussianNB):
+        pass
+
+    trial = accuracies(4, {2.0: PAUSE})
+    trial.save = lambda write, suffix: write(os.devnull)
+    with pytest.warns(HaltuneWarning, match=r"holds .*Own, which skops does not load; it trains on"):
+        train(trial, Own())
+    assert (trial.epochs, trial.declined) == ([1, 2, 3, 4], 1)
+
+
+def test_without_skops_runs_stop_for_good_and_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(loops.importlib.util, "find_spec", lambda name: None)
+    trial = accuracies(4, {2.0: PAUSE})
+    with pytest.warns(HaltuneWarning, match=r"without skops.*runs stop for good.*pip install .*sklearn"):
+        train(trial)
+    assert (trial.epochs, trial.saved, trial.endings) == ([1, 2], [], [None])
+
+
+@pytest.mark.usefixtures("handlers")
+def test_ctrl_c_finishes_the_epoch_and_the_search_goes_on_exactly_there(tmp_path):
+    pytest.importorskip("skops", reason="skops is not installed")
+
+    def interrupting(model, x, y):
+        if model.t_ == 2 * 80 + 1 and not sent:
+            sent.append(os.kill(os.getpid(), signal.SIGINT))
+        return model.score(x, y)
+
+    sent = []
+    with pytest.raises(KeyboardInterrupt):
+        for trial in study(tmp_path / "search.db", ()):
+            with trial:
+                train(trial, scoring=interrupting)
+    s = study(tmp_path / "search.db", ())
+    for trial in s:
+        assert (trial.epoch, trial.attempt) == (2, 2)
+        with trial:
+            model = train(trial)
+    np.testing.assert_array_equal(model.coef_, train(accuracies(5)).coef_)
+
+
+def test_an_outage_does_not_end_the_training():
+    trial = accuracies()
+
+    def scoring(model, x, y):
+        trial.broken = OUTAGE if model.t_ < 3 * 80 else None
+        return 0.5
+
+    with pytest.warns(HaltuneWarning, match="training continues"):
+        train(trial, scoring=scoring)
+    assert trial.epochs == [1, 2, 3]
+
+
+def test_a_search_by_the_default_policy_pauses_and_goes_on(tmp_path):
+    pytest.importorskip("skops", reason="skops is not installed")
+    space = {"alpha": Float(1e-5, 1.0, log=True)}
+    s = Study(space, "accuracy", tmp_path / "s.db", max_epochs=9, budget=Budget(trials=8), seed=0, verbose=0)
+    for trial in s:
+        with trial:
+            train(trial, SGDClassifier(**trial.config))
+    assert any(t.attempt > 1 for t in s.trials)
+    assert load(s.best.checkpoint).score(*HELD_OUT) == s.best.value
+
+
+def test_importing_the_module_imports_no_framework(in_a_process):
+    assert in_a_process("import sys, haltune.callbacks.sklearn; print('sklearn' in sys.modules)") == "False\n"
