@@ -1,4 +1,4 @@
-"""What was made before, by its key: first in, first out."""
+"""What was made before, by its key: first in, first out; a process of its own begins with none."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ class Memo(Generic[T]):
     def __init__(self, size: int) -> None:
         self._size = size
         self._kept: dict[Hashable, T] = {}
+
+    def __reduce__(self) -> tuple[type[Memo[T]], tuple[int]]:
+        """A copy is empty: what is kept may be large, or an iterator that no other process can have."""
+        return type(self), (self._size,)
 
     def __call__(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value of a key, made if it is not here."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 from haltune._utils.memo import Memo
 
 
@@ -32,3 +34,12 @@ def test_a_value_that_is_made_while_another_is_may_take_its_place() -> None:
     memo = Memo[int](1)
     assert memo("outer", lambda: memo("inner", lambda: 1) + 1) == 2
     assert memo.get("outer") == 2
+
+
+def test_a_copy_for_another_process_is_empty() -> None:
+    memo = Memo[object](1)
+    memo.put("kept", iter(()))
+    arrived = pickle.loads(pickle.dumps(memo))
+    arrived.put("a", 1)
+    arrived.put("b", 2)
+    assert (arrived.get("kept"), arrived.get("a"), arrived.get("b")) == (None, None, 2)
