@@ -19,10 +19,16 @@ _SOON = 0.02  # seconds until a generator that is being closed is surely gone
 
 def calling(function: str, package: str) -> CodeType | None:
     """The code of a framework's function that is under way and calls, or None."""
+    frame = caller(function, package)
+    return None if frame is None else frame.f_code
+
+
+def caller(function: str, package: str) -> FrameType | None:
+    """The call of a framework's function that is under way, or None."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == function and frame.f_globals.get("__name__", "").startswith(package):
-            return frame.f_code
+            return frame
         frame = frame.f_back
     return None
 
@@ -33,9 +39,12 @@ class Interruption:
     Signals that are ignored stay so, and outside the main thread, where no handler can be set, nothing changes.
     """
 
-    def __init__(self, bears: bool = True, loop: CodeType | None = None) -> None:
-        """bears: signals may wait at all. loop: of the function that trains, where nobody says that it failed."""
-        self._bears, self._loop, self._process = bears, loop, os.getpid()
+    def __init__(self, bears: bool = True, loop: CodeType | None = None, patient: bool = False) -> None:
+        """bears: signals may wait at all. loop: of the function that trains, where nobody says that it failed.
+
+        patient: a second one waits, too, where nothing can be raised in the loop.
+        """
+        self._bears, self._loop, self._patient, self._process = bears, loop, patient, os.getpid()
         self._before: dict[int, Any] = {}
         self._number = 0  # of the signal that waits
 
@@ -75,7 +84,7 @@ class Interruption:
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
             self._hear_in_fork(number)
-        elif self._number or not self._trains(frame):
+        elif (self._number and not self._patient) or not self._trains(frame):
             if self._number:
                 with suppress(RuntimeError):  # it came in the middle of another line
                     _log.warning("leaving at once: what the epoch under way has trained is lost")

@@ -109,6 +109,51 @@ class TestLightGBM(InterruptedFits):
         assert (study.trials[0].status, study.trials[0].epoch) == ("interrupted", 1.0)
 
 
+class TestCatBoost(InterruptedFits):
+    raised = RAISED
+    test_between_validations_it_trains_on_to_the_next = None  # the first round, which it does not see begin
+
+    test_a_second_one_leaves_at_once_and_says_what_is_lost = None  # nothing can be raised within fit
+
+    def test_a_second_one_waits_for_the_rounds_end_too(self, tmp_path):
+        trial = self._interrupted(tmp_path, self.sends(signal.SIGINT, signal.SIGINT))
+        assert (trial.status, trial.checkpoint_epoch) == (Status.INTERRUPTED, 2.0)
+
+    def test_between_evaluations_it_trains_on_to_the_next(self, tmp_path):
+        trial = self._interrupted(
+            tmp_path, self.sends(signal.SIGINT), metric_period=2
+        )  # of rounds 1, 3 and 4
+        assert (trial.status, trial.checkpoint_epoch) == (Status.INTERRUPTED, 3.0)
+
+    @staticmethod
+    def sends(*numbers, epoch=2):
+        class Sends:
+            def after_iteration(self, info):
+                if info.iteration == epoch:
+                    send(numbers)
+                return True
+
+        return Sends()
+
+    @staticmethod
+    def searched(store, *others, **options):
+        catboost = pytest.importorskip("catboost", reason="CatBoost is not installed")
+        from haltune.callbacks.catboost import HaltuneCallback
+
+        study = pausing_study(store, at=(), verbose=0)
+        for trial in study:
+            with trial:
+                callback = HaltuneCallback(trial, "learn-RMSE")
+                model = catboost.CatBoostRegressor(
+                    iterations=trial.max_epochs,
+                    thread_count=1,
+                    train_dir=str(store.parent),
+                    **{"verbose": False} | options,
+                )
+                model.fit(X, Y, callbacks=[*others, callback], **callback.snapshot)
+        return study, model.predict(X)
+
+
 class TestTransformers(InterruptedFits):
     raised = RAISED
     every_second_epoch = MappingProxyType({"eval_strategy": "steps", "eval_steps": 8})

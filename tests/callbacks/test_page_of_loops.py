@@ -10,6 +10,7 @@ Y = (X[:, 0] + X[:, 1] ** 2 > 0.8).astype(int)
 DATA = {"x": X[:60], "y": Y[:60], "x_val": X[60:], "y_val": Y[60:]}
 PROGRAMS = {  # what each begins with, the packages that it needs, and what makes it short
     "import lightgbm": (["lightgbm"], {"max_epochs=300": "max_epochs=6"}),
+    "from catboost": (["catboost"], {"max_epochs=300": "max_epochs=6"}),
     "from sklearn.linear_model": (["sklearn", "skops"], {"max_epochs=30": "max_epochs=4"}),
 }
 

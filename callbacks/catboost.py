@@ -1,0 +1,183 @@
+"""The callback for CatBoost's estimators, on the CPU: CatBoost has none on GPUs.
+
+    from haltune.callbacks.catboost import HaltuneCallback
+
+    with trial:
+        callback = HaltuneCallback(trial, "validation-Logloss")
+        model = CatBoostClassifier(iterations=trial.max_epochs, **trial.config)
+        model.fit(x, y, eval_set=(x_val, y_val), callbacks=[callback], **callback.snapshot)
+
+A boosting round is an epoch, and `iterations` always the full number. Where CatBoost evaluates now and then
+(metric_period, or verbose=10) the rounds between are not reported. Put the callback last: CatBoost asks no further
+one in a round in which one stops.
+
+A pause saves CatBoost's snapshot, with its random state: a resumed training equals an uninterrupted one digit for
+digit, whatever it draws, its overfitting detector included. CatBoost refuses a snapshot for other data or parameters.
+Without `**callback.snapshot` a run is not paused but trains on.
+
+CatBoost writes the snapshot when fit is over and tells no callback of that, so it is saved as the trial ends. Ctrl-C
+and SIGTERM let the round under way be trained, and are heard as the trial ends, too, as are errors: of what is raised
+within fit CatBoost makes an error of its own.
+
+The best run's model is kept as fit leaves it: CatBoost().load_model(study.best.checkpoint) gives it back, by
+use_best_model cut after its best round.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from haltune.errors import NotSupported
+from haltune.study import Trial
+
+from .frameworks.boosting import find
+from .frameworks.portable import Reporting
+from .reporting.advice import two_callbacks
+from .reporting.detached import Detached
+from .reporting.interruption import Interruption, caller
+from .reporting.reporter import Reporter
+
+_SNAPSHOT, _MODEL = ".snapshot", ".cbm"
+_SELDOM = 10**8  # seconds: the snapshot at the end is all that is needed
+_UNASKED = "CatBoost saves nothing to go on from unless it is asked to: call fit(..., **callback.snapshot)"
+_SETS = "eval_set=(x, y), and the metric by eval_metric=; its name is then 'validation-Logloss'"
+
+
+class HaltuneCallback(Reporting):
+    """Reports the goal's metric to a trial after every boosting round, and stops when the policy says so.
+
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        monitor: "<data>-<metric>", such as "validation-Logloss", with several data sets "validation_0-Logloss", or the
+            metric alone where one data set has it. Default: None, the goal's metric.
+        verbose: Print a line for every report. Default: False.
+        record: "all" metrics of the round are stored with the report, or the "monitor" only. Default: "all".
+
+    Raises:
+        InvalidInput: When `trial` is not a trial; as the trial ends, after one round, when no data set has the metric,
+            or several have, and for two HaltuneCallbacks in one training.
+
+    Example:
+        ::
+
+            import numpy as np
+            from catboost import CatBoostRegressor
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.callbacks.catboost import HaltuneCallback
+            from haltune.policies import RandomSearch
+
+            x = np.random.rand(64, 3)
+            space = Space({"learning_rate": Float(0.01, 0.5)})
+            problem = Problem(space, Minimize("validation-RMSE"), max_epochs=5)
+            for trial in Study(problem, RandomSearch(), budget=Budget(trials=2)):
+                with trial:
+                    callback = HaltuneCallback(trial)
+                    model = CatBoostRegressor(iterations=trial.max_epochs, verbose=False, **trial.config)
+                    model.fit(x[:48], x[:48, 0], eval_set=(x[48:], x[48:, 0]), callbacks=[callback],
+                              **callback.snapshot)
+    """
+
+    _held = frozenset({"_model"})
+    _model: Any = None  # while fit is under way, and until the trial ends
+
+    def __init__(
+        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
+    ) -> None:
+        hint = "Call fit(..., callbacks=[callback], **callback.snapshot)"
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
+        self._file: Path | None = None  # where CatBoost writes its snapshot
+        self._round = self._evaluations = 0
+
+    @property
+    def snapshot(self) -> dict[str, Any]:
+        """Arguments of `fit` that let a run pause, and go on where it was: `fit(..., **callback.snapshot)`."""
+        if self._file is None:
+            folder = tempfile.mkdtemp(prefix="haltune-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self._file = Path(folder, "catboost")
+            checkpoint = self.trial.checkpoint
+            if checkpoint is not None and checkpoint.endswith(_SNAPSHOT):
+                shutil.copy(checkpoint, self._file)  # CatBoost writes over it
+        return {"save_snapshot": True, "snapshot_file": str(self._file), "snapshot_interval": _SELDOM}
+
+    def after_iteration(self, info: Any) -> bool:
+        """CatBoost asks after each round, and goes on for True; this is all that it ever asks."""
+        try:
+            return self._report(info)
+        except Exception as error:
+            # CatBoost would let out an error of its own in its place, and quote it in each that comes later
+            if isinstance(self.trial, Detached):
+                raise
+            self._model, failed = None, error
+            self.trial.before_end(lambda: self._fail(failed))
+            return False
+
+    def _report(self, info: Any) -> bool:
+        lap = None
+        if self._model is None or info.iteration <= self._round:
+            lap = self._reporter.clock.lap()  # its first round began when the callback was made
+            self._begin(info.iteration)
+        metrics, evaluations = _last(info.metrics)
+        self._round, before, self._evaluations = info.iteration, self._evaluations, evaluations
+        if evaluations > before:
+            value = metrics[find(self.monitor, metrics, "fit", _SETS)]
+            self._reporter.report(value, info.iteration, metrics, need=self._need, lap=lap)
+        self._reporter.heed(info.iteration)
+        if self._reporter.pausing and self._file is None:
+            self._reporter.decline(_UNASKED, always=True)
+        return not (self._reporter.stopping or self._reporter.leaving)
+
+    def _begin(self, iteration: int) -> None:
+        fit = caller("_fit", "catboost.")
+        loop = None if fit is None else fit.f_code
+        if fit is not None:
+            if sum(isinstance(other, HaltuneCallback) for other in fit.f_locals["callbacks"]) > 1:
+                raise two_callbacks("callbacks=[...]")
+            self._model = fit.f_locals["self"]
+        # the evaluations of rounds before this training, each round's or not, are in the metrics of its first
+        self._evaluations = iteration - 1
+        self._reporter.begin()
+        self._reporter.hear(Interruption(loop is not None, loop, patient=True))
+        self.trial.before_end(self._end)
+
+    def _need(self) -> int:
+        """The bytes of the snapshot that a pause needs, not less than those it went on from."""
+        return self._file.stat().st_size if self._file is not None and self._file.exists() else 0
+
+    def _end(self) -> None:
+        model, self._model = self._model, None
+        reporter = self._reporter
+        if reporter.saves:
+            reporter.attempt(lambda: self.trial.save(self._write, _SNAPSHOT), over=True)
+        elif reporter.keeps:
+            reporter.save(lambda path: model.save_model(str(path)), _MODEL)
+        reporter.end_of_fit()
+        reporter.leave()
+
+    def _fail(self, error: Exception) -> None:
+        self._reporter.postpone()
+        self.trial.fail(error)
+        raise error
+
+    def _write(self, path: Path) -> None:
+        if self._file is None or not self._file.exists():
+            raise NotSupported(_UNASKED)
+        shutil.copy(self._file, path)
+
+
+def _last(columns: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, float], int]:
+    """The metrics of the last evaluation, by "<data>-<metric>", and how many evaluations there were."""
+    metrics = {
+        f"{data}-{metric}": values[-1]
+        for data, named in columns.items()
+        for metric, values in named.items()
+        if values
+    }
+    counts = [len(values) for named in columns.values() for values in named.values()]
+    return metrics, max(counts, default=0)
