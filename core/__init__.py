@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from haltune.policies.bobos.optimal_stopping import OptimalStopping
     from haltune.policies.truvar.belief.levels import Level
 
+_DOORS = ("callbacks", "launch", "optuna", "ray_tune", "report", "trackers")
 _ROOMS = {
     "policies.bobos.optimal_stopping": ("OptimalStopping",),
     "policies.truvar.belief.levels": ("Level",),
 }
-__getattr__, __dir__ = shows(__name__, _ROOMS, doors=("callbacks", "launch", "optuna", "report", "trackers"))
+__getattr__, __dir__ = shows(__name__, _ROOMS, doors=_DOORS)
 
 __all__ = [
     "Action",

@@ -19,7 +19,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TOPS = {
     "core": "haltune", "callbacks": "haltune.callbacks", "launch": "haltune.launch", "report": "haltune.report",
-    "bridges/optuna": "haltune.optuna", "bridges/trackers": "haltune.trackers", "cli": "haltune.cli",
+    "bridges/optuna": "haltune.optuna", "bridges/trackers": "haltune.trackers", "bridges/tuners": "haltune.tuners",
+    "bridges/ray_tune": "haltune.ray_tune", "cli": "haltune.cli",
 }  # fmt: skip
 GROUND = {
     "errors",
@@ -61,7 +62,9 @@ ABOVE = {  # which may ask all that stands below, policies included
     "callbacks": {"store", "ranks", "study.session", "study"},
     "launch": {"store", "ranks", "study.session", "study"},
     "report": {"store", "ranks", "study.session", "study"},
-    "optuna": {"store", "ranks", "study.session", "study"},
+    "tuners": {"store", "ranks", "study.session", "study"},
+    "optuna": {"store", "ranks", "study.session", "study", "tuners"},
+    "ray_tune": {"store", "ranks", "study.session", "study", "tuners"},
     "trackers": {"store", "ranks", "study.session", "study"},
     "cli": {"store", "ranks", "study.session", "study", "callbacks", "launch", "report", "trackers"},
     "haltune": {"store", "study"},  # its face

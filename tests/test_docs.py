@@ -30,6 +30,7 @@ OTHERS = (
     "from transformers import Trainer",
 )  # not installed, or beside the point: compiled
 BRIDGE, SEARCH = "from haltune.optuna", "from haltune import Float\nfrom haltune.callbacks.transformers"
+TUNERS = ("from haltune.ray_tune",)
 KERAS = ("trial.load_model()", "study.best.load_model()")  # run by callbacks/keras, which chooses its backend
 STARTS = {  # of blocks that stand for themselves, and the test that runs each
     "net = Net.load": "lightning", "model = AutoModel": "transformers", "booster = xgb": "xgboost",
@@ -69,7 +70,9 @@ def test_the_guide_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
 
 
 def test_the_scripts_beside_other_tools_search():
-    ran = blocks(COMING, lambda text: not text.startswith((*OTHERS, BRIDGE, SEARCH)) and not of_keras(text))
+    ran = blocks(
+        COMING, lambda text: not text.startswith((*OTHERS, BRIDGE, SEARCH, *TUNERS)) and not of_keras(text)
+    )
     for block in ran:
         trained = []
 
@@ -109,6 +112,29 @@ def test_an_optuna_program_is_switched_by_a_line_and_its_past_is_taken_along(tmp
     shown.run(names)
     (name,) = optuna.get_all_study_names("sqlite:///optuna.db")
     assert len(optuna.load_study(study_name=name, storage="sqlite:///optuna.db").trials) == 2
+
+
+@pytest.mark.slow  # Ray's processes
+def test_a_tune_program_is_switched_by_two_arguments(tmp_path, monkeypatch):
+    tune = pytest.importorskip("ray.tune", reason="Ray Tune is not installed")
+    import ray
+
+    monkeypatch.chdir(tmp_path)
+
+    def train(config):
+        for epoch in range(3):
+            tune.report({"accuracy": epoch / (1 + config["lr"])})
+
+    few = {"num_samples=20": "num_samples=2", "max_concurrent_trials=4": "max_concurrent_trials=1"}
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    try:
+        names = the(TUNERS[0], COMING).run(
+            {"tune": tune, "train": train}, {"max_epochs=30": "max_epochs=3"} | few
+        )
+    finally:
+        ray.shutdown()
+    assert len(names["search"].study.trials) == 2
+    assert Path("digits.db").exists()
 
 
 def test_the_lines_of_lightning_train_and_give_the_best_net_back(tmp_path):

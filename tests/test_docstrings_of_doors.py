@@ -46,6 +46,7 @@ DOORS = {
     "haltune.launch": ["run", "run_script"],
     "haltune.launch.ray": ["run"],
     "haltune.optuna": ["HaltunePruner", "HaltuneSampler", "from_study", "to_study"],
+    "haltune.ray_tune": ["HaltuneScheduler", "HaltuneSearch"],
     "haltune.trackers": ["MLflow", "TensorBoard", "WandB", "track"],
     "haltune.callbacks.xgboost": ["HaltuneCallback"],
     "haltune.callbacks.lightgbm": ["HaltuneCallback"],
@@ -68,6 +69,7 @@ NEEDS = {
     **FRAMEWORKS,
     "haltune.optuna": "optuna",
     "haltune.callbacks.sklearn": "skops",
+    "haltune.ray_tune": "ray",
     "haltune.trackers": "tensorboard",
 }  # whose examples are run all the same
 SECTIONS = "Args:|Returns:|Raises:|Example:"

@@ -16,6 +16,7 @@ from haltune.space import Space
 from haltune.space.cube.layout import Parameter, layout_of
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
 from haltune.space.values import token
+from haltune.tuners.grids import listed
 
 from .library import optuna
 
@@ -23,7 +24,6 @@ Distribution = optuna.distributions.BaseDistribution
 FloatDistribution = optuna.distributions.FloatDistribution
 IntDistribution = optuna.distributions.IntDistribution
 CategoricalDistribution = optuna.distributions.CategoricalDistribution
-MOST = 1000  # values of a stepped range that are listed
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,8 @@ def _inward(distribution: Distribution) -> Counterpart:
 
 def _listed(distribution: Distribution) -> tuple[Any, ...] | None:
     """The values of a range with steps; None without any, and where they are too many."""
-    if isinstance(distribution, IntDistribution):
-        values = range(distribution.low, distribution.high + 1, distribution.step)
-        return tuple(values) if distribution.step != 1 and len(values) <= MOST else None
-    if not isinstance(distribution, FloatDistribution) or distribution.step is None:
+    if not isinstance(distribution, FloatDistribution | IntDistribution):
         return None
-    low, step = Decimal(str(distribution.low)), Decimal(str(distribution.step))
-    count = int((Decimal(str(distribution.high)) - low) / step) + 1
-    return tuple(float(low + k * step) for k in range(count)) if count <= MOST else None
+    if distribution.step is None or (isinstance(distribution, IntDistribution) and distribution.step == 1):
+        return None
+    return listed(distribution.low, distribution.high, distribution.step)

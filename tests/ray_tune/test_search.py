@@ -1,0 +1,216 @@
+"""HaltuneSearch and HaltuneScheduler by the calls that Tune makes: one study or two, curves with holes, restoring."""
+
+import math
+import pickle
+from types import SimpleNamespace
+
+import pytest
+from tuned import accuracy, driven
+
+tune = pytest.importorskip("ray.tune", reason="Ray Tune is not installed")
+
+from haltune import Float, Int, Study  # noqa: E402
+from haltune.errors import HaltuneWarning, InvalidInput, InvalidSpace  # noqa: E402
+from haltune.policies import Halting, MultiFidelity, RandomSearch  # noqa: E402
+from haltune.ray_tune import HaltuneScheduler, HaltuneSearch  # noqa: E402
+from haltune.tuners.conductor import UNLIMITED  # noqa: E402
+
+SPACE = {"lr": Float(0.001, 0.3, log=True)}
+FIRST = MultiFidelity(initial=4)
+
+
+def search(**options):
+    return HaltuneSearch(SPACE, "acc", "max", **{"max_epochs": 9, "seed": 0, "policy": FIRST} | options)
+
+
+def lengths(trained):
+    return [len(values) for _, values in trained.values()]
+
+
+def test_search_and_scheduler_are_one_study_that_decides_as_a_loop_of_haltunes():
+    s = search()
+    trained = driven(s, HaltuneScheduler(), trials=14, at_once=1)
+    plain = Study(
+        SPACE, s.study.problem.goal, max_epochs=9, seed=0, policy=FIRST, budget=UNLIMITED, verbose=0
+    )
+    seen = []
+    for _, trial in zip(range(14), plain, strict=False):
+        seen.append(
+            (
+                trial.config,
+                [accuracy(trial.config, epoch) for epoch in trial.epochs() if not told(trial, epoch)],
+            )
+        )
+        trial.finish()
+    assert [config for config, _ in trained.values()] == [config for config, _ in seen]
+    assert [list(r.values) for r in s.study.trials] == [list(r.values) for r in plain.trials]
+    assert min(lengths(trained)) < 9 == max(lengths(trained))
+
+
+def told(trial, epoch):
+    trial.report(accuracy(trial.config, epoch), epoch)
+
+
+def test_a_scheduler_alone_stops_by_optimal_stopping_and_says_why():
+    names = iter(range(10))
+    other = SimpleNamespace(
+        suggest=lambda name: {"lr": (0.1, 0.1, 0.09, 0.3, 0.29, 0.05, 0.28, 0.3, 0.25, 0.27)[next(names)]},
+        on_trial_result=lambda *a: None, on_trial_complete=lambda *a: None, FINISHED="FINISHED",
+    )  # fmt: skip
+    scheduler = HaltuneScheduler(12, metric="acc", mode="max")
+    trained = driven(other, scheduler, trials=10, epochs=12)
+    stopped = {name for name, (_, values) in trained.items() if len(values) < 12}
+    assert stopped
+    assert stopped == scheduler.reasons.keys()
+    assert all("beats" in reason for reason in scheduler.reasons.values())
+    assert not {trained[name][0]["lr"] for name in stopped} & {0.1, 0.09}
+    assert len(scheduler.study.trials) == 10
+    assert f"{len(stopped)} trials" in scheduler.debug_string()
+
+
+def test_a_search_alone_stops_nothing_and_learns_from_what_another_stops():
+    s = search()
+    assert set(lengths(driven(s, trials=6))) == {9}
+    assert [r.status for r in s.study.trials] == ["completed"] * 6
+    driven(s, trials=2, epochs=3, start=6)  # the other scheduler's
+    assert [(r.status, len(r.epochs)) for r in s.study.trials[6:]] == [("stopped", 3)] * 2
+    assert len({r.config["lr"] for r in s.study.trials}) == 8
+
+
+def test_mode_says_what_is_better_and_the_seed_repeats_a_search():
+    def loss(config, epoch):
+        return -accuracy(config, epoch)
+
+    def run(seed, mode, curve):
+        s = HaltuneSearch(SPACE, "height", mode, max_epochs=9, seed=seed, policy=FIRST)
+        driven(s, HaltuneScheduler(), curve=curve, trials=12, metric="height")
+        return [(r.config, len(r.values)) for r in s.study.trials]
+
+    ups, downs = run(1, "max", accuracy), run(1, "min", loss)
+    assert ups == run(1, "max", accuracy)
+    assert [config for config, _ in ups][:4] == [config for config, _ in downs][:4]  # drawn at random
+    assert [n for _, n in ups] == [n for _, n in downs]
+    assert ups != run(2, "max", accuracy)
+
+
+@pytest.mark.parametrize("hole", [math.nan, math.inf, -math.inf, None, "a text"])
+def test_values_that_are_none_and_metrics_that_are_missing_stop_nobody_else(hole):
+    def curve(config, epoch):
+        return hole if epoch % 3 == 1 and config["lr"] < 0.05 else accuracy(config, epoch)
+
+    s = search()
+    trained = driven(s, HaltuneScheduler(), trials=8, curve=curve)
+    assert len(trained) == 8
+    assert math.isfinite(s.study.best_value)
+    s.on_trial_result("trial-0", {"other": 1})
+    s.on_trial_complete("unknown", {"acc": 0.3, "training_iteration": 1})
+
+
+def test_an_error_is_a_failure_and_others_go_on():
+    s, scheduler = search(), HaltuneScheduler(9, metric="acc", mode="max")
+    trial = SimpleNamespace(trial_id="a")
+    for one in ("a", "b"):
+        s.suggest(one)
+    s.on_trial_complete("a", error=True)
+    scheduler.on_trial_result(None, trial, {"acc": 0.1, "training_iteration": 1})
+    scheduler.on_trial_error(None, trial)
+    scheduler.on_trial_remove(None, SimpleNamespace(trial_id="never began"))
+    assert [r.status for r in s.study.trials] == ["failed", "running"]
+    assert [r.error for r in scheduler.study.trials] == ["the trial failed in Ray Tune"]
+    assert s.suggest("b") == s.suggest("b")
+
+
+def test_a_search_that_is_saved_and_restored_goes_on_as_if_nothing_had_been(tmp_path):
+    whole, broken = search(), search()
+    for s in (whole, broken):
+        driven(s, HaltuneScheduler(), trials=5)
+        config = s.suggest("half")
+        s.on_trial_result("half", {"acc": accuracy(config, 1), "training_iteration": 1})
+    broken.save_to_dir(str(tmp_path), "now")
+    assert [p.name for p in tmp_path.iterdir()] == ["searcher-state-now.json"]
+    back = HaltuneSearch(max_epochs=9)
+    back.restore_from_dir(str(tmp_path))
+    copied = pickle.loads(pickle.dumps(broken))  # Tune pickles what it is given
+    assert (back.metric, back.mode) == ("acc", "max")
+    for s in (whole, back, copied):
+        for epoch in range(1, 10):
+            s.on_trial_result("half", {"acc": accuracy(config, epoch), "training_iteration": epoch})
+        s.on_trial_complete("half", {"acc": accuracy(config, 9), "training_iteration": 9})
+        driven(s, HaltuneScheduler(), trials=5, start=6)
+    logs = [[(r.config, list(r.values), r.status) for r in s.study.trials] for s in (whole, back, copied)]
+    assert logs[0] == logs[1] == logs[2]
+
+
+def test_what_another_searcher_saved_is_not_unpickled(tmp_path):
+    (tmp_path / "state").write_bytes(pickle.dumps({"held": {}}))
+    with pytest.raises(InvalidInput, match="no state of a search by haltune"):
+        search().restore(str(tmp_path / "state"))
+
+
+def test_a_search_in_a_store_is_opened_by_the_next_program(tmp_path):
+    driven(search(store=tmp_path / "s.db"), trials=2)
+    s = search(store=tmp_path / "s.db")
+    driven(s, trials=2, start=2)
+    assert len(s.study.trials) == 4
+
+
+def test_the_tuner_says_space_metric_and_number_of_samples():
+    s = HaltuneSearch(max_epochs=9, seed=0)
+    config = {"opt": {"lr": tune.loguniform(0.001, 0.3)}, "width": tune.randint(1, 9), "seed": 3}
+    assert s.set_search_properties("acc", "max", config, num_samples=20)
+    suggested = s.suggest("a")
+    assert set(suggested) == {"opt", "width"}
+    assert 1 <= suggested["width"] < 9
+    assert s.study.budget.trials == 20
+    given = HaltuneSearch({"lr": tune.loguniform(0.001, 0.3), "kind": "net"}, max_epochs=9)
+    assert given.set_search_properties("acc", "max", {"seed": 3}, num_samples=-1)
+    assert given.suggest("a")["kind"] == "net"
+    assert not given.set_search_properties("acc", "max", config)  # Tune says then that there are two spaces
+
+
+def test_configurations_of_the_users_own_come_first():
+    s = search(points_to_evaluate=[{"lr": 0.1}, {"lr": 0.2}])
+    assert [s.suggest(name)["lr"] for name in "ab"] == [0.1, 0.2]
+
+
+def test_epochs_are_counted_by_what_the_user_says_and_those_beyond_are_told_of():
+    s = HaltuneSearch(SPACE, "acc", "max", max_epochs=2, time_attr="epoch", policy=RandomSearch())
+    s.suggest("a")
+    for epoch in (1, 2):
+        s.on_trial_result(
+            "a", {"acc": 0.5, "epoch": epoch, "training_iteration": 7 * epoch, "lr_now": 0.1, "done": False}
+        )
+    with pytest.warns(HaltuneWarning, match="max_epochs=3"):
+        s.on_trial_complete("a", {"acc": 0.5, "epoch": 3})
+    (record,) = s.study.trials
+    assert (list(record.epochs), record.status) == ([1, 2], "completed")
+    assert set(record.metrics) == {"lr_now"}
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "said"),
+    [
+        (lambda: HaltuneSearch(max_epochs=0), InvalidInput, "max_epochs"),
+        (lambda: HaltuneSearch(SPACE, "acc", "most", max_epochs=9), InvalidInput, "mode='max'"),
+        (lambda: HaltuneSearch([1], max_epochs=9), InvalidInput, "a dict of parameters"),
+        (lambda: HaltuneSearch({"a": 3}, max_epochs=9), InvalidInput, "nothing to search"),
+        (lambda: HaltuneSearch({"a": tune.randn()}, max_epochs=9), InvalidSpace, "haltune knows"),
+        (lambda: HaltuneSearch(SPACE, max_epochs=9).suggest("a"), InvalidInput, "name of one metric"),
+        (lambda: HaltuneSearch(metric="acc", mode="max", max_epochs=9).suggest("a"), InvalidInput, "no space"),
+        (lambda: HaltuneScheduler(9, stopping="median"), InvalidInput, "an OptimalStopping"),
+        (lambda: HaltuneScheduler(metric="acc", mode="max").study, InvalidInput, "needs max_epochs="),
+        (lambda: HaltuneScheduler(9).study, InvalidInput, "name of one metric"),
+        (lambda: driven(search(), HaltuneScheduler(9)), InvalidInput, "write HaltuneScheduler\\(\\)"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_searched_is_said(make, error, said):
+    with pytest.raises(error, match=said):
+        make()
+
+
+def test_policies_that_stop_otherwise_work_within_tune_too():
+    s = HaltuneSearch(
+        {**SPACE, "n": Int(1, 4)}, "acc", "max", max_epochs=9, policy=Halting(RandomSearch()), seed=0
+    )
+    driven(s, HaltuneScheduler(), trials=9)
+    assert any("beats" in reason for reason in s.reasons.values())

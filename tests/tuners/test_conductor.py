@@ -1,0 +1,215 @@
+"""A study that conducts another tuner's trials: what it says, what it forgives, and what is left of it after a kill."""
+
+import json
+import math
+
+import pytest
+
+from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study
+from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.policies import BOBOS, Hyperband, MultiFidelity, RandomSearch
+from haltune.tuners.conductor import UNLIMITED, Conductor, anonymous, goal_of
+from haltune.tuners.kept import conductor_of, read_state, state_of, write_state
+
+SPACE = Space({"lr": Float(0.001, 1.0, log=True)})
+
+
+def conductor(policy=None, store=None, trials=None, epochs=9, seed=0):
+    problem = Problem(SPACE, Maximize("acc"), max_epochs=epochs)
+    budget = UNLIMITED if trials is None else Budget(trials=trials)
+    return Conductor(Study(problem, policy, store, seed=seed, budget=budget, verbose=0))
+
+
+def value(config, epoch):
+    return (1.0 - abs(math.log10(config["lr"]) + 1.0) / 3.0) * epoch / (epoch + 1.0)
+
+
+def trained(c, name, epochs=9):
+    """Begin a trial and train it until it is told to stop: the epochs that it had."""
+    trial = c.begin(name)
+    for epoch in range(1, epochs + 1):
+        if c.report(name, value(trial.config, epoch), epoch).stops:
+            break
+    c.end(name)
+    return epoch
+
+
+def curves(c):
+    return [(r.config, list(r.values), r.status) for r in c.study.trials]
+
+
+@pytest.mark.parametrize(
+    "policy", [MultiFidelity(), Hyperband(), BOBOS(initial=2)], ids=lambda p: type(p).__name__
+)
+def test_it_decides_as_a_loop_over_the_same_study_that_saves_nothing(policy):
+    c, plain = conductor(policy), conductor(policy).study
+    for k in range(12):
+        trained(c, f"t{k}")
+    for _, trial in zip(range(12), plain, strict=False):
+        for epoch in trial.epochs():
+            trial.report(value(trial.config, epoch))
+        trial.finish()
+    assert curves(c) == curves(Conductor(plain))
+    assert any(status == "stopped" or status == "paused" for _, _, status in curves(c))
+    assert c.reasons.keys() <= c.numbers.keys()
+
+
+def test_a_run_that_is_paused_and_resumed_is_a_further_trial_there():
+    c, k = conductor(Hyperband()), 0
+    while not isinstance(c.begin(f"t{k}"), Finish):
+        trained(c, f"t{k}")
+        k += 1
+    again = [name for name, number in c.numbers.items() if list(c.numbers.values()).count(number) > 1]
+    assert again
+    assert max(r.attempt for r in c.study.trials) > 1
+
+
+def test_what_is_reported_twice_late_or_beyond_the_horizon_changes_nothing():
+    c = conductor(RandomSearch(), epochs=3)
+    c.begin("a")
+    assert not c.report("a", 0.1, 1).stops
+    c.report("a", 0.9, 1)  # as a trial that went on from an older checkpoint does
+    assert not c.report("unknown", 0.5, 1).stops
+    for epoch in (2, 3):
+        c.report("a", 0.2, epoch)
+    with pytest.warns(HaltuneWarning, match="max_epochs=4 or more"):
+        c.report("a", 0.3, 4)
+    c.end("a")
+    assert not c.report("a", 0.5, 3).stops
+    c.end("a")
+    assert curves(c) == [({"lr": c.study.trials[0].config["lr"]}, [0.1, 0.2, 0.2], "completed")]
+
+
+def test_after_a_stop_the_answer_stays_and_says_why():
+    c = conductor(RandomSearch())
+    c.begin("a")
+    assert not c.report("a", math.nan, 1).stops
+    assert c.report("a", math.nan, 2).stops
+    assert c.report("a", 0.5, 3).stops
+    c.end("a")
+    assert c.study.trials[0].status == "stopped"
+    assert "NaN" in c.reasons["a"]
+
+
+def test_how_a_trial_ended_is_told():
+    c = conductor(RandomSearch())
+    for name in ("failed", "silent", "cut", "alone"):
+        c.begin(name)
+        if name != "silent":
+            c.report(name, 0.5, 1)
+    c.end("failed", "it broke")
+    c.end("silent")
+    c.end("cut", cut=True)
+    c.end("alone")
+    records = [c.study.trials[c.numbers[name]] for name in c.numbers]
+    assert [r.status for r in records] == ["failed", "failed", "stopped", "completed"]
+    assert [r.error for r in records[:2]] == ["it broke", "ended without one report of the metric"]
+
+
+def test_the_end_of_the_search_is_told():
+    c = conductor(RandomSearch(), trials=2)
+    trained(c, "a")
+    trained(c, "b")
+    assert isinstance(c.begin("c"), Finish)
+    assert c.held == {}
+
+
+def test_a_long_epoch_renews_the_leases_of_all(tmp_path):
+    ticks = iter(range(0, 100_000, 200))
+    problem = Problem(SPACE, Maximize("acc"), max_epochs=9)
+    study = Study(
+        problem,
+        RandomSearch(),
+        tmp_path / "s.db",
+        budget=UNLIMITED,
+        verbose=0,
+        monotonic=lambda: float(next(ticks)),
+    )
+    c = Conductor(study)
+    renewed = []
+    for name in ("a", "b"):
+        c.begin(name).heartbeat = lambda name=name: renewed.append(name)
+    c.report("a", 0.1, 1)
+    assert {"a", "b"} <= set(renewed)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_a_search_that_is_read_back_goes_on_where_it_was_and_decides_alike(kind, tmp_path):
+    def made(name):
+        return conductor(
+            MultiFidelity(initial=3), None if kind == "memory" else tmp_path / f"{name}.db", seed=3
+        )
+
+    whole = made("whole")
+    for k in range(10):
+        trained(whole, f"t{k}")
+    c = made("broken")
+    for k in range(5):
+        trained(c, f"t{k}")
+    trial = c.begin("t5")
+    c.report("t5", value(trial.config, 1), 1)
+    state = state_of(c)
+    write_state(state, tmp_path / "state.json")
+    assert json.loads((tmp_path / "state.json").read_text()) == state
+    assert ("events" in state) == (kind == "memory")
+    del c, trial
+    back = conductor_of(read_state(tmp_path / "state.json"))
+    assert set(back.held) == {"t5"}
+    (trial,) = back.held.values()
+    assert (trial.attempt, trial.epoch) == (whole.study.trials[trial.id].attempt, 1)
+    for epoch in range(1, 10):  # the other tuner begins it anew: its first epoch is known
+        if back.report("t5", value(trial.config, epoch), epoch).stops:
+            break
+    back.end("t5")
+    for k in range(6, 10):
+        trained(back, f"t{k}")
+    assert curves(back) == curves(whole)
+    assert (back.numbers, back.reasons) == (whole.numbers, whole.reasons)
+
+
+def test_trials_that_began_after_the_state_was_written_are_offered_again(tmp_path):
+    c = conductor(RandomSearch(), tmp_path / "s.db")
+    kept = c.begin("a").config
+    state = state_of(c)
+    lost = c.begin("b").config
+    trained(c, "c")
+    back = conductor_of(state)
+    assert {name: trial.config for name, trial in back.held.items()} == {"a": kept}
+    assert back.begin("d").config == lost
+    trained(back, "e")
+    assert [r.status for r in back.study.trials] == ["running", "running", "completed", "completed"]
+
+
+def test_a_trial_that_ended_after_the_state_was_written_stays_as_it_ended(tmp_path):
+    c = conductor(RandomSearch(), tmp_path / "s.db")
+    c.begin("a")
+    state = state_of(c)
+    c.report("a", 0.5, 1)
+    c.end("a")
+    back = conductor_of(state)
+    assert not back.report("a", 0.1, 1).stops
+    back.end("a", "killed")
+    assert curves(back) == curves(c)
+
+
+def test_a_search_that_has_not_begun_and_what_is_no_search(tmp_path):
+    assert conductor_of(state_of(None)) is None
+    (tmp_path / "pickle").write_bytes(b"\x80\x04}")
+    (tmp_path / "list").write_text("[]")
+    for name in ("pickle", "list"):
+        with pytest.raises(InvalidInput, match="no state of a search"):
+            read_state(tmp_path / name)
+    with pytest.raises(InvalidInput, match="no state of a search"):
+        conductor_of({"haltune": 99})
+
+
+def test_goals_by_the_words_of_others():
+    assert goal_of("X", "acc", "max", (0, 1), "best") == Maximize("acc", (0, 1), "best")
+    for metric, mode, said in (
+        ("acc", "maximum", "mode='max'"),
+        (["a", "b"], "max", "one metric"),
+        (None, "max", "X"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            goal_of("X", metric, mode, None, "last")
+    assert anonymous(Maximize("acc"), 4).max_epochs == 4
