@@ -1,8 +1,8 @@
 """A study that conducts trials which another tuner trains, each under the name that it has there.
 
-The other tuner cannot pause a run and go on with it later. Where the policy pauses one, it is stopped there; should it
-be resumed after all, it begins anew, as a further trial of the other tuner's. MultiFidelity, the default search,
-notices at the first and stops runs for good from then on.
+The other tuner cannot pause a run and go on with it later. The first that the policy pauses trains on: from that
+MultiFidelity, the default search, learns that runs cannot pause, and stops them for good from then on. Under a policy
+that goes on pausing, the next are stopped; one that is resumed begins anew, as a further trial of the other tuner's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput, warn
-from haltune.log.decisions import Finish, Verdict, Wait, go_on
+from haltune.log.decisions import Action, Finish, Verdict, Wait, go_on
 from haltune.log.events import Status
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.space import Space
@@ -51,6 +51,7 @@ class Conductor:
         self.held: dict[str, Trial] = {}  # by the other tuner's names
         self.numbers: dict[str, int] = {}  # of all that were begun: their numbers in the study
         self.reasons: dict[str, str] = {}  # of those that were stopped
+        self.declined: int | None = None  # the run that trains on where it is to pause
         self._lock = RLock()
         self._said: set[str] = set()
         self._renewed = study.session.monotonic()
@@ -98,6 +99,10 @@ class Conductor:
             verdict = trial.report(value, epoch, took, metrics=metrics, judge=judge)
             if "warning" in verdict.evidence:
                 self._warn_once(str(verdict.evidence["warning"]))
+            if verdict.action is Action.PAUSE and self.declined in (None, trial.id):
+                self.declined = trial.id
+                trial.go_on()
+                return go_on(f"runs cannot pause here: {verdict.reason}")
             if verdict.stops:
                 self.reasons[name] = verdict.reason
                 _log.info("%s is stopped after epoch %g: %s", name, epoch, verdict.reason)

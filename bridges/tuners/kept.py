@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune.errors import InvalidInput, LeaseLost
-from haltune.log.codec import from_json, to_json
-from haltune.log.decisions import Action
-from haltune.log.events import Reported
+from haltune.log.codec import from_json, to_json, verdict_from_json, verdict_to_json
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget
 from haltune.space.constraints import Constraints
@@ -44,6 +42,8 @@ def state_of(conductor: Conductor | None) -> State:
         "store": log.store.url,
         "holder": study.session.holder,
         "held": {name: [trial.id, trial.attempt] for name, trial in conductor.held.items()},
+        "told": {name: verdict_to_json(t.verdict) for name, t in conductor.held.items() if t.verdict},
+        "declined": conductor.declined,
         "numbers": dict(conductor.numbers),
         "reasons": dict(conductor.reasons),
         "budget": study.budget.to_json(),
@@ -80,12 +80,9 @@ def conductor_of(
             conductor.hold(key, study.take(id, attempt, holder, lambda: None))
         except LeaseLost:
             continue  # it ended after the state was written
-    told = {(trial.id, trial.attempt): trial for trial in conductor.held.values()}
-    for event in study.session.log.events():
-        if not isinstance(event, Reported) or event.verdict.action is Action.UNJUDGED:
-            continue
-        if (trial := told.get((event.trial, event.attempt))) is not None:
-            trial.verdict = event.verdict
+    for key in conductor.held.keys() & state["told"].keys():
+        conductor.held[key].verdict = verdict_from_json(state["told"][key])
+    conductor.declined = state["declined"]
     return conductor
 
 

@@ -43,7 +43,8 @@ if __name__ == "__main__":
 """
 
 TOGETHER = """
-    search = HaltuneSearch(max_epochs=9, seed=0, store=folder + "/s.db")
+    points = [{"opt": {"lr": lr}} for lr in (0.1, 0.09, 0.3, 0.29, 0.28, 0.27)]
+    search = HaltuneSearch(max_epochs=9, seed=0, store=folder + "/s.db", points_to_evaluate=points)
     results = tuner(train, search, HaltuneScheduler(), max_concurrent_trials=2).fit()
     epochs = sorted(r.metrics["training_iteration"] for r in results)
     assert epochs[0] < 9 == epochs[-1], epochs

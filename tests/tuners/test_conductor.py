@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study
+from haltune import Action, Budget, Finish, Float, Maximize, Problem, Space, Study
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.policies import BOBOS, Hyperband, MultiFidelity, RandomSearch
 from haltune.tuners.conductor import UNLIMITED, Conductor, anonymous, goal_of
@@ -41,13 +41,20 @@ def curves(c):
 @pytest.mark.parametrize(
     "policy", [MultiFidelity(), Hyperband(), BOBOS(initial=2)], ids=lambda p: type(p).__name__
 )
-def test_it_decides_as_a_loop_over_the_same_study_that_saves_nothing(policy):
-    c, plain = conductor(policy), conductor(policy).study
+def test_it_decides_as_a_loop_over_the_same_study_that_pauses_nothing_at_first_and_saves_nothing_later(
+    policy,
+):
+    c, plain, declined = conductor(policy), conductor(policy).study, None
     for k in range(12):
         trained(c, f"t{k}")
     for _, trial in zip(range(12), plain, strict=False):
-        for epoch in trial.epochs():
-            trial.report(value(trial.config, epoch))
+        while (epoch := trial.epoch + 1) <= 9:
+            verdict = trial.report(value(trial.config, epoch))
+            if verdict.action is Action.PAUSE and declined in (None, trial.id):
+                declined = trial.id
+                trial.go_on()
+            elif verdict.stops:
+                break
         trial.finish()
     assert curves(c) == curves(Conductor(plain))
     assert any(status == "stopped" or status == "paused" for _, _, status in curves(c))
