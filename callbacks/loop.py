@@ -144,7 +144,8 @@ class TrainingLoop:
     def report(self, value: Any, metrics: Mapping[str, float] | None = None) -> bool:
         """Report the goal's metric for the epoch in progress; True when the loop will not go on.
 
-        `metrics`: further scalars of the epoch. Raises InvalidInput outside the loop and for a vector.
+        `value`: or several by their names, as `Trial.report` takes them. `metrics`: further scalars of the epoch.
+        Raises InvalidInput outside the loop and for a vector.
         """
         if self._epoch is None:
             raise InvalidInput("report within the loop: for epoch in loop: ...; loop.report(value)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from haltune._utils.lazy import shows
 from haltune.errors import HaltuneError, HaltuneWarning
 from haltune.log.decisions import Action, Finish, Resume, Start, Verdict, Wait
-from haltune.log.problem import Budget, Maximize, Minimize, Problem
+from haltune.log.problem import Budget, Constraint, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Float, Int
 from haltune.study import Study, Trial
@@ -33,6 +33,7 @@ __all__ = [
     "Budget",
     "Choice",
     "Constant",
+    "Constraint",
     "Finish",
     "Float",
     "HaltuneError",

@@ -53,6 +53,7 @@ ARROWS: dict[str, set[str]] = {
     "policies.rollout": BAYES,
     "policies.truvar": BAYES,
     "policies.prospect": LOG,
+    "policies.weighed": LOG,
     "policies.autobct": MODELS | {"policies.bobos", "policies.prospect"},
     "study.session": LOG | {"store", "ranks"},
 }

@@ -15,10 +15,10 @@ from ..frameworks.departure import leave_group_at_exit
 from ..frameworks.portable import Reporting
 from ..frameworks.ranks import Agreement
 from ..frameworks.trackers import tell_loggers
-from ..reporting.advice import missing, need_instance, scalar, two_callbacks
+from ..reporting.advice import missing, need_instance, two_callbacks
 from ..reporting.reporter import Reporter
 from . import checkpoint, hook_order, interruption, limits, randomness
-from .fresh_metrics import TRAINING, VALIDATION, Fresh
+from .fresh_metrics import TRAINING, VALIDATION, Fresh, numbers
 from .progress import at_boundary, epochs_done, planned_epochs, ranks_of, silent
 from .schedules import advice
 
@@ -41,6 +41,7 @@ class _Found:
     value: Any  # a scalar tensor
     epoch: float | None  # epochs trained; None: unknown
     lap: tuple[float, float]  # seconds since the report before, and of them in validation
+    beside: Mapping[str, Any]  # of other goals and constraints, as logged last
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
@@ -226,7 +227,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _find(self, trainer: Any, phase: str, logged: Mapping[str, Any]) -> None:
         value = self._fresh.take(phase, logged)
         if value is not None:
-            self._found = _Found(value, epochs_done(trainer), self._reporter.clock.lap())
+            beside = {n: logged[n] for n in self._reporter.measures.others if n in logged}
+            self._found = _Found(value, epochs_done(trainer), self._reporter.clock.lap(), beside)
 
     def _report(self, trainer: Any, phase: str, over: float | None = None) -> None:
         """What was found goes to the study by rank 0, and its answer to all; every rank comes here. over: see heed."""
@@ -248,7 +250,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             reporter.warn_once("length", f"a value of {self.monitor!r} is not reported: {_NO_LENGTH}")
         elif found is not None and found.epoch is not None:
             fresh = self._fresh.all(phase, logged) if reporter.record == "all" else {}
-            reporter.report(found.value, found.epoch, _numbers(fresh), lambda: _need(trainer), found.lap)
+            told = numbers({**found.beside, **fresh})
+            reporter.report(found.value, found.epoch, told, lambda: _need(trainer), found.lap)
         reporter.heed(over)
         if trainer.should_stop and not self._ends:
             reporter.ends_by_itself()
@@ -261,7 +264,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         found, self._found = self._found, None
         if found is not None and found.epoch is not None:
             with suppress(Exception):  # it would replace the user's
-                self._reporter.report(found.value, found.epoch, lap=found.lap, judge=False)
+                beside = numbers(found.beside)
+                self._reporter.report(found.value, found.epoch, beside, lap=found.lap, judge=False)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:
         self._need_a_value(logged, patience=1)
@@ -279,15 +283,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             log = f"self.log({self.monitor!r}, ...)"
             how = f"No validation ran: give trainer.fit its data, or log it in training, {log}"
             raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)
-
-
-def _numbers(logged: Mapping[str, Any]) -> dict[str, float]:
-    """What is a number; only the goal's metric has to be one."""
-    numbers = {}
-    for name, value in logged.items():
-        with suppress(InvalidInput):
-            numbers[name] = scalar(value, name)
-    return numbers
 
 
 def _need(trainer: Any) -> int:

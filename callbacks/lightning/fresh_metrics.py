@@ -9,7 +9,12 @@ logged both in training and in validation is taken once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+
+from haltune.errors import InvalidInput
+
+from ..reporting.advice import scalar
 
 VALIDATION = "validation"
 TRAINING = "training"  # the whole epoch; validations within it belong to it
@@ -56,3 +61,12 @@ def _same(value: Any, seen: Any) -> bool:
     if seen is None:
         return False
     return value is seen or bool(value.data_ptr() == seen.data_ptr())
+
+
+def numbers(logged: Mapping[str, Any]) -> dict[str, float]:
+    """What is a number; only the goals' metrics have to be."""
+    found = {}
+    for name, value in logged.items():
+        with suppress(InvalidInput):
+            found[name] = scalar(value, name)
+    return found

@@ -21,6 +21,7 @@ from haltune._utils.signals import interrupts
 from haltune._utils.words import plural
 from haltune.errors import LeaseLost
 from haltune.log.decisions import Action, Verdict
+from haltune.log.problem.measures import Measures
 from haltune.study import Trial
 from haltune.study.session.session import Report
 from haltune.study.session.spawned import spawning
@@ -59,6 +60,7 @@ class Reporter(Saving):
         need_record(record)
         self.trial = trial
         self.metric: str = monitor or trial.goal.metric
+        self.measures: Measures = getattr(trial, "measures", None) or Measures(self.metric)
         self.verbose, self.record = verbose, record
         self.clock = Clock(now)
         self.reports = 0  # values taken since `begin`, repeats among them
@@ -124,14 +126,17 @@ class Reporter(Saving):
     ) -> bool:
         """Report the metric after `epoch` epochs (from 1); True when training should stop.
 
+        `value`: or several by their names, as `Trial.report` takes them.
         `metrics`: further scalars of the epoch. `need`: the bytes that a checkpoint takes, asked for on
         a PAUSE by loops that cannot go on once they have stopped: without room for it the pause is declined.
         `lap`: the clock's, when it was taken before. `judge`: False stores the value without a verdict.
 
-        Raises InvalidInput for a vector.
+        Raises InvalidInput for a vector, and for a mapping without the goal.
         """
         seconds, validation = lap or self.clock.lap()
-        scalars = dict(metrics or {}) if self.record == "all" else {}
+        value, scalars = self.measures.told(value, metrics)
+        if self.record != "all":
+            scalars = {name: scalars[name] for name in self.measures.others if name in scalars}
         self.reports += 1
         try:
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)

@@ -169,7 +169,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         def need() -> int:
             return _room(args.output_dir, others["model"], others["optimizer"])
 
-        self._reporter.report(metrics[name], state.epoch, self._logged, need)
+        wanted = self._reporter.measures.others
+        told = self._logged | {n: metrics[f"eval_{n}"] for n in wanted if f"eval_{n}" in metrics}
+        self._reporter.report(metrics[name], state.epoch, told, need)
         self._reporter.heed(state.epoch)
         self._logged = {}
         if ends:

@@ -19,7 +19,7 @@ def to_json(event: Event) -> dict[str, Any]:
     body: dict[str, Any] = {"kind": event.kind}
     for f in fields(event):
         value = getattr(event, f.name)
-        if f.name != "id" or value:
+        if value or (f.name != "id" and not (f.name == "metric" and event.kind == "rescaled")):
             body[f.name] = verdict_to_json(value) if isinstance(value, Verdict) else plain(value)
     return body
 

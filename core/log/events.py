@@ -178,6 +178,7 @@ class Rescaled(Event):
     kind: ClassVar[str] = "rescaled"
     low: float  # sign * value that scores 0
     high: float  # sign * value that scores 1
+    metric: str = ""  # of a goal beyond the first; "" for the first, which is the only one in most logs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

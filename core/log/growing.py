@@ -1,4 +1,4 @@
-"""One trial as the history's growing copy."""
+"""Trials as the history's growing copies: one, and what is said of all together."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -17,9 +18,11 @@ from haltune.space import Space
 
 from .decisions import Action, Config, Verdict
 from .events import Checkpointed, Kept, Reported, Resumed, Started, Status
-from .problem import Problem
+from .problem import Goal, Problem
+from .problem.constraints import latest, violation
+from .problem.dominance import non_dominated
 from .records import Best, Locate, TrialRecord
-from .scores import Scale, Standing, is_complete, standing
+from .scores import Scale, Standing, given, is_complete, learn, measured, outgrown, standing
 from .validity import ADVICE
 
 
@@ -84,7 +87,29 @@ class Growing:
 
     def stands(self, leaving: bool = False) -> Standing:
         """What it is ranked by. leaving: its training is about to end by itself."""
-        return standing(self, self.complete or (leaving and not self.partial), self.counts)
+        complete = self.complete or (leaving and not self.partial)
+        return standing(self, complete, self.counts, self.violation if self.problem.constraints else 0.0)
+
+    @property
+    def violation(self) -> float:
+        """Of the constraints, by its last report; 0 where it keeps to them."""
+        return violation(self.problem.constraints, self.latest)
+
+    @property
+    def vector(self) -> list[float]:
+        """sign * what it came to in each goal, larger better; NaN where that is not finite."""
+        signed = [g.sign * self.column(g.metric)[-1] for g in self.problem.further] if self.epochs else []
+        return [v if math.isfinite(v) else math.nan for v in (self.counts, *signed)]
+
+    def column(self, metric: str) -> Sequence[float]:
+        """(n,) a metric by its name, the first goal's or a further one; NaN where it was not reported."""
+        if metric == self.problem.goal.metric:
+            return self.values
+        return self.metrics.get(metric) or [math.nan] * len(self.epochs)
+
+    def latest(self, metric: str) -> float:
+        """What was reported last of a metric; NaN before there was any."""
+        return latest(self.column(metric))
 
     def best(self, locate: Locate) -> Best:
         """It as the best."""
@@ -175,6 +200,71 @@ def _frozen(column: array[float]) -> Array:
     values = np.array(column, dtype=np.float64)
     values.flags.writeable = False
     return values
+
+
+class Grown:
+    """What a history says of its trials together."""
+
+    problem: Problem
+    _trials: list[Growing]
+    scale: Scale | None
+    _peaks: array[float]
+    _firsts: dict[int, float]
+    _further: dict[str, Scale]  # of the goals beyond the first: metric -> its learnt scale
+
+    def ranked(self, leaving: int | None = None) -> list[list[int]]:
+        """The trials that have a value, the best first, in groups that compare.
+
+        leaving: one that runs and is about to end by itself.
+        """
+        valued = ((t.id, t.stands(t.id == leaving)) for t in self._trials if t.counts > -math.inf)
+        found = sorted(valued, key=lambda pair: pair[1], reverse=True)
+        return [[id for id, _ in group] for _, group in groupby(found, key=lambda pair: pair[1][:-1])]
+
+    def front(self, leaving: int | None = None) -> list[int]:
+        """The trials that nothing dominates of the first group of `ranked` with a value in every goal, the best in the
+        first goal first."""
+        for group in self.ranked(leaving):
+            vectors = np.array([self._trials[id].vector for id in group])
+            known = np.flatnonzero(~np.isnan(vectors).any(axis=1))
+            if len(known):
+                return [group[known[i]] for i in np.flatnonzero(non_dominated(vectors[known]))]
+        return []
+
+    def learnt_scale(self) -> Scale | None:
+        """What the scale would be if it were learnt now; None with bounds or without data."""
+        if self.problem.goal.bounds is not None or not self._firsts:
+            return None
+        best = float(np.fmax.reduce(measured(self._peaks), initial=-math.inf))
+        return learn(list(self._firsts.values()), best, self.problem.goal.sign)
+
+    def outgrown(self) -> tuple[str, Scale] | None:
+        """A scale to be learnt anew, and of which further goal it is, "" for the first; None: all fit."""
+        new = self.learnt_scale()
+        if new is not None and outgrown(self.scale, new):
+            return "", new
+        further = self.learnt_further() if self.problem.further else {}
+        grown = (m for m, new in further.items() if outgrown(self._further.get(m), new))
+        return next(((metric, further[metric]) for metric in grown), None)
+
+    def learnt_further(self) -> dict[str, Scale]:
+        """What the scales of the goals beyond the first would be, were they learnt now, as far as there are any."""
+        found = {}
+        for goal in (g for g in self.problem.further if g.bounds is None):
+            columns = (measured(goal.sign * np.array(t.column(goal.metric))) for t in self._trials)
+            known = [c for column in columns if len(c := column[~np.isnan(column)])]
+            best = max((float(c.max()) for c in known), default=-math.inf)
+            if (scale := learn([float(c[0]) for c in known], best, goal.sign)) is not None:
+                found[goal.metric] = scale
+        return found
+
+    def latest(self, trial: int, metric: str) -> float:
+        """What a trial reported last of a metric; NaN before there was any."""
+        return self._trials[trial].latest(metric)
+
+    def scale_further(self, goal: Goal) -> Scale | None:
+        """The scale of a goal beyond the first, by its bounds or learnt."""
+        return given(goal) or self._further.get(goal.metric)
 
 
 def restore(trials: Sequence[Growing], space: Space, whose: str) -> None:

@@ -10,7 +10,6 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import groupby
 
 import numpy as np
 
@@ -23,19 +22,19 @@ from haltune.space.points import Points
 from . import events as ev
 from .decisions import ENQUEUED, Config
 from .events import Event, Status, trial_of
-from .growing import Growing, restore
+from .growing import Growing, Grown, restore
 from .problem import Budget, Problem
-from .records import Best, TrialRecord
-from .scores import Leader, Scale, given, learn, measured
+from .records import Best, OnFront, TrialRecord
+from .scores import Leader, Scale, given
 from .spending import Accounted, Spending, summable
 from .validity import ADVICE, misplaced, spanning
 
 _RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
 # streams of randomness; numbers are for ever
-PURPOSES = {"propose": 1, "judge": 2, "stopping": 3, "design": 4, "fit": 5, "audit": 6}
+PURPOSES = {"propose": 1, "judge": 2, "stopping": 3, "design": 4, "fit": 5, "audit": 6, "weights": 7}
 
 
-class History(Accounted):
+class History(Accounted, Grown):
     """The state of a study at one log position."""
 
     def __init__(self, problem: Problem) -> None:
@@ -61,6 +60,7 @@ class History(Accounted):
         self._points = Points(problem.space)
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._leader, self._spending = Leader(), Spending()
+        self._further: dict[str, Scale] = {}
         self.whose = "the study"  # in words, for errors
         self.locate: Callable[[str | None], str | None] = lambda path: path  # of the log, as users open it
 
@@ -130,13 +130,6 @@ class History(Accounted):
         """The scale in force for a trial: the one at its start, or the first known after it."""
         return self._trials[trial].scale or self.scale
 
-    def learnt_scale(self) -> Scale | None:
-        """What the scale would be if it were learnt now; None with bounds or without data."""
-        if self.problem.goal.bounds is not None or not self._firsts:
-            return None
-        best = float(np.fmax.reduce(measured(self._peaks), initial=-math.inf))
-        return learn(list(self._firsts.values()), best, self.problem.goal.sign)
-
     def best(self) -> Best | None:
         """The best run by the rule of haltune.log.scores; None before one has a value."""
         top = self._leader.among(self._trials)
@@ -147,14 +140,9 @@ class History(Accounted):
         self.trial(id)  # its configuration regains its types
         return self._trials[id].best(self.locate)
 
-    def ranked(self, leaving: int | None = None) -> list[list[int]]:
-        """The trials that have a value, the best first, in groups that compare.
-
-        leaving: one that runs and is about to end by itself.
-        """
-        valued = ((t.id, t.stands(t.id == leaving)) for t in self._trials if t.counts > -math.inf)
-        found = sorted(valued, key=lambda pair: pair[1], reverse=True)
-        return [[id for id, _ in group] for _, group in groupby(found, key=lambda pair: pair[1][:-1])]
+    def on_front(self, id: int) -> OnFront:
+        """The same as one of the front."""
+        return OnFront(**vars(self.as_best(id)), values=self.trial(id).results(self.problem))
 
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
         """A stream of randomness of its own for each decision: default_rng([seed, purpose, *keys])."""
@@ -212,6 +200,9 @@ class History(Accounted):
         """Raises StoreError when an event cannot be the next of the log."""
         if why := misplaced(event, trial_of(event), self.position, self._trials, self.problem.max_epochs):
             raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
+        named = event.metric if isinstance(event, ev.Rescaled) else ""
+        if named and named not in [g.metric for g in self.problem.further]:
+            raise StoreError(f"event {self.position} of {self.whose}: no goal is called {named!r}. {ADVICE}")
 
     def problem_from(self, event: ev.Created | ev.Widened) -> Problem:
         """The problem from an event on: the log says of which space it is. Raises StoreError when that is none."""
@@ -292,6 +283,10 @@ class History(Accounted):
         t.status, t.record = status, None
 
     def _rescaled(self, e: ev.Rescaled) -> None:
+        if e.metric:
+            sign = next(g.sign for g in self.problem.further if g.metric == e.metric)
+            self._further[e.metric] = Scale(e.low, e.high, sign)
+            return
         self.scale = Scale(e.low, e.high, self.problem.goal.sign)
         for t in self._trials:
             if t.scale is None:

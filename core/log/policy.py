@@ -121,6 +121,14 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         return False
 
     @property
+    def several_goals(self) -> bool:
+        """True when it can search for several goals: asked each time as if the log's runs had had another one goal.
+
+        False where it remembers, from one answer to the next, by which values it gave it.
+        """
+        return True
+
+    @property
     def member_set(self) -> Any:
         """What it knows of level sets and maximisers, a `MemberSet` of policies.truvar; None when it keeps none."""
         return None
@@ -193,6 +201,11 @@ class Wrapper(Policy[Any]):
     def retrains(self) -> bool:
         """As the inner policy."""
         return self.policy.retrains
+
+    @property
+    def several_goals(self) -> bool:
+        """As the inner policy."""
+        return self.policy.several_goals
 
     @property
     def member_set(self) -> Any:

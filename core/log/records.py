@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -19,7 +19,8 @@ from haltune.notebook import facts
 
 from .decisions import Config, Verdict
 from .events import Status
-from .problem import Goal
+from .problem import Goal, Problem
+from .problem.constraints import latest
 from .scores import measured
 
 Locate = Callable[[str | None], str | None]  # a path of the log, as a user opens it
@@ -100,6 +101,20 @@ class TrialRecord(KnowsAttributes):
         """sign * what the run counts for, as models are told it: NaN where nothing was measured."""
         return goal.sign * float(measured(self.result(goal)))
 
+    def column(self, metric: str, goal: Goal) -> Array:
+        """(n,) a metric by its name, the goal's or a further one; NaN where it was not reported."""
+        if metric == goal.metric:
+            return self.values
+        found = self.metrics.get(metric)
+        return np.full(len(self.values), math.nan) if found is None else found
+
+    def results(self, problem: Problem) -> dict[str, float]:
+        """What the run came to in each goal, and in each metric that is constrained; NaN where it has no value."""
+        found = {problem.goal.metric: self.result(problem.goal)}
+        for name in problem.measured:
+            found[name] = float(latest(self.column(name, problem.goal).tolist()))
+        return found
+
 
 @dataclass(frozen=True)
 class Best(KnowsAttributes):
@@ -124,3 +139,12 @@ class Best(KnowsAttributes):
         found = f"Best value {short(self.value, 6)} (trial {self.trial}, epoch {self.epoch:g})"
         config = [(name, short(value, 6)) for name, value in self.config.items()]
         return facts(found, [*config, ("checkpoint", self.checkpoint or "")])
+
+
+@dataclass(frozen=True)
+class OnFront(Best):
+    """A run that nothing betters in all goals; `value` is the first goal's."""
+
+    values: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of each goal, and of each metric that is constrained

@@ -6,7 +6,9 @@ clipped to [0, 1]; what is not finite scores 0.
 Which run is the best, the one rule, for all who ask: a run counts for one value, and the goal says which: its last,
 none where that is not finite, or its best epoch's. It is complete when haltune did not cut it: it came to the horizon,
 ended by itself at whatever epoch, or had all that its policy gives any run. The best run is the complete one of the
-best value; before there is one, the best of those that went furthest, failed ones behind all others.
+best value; before there is one, the best of those that went furthest, failed ones behind all others. Where there are
+constraints, all runs that keep to them come before all that do not, and of these the one that is the least beyond
+limits comes first.
 """
 
 from __future__ import annotations
@@ -140,8 +142,10 @@ def is_complete(run: Run, horizon: int | None) -> bool:
     return full or run.status is Status.COMPLETED or (horizon is not None and run.epoch >= horizon)
 
 
-def standing(run: Run, complete: bool, counts: float) -> Standing:
-    """What runs are ranked by. counts: sign * the value that the run counts for."""
+def standing(run: Run, complete: bool, counts: float, violation: float = 0.0) -> Standing:
+    """What runs are ranked by. counts: sign * the value that the run counts for; violation: of constraints."""
+    if violation > 0.0 and (complete or run.status is not Status.FAILED):
+        return (0.5, -violation, 0.0, counts)
     if complete:
         return (2.0, 0.0, 0.0, counts)
     given = (run.resource or 0.0) if run.partial else math.inf

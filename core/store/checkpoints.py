@@ -245,9 +245,18 @@ def _belongs(path: Path, names: set[str]) -> bool:
 
 
 def keepers(history: History, count: int, also: int | None = None, cut: bool = False) -> list[int]:
-    """The `count` best trials among those that are over, and `also`, which is about to be, cut or by itself."""
+    """The `count` best trials among those that are over, and `also`, which is about to be, cut or by itself.
+
+    With several goals all that are on the front.
+    """
     if count == 0:
         return []
+    if history.problem.further:
+        return [
+            id
+            for id in history.front(None if cut else also)
+            if id == also or _is_over(history, history.trial(id))
+        ]
     ranked = (history.trial(id) for group in history.ranked(None if cut else also) for id in group)
     kept = (t.id for t in ranked if t.id == also or (_is_over(history, t) and _worked(t)))
     return list(islice(kept, count))

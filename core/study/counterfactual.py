@@ -24,6 +24,7 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.scores import outgrown
 
+from .entrance.arguments import suited
 from .session.judging import judge, with_report
 
 
@@ -37,7 +38,7 @@ class Lived:
         self.incumbents: dict[
             int, float
         ] = {}  # trial -> the best of the others at its last report; NaN: none
-        self._fold = None if policy is None else Fold(problem, policy)
+        self._fold = None if policy is None else Fold(problem, suited(policy, problem))
         if self._fold is not None:
             self.history = self._fold.history
         self._log, self._taken = log, 0

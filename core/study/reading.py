@@ -26,6 +26,7 @@ from haltune.store.folders import own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
 
+from .entrance.arguments import suited
 from .results import Results
 from .session.asking import propose
 from .session.session import Log
@@ -251,7 +252,7 @@ def _rebuilt(created: Created, problem: Problem) -> tuple[Policy[Any], bool]:
     from haltune.policies.from_spec import policy_from
 
     try:
-        policy = policy_from(created.policy)
+        policy = suited(policy_from(created.policy), problem)
         policy.start(problem)
     except HaltuneError:
         return _Unknown(), False

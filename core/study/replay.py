@@ -16,6 +16,7 @@ from haltune.log.fold import Fold
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 
+from .entrance.arguments import suited
 from .session.asking import propose
 from .session.judging import judge, with_report
 
@@ -26,7 +27,7 @@ def replay(problem: Problem, policy: Policy[Any], log: Iterable[ev.Event]) -> It
     In the order of what the decisions had seen: workers that decide at the same time append out of it.
     """
     events = list(log)
-    prefix = Fold(problem, policy)
+    prefix = Fold(problem, suited(policy, problem))
     decisions = [
         (n, recorded) for n, e in enumerate(events) if (recorded := _recorded(e, problem)) is not None
     ]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from haltune._utils.words import plural, settings, short
 from haltune.errors import InvalidInput
@@ -17,7 +17,7 @@ from haltune.log.fate import fate_of
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget
-from haltune.log.records import Best, TrialRecord
+from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome, Spent
 from haltune.notebook import table
 from haltune.store.checkpoints import Checkpoints
@@ -85,9 +85,41 @@ class Results(ABC):
     def best(self) -> Best | None:
         """The best run of those that haltune did not cut; before there is one, of those that went furthest.
 
-        The goal says whether a run counts for its last epoch or for its best. None before one has a value.
+        The goal says whether a run counts for its last epoch or for its best. Where there are constraints, the best of
+        those that keep to them; where none does, the one that is the least beyond. None before one has a value.
+
+        Raises InvalidInput with several goals, where `pareto_front` tells the runs that nothing betters.
         """
+        if self.history.problem.further:
+            names = " and ".join(goal.metric for goal in self.history.problem.goals)
+            raise InvalidInput(
+                f"no run is the best in {names} together: study.pareto_front() lists those that nothing betters in all"
+            )
         return self._kept(self.history.best())
+
+    def pareto_front(self) -> list[OnFront]:
+        """The runs that no other run dominates: at least as good in every goal, and better in one.
+
+        Of the runs that haltune did not cut; before there is one, of those that went furthest. Where there are
+        constraints, of those that keep to them; where none does, of those that are the least beyond. A run counts for
+        its last epoch; one without a finite value in some goal is not on the front.
+
+        Returns:
+            The best in the first goal first, each with its trial, config, values by metric, epoch and checkpoint.
+
+        Example:
+            >>> from haltune import Float, Maximize, Minimize, Study
+            >>> goals = [Maximize("acc"), Minimize("ms")]
+            >>> study = Study({"width": Float(1, 9)}, goals, max_epochs=1, seed=0, budget="9 trials")
+            >>> for trial in study:
+            ...     width = trial.config["width"]
+            ...     verdict = trial.report({"acc": 1 - 1 / width, "ms": 3 * width})
+            >>> len(study.pareto_front())  # the wider, the more accurate and the slower: none betters another
+            9
+            >>> sorted(study.pareto_front()[0].values)
+            ['acc', 'ms']
+        """
+        return [self._kept(self.history.on_front(id)) for id in self.history.front()]
 
     @property
     def best_params(self) -> dict[str, Any]:
@@ -142,6 +174,7 @@ class Results(ABC):
         """The tried configuration with the highest posterior mean: for noisy metrics."""
         from haltune.policies.bayesopt.recommend import recommend
 
+        self._need_one_goal("recommend()")
         return self._kept(recommend(self.history))
 
     def outlook(
@@ -153,7 +186,13 @@ class Results(ABC):
         """
         from haltune.policies.autobct.gain import outlook
 
+        self._need_one_goal("outlook()")
         return outlook(self.history, time, policy or self.policy, worlds, seed)
+
+    @overload
+    def _kept(self, best: OnFront) -> OnFront: ...
+    @overload
+    def _kept(self, best: Best | None) -> Best | None: ...
 
     def _kept(self, best: Best | None) -> Best | None:
         """Without a checkpoint that is not there any more."""
@@ -173,6 +212,13 @@ class Results(ABC):
 
         with self._log.lock:
             return maximisers(self.history, self.events(), self.policy)
+
+    def _need_one_goal(self, what: str) -> None:
+        """Raises InvalidInput for what cannot be said of several goals, or within constraints."""
+        if not self.history.problem.plain:
+            raise InvalidInput(
+                f"study.{what} tells of one goal without constraints; study.pareto_front() tells of several"
+            )
 
     def audit(self, wanted: float = 0.02) -> Audit:
         """How often stopping was wrong, measured on the runs that `audit=` of Halting or BOBOS lets train on.

@@ -29,8 +29,9 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
     Args:
         problem: What is searched: a Space or a dict of its parameters, or a Problem of space, goal and epochs.
         goal: After a space the metric: Maximize("val_acc"), Minimize("val_loss"), or its name alone, which says
-            whether larger is better where it is well known (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...).
-            After a Problem the policy.
+            whether larger is better where it is well known (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...); of
+            several a list, [Maximize("val_acc"), Minimize("latency_ms")], for `study.pareto_front()`. After a Problem
+            the policy.
         store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). A
             study of this name that is there already is reopened and goes on where it was, in a wider space where the
             one given contains the recorded one. Default: None, memory.
@@ -45,6 +46,8 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
         max_epochs: After a space, the epochs of a full training. Default: None, for policies that bring their own
             schedule.
         start: After a space, configurations that are trained first. Default: none.
+        constraints: After a space, metrics that runs must keep within limits, [Constraint("params", at_most=5e6)].
+            Default: none.
         learn_from: Earlier studies that the default search learns from: which configurations are promising, and how
             much early epochs tell of the end. Each the path or URL of its store, ("all.db", "name") where that holds
             several, or as load_study opens it. Their space, metric and epochs may be others. What it takes from them is
@@ -158,12 +161,13 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
         return self
 
     @answering
-    def tell(self, trial: Trial, value: float, epoch: float | None = None) -> Verdict:
+    def tell(self, trial: Trial, value: float | Mapping[str, float], epoch: float | None = None) -> Verdict:
         """What a trial that `ask` handed out came to: for programs that keep a loop of their own.
 
         Args:
             trial: The trial, as `ask` answered it.
-            value: The goal's metric. Without `epoch` the value of the full training, and the trial is finished.
+            value: The goal's metric; several by their names, as `trial.report` takes them. Without `epoch` the value
+                of the full training, and the trial is finished.
             epoch: The epoch that has this value, from 1; the trial goes on as the verdict says, and ends by
                 trial.finish(). Default: None, the last.
 

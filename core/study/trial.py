@@ -18,6 +18,7 @@ from haltune.foreign_words import KnowsAttributes, answering
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS
+from haltune.log.problem.measures import Measures
 
 from .session.attempt import Attempt
 from .session.saving import Saving
@@ -35,7 +36,7 @@ class Trial(Saving, KnowsAttributes):
         super().__init__(session, attempt)
         problem = session.log.problem
         self.horizon = problem.max_epochs  # epochs of a full training; None: the policy alone says
-        self.goal = problem.goal
+        self.goal, self.measures = problem.goal, Measures.of(problem)
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
 
     if not TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Trial(Saving, KnowsAttributes):
     @answering
     def report(
         self,
-        value: float,
+        value: float | Mapping[str, float],
         epoch: float | None = None,
         seconds: float | None = None,
         *,
@@ -76,7 +77,9 @@ class Trial(Saving, KnowsAttributes):
         """Record one validation and learn whether to go on; after a STOP or PAUSE the verdict stays what it is.
 
         Args:
-            value: The goal's metric, its own units; NaN and infinities are recorded as they are.
+            value: The goal's metric, its own units; NaN and infinities are recorded as they are. With several goals or
+                constraints each by its name, {"val_acc": 0.9, "latency_ms": 12}; constraints in the first report at
+                least. Names beyond these are further scalars.
             epoch: From 1, increasing; fractional within an epoch (recorded, not judged). Default: None, the next.
             seconds: Of this epoch alone, validation included. Default: None, since the last report returned.
             validation: Seconds of those spent validating, at most all of them. Default: None, not known.
@@ -85,7 +88,8 @@ class Trial(Saving, KnowsAttributes):
             judge: False stores a report that is delivered late, without asking the policy. Default: True.
 
         Raises:
-            InvalidInput: for what is not a number, an epoch beyond max_epochs, a validation of more than `seconds`.
+            InvalidInput: for what is not a number, a goal that is missing, an epoch beyond max_epochs, a validation of
+                more than `seconds`.
             StoreError: when the log cannot be written.
             Exception: what the policy raises, after the report was stored unjudged.
 
@@ -96,6 +100,7 @@ class Trial(Saving, KnowsAttributes):
             >>> trial.report(0.3, metrics={"accuracy": 0.9}).action
             <Action.CONTINUE: 'continue'>
         """
+        value, metrics = self.measures.told(value, metrics)
         self._doubt_order(value, epoch)
         value = number("value", value)
         if self._unheard is not None and (known := self._recalled(value, epoch, self._unheard)) is not None:
@@ -107,11 +112,11 @@ class Trial(Saving, KnowsAttributes):
                 f"epoch={epoch:g} is beyond max_epochs={self.horizon}, a full training as the study was made: leave "
                 "the loop then, for epoch in trial.epochs(); and where a callback reports, report nothing beside it"
             )
-        if not isinstance(metrics or {}, Mapping):
-            raise InvalidInput(f"metrics={metrics!r}: a mapping of names to numbers, such as {{'loss': 0.3}}")
         took, validated = timed(seconds, validation, self.session.monotonic() - self._lap)
         dear = None if cost is None else number("cost", cost, positive=None)
-        further = sorted((metrics or {}).items(), key=lambda pair: str(pair[0]))
+        if self.measures.others:
+            self.measures.check(metrics, self.metrics if self.measures.limited else ())
+        further = sorted(metrics.items(), key=lambda pair: str(pair[0]))
         scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
         report = Report(value, epoch, took, validated, dear, scalars)
         self._unheard = epoch, value
@@ -122,6 +127,10 @@ class Trial(Saving, KnowsAttributes):
 
     def _doubt_order(self, value: Any, epoch: Any) -> None:
         """Raises InvalidInput for the first report of an epoch and its value, by their types, in the other order."""
+        if isinstance(epoch, Mapping):
+            raise InvalidInput(
+                "the values come first: trial.report({'val_acc': 0.9, 'latency_ms': 12}, epoch)"
+            )
         fraction = isinstance(epoch, float) and 0.0 < epoch < math.inf and not epoch.is_integer()
         if fraction and type(value) is int and value in (0, 1) and self.epoch == 0:
             raise InvalidInput(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from auditor import Auditor
 from curves import accuracy
-from everyone import each_class
+from everyone import each_of_one_goal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import POLICIES, SPACE, Clock
@@ -115,7 +115,7 @@ def heard(log: list[Any]) -> Auditor:
     return auditor
 
 
-@each_class
+@each_of_one_goal
 @settings(max_examples=many(3), deadline=None)
 @given(seed=st.integers(0, 2**20), steps=st.integers(10, 90))
 def test_every_answer_is_what_the_log_says(name: str, seed: int, steps: int) -> None:

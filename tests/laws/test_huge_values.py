@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from everyone import each_class
+from everyone import each_of_one_goal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import EPOCHS, POLICIES, SPACE
@@ -81,7 +81,7 @@ def best_of(study: Study) -> float | None:
     return max(found, key=lambda v: goal.sign * v) if found else None
 
 
-@each_class
+@each_of_one_goal
 @settings(max_examples=many(2))
 @given(seed=st.integers(0, 10**6))
 def test_no_number_that_is_reported_stops_a_search_or_an_answer(name: str, seed: int) -> None:

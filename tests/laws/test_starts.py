@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from everyone import each_class, everyone
 from worlds import (
+    LAWFUL,
     ONE_AT_A_TIME,
-    POLICIES,
     Clock,
     Crash,
     MortalStore,
@@ -31,7 +31,7 @@ WITH_START = replace(problem(), start=[MINE, OTHER])
 
 
 def started(name: str, store: Any = None, trials: int = 4) -> Study:
-    return small_study(POLICIES[name](), store, problem=WITH_START, trials=trials)
+    return small_study(LAWFUL[name](), store, problem=WITH_START, trials=trials)
 
 
 def begun(study: Study) -> list[Any]:
@@ -48,7 +48,7 @@ def test_every_policy_begins_with_the_users_own_and_comes_to_its_end(name: str) 
     assert begun(study)[:3] == [MINE, OTHER, THIRD]
     assert len(begun(study)) == 4
     assert study.best is not None
-    assert [d for d in replay(study.problem, POLICIES[name](), study.events()) if d[1] != d[2]] == []
+    assert [d for d in replay(study.problem, LAWFUL[name](), study.events()) if d[1] != d[2]] == []
 
 
 @each_class

@@ -250,7 +250,7 @@ def test_a_function_that_reports_itself_may_return_what_it_likes() -> None:
     [
         (None, "return the value"),
         ("good", "returns, the acc, is one number"),
-        ({"acc": 0.5}, "take the one that"),
+        ({"f1": 0.5}, "a report lacks .acc."),
         ([0.4, 0.8], "take the one that is meant, or the mean"),
     ],
 )

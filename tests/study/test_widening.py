@@ -24,7 +24,7 @@ from widened import (
     widenings,
 )
 from workers import together
-from worlds import POLICIES, Clock, Crash, MortalStore, ending, search, train
+from worlds import LAWFUL, Clock, Crash, MortalStore, ending, search, train
 
 from haltune import (
     Budget,
@@ -130,11 +130,11 @@ def differing(study: Study, policy: Any) -> list[Any]:
 def test_a_policy_goes_on_outside_the_old_ranges_and_by_its_log_alone(name: str) -> None:
     """What it has in memory of the narrower space makes no difference."""
     store = MemoryStore()
-    open_still = search(study_in(NARROW, store, POLICIES[name](), 3), height)
+    open_still = search(study_in(NARROW, store, LAWFUL[name](), 3), height)
     before = configs(open_still)
     open_still.budget = Budget(trials=len(before) + 1)
     running = open_still.ask()
-    study_in(WIDE, store, POLICIES[name](), 3)
+    study_in(WIDE, store, LAWFUL[name](), 3)
     open_still.budget = Budget(trials=len(before) + 3)
     beside = open_still.ask()  # with as many results as before
     for trial in (beside, running):
@@ -143,7 +143,7 @@ def test_a_policy_goes_on_outside_the_old_ranges_and_by_its_log_alone(name: str)
     search(open_still, height)
     assert configs(open_still)[: len(before)] == before
     assert any(not NARROW.contains(c) for c in configs(open_still))
-    assert differing(open_still, POLICIES[name]()) == []
+    assert differing(open_still, LAWFUL[name]()) == []
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead process's generator
@@ -151,8 +151,8 @@ def test_a_policy_goes_on_outside_the_old_ranges_and_by_its_log_alone(name: str)
 def test_a_process_killed_at_any_append_before_or_after_the_widening_comes_to_the_same_end(name: str) -> None:
     def searched(store: Any) -> Study:
         if not store.names() or not widenings(store):
-            search(study_in(NARROW, store, POLICIES[name](), 2), height)
-        return search(study_in(WIDE, store, POLICIES[name](), 4), height)
+            search(study_in(NARROW, store, LAWFUL[name](), 2), height)
+        return search(study_in(WIDE, store, LAWFUL[name](), 4), height)
 
     whole = MemoryStore()
     expected = ending(searched(whole))
@@ -368,7 +368,7 @@ VARIED = Space({**NARROW.parameters, "momentum": Float(0.0, 1.0)})
 
 @pytest.mark.parametrize("name", ["random", "multifidelity", "truvar-grid"])
 def test_a_parameter_that_is_new_has_been_what_its_constant_says(name: str, tmp_path: Path) -> None:
-    store, policy = str(tmp_path / "search.db"), POLICIES[name]
+    store, policy = str(tmp_path / "search.db"), LAWFUL[name]
     narrow = search(study_in(NARROW, store, policy(), 3), height)
     narrow.budget = "9 trials"
     narrow.enqueue(enqueued := {"lr": 0.01, "layers": 1, "kernel": "rbf", "decay": 0.0})

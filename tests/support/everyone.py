@@ -1,21 +1,25 @@
 """Every policy as the name of a parametrized law; where a law is dear, the variants of a class are slow."""
 
 import pytest
-from worlds import POLICIES
+from worlds import LAWFUL, POLICIES
 
 
 def leaders() -> list[str]:
     """The name of the first policy of each class."""
     first: dict[type, str] = {}
-    for name, make in POLICIES.items():
+    for name, make in LAWFUL.items():
         first.setdefault(type(make()), name)
     return list(first.values())
 
 
 LEADERS = leaders()
 _ALIKE = ("ei-per-cost", "ei-cooled")  # classes of their own that differ from EI in what they divide by
-everyone = pytest.mark.parametrize("name", list(POLICIES))
+everyone = pytest.mark.parametrize("name", list(LAWFUL))
 each_class = pytest.mark.parametrize(  # quickly; its variants in the slow tests
+    "name",
+    [n if n in LEADERS and n not in _ALIKE else pytest.param(n, marks=pytest.mark.slow) for n in LAWFUL],
+)
+each_of_one_goal = pytest.mark.parametrize(  # the same, where several goals are tested by themselves
     "name",
     [n if n in LEADERS and n not in _ALIKE else pytest.param(n, marks=pytest.mark.slow) for n in POLICIES],
 )

@@ -11,8 +11,22 @@ from curves import accuracy
 
 import haltune
 import haltune.policies as of
-from haltune import Budget, Choice, Finish, Float, Int, Maximize, Problem, Space, Study, Trial
+from haltune import (
+    Budget,
+    Choice,
+    Constraint,
+    Finish,
+    Float,
+    Int,
+    Maximize,
+    Minimize,
+    Problem,
+    Space,
+    Study,
+    Trial,
+)
 from haltune.log.events import Event
+from haltune.policies.weighed.policy import Weighed
 from haltune.store.base import Lease, Release
 from haltune.store.memory import MemoryStore
 
@@ -97,6 +111,14 @@ POLICIES: dict[str, Callable[[], Any]] = {
 }
 
 
+# policies that search for several goals, and within a constraint; laws that set a problem of one goal hold them to that
+SEVERAL: dict[str, Callable[[], Any]] = {
+    "several-multifidelity": lambda: Weighed(of.MultiFidelity(4, 1.0, 2, 2, patience=2, candidates=24)),
+    "several-halting": lambda: Weighed(of.Halting(of.GPUCB(initial=2), quick())),
+}
+LAWFUL = POLICIES | SEVERAL
+
+
 def moving(config: dict[str, Any], previous: dict[str, Any] | None) -> float:
     """A cost that depends on what was trained before."""
     return 1.0 + abs(config.get("layers", 1) - (previous or config).get("layers", 1))
@@ -118,11 +140,34 @@ def problem(epochs: int = EPOCHS, space: Space = SPACE, bounded: bool = True) ->
     return Problem(space, Maximize("acc", (0, 1) if bounded else None), epochs)
 
 
+def several(epochs: int = EPOCHS) -> Problem:
+    """Two goals, one without bounds, and a constraint that one configuration in four breaks."""
+    goals = [Maximize("acc", (0, 1)), Minimize("ms")]
+    return Problem(SPACE, goals, epochs, constraints=[Constraint("params", at_most=3.5)])
+
+
+def problem_for(policy: Any) -> Problem:
+    """What it searches where nothing else is said: several goals where it can."""
+    while policy is not None:
+        if isinstance(policy, Weighed):
+            return several()
+        policy = getattr(policy, "policy", None)
+    return problem()
+
+
+def told(trial: Trial, value: float) -> Any:
+    """A value as it is reported; with several goals beside the others."""
+    if not trial.measures.others:
+        return value
+    layers = trial.config.get("layers", 1)
+    return {trial.goal.metric: value, "ms": 3.0 * layers**1.5 + trial.config["lr"], "params": layers}
+
+
 def train(trial: Trial, value: Callable[[dict[str, Any], float], float] = accuracy) -> None:
     """One attempt, epoch by epoch."""
     with trial:
         for epoch in trial.epochs():
-            trial.report(value(trial.config, epoch), seconds=1.0 + trial.id % 3)
+            trial.report(told(trial, value(trial.config, epoch)), seconds=1.0 + trial.id % 3)
 
 
 def search(study: Study, value: Callable[[dict[str, Any], float], float] = accuracy) -> Study:
@@ -134,7 +179,7 @@ def search(study: Study, value: Callable[[dict[str, Any], float], float] = accur
 
 def small_study(policy: Any, store: Any = None, seed: int = 7, trials: int = 5, **options: Any) -> Study:
     """A study of a few trials that no policy can make endless."""
-    the_problem = options.pop("problem", None) or problem()
+    the_problem = options.pop("problem", None) or problem_for(policy)
     budget = options.pop("budget", Budget(trials=trials))
     return Study(the_problem, policy, store, seed=seed, budget=budget, **options)
 
@@ -144,7 +189,7 @@ def ending(study: Study) -> tuple[Any, ...]:
     trials = [(dict(t.config), list(t.epochs), list(t.values), t.status) for t in study.trials]
     answer = study.ask()
     assert isinstance(answer, Finish)
-    return trials, study.best, answer.reason
+    return trials, study.pareto_front(), answer.reason
 
 
 class Crash(BaseException):

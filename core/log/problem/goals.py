@@ -7,7 +7,7 @@ number on [0, 1], 1 best: policies that need a scale use it, ranking never does.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -96,6 +96,37 @@ def goal_from_json(data: Mapping[str, Any]) -> Goal:
     bounds = tuple(data["bounds"]) if data["bounds"] else None
     kind = Maximize if data["goal"] == "maximize" else Minimize
     return kind(data["metric"], bounds, data.get("of", "last"))
+
+
+def checked_goals(given: Any) -> tuple[Goal, ...]:
+    """One goal or several. Raises InvalidInput for what is none, and for what does not go together."""
+    goals = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    if not goals:
+        raise InvalidInput(
+            "goal=[] says nothing: [Maximize('val_acc'), Minimize('latency_ms')], or one of them"
+        )
+    for goal in goals:
+        if isinstance(goal, str):
+            raise InvalidInput(f"the goal is Maximize({goal!r}) or Minimize({goal!r})")
+        if not isinstance(goal, (Maximize, Minimize)):
+            raise InvalidInput(
+                "the goal is Maximize('val_acc', bounds=(0, 1)) or Minimize('val_loss'), or a list of such, "
+                f"not {goal!r}; were space and goal swapped?"
+            )
+    if len(goals) > 1:
+        _check_several(goals)
+    return goals
+
+
+def _check_several(goals: Sequence[Goal]) -> None:
+    names = [goal.metric for goal in goals]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InvalidInput(f"two goals of {twice[0]!r}: each is of another metric")
+    if of_best := [goal for goal in goals if goal.of == "best"]:
+        raise InvalidInput(
+            f"{type(of_best[0]).__name__}({of_best[0].metric!r}, of='best'): with several goals a run counts for its "
+            "last epoch, for each goal may have another best one; leave of= out, and keep the best weights yourself"
+        )
 
 
 def _checked_bounds(bounds: Any) -> tuple[float, float]:

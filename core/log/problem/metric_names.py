@@ -55,3 +55,8 @@ def _known(part: str) -> str | None:
     """A word that says something, with or without the number at its end."""
     known = _DOWN | _UP | _UP_ALONE | _TURNS
     return next((word for word in (part.lower(), part.lower().rstrip("0123456789")) if word in known), None)
+
+
+def is_learnt(metric: str) -> bool:
+    """Whether a metric is one that training changes, as far as its name tells: acc, recall, a gap; not params."""
+    return direction(metric) is not None or not _TURNS.isdisjoint(_words(metric))

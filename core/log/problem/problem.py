@@ -1,16 +1,17 @@
-"""What is searched: a space, a goal and a horizon."""
+"""What is searched: a space, what for, within which limits, and how long a full training is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.foreign_words import KnowsArguments
 from haltune.space import Space
 
-from .goals import Goal, Maximize, Minimize, goal_from_json
+from .constraints import Constraint, checked_constraints
+from .goals import Goal, checked_goals, goal_from_json
 
 ENDLESS = 1_000_000_000  # epochs that no training reaches
 
@@ -21,15 +22,18 @@ class Problem(KnowsArguments):
 
     Args:
         space: What can be configured.
-        goal: Maximize(...) or Minimize(...) of a metric.
+        goal: Maximize(...) or Minimize(...) of a metric; several in a list, for the runs that nothing betters in all of
+            them: `study.pareto_front()`. `problem.goal` is the first of them, `problem.goals` are all.
         max_epochs: Epochs of a full training. Default: None, the infinite horizon, for policies that bring their
             own schedule: their trials have a `trial.max_epochs` of ENDLESS, which frameworks take.
         start: Configurations that are trained first, in their order, whatever the policy: defaults, guesses. More
             can follow by `study.enqueue`, which says how they are begun. Default: none.
+        constraints: Metrics that runs must keep within limits, [Constraint("params", at_most=5e6)]. Default: none.
+        further: The goals beyond the first, as a list in `goal` sets them. Default: none.
 
     Raises:
-        InvalidInput: For a space or a goal that is none, epochs that are no whole number of at least 1, and
-            configurations to start with that are not of the space or that are given twice.
+        InvalidInput: For a space or a goal that is none, several goals of one metric, epochs that are no whole number
+            of at least 1, and configurations to start with that are not of the space or that are given twice.
 
     Example:
         >>> from haltune import Float, Space
@@ -42,6 +46,8 @@ class Problem(KnowsArguments):
     goal: Goal
     max_epochs: int | None = None
     start: Sequence[Mapping[str, Any]] = field(default=(), hash=False)
+    constraints: Sequence[Constraint] = ()
+    further: Sequence[Goal] = ()
     # read from a log, of whatever space that is by now
     of_log: bool = field(default=False, init=False, compare=False, repr=False)
 
@@ -50,17 +56,53 @@ class Problem(KnowsArguments):
             raise InvalidInput(
                 f"the first argument is a Space, not {type(self.space).__name__}: Space({{...}})"
             )
-        if isinstance(self.goal, str):
-            raise InvalidInput(f"the goal is Maximize({self.goal!r}) or Minimize({self.goal!r})")
-        if not isinstance(self.goal, (Maximize, Minimize)):
-            raise InvalidInput(
-                "the goal is Maximize('val_acc', bounds=(0, 1)) or Minimize('val_loss'), "
-                f"not {self.goal!r}; were space and goal swapped?"
-            )
+        first, *others = checked_goals(self.goal)
+        object.__setattr__(self, "goal", first)
+        if others or self.further:
+            object.__setattr__(self, "further", checked_goals([first, *(others or self.further)])[1:])
+        object.__setattr__(self, "constraints", checked_constraints(self.constraints))
+        self._check_of_last()
         n = self.max_epochs
         if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
             raise InvalidInput(f"max_epochs is a whole number of epochs, at least 1, or None; not {n!r}")
         object.__setattr__(self, "start", self._checked_start())
+
+    if TYPE_CHECKING:  # what is handed in may be a list; what is held is the first of it
+
+        def __init__(
+            self,
+            space: Space,
+            goal: Goal | Sequence[Goal],
+            max_epochs: int | None = None,
+            start: Sequence[Mapping[str, Any]] = (),
+            constraints: Sequence[Constraint] = (),
+            further: Sequence[Goal] = (),
+        ) -> None: ...
+
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        """All of them, the first of which is `goal`."""
+        return (self.goal, *self.further)
+
+    @property
+    def plain(self) -> bool:
+        """True with one goal and without constraints: what runs come to is one number."""
+        return not (self.further or self.constraints)
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The metrics that runs report beside the first goal's, for the other goals and for constraints."""
+        names = [g.metric for g in self.further] + [c.metric for c in self.constraints]
+        return tuple(dict.fromkeys(name for name in names if name != self.goal.metric))
+
+    def _check_of_last(self) -> None:
+        changing = [c for c in self.constraints if c.changes]
+        if self.goal.of == "best" and changing:
+            raise InvalidInput(
+                f"of='best' with {changing[0]}, which training changes: the best epoch may be beyond the limit. Let "
+                f"runs count for their last, {type(self.goal).__name__}({self.goal.metric!r}); or say "
+                f"Constraint({changing[0].metric!r}, ..., changes=False) where it stays as it is"
+            )
 
     def _checked_start(self) -> tuple[dict[str, Any], ...]:
         if isinstance(self.start, (str, Mapping)) or not isinstance(self.start, Sequence):
@@ -90,8 +132,10 @@ class Problem(KnowsArguments):
         """A JSON form: what a study records and compares when it is reopened."""
         return {
             "space": self.space.to_json(),
-            "goal": self.goal.to_json(),
+            # logs from before there were several, or constraints, stay equal
+            "goal": [g.to_json() for g in self.goals] if self.further else self.goal.to_json(),
             "max_epochs": self.max_epochs,
+            **({"constraints": [c.to_json() for c in self.constraints]} if self.constraints else {}),
             **(
                 {"start": list(self.start)} if self.start else {}
             ),  # logs from before there was any stay equal
@@ -105,8 +149,10 @@ class Problem(KnowsArguments):
     ) -> Problem:
         """The inverse of `to_json`. Raises InvalidSpace unless the functions of its constraints are supplied."""
         space = Space.from_json(data["space"], constraints)
-        goal, start = goal_from_json(data["goal"]), data.get("start", ())
-        return cls(space, goal, data["max_epochs"], start).as_of_log()
+        told = data["goal"]
+        goals = [goal_from_json(goal) for goal in (told if isinstance(told, (list, tuple)) else [told])]
+        limits = [Constraint(**limit) for limit in data.get("constraints", ())]
+        return cls(space, goals, data["max_epochs"], data.get("start", ()), limits).as_of_log()
 
     def as_of_log(self) -> Problem:
         """This problem, in whatever space the log of its study is by now."""

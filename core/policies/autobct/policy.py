@@ -107,6 +107,7 @@ class AutoBCT(Policy[Trials]):
     epsilon: float | None = None
     value_map: str | None = None
     endless = False  # it ends by itself
+    several_goals = False  # a training is worth what it adds to one number
     _assessor: Assessor = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -68,6 +68,11 @@ class Bracketed(Policy[Any]):
             raise InvalidInput(f"{name}(resume={self.resume!r}): True, or False to train winners anew")
         object.__setattr__(self, "sampler", Sampler(self.sampler).source)
 
+    @property
+    def several_goals(self) -> bool:
+        """See Policy: a rung that is compared when it is complete sends on as many as it was planned to, once."""
+        return bool(self.asynchronous)
+
     def start(self, problem: Problem) -> Any:
         """No bracket yet. Raises InvalidInput when the problem's epochs do not suit the schedule."""
         self._scheduler(problem.max_epochs)

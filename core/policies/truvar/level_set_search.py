@@ -92,6 +92,7 @@ class LevelSetSearch(SitePolicy):
     initial: int | None = None
     grid: Grid = None
     representers: int = 400
+    several_goals = False  # what it has classified stays so
     _member_set: MemberSet = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -130,6 +130,7 @@ class TruVaR(SitePolicy):
     floor: float = 1e-6
     _surrogate: SiteSurrogate = field(init=False, repr=False, compare=False)
     _prices: Prices = field(init=False, repr=False, compare=False)
+    several_goals = False  # what it has classified stays so
     _member_set: MemberSet = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ _log = logging.getLogger("haltune")
 
 
 def problem_of(
-    given: Any, second: Any, policy: Any, max_epochs: Any, start: Any, says: bool
+    given: Any, second: Any, policy: Any, max_epochs: Any, start: Any, constraints: Any, says: bool
 ) -> tuple[Problem, Policy[Any]]:
     """The problem, and the policy that searches it. second: a policy after a Problem, a goal after a space.
 
@@ -34,6 +34,8 @@ def problem_of(
     Raises InvalidInput for what is neither, and for what does not go together.
     """
     if isinstance(given, Problem):
+        if constraints != ():
+            raise InvalidInput("a Problem has its constraints= itself: say them there")
         return _with_problem(given, second, policy, max_epochs, start)
     if isinstance(given, Mapping):
         given = Space(given)
@@ -51,7 +53,7 @@ def problem_of(
     if isinstance(policy, str) and (named := [n for n in policies.NAMES if n.lower() == policy.lower()]):
         raise InvalidInput(f"policy={policy!r}: give the policy itself, haltune.policies.{named[0]}()")
     decides = check_policy("policy= is a policy such as BOBOS()", _default(policy))
-    return Problem(given, _goal(second, says), max_epochs, start), decides
+    return Problem(given, _goals(second, says), max_epochs, start, constraints), decides
 
 
 def _with_problem(
@@ -66,8 +68,23 @@ def _with_problem(
     return problem, check_policy(what, asked)
 
 
+def suited(policy: Policy[Any], problem: Problem) -> Policy[Any]:
+    """The policy for a problem; with several goals or constraints it is asked through `policies.weighed`."""
+    if problem.plain:
+        return policy
+    from haltune.policies.weighed.policy import weighed
+
+    return weighed(policy, problem)
+
+
 def _default(policy: Any) -> Any:
     return policies.MultiFidelity() if policy is None else policy
+
+
+def _goals(given: Any, says: bool) -> Goal | Sequence[Goal]:
+    if isinstance(given, list | tuple):
+        return [_goal(one, says) for one in given]
+    return _goal(given, says)
 
 
 def _goal(given: Any, says: bool) -> Goal:
@@ -90,7 +107,8 @@ def _goal(given: Any, says: bool) -> Goal:
             "write Maximize('...') or Minimize('...')"
         )
     raise InvalidInput(
-        f"the goal is the name of a metric, such as 'val_acc', or Maximize('...') or Minimize('...'), not {given!r}"
+        "the goal is the name of a metric, such as 'val_acc', or Maximize('...') or Minimize('...'), or a list of "
+        f"several, not {given!r}"
     )
 
 

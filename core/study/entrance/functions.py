@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -41,8 +41,9 @@ class Reporting:
                 "train(trial) returned nothing and reported nothing: return the value, or call trial.report(value) "
                 "after every epoch"
             )
-        what = f"what train(trial) returns, the {trial.goal.metric},"
-        trial.report(number(what, value), trial.horizon)
+        if not isinstance(value, Mapping):
+            value = number(f"what train(trial) returns, the {trial.goal.metric},", value)
+        trial.report(value, trial.horizon)
 
 
 def _check_takes_a_trial(train: Callable[..., object]) -> None:

@@ -14,7 +14,7 @@ from haltune._utils.checks import check_counts, check_seconds
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput, warn
 from haltune.log.policy import Policy
-from haltune.log.problem import Budget, Goal, Problem
+from haltune.log.problem import Budget, Constraint, Goal, Problem
 from haltune.notebook import lines
 from haltune.ranks.agreement import follows
 from haltune.space import Space
@@ -26,7 +26,7 @@ from ..results import Results
 from ..session.follower import FollowerSession
 from ..session.local import LocalSession
 from ..session.session import Log, Session, Settings
-from .arguments import budget_of, check_name, one_epoch, problem_of, waits, wrong_way
+from .arguments import budget_of, check_name, one_epoch, problem_of, suited, waits, wrong_way
 from .earlier import Earlier, earlier_studies
 
 _log = logging.getLogger("haltune")
@@ -72,7 +72,7 @@ class Opened(Results):
     def __init__(
         self,
         problem: Space | Mapping[str, Any],
-        goal: str | Goal,
+        goal: str | Goal | Sequence[str | Goal],
         store: StrPath | Store | None = None,
         name: str = "study",
         seed: int | None = None,
@@ -83,6 +83,7 @@ class Opened(Results):
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
         start: Sequence[Mapping[str, Any]] = (),
+        constraints: Sequence[Constraint] = (),
         learn_from: Sequence[Earlier] = (),
         **rarer: Unpack[Rarer],
     ) -> None: ...
@@ -90,7 +91,7 @@ class Opened(Results):
     def __init__(
         self,
         problem: Problem | Space | Mapping[str, Any],
-        goal: str | Goal | Policy[Any] | None = None,
+        goal: str | Goal | Sequence[str | Goal] | Policy[Any] | None = None,
         store: StrPath | Store | None = None,
         name: str = "study",
         seed: int | None = None,
@@ -101,6 +102,7 @@ class Opened(Results):
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
         start: Sequence[Mapping[str, Any]] = (),
+        constraints: Sequence[Constraint] = (),
         learn_from: Sequence[Earlier] = (),
         checkpoints: StrPath | Checkpoints | None = None,
         keep_checkpoints: int = 1,
@@ -115,10 +117,13 @@ class Opened(Results):
         self._speaks = verbose > 0
         if verbose:
             heard()  # what is guessed of the arguments is said, too
-        self._asked, self.policy = problem_of(problem, goal, policy, max_epochs, start, verbose > 0)
+        self._asked, self.policy = problem_of(
+            problem, goal, policy, max_epochs, start, constraints, verbose > 0
+        )
         check_name(name)
         if learn_from != ():
-            self.policy = self.policy.taught_by(earlier_studies(learn_from, store, name))
+            self.policy = suited(self.policy, self._asked).taught_by(earlier_studies(learn_from, store, name))
+        self.policy = suited(self.policy, self._asked)
         self.name = name
         check_seconds(lease=lease)
         settings = Settings(
@@ -140,7 +145,7 @@ class Opened(Results):
         if follows():
             return
         if self.history.position == 1:
-            if doubt := wrong_way(self.problem.goal):
+            for doubt in filter(None, map(wrong_way, self.problem.goals)):
                 warn(doubt)
             for said in self.policy.remarks(self.problem) if self._speaks else ():
                 _log.info("%s", said)

@@ -82,13 +82,15 @@ def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict)
     """Warn of what is recorded as it is but is hardly meant, and of what the policy warns of."""
     if "warning" in verdict.evidence:
         replica.warn_once(str(verdict.evidence["warning"]))
-    goal, value, epoch = replica.problem.goal, report.value, report.epoch
-    if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
-        replica.warn_once(
-            f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}: it scores as the nearer "
-            "bound. Is it in percent? Then bounds=(0, 100); give the bounds of what is logged",
-            about="bounds",
-        )
+    epoch, first = report.epoch, replica.problem.goal
+    for goal in replica.problem.goals:
+        value = report.value if goal is first else report.metrics.get(goal.metric, math.nan)
+        if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
+            replica.warn_once(
+                f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}: it scores as the nearer "
+                "bound. Is it in percent? Then bounds=(0, 100); give the bounds of what is logged",
+                about="bounds" if goal is first else f"bounds of {goal.metric}",
+            )
     if epoch > 2 and epoch != math.floor(epoch) and not r.whole.any():
         replica.warn_once(
             "no validation falls on the end of an epoch, and only whole epochs are judged: no run is ever stopped. "
@@ -143,16 +145,18 @@ def _arrived(r: TrialRecord, value: float) -> str:
 
 def judge(policy: Policy[S], state: S, history: History, trial: TrialRecord) -> Verdict:
     """The policy's verdict on a trial whose last entry is the report being judged; a diverged one ends without it."""
-    if (why := _diverged(history.problem.goal.metric, trial)) is not None:
-        return stop(why)
+    for goal in history.problem.goals:
+        column = trial.column(goal.metric, history.problem.goal)
+        if (why := _diverged(goal.metric, trial, column)) is not None:
+            return stop(why)
     rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
     with one_thread():
         return policy.judge(state, history, trial, rng)
 
 
-def _diverged(metric: str, trial: TrialRecord) -> str | None:
+def _diverged(metric: str, trial: TrialRecord, column: Array) -> str | None:
     """Why a run ends whose metric was not finite at two judged epochs in a row; None for others."""
-    values, epochs = trial.values[trial.whole][-2:].tolist(), trial.epochs[trial.whole][-2:].tolist()
+    values, epochs = column[trial.whole][-2:].tolist(), trial.epochs[trial.whole][-2:].tolist()
     if len(values) < 2 or any(map(math.isfinite, values)):
         return None
     kinds = {"NaN" if math.isnan(value) else "infinite" for value in values}

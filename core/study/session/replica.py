@@ -27,7 +27,6 @@ from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
-from haltune.log.scores import outgrown
 from haltune.store.base import Conflict, Lease, Release, Store
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.making import make, widens
@@ -226,10 +225,10 @@ class Replica:
 
     def rescale(self) -> bool:
         """Log a new learnt scale when the old one no longer fits; True when it did."""
-        new = self.history.learnt_scale()
-        if new is None or not outgrown(self.history.scale, new):
+        if (found := self.history.outgrown()) is None:
             return False
-        self.append(ev.Rescaled(at=self.now(), low=new.low, high=new.high), None)
+        metric, new = found
+        self.append(ev.Rescaled(at=self.now(), low=new.low, high=new.high, metric=metric), None)
         return True
 
     def budget(self, budget: Budget) -> None:

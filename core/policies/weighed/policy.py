@@ -1,0 +1,142 @@
+"""A policy for one goal that searches for several, and within constraints.
+
+Whatever it is asked, a policy for one goal is asked of the log as it would read had its runs had one number each: what
+their vectors come to under some weights (`scalarisation`, `journal`). So its answer is the one that it would have given
+in a study of that one goal, and all that is known of it holds.
+
+- What begins, and what goes on: weights are drawn for each question, by the study's seed, from a lattice of at most 11.
+- A run keeps the weights that it was begun under, in its tags: it is judged under these. It is stopped for good only
+  where the policy would stop it under all weights of the lattice; else the first answer that is no STOP stands.
+- A run whose first report is beyond a constraint that training does not change is stopped there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.random import Generator
+
+from haltune._utils.words import short
+from haltune.errors import InvalidInput
+from haltune.log.decisions import FULL, Action, Move, Resume, Start, Verdict, Wait, stop
+from haltune.log.events import Event
+from haltune.log.history import History
+from haltune.log.policy import Policy, Wrapper, in_words
+from haltune.log.problem import Problem
+from haltune.log.problem.constraints import latest
+from haltune.log.records import TrialRecord
+
+from .journal import Journal, Told
+from .scalarisation import Scalarisation, Weights, lattice
+
+WEIGHTS = "weights"  # in a trial's tags: of the goals, in their order
+
+
+@dataclass(frozen=True)
+class Weighed(Wrapper):
+    """See above. policy: for one goal. Studies of several goals, or with constraints, make it themselves."""
+
+    policy: Policy[Any]
+
+    def inside(self, state: Told) -> Any:
+        """Of several goals there are several: none by itself."""
+        raise InvalidInput(
+            "a search for several goals has a state for each weights: ask it, not the policy inside"
+        )
+
+    def start(self, problem: Problem) -> Told:
+        """An empty log. Raises InvalidInput for a policy that cannot search for it."""
+        if problem.further and not self.policy.several_goals:
+            raise InvalidInput(
+                f"{in_words(self.policy)} searches for one goal, and the problem has {len(problem.goals)}: "
+                "MultiFidelity(), the default, BOBOS(), Halting(RandomSearch()), GPUCB(), EI() and "
+                "Hyperband(asynchronous=True) search for several"
+            )
+        nothing = Scalarisation(problem, lattice(len(problem.goals))[0], (None,) * len(problem.goals))
+        self.policy.start(nothing.of(problem))
+        return Told(Journal(problem, self.policy))
+
+    def fold(self, state: Told, event: Event) -> Told:
+        """The log with one event more."""
+        return state.after(event)
+
+    def propose(self, state: Told, history: History, rng: Generator) -> Move:
+        """The move under weights that are drawn; where that is to wait, under the first others that have another."""
+        known = lattice(len(history.problem.goals))
+        drawn = int(history.rng("weights", history.moves).integers(len(known)))
+        asked = (self._proposed(state, history, w, rng) for w in (*known[drawn:], *known[:drawn]))
+        first = next(asked)
+        if not isinstance(first, Wait):
+            return first
+        return next((move for move in asked if not isinstance(move, Wait)), first)
+
+    def _proposed(self, state: Told, history: History, weights: Weights, rng: Generator) -> Move:
+        view = state.journal.view(state.count, Scalarisation.at(history, weights))
+        move = self.policy.propose(view.fold.state, view.history, deepcopy(rng))
+        if not history.problem.further or not isinstance(move, Start | Resume):
+            return move
+        own = history.trial(move.trial).tags[WEIGHTS] if isinstance(move, Resume) else list(weights)
+        return replace(move, tags={**move.tags, WEIGHTS: own})
+
+    def judge(self, state: Told, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """Under its own weights; STOP only under all."""
+        if (why := _beyond(history.problem, trial)) is not None:
+            return stop(why)
+        known = lattice(len(history.problem.goals))
+        own = tuple(trial.tags[WEIGHTS]) if history.problem.further else known[0]
+        verdict = self._judged(state, history, own, trial, rng)
+        if verdict.action is not Action.STOP or FULL in verdict.evidence:
+            return verdict
+        for weights in known:
+            if weights != own:
+                other = self._judged(state, history, weights, trial, rng)
+                if other.action is not Action.STOP:
+                    return _kept(other, verdict, history.problem, weights)
+        return verdict
+
+    def _judged(
+        self, state: Told, history: History, weights: Weights, trial: TrialRecord, rng: Generator
+    ) -> Verdict:
+        view = state.journal.view(state.count, Scalarisation.at(history, weights))
+        return self.policy.judge(view.fold.state, view.history, view.seen(trial), deepcopy(rng))
+
+    def alive(self, state: Told) -> frozenset[int] | None:
+        """All: what one goal leaves behind another may take up."""
+        return None
+
+    def taught_by(self, studies: Sequence[Any]) -> Policy[Any]:
+        """Raises InvalidInput: what earlier studies tell is of one number."""
+        raise InvalidInput("learn_from= teaches a search for one goal without constraints: leave it out")
+
+    @property
+    def member_set(self) -> Any:
+        """None: it is of one goal."""
+        return None
+
+
+def weighed(policy: Policy[Any], problem: Problem) -> Policy[Any]:
+    """The policy for a problem: itself for one goal without constraints."""
+    return policy if problem.plain or isinstance(policy, Weighed) else Weighed(policy)
+
+
+def _beyond(problem: Problem, trial: TrialRecord) -> str | None:
+    """Why a run is infeasible for good; None where it is not, as far as is known."""
+    for constraint in problem.constraints:
+        value = latest(trial.column(constraint.metric, problem.goal).tolist())
+        if not constraint.changes and constraint.violation(value) > 0.0:
+            return (
+                f"{constraint.metric} = {short(value, 6)}, and allowed is {constraint}: training does not change it "
+                "(where it does: Constraint(..., changes=True))"
+            )
+    return None
+
+
+def _kept(found: Verdict, stopped: Verdict, problem: Problem, weights: Weights) -> Verdict:
+    """The answer under other weights than the run's own, and why it is asked for."""
+    named = ", ".join(f"{short(w, 2)} {g.metric}" for w, g in zip(weights, problem.goals, strict=True))
+    text = f"{found.reason}; it may still join the front, by weights {named}: {stopped.reason}, by its own"
+    evidence: Mapping[str, Any] = {**found.evidence, "kept_by": list(weights)}
+    return replace(found, reason=text, evidence=evidence)

@@ -1,0 +1,209 @@
+"""Studies of several goals and constraints: what is reported, recorded, and told of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from examples import many
+from haltune import Budget, Constraint, Float, Maximize, Minimize, Problem, Space, Study
+from haltune.errors import InvalidInput
+from haltune.log.codec import from_json, to_json
+from haltune.log.events import Reported, Status
+from haltune.log.history import History
+from haltune.policies import RandomSearch
+from haltune.store.checkpoints import keepers
+from haltune.store.memory import MemoryStore
+from haltune.study.reading import read_study
+
+SPACE = Space({"x": Float(0.0, 1.0)})
+GOALS = [Maximize("acc"), Minimize("ms")]
+LIMIT = Constraint("params", at_most=5.0)
+
+
+def study_of(
+    goal: Any = GOALS, constraints: Any = (), trials: int = 9, epochs: int = 1, store: Any = None
+) -> Study:
+    problem = Problem(SPACE, goal, epochs, constraints=constraints)
+    return Study(problem, RandomSearch(), store, seed=0, budget=Budget(trials=trials), verbose=0)
+
+
+def told(study: Study, *reports: Any) -> Study:
+    """A trial of one epoch for each report."""
+    for report in reports:
+        study.tell(study.ask(), report)  # type: ignore[arg-type]
+    return study
+
+
+VECTORS = st.lists(
+    st.tuples(
+        st.integers(0, 4) | st.just(math.nan), st.integers(0, 4) | st.just(-math.inf), st.integers(3, 7)
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+@settings(max_examples=many(100), deadline=None)
+@given(VECTORS, st.booleans())
+def test_the_front_is_what_no_feasible_run_dominates(
+    rows: list[tuple[float, float, int]], limited: bool
+) -> None:
+    limits = [LIMIT] if limited else []
+    study = told(study_of(GOALS, limits), *[{"acc": a, "ms": m, "params": p} for a, m, p in rows])
+    whole = [
+        (i, a, m, max(0.0, p / 5 - 1) if limited else 0.0)
+        for i, (a, m, p) in enumerate(rows)
+        if math.isfinite(a) and math.isfinite(m)
+    ]
+    least = min((v for *_, v in whole), default=0.0)
+    known = [(i, a, m) for i, a, m, v in whole if v == least]
+    front = {i for i, a, m in known if not any(b >= a and n <= m and (b > a or n < m) for _, b, n in known)}
+    found = study.pareto_front()
+    assert {f.trial for f in found} == front
+    assert [f.value for f in found] == sorted((f.value for f in found), reverse=True)
+    for f in found:
+        assert (f.values["acc"], f.values["ms"]) == rows[f.trial][:2]
+
+
+def test_one_value_of_all_is_the_front_of_one_goal() -> None:
+    study = told(study_of(Maximize("acc")), 0.1, 0.7, 0.3)
+    assert study.best is not None
+    assert [(f.trial, f.values) for f in study.pareto_front()] == [(1, {"acc": 0.7})]
+    assert study.best.trial == 1
+
+
+def test_the_best_of_several_goals_is_said_to_be_a_front() -> None:
+    study = told(study_of(), {"acc": 0.5, "ms": 3})
+    for ask in (
+        lambda: study.best,
+        lambda: study.best_params,
+        lambda: study.best_value,
+        lambda: study.best_trial,
+    ):
+        with pytest.raises(InvalidInput, match=r"in acc and ms together: study.pareto_front\(\)"):
+            ask()
+    for ask in (study.recommend, lambda: study.outlook(worlds=2)):
+        with pytest.raises(InvalidInput, match="one goal without constraints"):
+            ask()
+
+
+def test_within_constraints_the_best_keeps_to_them() -> None:
+    study = told(
+        study_of(Maximize("acc"), [LIMIT]), *[{"acc": a, "params": p} for a, p in [(0.9, 6), (0.5, 5)]]
+    )
+    assert study.best is not None
+    assert study.best.trial == 1
+    assert [t.results(study.problem) for t in study.trials] == [
+        {"acc": 0.9, "params": 6.0},
+        {"acc": 0.5, "params": 5.0},
+    ]
+
+
+def test_where_no_run_keeps_to_them_it_is_the_least_beyond() -> None:
+    rows = [(0.9, 9), (0.1, 6), (0.3, 6), (0.9, 7)]
+    study = told(study_of(Maximize("acc"), [LIMIT]), *[{"acc": a, "params": p} for a, p in rows])
+    assert study.best is not None
+    assert study.best.trial == 2
+    assert study.history.ranked() == [[2, 1], [3], [0]]
+
+
+def test_a_run_that_was_cut_but_keeps_to_them_comes_before_a_whole_one_that_does_not() -> None:
+    study = study_of(Maximize("acc"), [Constraint("gap", at_most=5.0)], epochs=3)
+    one, other = study.ask(), study.ask()
+    for epoch in (1, 2, 3):
+        one.report({"acc": 0.9, "gap": 6}, epoch)  # type: ignore[union-attr]
+    one.finish()  # type: ignore[union-attr]
+    other.report({"acc": 0.1, "gap": 5}, 1)  # type: ignore[union-attr]
+    other.finish("stopped")  # type: ignore[union-attr]
+    assert study.best is not None
+    assert study.best.trial == 1
+
+
+def test_every_number_of_a_report_is_in_the_log_and_read_back() -> None:
+    store = MemoryStore()
+    study = study_of(GOALS, [LIMIT], epochs=3, store=store)
+    trial: Any = study.ask()
+    trial.report({"acc": 0.5, "ms": math.nan, "params": 4.0, "extra": 1})
+    trial.report(0.6, metrics={"ms": 7.0})  # what is limited stands
+    trial.report({"acc": 0.7, "ms": 6.0}, 3, metrics={"lr": 0.1})
+    trial.finish()
+    said = [(e.value, dict(e.metrics)) for e in store.read("study") if isinstance(e, Reported)]
+    assert said[1:] == [(0.6, {"ms": 7.0}), (0.7, {"lr": 0.1, "ms": 6.0})]
+    assert said[0][0] == 0.5
+    assert math.isnan(said[0][1].pop("ms"))
+    assert said[0][1] == {"extra": 1.0, "params": 4.0}
+    history = History(study.problem)
+    for event in store.read("study"):
+        history.apply(from_json(to_json(event)))
+    assert [f.values for f in study.pareto_front()] == [{"acc": 0.7, "ms": 6.0, "params": 4.0}]
+    assert history.on_front(0) == study.pareto_front()[0]
+    assert read_study(store).pareto_front()[0].values == study.pareto_front()[0].values
+    assert study.trials[0].status is Status.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (
+            0.5,
+            "a report lacks 'ms', and every report has all goals: this study measures 'acc', 'ms', 'params'",
+        ),
+        ({"ms": 1.0, "params": 1}, "a report lacks 'acc', and every report"),
+        ({"acc": 1.0, "ms": 1}, "a report lacks 'params', and the first report has it"),
+        ({"Acc": 1.0, "ms": 1}, "Is 'Acc' meant"),
+        ({"acc": "high", "ms": 1, "params": 1}, "number"),
+        ({"acc": 0.1, "ms": [1, 2], "params": 1}, "metric 'ms'"),
+        ({}, "It has nothing"),
+    ],
+)
+def test_a_report_that_lacks_something_is_refused(report: Any, said: str) -> None:
+    trial: Any = study_of(GOALS, [LIMIT]).ask()
+    with pytest.raises(InvalidInput, match=said):
+        trial.report(report)
+    trial.report({"acc": 1, "ms": 1, "params": 1})
+
+
+def test_values_and_epoch_in_the_other_order_are_refused() -> None:
+    trial: Any = study_of(GOALS).ask()
+    with pytest.raises(InvalidInput, match="the values come first"):
+        trial.report(1, {"acc": 1, "ms": 1})
+
+
+def test_one_goal_takes_a_mapping_too() -> None:
+    study = told(study_of(Maximize("acc")), {"acc": 0.5, "loss": 0.1})
+    assert study.trials[0].values.tolist() == [0.5]
+    assert study.trials[0].metrics["loss"].tolist() == [0.1]
+
+
+def test_a_space_comes_with_several_goals_by_their_names() -> None:
+    study = Study(
+        SPACE, ["val_acc", Minimize("ms")], max_epochs=1, budget="2 trials", verbose=0, constraints=[LIMIT]
+    )
+    study.optimize(lambda trial: {"val_acc": trial.config["x"], "ms": 1, "params": 1})
+    assert study.problem.goals == (Maximize("val_acc"), Minimize("ms"))
+    assert len(study.pareto_front()) == 1
+    with pytest.raises(InvalidInput, match="a Problem has its constraints="):
+        Study(study.problem, constraints=[LIMIT])
+
+
+def test_the_models_of_the_front_are_kept() -> None:
+    rows = [(0.9, 9), (0.5, 5), (0.4, 6), (0.1, 1)]
+    study = told(study_of(), *[{"acc": a, "ms": m} for a, m in rows])
+    assert keepers(study.history, 1) == [0, 1, 3]
+    assert keepers(study.history, 0) == []
+
+
+def test_a_metric_that_diverges_ends_its_run_be_it_the_first_or_not() -> None:
+    study = study_of(epochs=9)
+    trial: Any = study.ask()
+    trial.report({"acc": 0.1, "ms": math.nan})
+    assert trial.report({"acc": 0.2, "ms": math.inf}).reason == (
+        "ms was NaN and infinite at epochs 1 and 2: the run diverged"
+    )
+    trial.finish()
+    assert study.pareto_front() == []
