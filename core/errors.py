@@ -98,8 +98,8 @@ def installing(extra: str) -> str:
 
 
 OUT_OF_MEMORY = "out of memory"  # what the error of such a failure begins with
-_SHORTAGES = {"OutOfMemoryError", "ResourceExhaustedError"}  # torch's, CuPy's, TensorFlow's
-_SHORT_OF = ("out of memory", "RESOURCE_EXHAUSTED", "can't allocate memory", "bad_alloc")  # in a RuntimeError
+_SHORTAGES = ("OutOfMemory", "ResourceExhausted")  # torch's, CuPy's, TensorFlow's kinds
+_SHORT_OF = ("out of memory", "resource_exhausted", "can't allocate memory", "bad_alloc")  # in a RuntimeError
 
 
 def is_shortage(error: BaseException | None) -> bool:
@@ -107,8 +107,10 @@ def is_shortage(error: BaseException | None) -> bool:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        named = isinstance(error, MemoryError) or type(error).__name__ in _SHORTAGES
-        if named or (isinstance(error, RuntimeError) and any(words in str(error) for words in _SHORT_OF)):
+        kind, text = type(error).__name__, str(error).lower()
+        if isinstance(error, MemoryError) or any(name in kind for name in _SHORTAGES):
+            return True
+        if isinstance(error, RuntimeError) and any(words in text for words in _SHORT_OF):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 _ONE = {"epochs": "epoch", "seconds": "second", "trials": "trial", "samples": "sample"}
-_KINDS = ("OutOfMemory", "ResourceExhausted")  # torch, tensorflow
-_WORDS = ("out of memory", "can't allocate memory", "resource_exhausted")  # CUDA, the CPU allocator, XLA
 
 
 def plural(count: float, one: str, several: str | None = None) -> str:
@@ -93,9 +91,6 @@ def chance(p: float, of: int) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The kind of error and its first line; what ran out of memory says so in the same words everywhere."""
-    kind, text = type(error).__name__, str(error)
-    memory = isinstance(error, MemoryError) or any(k in kind for k in _KINDS)
-    memory = memory or any(words in text.lower() for words in _WORDS)
-    head = f"{kind}: {text.strip().splitlines()[0]}" if text.strip() else kind
-    return f"out of memory: {head}" if memory else head
+    """The kind of error and its first line."""
+    kind, text = type(error).__name__, str(error).strip()
+    return f"{kind}: {text.splitlines()[0]}" if text else kind

@@ -10,7 +10,7 @@ from returning import squared
 from trainings import PROBLEM, a_study, looks_around, saving, steady
 from worlds import POLICIES, problem
 
-from haltune import Float, Study
+from haltune import Budget, Float, Study
 from haltune.errors import InvalidInput, NotSupported
 from haltune.launch import run
 from haltune.log.events import Reported, Status
@@ -37,6 +37,15 @@ def test_a_search_of_four_workers_replays_to_the_same_decisions(name, tmp_path):
     assert run(study, saving, workers=4, **QUIET).over
     assert len(study.trials) >= 5 or study.history.finished
     check_the_log(study)
+
+
+@pytest.mark.parametrize(("first", "then", "trained"), [(4, 100, 18), (100, 4, 4)])
+def test_workers_heed_the_budget_that_the_study_has_by_now(first, then, trained, tmp_path):
+    study = a_study(tmp_path, 3, RandomSearch(trials=3), problem=problem(), budget=Budget(epochs=first))
+    study.budget = Budget(epochs=then)
+    assert run(study, saving, workers=1, **QUIET).over
+    assert sum(t.epoch for t in study.trials) == trained
+    assert max(t.attempt for t in study.trials) == 1
 
 
 def test_runs_that_pause_go_on_in_other_workers_from_their_checkpoints(tmp_path):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from haltune import Budget, Float, Int, Maximize, Problem, Space, Study, load_study
 from haltune.errors import InvalidSpace, NotSupported, StoreError, StudyMismatch
 from haltune.policies import BOBOS, EIPerCost, MultiFidelity, RandomSearch
+from haltune.report import live
 
 X: dict[str, Any] = {"x": Float(0.0, 1.0), "n": Int(1, 4)}
 
@@ -76,6 +79,8 @@ def test_constraints_are_functions_and_without_them_a_search_is_looked_at(tmp_pa
     for going_on in (shown.ask, lambda: next(iter(shown)), lambda: shown.enqueue({"x": 0.5, "n": 1})):
         with pytest.raises(NotSupported, match=told):
             going_on()
+    with live(shown, Console(file=StringIO())):  # a table of it may be shown
+        assert shown.store.url.endswith("a.db")
     study = load_study(path, constraints=[small])
     assert study.enqueue({"x": 0.5, "n": 1})
     for wrong in (["small"], {"other": small}):

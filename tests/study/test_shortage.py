@@ -24,6 +24,7 @@ SHORTAGES = [
     OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
     RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"),
     RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"),
+    RuntimeError("std::bad_alloc"),
     ResourceExhaustedError("OOM when allocating tensor"),
 ]
 
@@ -45,7 +46,7 @@ def test_the_first_trial_may_run_out_and_the_search_goes_on(error: Exception) ->
         raise error
     record = study.trials[0]
     assert record.status == "failed"
-    assert str(record.error).startswith("out of memory: ")
+    assert str(record.error).startswith(f"out of memory: {type(error).__name__}")
     with asked(study) as second:
         second.report(0.5)
     assert study.best is not None
@@ -110,3 +111,10 @@ def test_what_the_training_held_is_given_back() -> None:
         assert held[0]() is None
     finally:
         gc.enable()
+
+
+def test_an_error_that_only_speaks_of_memory_is_no_shortage() -> None:
+    study = new_study()
+    asked(study).fail(ValueError("the table is out of memory pages"))
+    record = study.trials[0]
+    assert record.error == "ValueError: the table is out of memory pages"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from curves import accuracy
+from workers import together, told_a_budget
 from worlds import SPACE, Clock, problem, search, small_study, train
 
 from haltune import Budget, Choice, Finish, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial, Wait
@@ -224,6 +225,11 @@ def test_processes_that_start_at_once_share_one_search(tmp_path: Path) -> None:
     keys = [(e.trial, e.attempt, e.epoch) for e in events if isinstance(e, Reported)]
     assert len(keys) == len(set(keys)) == 24 * 6
     assert all(t.status is Status.COMPLETED for t in study.trials)
+
+
+def test_a_spawned_process_may_change_the_budget_of_the_study_it_was_given(tmp_path: Path) -> None:
+    study = small_study(RandomSearch(), f"sqlite:///{tmp_path}/search.db", trials=24)
+    assert together(told_a_budget, (study, 3)) == [(Budget(trials=3), False)]
 
 
 def test_the_trial_of_a_killed_process_is_offered_again_at_once(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NoReturn, Unpack, cast
+from typing import Any, NoReturn, Unpack
 
 from haltune.errors import NotSupported
 from haltune.log.events import Created
@@ -16,8 +16,8 @@ from haltune.store.open import only_study, open_store
 from haltune.store.studies import recorded_problem
 
 from ..reading import Reading, first_event, read_study
-from ..session.session import Session
 from ..study import Study
+from .looking import ReadingSession
 from .opened import Rarer
 
 StrPath = str | os.PathLike[str]
@@ -113,27 +113,11 @@ class _Shown(Study):
             reading,
             f"the study {reading.name!r} can be looked at, not gone on with: {why}",
         )
-        self._begin(cast(Session, _OnlyReads(reading, self._why)))
+        self._begin(ReadingSession(reading, self._why))
 
     @property
     def outcome(self) -> Outcome:
         return self._reading.outcome
 
     def ask(self) -> NoReturn:
-        raise NotSupported(self._why)
-
-
-class _OnlyReads:
-    """The session of one that is only looked at: whatever else a session does is refused."""
-
-    def __init__(self, reading: Reading, why: str) -> None:
-        self.log, self.checkpoints, self.budget = reading.log, reading.checkpoints, reading.budget
-        self._why = why
-
-    def sync(self) -> None:
-        """A reading is of one moment."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
         raise NotSupported(self._why)

@@ -58,7 +58,7 @@ class FollowerSession:
     @property
     def settings(self) -> Settings:
         """See Session."""
-        return self._given.found(self.log, self.lease_seconds)
+        return self._given.found(self.log, self.budget, self.lease_seconds)
 
     @property
     def holder(self) -> str:

@@ -98,7 +98,7 @@ class LocalSession:
     @property
     def settings(self) -> Settings:
         """See Session."""
-        return self._given.found(self.replica, self.lease_seconds)
+        return self._given.found(self.replica, self.budget, self.lease_seconds)
 
     @property
     def holder(self) -> str:

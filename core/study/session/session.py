@@ -48,11 +48,11 @@ class Settings:
     patience: float = 600.0  # seconds
     verbose: int = 1  # see Voice; another process is silent
 
-    def found(self, log: Log, lease: float) -> Settings:
-        """The same, with what a process that opened the study found."""
+    def found(self, log: Log, budget: Budget, lease: float) -> Settings:
+        """The same, with what a process that opened the study found, and the budget that it has by now."""
         kept = log.checkpoints
         return replace(
-            self, problem=log.problem.as_of_log(), policy=log.policy, store=log.store, lease=lease,
+            self, problem=log.problem.as_of_log(), policy=log.policy, store=log.store, budget=budget, lease=lease,
             checkpoints=str(kept.folder), keep_checkpoints=kept.keep, disk_quota=kept.quota, verbose=0,
         )  # fmt: skip
 

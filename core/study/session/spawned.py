@@ -33,9 +33,19 @@ class SpawnedSession:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        return getattr(self._opened(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What is set is the session's, but for how it is opened."""
+        if name in ("_opens", "_session"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._opened(), name, value)
+
+    def _opened(self) -> Session:
         if self._session is None:
             self._session = self._opens()
-        return getattr(self._session, name)
+        return self._session
 
 
 def carried(opens: Callable[..., Session], *arguments: Any) -> tuple[Any, ...]:
