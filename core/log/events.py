@@ -46,6 +46,13 @@ class TrialEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEvent(TrialEvent):
+    """Base of what happens within an attempt at a trial; it counts while that attempt is the trial's last."""
+
+    attempt: int  # from 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Created(Event):
     """The study was made: always the first event."""
 
@@ -100,11 +107,10 @@ class Resumed(TrialEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reported(TrialEvent):
+class Reported(AttemptEvent):
     """One validation of a trial, with the verdict on it: one row, one transaction."""
 
     kind: ClassVar[str] = "reported"
-    attempt: int
     epoch: float  # from 1; fractional for validations within an epoch
     value: float  # the goal's metric, its own units; may be NaN or infinite
     seconds: float  # of this epoch alone, validation included
@@ -117,54 +123,49 @@ class Reported(TrialEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpointed(TrialEvent):
+class Checkpointed(AttemptEvent):
     """A trial can go on from here in a later attempt."""
 
     kind: ClassVar[str] = "checkpointed"
-    attempt: int
     epoch: float
     path: str
     seconds: float = 0.0  # spent saving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept(TrialEvent):
+class Kept(AttemptEvent):
     """The state after the best epoch of a trial that counts for it: for the user, not to go on from."""
 
     kind: ClassVar[str] = "kept"
-    attempt: int
     epoch: float
     path: str
     seconds: float = 0.0  # spent saving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slept(TrialEvent):
+class Slept(AttemptEvent):
     """The store's clock jumped while a trial was held: its machine slept, or the clock was set. Nobody trained then."""
 
     kind: ClassVar[str] = "slept"
-    attempt: int
     since: float  # seconds since the epoch: the last look at the clock before
     seconds: float  # of the time since then that did not pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended(TrialEvent):
+class Ended(AttemptEvent):
     """A worker let go of a trial."""
 
     kind: ClassVar[str] = "ended"
-    attempt: int
     status: Status
     error: str | None = None  # one line
     traceback: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expired(TrialEvent):
+class Expired(AttemptEvent):
     """A worker was lost: its lease ran out, or its process is gone."""
 
     kind: ClassVar[str] = "expired"
-    attempt: int
     holder: str
     last_alive: float  # seconds since the epoch: the lease's last renewal
     status: Status  # INTERRUPTED: offered again; FAILED: one retry too many

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from haltune._utils.arrays import Array, Indices
-from haltune.log.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
+from haltune.log import events as ev
+from haltune.log.events import Event, Status
 from haltune.log.problem import Goal
 from haltune.log.scores import measured
 from haltune.policies.hyperband.persistent import Sparse
@@ -100,25 +101,23 @@ class CurveRows:
 
     def fold(self, event: Event) -> CurveRows:
         """What is known after `event`."""
-        if isinstance(event, Started):
+        if isinstance(event, ev.Started):
             return replace(self, trials=self.trials.put(event.trial, Watched()))
-        trial = getattr(event, "trial", -1)
-        watched = self.trials.get(trial)
-        if watched is None:
+        if not isinstance(event, ev.TrialEvent) or (watched := self.trials.get(event.trial)) is None:
             return self
-        if isinstance(event, Resumed):
+        if isinstance(event, ev.Resumed):
             return self._resumed(watched, event)
-        if getattr(event, "attempt", 0) != watched.attempt or not watched.held:
+        if not isinstance(event, ev.AttemptEvent) or event.attempt != watched.attempt or not watched.held:
             return self  # superseded, or late
-        if isinstance(event, Reported):
+        if isinstance(event, ev.Reported):
             return self._reported(watched, event)
-        if isinstance(event, Checkpointed):
-            return self._put(trial, replace(watched, saved=event.epoch, kept=watched.top))
-        if isinstance(event, Ended | Expired):
-            return self._let_go(trial, replace(watched, held=False), event.status)
+        if isinstance(event, ev.Checkpointed):
+            return self._put(event.trial, replace(watched, saved=event.epoch, kept=watched.top))
+        if isinstance(event, ev.Ended | ev.Expired):
+            return self._let_go(event.trial, replace(watched, held=False), event.status)
         return self
 
-    def _resumed(self, watched: Watched, e: Resumed) -> CurveRows:
+    def _resumed(self, watched: Watched, e: ev.Resumed) -> CurveRows:
         """What came after the checkpoint is trained again."""
         saved, kept_top = (0.0, math.nan) if e.anew else (watched.saved, watched.kept)
         rows, kept = self.rows, []
@@ -130,7 +129,7 @@ class CurveRows:
         again = Watched(e.attempt, True, saved, None, saved, kept_top, kept_top, tuple(kept))
         return replace(self, rows=rows)._put(e.trial, again)
 
-    def _reported(self, watched: Watched, e: Reported) -> CurveRows:
+    def _reported(self, watched: Watched, e: ev.Reported) -> CurveRows:
         if e.epoch <= watched.at:
             return self  # seen before
         marked = _marked(watched.at, e.epoch)

@@ -11,8 +11,9 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from haltune._utils.words import amount, ordinal, plural
+from haltune.log import events as ev
 from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
-from haltune.log.events import OVER, Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
+from haltune.log.events import OVER, Event, Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 
@@ -51,27 +52,25 @@ class Climber:
         return self._folded(state if begun is state.begun else replace(state, begun=begun), event)
 
     def _folded(self, state: Climb, event: Event) -> Climb:
-        if isinstance(event, Started):
+        if isinstance(event, ev.Started):
             return self._started(state, event)
-        trial = getattr(event, "trial", -1)
-        on = state.trials.get(trial)
-        if on is None:
+        if not isinstance(event, ev.TrialEvent) or (on := state.trials.get(event.trial)) is None:
             return state
-        if isinstance(event, Resumed):
+        if isinstance(event, ev.Resumed):
             return self._resumed(state, on, event)
-        if getattr(event, "attempt", on.member.attempt) != on.member.attempt:
+        if not isinstance(event, ev.AttemptEvent) or event.attempt != on.member.attempt:
             return state  # superseded
-        if isinstance(event, Reported) and on.member.held:
+        if isinstance(event, ev.Reported) and on.member.held:
             return self._reported(state, on, event)
-        if isinstance(event, Checkpointed):
-            return state.at(trial, replace(on, member=on.member.checkpointed()))
-        if isinstance(event, Ended | Expired):
+        if isinstance(event, ev.Checkpointed):
+            return state.at(event.trial, replace(on, member=on.member.checkpointed()))
+        if isinstance(event, ev.Ended | ev.Expired):
             on = replace(on, member=replace(on.member, held=False))
-            state = state.at(trial, on)
-            return self._over(state, on, trial, event.status) if event.status in OVER else state
+            state = state.at(event.trial, on)
+            return self._over(state, on, event.trial, event.status) if event.status in OVER else state
         return state
 
-    def _started(self, state: Climb, e: Started) -> Climb:
+    def _started(self, state: Climb, e: ev.Started) -> Climb:
         number = int(e.tags["bracket"])
         bracket, ladders = self.plan(number), state.ladders
         if bracket not in ladders:
@@ -80,7 +79,7 @@ class Climber:
         state = replace(state, number=number, started=started, ladders=ladders)
         return state.at(e.trial, OnRung(bracket, 0, Member(1)))
 
-    def _resumed(self, state: Climb, on: OnRung, e: Resumed) -> Climb:
+    def _resumed(self, state: Climb, on: OnRung, e: ev.Resumed) -> Climb:
         on = replace(on, member=on.member.again(e.attempt, e.anew))
         return self._climb(state, e.trial, on) if e.by_policy else state.at(e.trial, on)
 
@@ -91,7 +90,7 @@ class Climber:
         above = replace(on, rung=on.rung + 1, member=replace(on.member, result=None))
         return state.put(on, replace(step, waiting=waiting)).at(trial, above)
 
-    def _reported(self, state: Climb, on: OnRung, e: Reported) -> Climb:
+    def _reported(self, state: Climb, on: OnRung, e: ev.Reported) -> Climb:
         last, had = score_of(state.sign, e.value), on.member.after(self.unit, e.epoch, e.seconds)
         stopped = e.verdict.action is Action.STOP
         member = replace(on.member, last=counted(on.member.last, last, state.peaks), had=had)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from haltune._utils.words import amount, ordinal, plural
+from haltune.log import events as ev
 from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
-from haltune.log.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Started, Status
+from haltune.log.events import Event, Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 
@@ -89,14 +90,12 @@ class Halver:
         return state
 
     def _folded(self, state: Halves, event: Event) -> Halves:
-        if isinstance(event, Started):
+        if isinstance(event, ev.Started):
             return self._started(state, event)
-        trial = getattr(event, "trial", None)
-        bracket = None if trial is None else state.holding(trial)
-        if trial is None or bracket is None:
+        if not isinstance(event, ev.TrialEvent) or (bracket := state.holding(event.trial)) is None:
             return state
         moved = self._moved(bracket, state, event)
-        return self._aimed(state.put(bracket.number, moved), moved, trial)
+        return self._aimed(state.put(bracket.number, moved), moved, event.trial)
 
     def _aimed(self, state: Halves, bracket: Open | None, trial: int) -> Halves:
         """The record of a trial tells its aim in epochs; one in seconds that goes on at once is told here."""
@@ -105,7 +104,7 @@ class Halver:
         aim = bracket.at.resource
         return state if state.aims.get(trial) == aim else replace(state, aims=state.aims.put(trial, aim))
 
-    def _started(self, state: Halves, e: Started) -> Halves:
+    def _started(self, state: Halves, e: ev.Started) -> Halves:
         number, of = int(e.tags["bracket"]), e.tags.get("of")
         if number >= state.opened:
             again = self._again(state, number)
@@ -123,27 +122,26 @@ class Halver:
         ends = self.plan.ends
         return state.short[0] if state.short and ends is not None and number >= ends else None
 
-    def _moved(self, bracket: Open, state: Halves, e: Event) -> Open | None:
-        trial = getattr(e, "trial", -1)
-        member = bracket.member(trial)
+    def _moved(self, bracket: Open, state: Halves, e: ev.TrialEvent) -> Open | None:
+        member = bracket.member(e.trial)
         assert member is not None
-        if isinstance(e, Resumed):
+        if isinstance(e, ev.Resumed):
             return self._resumed(bracket, member, e)
-        if getattr(e, "attempt", member.attempt) != member.attempt:
+        if not isinstance(e, ev.AttemptEvent) or e.attempt != member.attempt:
             return bracket  # superseded
-        if isinstance(e, Reported) and member.held:
+        if isinstance(e, ev.Reported) and member.held:
             return self._reported(bracket, member, state, e)
-        if isinstance(e, Checkpointed):
-            return bracket.update(trial, member.checkpointed())
-        if isinstance(e, Ended | Expired):
-            return self._over(bracket.update(trial, replace(member, held=False)), e)
+        if isinstance(e, ev.Checkpointed):
+            return bracket.update(e.trial, member.checkpointed())
+        if isinstance(e, ev.Ended | ev.Expired):
+            return self._over(bracket.update(e.trial, replace(member, held=False)), e)
         return bracket
 
-    def _resumed(self, bracket: Open, member: Member, e: Resumed) -> Open:
+    def _resumed(self, bracket: Open, member: Member, e: ev.Resumed) -> Open:
         again = member.again(e.attempt, e.anew)
         return bracket.enter(e.trial, again) if e.by_policy else bracket.update(e.trial, again)
 
-    def _reported(self, bracket: Open, member: Member, state: Halves, e: Reported) -> Open | None:
+    def _reported(self, bracket: Open, member: Member, state: Halves, e: ev.Reported) -> Open | None:
         last, had = score_of(state.sign, e.value), self.had(member, e.epoch, e.seconds)
         score = counted(member.last, last, state.peaks)
         goes_on = self.goes_on and e.verdict.action is Action.CONTINUE
@@ -161,7 +159,7 @@ class Halver:
             return after.enter(e.trial, won)  # the last to arrive, it goes on at once
         return after
 
-    def _over(self, bracket: Open, e: Ended | Expired) -> Open | None:
+    def _over(self, bracket: Open, e: ev.Ended | ev.Expired) -> Open | None:
         if e.trial in bracket.queue and not self.goes_on:
             return bracket  # another trial goes on in its place
         if e.status is Status.COMPLETED:
