@@ -84,6 +84,7 @@ def test_a_run_that_is_set_aside_is_saved_offered_to_nobody_and_continues_when_i
             other.report(epoch / 10, seconds=1.0)
     again = study.ask()
     assert (again.id, again.attempt, Path(again.checkpoint).read_text()) == (0, 2, "state")
+    assert "attempt 1 was paused by you: continues from epoch 2" in study.explain(0)
     with again:
         assert not again.report(0.7, epoch=3, seconds=1.0).stops
     check_replay(study)

@@ -245,10 +245,14 @@ def _float(number: float | None) -> float | None:
     return None if number is None else float(number)
 
 
+_BY_WISH = {"aside": "was paused by you", "held": "was stopped for now with the search"}
+
+
 def _offer_again(replica: Replica, id: int) -> Taken:
     r = replica.history.trial(id)
     where = f"epoch {r.checkpoint_epoch:g}, its last checkpoint" if r.checkpoint else "the beginning"
-    reason = f"attempt {r.attempt} was interrupted: continues from {where}"
+    why = _BY_WISH.get(fate_of(r, replica.problem).kind, "was interrupted")
+    reason = f"attempt {r.attempt} {why}: continues from {where}"
     return _resume(replica, Resume(id, r.until, r.resource, r.tags, reason), 0.0, by_policy=False)
 
 
