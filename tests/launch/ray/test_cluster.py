@@ -24,6 +24,9 @@ from haltune.errors import TrainingFailed
 from haltune.log.events import Checkpointed, Ended, Expired, Reported, Resumed, Status
 from haltune.log.history import History
 from haltune.policies import RandomSearch
+from haltune.store.open import open_store
+from haltune.store.studies import ask_of
+from haltune.study.reading import folded
 from haltune.study.replay import replay
 
 TRIALS, EPOCHS = 5, 8
@@ -233,6 +236,37 @@ def test_ctrl_c_finishes_the_epochs_and_the_same_program_goes_on(nodes: Any, tmp
     again = new_study(tmp_path)
     assert launcher.run(again, Climb(diary), workers=2).over
     check(again, diary)
+
+
+@pytest.mark.slow
+def test_what_a_user_asks_of_single_runs_is_heeded_on_every_node(nodes: Any, tmp_path: Path) -> None:
+    from haltune.launch.ray import launcher
+
+    diary, study = Diary(tmp_path / "diary"), new_study(tmp_path)
+
+    def asks(trial: int, wish: str) -> None:
+        store = open_store(tmp_path / "search.db")
+        ask_of(store, "study", folded(store, "study")[1], trial, wish, f"{wish}, says the user")
+
+    def deeds() -> None:
+        first = wait_for(lambda: fresh(diary, 1))
+        asks(first.trial, "pause")
+        other = wait_for(lambda: next((p for p in diary.read() if p.trial not in (first.trial,)), None))
+        asks(other.trial, "stop")
+        wait_for(lambda: study.history.trial(first.trial).status is Status.INTERRUPTED)
+        asks(first.trial, "continue")
+        asked.extend((first.trial, other.trial))
+
+    asked: list[int] = []
+    with meanwhile(deeds):
+        assert launcher.run(study, Climb(diary), workers=2).over
+    paused, stopped = (study.trials[id] for id in asked)
+    assert (paused.status, paused.attempt, paused.epoch) == (Status.COMPLETED, 2, EPOCHS)
+    assert (stopped.status, stopped.attempt) == (Status.STOPPED, 1)
+    assert stopped.verdict is not None
+    assert stopped.verdict.reason == "stop, says the user"
+    others = [t for t in study.trials if t.id not in asked]
+    assert [(t.status, t.attempt) for t in others] == [(Status.COMPLETED, 1)] * len(others)
 
 
 @pytest.mark.slow
