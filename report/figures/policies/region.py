@@ -13,7 +13,7 @@ from haltune.errors import InvalidInput
 from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
 
 from ...palette import COOL, COOL_SOFT, FAINT, INK, MUTED
-from ..drawing import Spec, axis, drawn, layout, plain
+from ..drawing import Spec, axis, drawn, layout, plain, scale_of
 from ..wording import plotly_text
 
 if TYPE_CHECKING:
@@ -193,14 +193,15 @@ def _named_axes(found: LevelSet | Maximisers, across: str, along: str | None) ->
 
 
 def _scale(found: LevelSet | Maximisers, name: str | None) -> dict[str, Any]:
-    """A logarithmic axis for a parameter that is, with plain numbers where it spans less than two decades."""
-    if name is None or not getattr(found.space.parameters[name], "log", False):
-        return {}
+    """As `scale_of`, but with plain numbers on a logarithmic axis that spans less than two decades."""
+    usual = {} if name is None else scale_of(found.space, name)
+    if name is None or usual != {"type": "log"}:
+        return usual
     others = found.others if isinstance(found, Maximisers) else ()
     values = [config[name] for config in (*found.configs, *others) if name in config]
     low, high = min(values), max(values)
     if high >= 100 * low:
-        return {"type": "log"}
+        return usual
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [m * 10.0**k for k in decades for m in (1, 2, 5) if low <= m * 10.0**k <= high]
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}

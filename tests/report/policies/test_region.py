@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from haltune import Budget, Choice, Float, HaltuneError, Maximize, Problem, Space, Study
+from haltune import Budget, Choice, Float, HaltuneError, Int, Maximize, Problem, Space, Study
 from haltune.policies import RandomSearch, TruVaR
 
 pytest.importorskip("plotly")
@@ -37,6 +37,14 @@ def test_a_space_without_a_mesh_has_points_alone_and_an_option_may_be_an_axis():
     figure = region(studied(space, representers=40).level_set(), "kind", "x")
     assert [trace.type for trace in figure.data] == ["scatter", "scatter"]
     assert set(figure.data[0].x) | set(figure.data[1].x) == {"a", "b"}
+
+
+def test_whole_numbers_have_whole_ticks_and_options_their_order():
+    space = Space({"x": Float(0, 1), "layers": Int(1, 4), "kind": Choice(["b", "a"])})
+    found = studied(space, grid=4).level_set()
+    figure = region(found, "layers", "kind")
+    assert figure.layout.xaxis.dtick == 1
+    assert list(figure.layout.yaxis.categoryarray) == ["b", "a"]
 
 
 def test_where_configurations_share_a_place_the_likeliest_is_shown():
