@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from haltune.log import events as ev
 from haltune.log import scores
-from haltune.log.events import Status
 from haltune.log.growing import Growing
 from haltune.log.problem import Problem
 
@@ -39,23 +38,8 @@ class Leader:
                 self._runs.append(Growing.of(event, None, self.problem))
             case ev.Resumed():
                 self._runs[event.trial].resume(event)
-            case ev.Reported() | ev.Checkpointed() | ev.Kept() | ev.Ended() | ev.Expired():
-                self._happened(self._runs[event.trial], event)
+            case ev.AttemptEvent():
+                self._runs[event.trial].take(event)
             case _:
                 return
         self._leader.weigh(self._runs[event.trial])
-
-    def _happened(
-        self, run: Growing, e: ev.Reported | ev.Checkpointed | ev.Kept | ev.Ended | ev.Expired
-    ) -> None:
-        """To an attempt, if that is its run's present one."""
-        if e.attempt != run.attempt or run.status is not Status.RUNNING:
-            return
-        match e:
-            case ev.Reported():
-                if e.epoch > run.epoch:
-                    run.append(e)
-            case ev.Checkpointed() | ev.Kept():
-                run.save(e)
-            case ev.Ended() | ev.Expired():
-                run.status = e.status

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune._utils.process import named
 from haltune.errors import InvalidSpace, StoreError, told_shortage
 from haltune.space import Space
 
 from .decisions import Action, Config, Verdict
-from .events import Checkpointed, Kept, Reported, Resumed, Started, Status
+from .events import AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status
 from .problem import Goal, Problem
 from .problem.constraints import latest, violation
 from .problem.dominance import non_dominated
@@ -130,16 +131,28 @@ class Growing:
         self.until, self.resource, self.tags = e.until, e.resource, e.tags
         self.verdict, self.error, self.resumed = None, None, e.reason
 
-    def save(self, e: Checkpointed | Kept) -> None:
-        """Its state is in a file."""
-        if isinstance(e, Kept):
-            self.kept, self.kept_epoch = e.path, e.epoch
-        else:
-            self.checkpoint, self.checkpoint_epoch = e.path, e.epoch
+    def take(self, e: AttemptEvent) -> bool:
+        """What happened in its present attempt; False where that is another or over, or the epoch was seen before."""
+        if e.attempt != self.attempt or self.status is not Status.RUNNING:
+            return False
+        match e:
+            case Reported():
+                if e.epoch <= self.epoch:
+                    return False
+                self._append(e)
+            case Checkpointed():
+                self.checkpoint, self.checkpoint_epoch = e.path, e.epoch
+            case Kept():
+                self.kept, self.kept_epoch = e.path, e.epoch
+            case Ended():
+                self.status, self.error = e.status, e.error
+            case Expired():
+                self.status, self.losses = e.status, self.losses + 1
+                self.error = e.reason or f"{named(e.holder)} was lost"
         self.record = None
+        return True
 
-    def append(self, e: Reported) -> None:
-        """One report more."""
+    def _append(self, e: Reported) -> None:
         if e.metrics or self.metrics:
             self._append_metrics(e.metrics)
         self.epochs.append(e.epoch)
@@ -150,7 +163,6 @@ class Growing:
             self.verdict = e.verdict
         elif e.verdict.until is not None:
             self.until = e.verdict.until
-        self.record = None
 
     def _append_metrics(self, metrics: Mapping[str, float]) -> None:
         for name in metrics:

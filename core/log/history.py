@@ -15,7 +15,6 @@ import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune._utils.checks import LARGEST
-from haltune._utils.process import named
 from haltune.errors import InvalidInput, StoreError
 from haltune.space.points import Points
 
@@ -163,14 +162,12 @@ class History(Accounted, Grown):
         """Fold one event, the next of the log. Raises StoreError for one that cannot follow those before it."""
         self.check(event)
         match event:
-            case ev.Reported():
-                self._reported(event)
+            case ev.AttemptEvent():
+                self._happened(event)
             case ev.Started():
                 self._started(event)
             case ev.Resumed():
                 self._resumed(event)
-            case ev.Checkpointed() | ev.Kept() | ev.Slept() | ev.Ended() | ev.Expired():
-                self._happened(event)
             case ev.Rescaled():
                 self._rescaled(event)
             case ev.Budgeted():
@@ -233,54 +230,44 @@ class History(Accounted, Grown):
         self.moves += e.by_policy
         self.deciding = e.deciding if e.by_policy else self.deciding
         t = self._trials[e.trial]
-        self._move(t, Status.RUNNING)
+        before = t.status
         t.resume(e)
+        self._moved(t, before)
         self._peaks[t.id], self._results[t.id] = t.peak, -math.inf
         self._spending.begin(t.id, e.at, e.deciding)
 
-    def _reported(self, e: ev.Reported) -> None:
-        t = self._trials[e.trial]
-        epochs = e.epoch - t.epoch
-        if e.attempt != t.attempt or t.status is not Status.RUNNING or epochs <= 0:
-            return  # superseded, let go of, or seen before: kept in the log, out of the curve
-        e = summable(e)
-        self._spending.report(e, epochs)
-        t.append(e)
-        if abs(t.end) <= LARGEST:
-            self._firsts.setdefault(t.id, t.end)
-        self._peaks[t.id] = t.peak
-
-    def _happened(self, e: ev.Checkpointed | ev.Kept | ev.Slept | ev.Ended | ev.Expired) -> None:
-        """To an attempt, if that is its trial's present one."""
-        t = self._trials[e.trial]
-        if e.attempt != t.attempt or t.status is not Status.RUNNING:
+    def _happened(self, e: ev.AttemptEvent) -> None:
+        """In an attempt; what its trial does not take up stays in the log, out of the curve."""
+        e, t = summable(e) if isinstance(e, ev.Reported) else e, self._trials[e.trial]
+        before = t.epoch
+        if not t.take(e):
             return
         match e:
+            case ev.Reported():
+                self._spending.report(e, e.epoch - before)
+                if abs(t.end) <= LARGEST:
+                    self._firsts.setdefault(t.id, t.end)
+                self._peaks[t.id] = t.peak
             case ev.Checkpointed() | ev.Kept():
-                t.save(e)
                 self._spending.save(t.id, e.at, e.seconds)
             case ev.Slept():
                 self._spending.sleep(t.id, e.since, e.at, e.seconds)
             case ev.Ended():
-                t.error = e.error
-                self._let_go(t, e.status, e.at)
+                self._let_go(t, e.at)
             case ev.Expired():
-                t.losses += 1
-                t.error = e.reason or f"{named(e.holder)} was lost"
-                self._let_go(t, e.status, e.last_alive, lost=True)
+                self._let_go(t, e.last_alive, lost=True)
 
-    def _let_go(self, t: Growing, status: Status, at: float, lost: bool = False) -> None:
-        self._move(t, status)
+    def _let_go(self, t: Growing, at: float, lost: bool = False) -> None:
+        self._moved(t, Status.RUNNING)
         self._spending.end(t.id, at, lost)
-        if status in _RANKED:
+        if t.status in _RANKED:
             self._results[t.id], self.failures_in_a_row = t.counts, 0
-        elif status is Status.FAILED and not t.ran_short:
+        elif t.status is Status.FAILED and not t.ran_short:
             self.failures_in_a_row += 1
 
-    def _move(self, t: Growing, status: Status) -> None:
-        self._with[t.status].discard(t.id)
-        self._with[status].add(t.id)
-        t.status, t.record = status, None
+    def _moved(self, t: Growing, before: Status) -> None:
+        self._with[before].discard(t.id)
+        self._with[t.status].add(t.id)
 
     def _rescaled(self, e: ev.Rescaled) -> None:
         if e.metric:
