@@ -21,7 +21,7 @@ def capture() -> dict[str, Any]:
     """The state of every global generator in use: names -> JSON-able values."""
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
     state: dict[str, Any] = {
-        "python": _listed(random.getstate()),
+        "python": listed(random.getstate()),
         "numpy": [str(kind), _text(np.asarray(keys).tobytes()), int(position), int(has_gauss), float(cached)],
     }
     if (torch := sys.modules.get("torch")) is not None:
@@ -65,7 +65,7 @@ def restore(state: dict[str, Any]) -> None:
 
 
 def _set(state: dict[str, Any]) -> None:
-    random.setstate(_tupled(state["python"]))
+    random.setstate(tupled(state["python"]))
     kind, keys, position, has_gauss, cached = state["numpy"]
     words = np.frombuffer(base64.b64decode(keys), dtype=np.uint32)
     np.random.set_state((kind, words, position, has_gauss, cached))  # noqa: NPY002
@@ -78,12 +78,14 @@ def _set(state: dict[str, Any]) -> None:
             torch.cuda.set_rng_state(tensor_of(text), device)
 
 
-def _listed(value: Any) -> Any:
-    return [_listed(v) for v in value] if isinstance(value, tuple) else value
+def listed(value: Any) -> Any:
+    """A state of Python's generators as JSON takes it."""
+    return [listed(v) for v in value] if isinstance(value, tuple) else value
 
 
-def _tupled(value: Any) -> Any:
-    return tuple(_tupled(v) for v in value) if isinstance(value, list) else value
+def tupled(value: Any) -> Any:
+    """The inverse of `listed`."""
+    return tuple(tupled(v) for v in value) if isinstance(value, list) else value
 
 
 def _text(data: bytes) -> str:

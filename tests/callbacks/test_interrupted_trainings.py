@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in boosting and in Hugging Face's Trainer: what is under way is finished and saved."""
+"""Ctrl-C and SIGTERM in boosting, fastai and Hugging Face's Trainer: what is under way is finished and saved."""
 
 import os
 import signal
@@ -152,6 +152,44 @@ class TestCatBoost(InterruptedFits):
                 )
                 model.fit(X, Y, callbacks=[*others, callback], **callback.snapshot)
         return study, model.predict(X)
+
+
+class TestFastai(InterruptedFits):
+    raised = RAISED
+    test_between_validations_it_trains_on_to_the_next = None  # each epoch is validated
+
+    @staticmethod
+    def sends(*numbers, epoch=2):
+        pytest.importorskip("fastai", reason="fastai is not installed")
+        from fastai.callback.core import Callback
+
+        class Sends(Callback):
+            def before_epoch(self):
+                if self.epoch + 1 == epoch:
+                    send(numbers)
+
+        return Sends()
+
+    @staticmethod
+    def searched(store, *others):
+        pytest.importorskip("fastai", reason="fastai is not installed")
+        import torch
+        from fastai.data.core import DataLoaders
+        from fastai.data.load import DataLoader
+        from fastai.learner import Learner
+        from fastai.torch_core import set_seed
+
+        from haltune.callbacks.fastai import HaltuneCallback
+
+        rows = [(torch.tensor(x).float(), torch.tensor([y]).float()) for x, y in zip(X, Y, strict=True)]
+        study = pausing_study(store, at=(), verbose=0)
+        for trial in study:
+            with trial:
+                set_seed(trial.attempt)
+                dls = DataLoaders(DataLoader(rows, bs=20, shuffle=True), DataLoader(rows, bs=60))
+                learn = Learner(dls, torch.nn.Linear(3, 1), torch.nn.functional.mse_loss)
+                learn.fit(trial.max_epochs, 0.1, cbs=[*others, HaltuneCallback(trial, "valid_loss")])
+        return study, learn.model.weight.detach().numpy()
 
 
 class TestTransformers(InterruptedFits):

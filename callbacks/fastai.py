@@ -1,0 +1,239 @@
+"""The callback for fastai's Learner.
+
+    from haltune.callbacks.fastai import HaltuneCallback
+
+    with trial:
+        learn = Learner(dls, Net(**trial.config), metrics=accuracy)
+        learn.fit_one_cycle(trial.max_epochs, cbs=HaltuneCallback(trial, "accuracy"))
+
+Nothing else is passed on: the callback of a trial that goes on loads its checkpoint as the fit begins, and the epochs
+before it are shown with what they measured, not trained. Always fit the full number of epochs; `fine_tune` is two fits,
+whose epochs count one after the other.
+
+A checkpoint is a folder: model.pth as fastai saves it, weights and optimizer, and progress.json, with the random state
+of the process and of the data loaders, the smoothed loss and what each epoch measured. A resumed training equals an
+uninterrupted one digit for digit. fastai's trackers live the epochs before a pause again: EarlyStoppingCallback,
+ReduceLROnPlateau and SaveModelCallback remember them (the last one's file of the best weights must still be there).
+What other callbacks hold, and the loss scale of mixed precision, begins anew.
+
+Ctrl-C and SIGTERM let the epoch under way be trained and saved, so that the same program continues exactly there; a
+second one leaves at once. The best run's model is kept: learn.load(Path(study.best.checkpoint, "model")) gives it back.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from haltune.errors import NotSupported
+from haltune.study import Trial
+
+from .frameworks.portable import Reporting
+from .frameworks.randomness import capture, damaged, listed, restore, tupled
+from .frameworks.ranks import torch_ranks
+from .reporting.advice import missing, two_callbacks
+from .reporting.interruption import Interruption, calling
+from .reporting.reporter import Reporter
+
+if TYPE_CHECKING:
+    _Base: Any = object
+else:
+    _Base = object
+
+_SUFFIX, _STATE, _PROGRESS = ".fastai", "model.pth", "progress.json"
+
+
+class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
+    """Reports the goal's metric to a trial after every epoch's validation, and ends the fit when the policy says so.
+
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        monitor: The metric as fastai's table calls it, "valid_loss" or "accuracy". Default: None, the goal's metric.
+        verbose: Print a line for every report. Default: False.
+        record: "all" columns of the table are stored with the report, or the "monitor" only. Default: "all".
+
+    Raises:
+        InvalidInput: When `trial` is not a trial, when the metric is not in the table, and for two HaltuneCallbacks.
+        NotSupported: For distributed training.
+
+    Example:
+        ::
+
+            import torch
+            from fastai.data.core import DataLoaders
+            from fastai.data.load import DataLoader
+            from fastai.learner import Learner
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.callbacks.fastai import HaltuneCallback
+            from haltune.policies import RandomSearch
+
+            rows = [(x, x.sum(0, keepdim=True)) for x in torch.randn(16, 3)]
+            problem = Problem(Space({"lr": Float(0.01, 0.1)}), Minimize("valid_loss"), max_epochs=2)
+            for trial in Study(problem, RandomSearch(), budget=Budget(trials=2)):
+                with trial:
+                    dls = DataLoaders(DataLoader(rows, bs=4, shuffle=True), DataLoader(rows, bs=4))
+                    learn = Learner(dls, torch.nn.Linear(3, 1), torch.nn.functional.mse_loss)
+                    learn.fit(trial.max_epochs, trial.config["lr"], cbs=HaltuneCallback(trial))
+    """
+
+    _homes = ("fastai.callback.core",)
+    _extra = "fastai"
+    _held = frozenset({"learn"})
+    order = 90  # behind fastai's trackers, which end a fit in after_epoch, too
+
+    def __init__(
+        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
+    ) -> None:
+        hint = "A callback is made for each attempt: learn.fit(..., cbs=HaltuneCallback(trial))"
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
+        self._fits = self._trained = False  # a fit is under way; an epoch of it was trained
+        self._before = 0  # epochs of the fits before this one
+        self._records: list[list[float]] = []  # an epoch's columns of the table, of all fits
+        self._resumes = getattr(trial, "checkpoint", None) is not None  # its checkpoint is to be loaded
+
+    # the events, in the order in which fastai calls them
+
+    def before_fit(self) -> None:
+        learn, loop = self.learn, calling("fit", "fastai.learner")
+        # learn.validate() and learn.lr_find() begin a fit, too
+        self._fits = loop is not None and not hasattr(learn, "lr_finder")
+        if not self._fits:
+            return
+        if sum(isinstance(other, HaltuneCallback) for other in learn.cbs) > 1:
+            raise two_callbacks("cbs=[...]")
+        if torch_ranks().size > 1:
+            raise NotSupported("haltune reports from fastai in one process: train without distrib_ctx()")
+        if self._resumes and not self._records:
+            self._records = self._progress()["records"]
+        self._reporter.begin(model=learn.model)
+        self._reporter.hear(Interruption(True, loop))
+
+    def before_epoch(self) -> None:
+        from fastai.callback.core import CancelEpochException, CancelFitException
+
+        self._trained = False
+        if not self._fits:
+            return
+        if self._reporter.verdict is not None:
+            raise CancelFitException  # it came in a fit before this one
+        if self._resumes:
+            self._saving(False)
+            self.learn.recorder.log += self._records[self._epoch - 1]
+            raise CancelEpochException
+
+    def after_train(self) -> None:
+        self._trained = self._fits
+        self._reporter.clock.validating()
+
+    def after_validate(self) -> None:
+        if not self._trained:
+            return
+        self._reporter.clock.validated()
+        recorder = self.learn.recorder
+        metrics = dict(zip(recorder.metric_names[1:], recorder.log[1:], strict=False))
+        if self.monitor not in metrics:
+            raise missing(self.monitor, metrics, "in the first epoch", "Give Learner(..., metrics=...)")
+        self._records[self._epoch - 1 :] = [list(metrics.values())]
+        self._reporter.report(metrics[self.monitor], self._epoch, metrics)
+        self._reporter.heed(self._epoch)
+
+    def after_epoch(self) -> None:
+        from fastai.callback.core import CancelFitException
+
+        if self._fits and self._resumes and self._epoch == len(self._records):
+            self._resumes = False
+            self._saving(True)
+            self._load()
+            self._reporter.clock.restart()
+        if not self._trained:
+            return
+        if self._reporter.keeps_epoch:
+            self._reporter.keep(self._write, _SUFFIX)
+        if self._reporter.saves:
+            self._reporter.save(self._write, _SUFFIX)
+        self._trained = False
+        if self._reporter.stopping or self._reporter.leaving:
+            raise CancelFitException
+
+    def after_fit(self) -> None:
+        if not self._fits:
+            return
+        if self._trained:
+            self._reporter.ends_by_itself()  # a tracker ended it in its last epoch
+        self._fits = False
+        self._before += self.learn.epoch + 1
+        if self._reporter.keeps and not self._reporter.saves:
+            self._reporter.save(self._write, _SUFFIX)
+        self._reporter.end_of_fit()
+        self._reporter.leave()
+
+    @property
+    def _epoch(self) -> int:
+        return int(self._before + self.learn.epoch + 1)
+
+    def _saving(self, saves: bool) -> None:
+        """SaveModelCallback writes no weights in epochs that are not trained."""
+        for other in self.learn.cbs:
+            if saves:
+                vars(other).pop("_save", None)
+            elif hasattr(other, "_save"):
+                other._save = lambda name: None
+
+    def _write(self, folder: Path) -> None:
+        import torch
+
+        learn, recorder = self.learn, self.learn.recorder
+        folder.mkdir()
+        state = {"model": learn.model.state_dict(), "opt": _plain(learn.opt.state_dict())}
+        torch.save(state, folder / _STATE)
+        loaders = [dl.rng.getstate() if hasattr(dl, "rng") else None for dl in learn.dls.loaders]
+        progress = {
+            "random": capture(),
+            "loaders": listed(tuple(loaders)),
+            "smooth": [recorder.smooth_loss.count, float(recorder.smooth_loss.val)],
+            "records": self._records,
+        }
+        (folder / _PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
+
+    def _progress(self) -> dict[str, Any]:
+        text = Path(self.trial.checkpoint or "", _PROGRESS).read_text(encoding="utf-8")
+        try:
+            told = json.loads(text)
+            return {name: told[name] for name in ("random", "loaders", "smooth", "records")}
+        except (ValueError, LookupError, TypeError) as error:
+            raise damaged(error) from error
+
+    def _load(self) -> None:
+        import torch
+
+        progress = self._progress()
+        learn, smooth = self.learn, self.learn.recorder.smooth_loss
+        path = Path(self.trial.checkpoint or "", _STATE)
+        state = torch.load(path, map_location=next(learn.model.parameters()).device, weights_only=True)
+        learn.model.load_state_dict(state["model"])
+        learn.opt.load_state_dict(state["opt"])
+        for loader, generator in zip(learn.dls.loaders, progress["loaders"], strict=True):
+            if generator is not None:
+                loader.rng = random.Random()
+                loader.rng.setstate(tupled(generator))
+        smooth.count, smooth.val = progress["smooth"][0], torch.tensor(progress["smooth"][1])
+        restore(progress["random"])
+
+
+def _plain(value: Any) -> Any:
+    """A state of dicts, lists, tensors and numbers alone, which loads without pickle."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if hasattr(value, "detach"):
+        return value.detach()
+    if hasattr(value, "dtype"):
+        return value.item()  # of NumPy, by a schedule
+    return (
+        [_plain(inner) for inner in value]
+        if hasattr(value, "__iter__") and not isinstance(value, str)
+        else value
+    )

@@ -1,0 +1,284 @@
+"""HaltuneCallback in real trainings of fastai's Learner."""
+
+import copy
+import gc
+import pickle
+import random
+import weakref
+
+import numpy as np
+import pytest
+from callback_fakes import OUTAGE, PAUSE, STOP, FakeTrial
+from callback_studies import study
+from paused_studies import pausing_study
+
+pytest.importorskip("fastai", reason="fastai is not installed")
+
+import torch
+from fastai.callback.core import Callback, CancelBatchException
+from fastai.callback.schedule import Learner
+from fastai.callback.tracker import EarlyStoppingCallback, ReduceLROnPlateau, SaveModelCallback
+from fastai.data.core import DataLoaders
+from fastai.data.load import DataLoader
+from fastai.optimizer import OptimWrapper
+from fastai.torch_core import set_seed
+
+from haltune.callbacks.fastai import HaltuneCallback
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
+
+G = torch.Generator().manual_seed(0)
+ROWS = [
+    (x, x.sum(0, keepdim=True) + 0.1 * torch.randn(1, generator=G)) for x in torch.randn(24, 3, generator=G)
+]
+
+
+def mae(predicted, wanted):
+    return (predicted - wanted).abs().mean()
+
+
+def learner(seed=0, path=None, **options):
+    set_seed(seed)
+    dls = DataLoaders(DataLoader(ROWS[:16], bs=8, shuffle=True), DataLoader(ROWS[16:], bs=8))
+    layers = torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.2), torch.nn.Linear(4, 1)
+    loss = torch.nn.functional.mse_loss
+    learn = Learner(dls, torch.nn.Sequential(*layers), loss, metrics=mae, path=path, **options)
+    learn.logger = lambda record: None  # its table
+    return learn
+
+
+def train(*callbacks, epochs=3, **options):
+    learn = learner(**options)
+    learn.fit(epochs, 0.05, cbs=list(callbacks))
+    return learn
+
+
+def weights(learn):
+    return torch.cat([value.flatten().float() for value in learn.model.state_dict().values()]).numpy()
+
+
+def test_every_epoch_is_reported_with_every_column_of_the_table():
+    trial = FakeTrial("valid_loss")
+    learn = train(HaltuneCallback(trial))
+    assert trial.epochs == [1, 2, 3]
+    columns = learn.recorder.metric_names[1:-1]  # without epoch and time
+    table = [dict(zip(columns, record, strict=True)) for record in learn.recorder.values]
+    assert [r["metrics"] for r in trial.reports] == table
+    assert trial.values == [row["valid_loss"] for row in table]
+    assert all(0 < r["validation"] < r["seconds"] for r in trial.reports)
+    assert trial.endings == [None]
+
+
+def test_another_column_by_its_name_and_alone():
+    trial = FakeTrial()
+    learn = train(HaltuneCallback(trial, "mae", record="monitor"))
+    assert trial.values == [record[-1] for record in learn.recorder.values]
+    assert [r["metrics"] for r in trial.reports] == [{}, {}, {}]
+
+
+def test_a_misspelt_metric_lists_the_columns_and_the_nearest_name():
+    with pytest.raises(InvalidInput, match=r"mae, train_loss, valid_loss\. Did you mean 'valid_loss'"):
+        train(HaltuneCallback(FakeTrial("val_loss")))
+
+
+def test_two_callbacks_in_one_fit_are_an_error():
+    with pytest.raises(InvalidInput, match=r"holds two HaltuneCallbacks.*delete the other line"):
+        train(HaltuneCallback(FakeTrial(), "mae"), HaltuneCallback(FakeTrial(), "mae"))
+
+
+def test_a_stop_ends_the_fit_after_its_epoch_and_fits_after_it_train_nothing():
+    trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
+    callback = HaltuneCallback(trial, "mae")
+    learn = train(callback, epochs=9)
+    assert (trial.epochs, len(learn.recorder.values), trial.endings) == ([1, 2], 2, [None])
+    before = weights(learn)
+    learn.fit(2, cbs=callback)
+    np.testing.assert_array_equal(weights(learn), before)
+
+
+def test_epochs_of_several_fits_are_counted_on():
+    trial = FakeTrial(max_epochs=9)
+    learner().fine_tune(2, 0.05, freeze_epochs=1, cbs=HaltuneCallback(trial, "mae"))
+    assert trial.epochs == [1, 2, 3]
+
+
+def test_validating_predicting_and_looking_for_a_rate_report_nothing():
+    trial = FakeTrial(max_epochs=3)
+    learn = learner(cbs=HaltuneCallback(trial, "mae"))
+    learn.validate()
+    learn.get_preds()
+    assert trial.reports == []
+    learn.fit(2, 0.05)
+    learn.validate()
+    assert trial.epochs == [1, 2]
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_weights_are_the_same_with_and_without_the_callback(stops):
+    trial = FakeTrial(verdicts={2.0: STOP} if stops else {})
+    np.testing.assert_array_equal(
+        weights(train(HaltuneCallback(trial, "mae"))), weights(train(epochs=2 if stops else 3))
+    )
+
+
+# pausing
+
+
+def searched(s, fit, **options):
+    """Train the trial of a study by `fit(learn, epochs, callbacks)`, from another seed in each attempt."""
+    for trial in s:
+        with trial:
+            learn = learner(seed=trial.attempt - 1, **options)
+            fit(learn, trial.max_epochs, [HaltuneCallback(trial, "mae")])
+    (record,) = s.trials
+    told = {name: column.tolist() for name, column in record.metrics.items()}
+    return learn, record.attempt, [record.epochs.tolist(), record.values.tolist(), told]
+
+
+FITS = {
+    "fit": lambda learn, n, cbs: learn.fit(n, 0.05, cbs=cbs),
+    "one cycle": lambda learn, n, cbs: learn.fit_one_cycle(n, 0.05, cbs=cbs),
+    "fine-tuning": lambda learn, n, cbs: learn.fine_tune(n - 2, 0.05, freeze_epochs=2, cbs=cbs),
+    "on a plateau": lambda learn, n, cbs: learn.fit(n, 0.5, cbs=[*cbs, ReduceLROnPlateau("mae", patience=1)]),
+    "stopping early": lambda learn, n, cbs: learn.fit(
+        n, 1.0, cbs=[*cbs, EarlyStoppingCallback("mae", patience=3)]
+    ),
+    "the best weights": lambda learn, n, cbs: learn.fit(n, 0.5, cbs=[*cbs, SaveModelCallback("mae")]),
+}
+
+
+@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(fit, tmp_path):
+    straight, once, told = searched(
+        pausing_study(at=(), epochs=6, metric="mae", verbose=0), fit, path=tmp_path / "a"
+    )
+    state = random.random(), torch.rand(1).item()
+    s = pausing_study(tmp_path / "s.db", at=(2, 3), epochs=6, metric="mae", verbose=0)
+    resumed, attempts, again = searched(s, fit, path=tmp_path / "b")
+    assert (once, attempts) == (1, 3)
+    assert told == again
+    assert state == (random.random(), torch.rand(1).item())
+    np.testing.assert_array_equal(weights(resumed), weights(straight))
+
+
+def test_an_optimizer_of_torchs_own_resumes_too():
+    def adamw(groups, **options):
+        return OptimWrapper(groups, torch.optim.AdamW, **options)
+
+    fit = FITS["one cycle"]
+    straight, _, told = searched(pausing_study(at=(), metric="mae", verbose=0), fit, opt_func=adamw)
+    resumed, attempts, again = searched(pausing_study(metric="mae", verbose=0), fit, opt_func=adamw)
+    assert (attempts, told) == (2, again)
+    np.testing.assert_array_equal(weights(resumed), weights(straight))
+
+
+def test_a_pause_that_cannot_be_saved_trains_on_with_one_warning():
+    trial = FakeTrial(max_epochs=4, verdicts={1.0: PAUSE, 3.0: PAUSE})
+    trial.full = OSError(28, "No space left on device")
+    with pytest.warns(HaltuneWarning, match="No space left.*trains on") as caught:
+        train(HaltuneCallback(trial, "mae"), epochs=4)
+    assert len(caught) == 1
+    assert (trial.epochs, trial.declined) == ([1, 2, 3, 4], 2)
+
+
+def test_a_fit_that_a_tracker_ends_in_the_epoch_of_a_pause_is_complete():
+    class Ends(EarlyStoppingCallback):
+        def __init__(self):
+            super().__init__("mae", comp=lambda value, best: False, patience=2)
+
+    s = pausing_study(at=(2,), metric="mae", verbose=0)
+    searched(s, lambda learn, n, cbs: learn.fit(n, 0.05, cbs=[*cbs, Ends()]))
+    assert (s.trials[0].status, s.trials[0].epochs.tolist()) == ("completed", [1, 2])
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_the_best_model_comes_back_by_load(of):
+    from haltune import Budget, Float, Minimize, Problem, Space, Study
+
+    problem = Problem(Space({"lr": Float(0.3, 0.5)}), Minimize("mae", of=of), max_epochs=5)
+    s = Study(problem, budget=Budget(trials=1), seed=0, verbose=0)
+    for trial in s:
+        with trial:
+            learn = learner()
+            learn.fit(trial.max_epochs, trial.config["lr"], cbs=HaltuneCallback(trial))
+    assert s.best.checkpoint_epoch == s.best.epoch
+    fresh = learner(seed=5)
+    fresh.load(f"{s.best.checkpoint}/model")
+    fresh.validate()
+    assert fresh.final_record[-1] == s.best.value
+
+
+def test_a_checkpoint_that_is_damaged_says_what_to_do(tmp_path):
+    s = pausing_study(tmp_path / "s.db", metric="mae", verbose=0)
+    with s.ask() as trial:
+        train(HaltuneCallback(trial, "mae"), epochs=4)
+    trial = s.ask()
+    with open(f"{trial.checkpoint}/progress.json", "w") as file:
+        file.write("{}")
+    with pytest.raises(InvalidInput, match=r"damaged.*bring back a copy"):
+        train(HaltuneCallback(trial, "mae"), epochs=4)
+
+
+# wrong use, outages, and what is left behind
+
+
+def test_a_real_study_stops_trainings_and_goes_on_after_a_failure(tmp_path):
+    class Raises(Callback):
+        def before_epoch(self):
+            if self.epoch == 1:
+                raise ValueError("a bug")
+
+    s = study(f"{tmp_path}/search.db", metric="mae")
+    for trial in s:
+        with trial:
+            train(HaltuneCallback(trial), *([Raises()] if trial.id == 1 else []), epochs=trial.max_epochs)
+    assert [t.status for t in s.trials] == ["completed", "failed", "stopped"]
+    assert [t.epochs.tolist() for t in s.trials] == [[1, 2, 3, 4], [1], [1, 2]]
+
+
+def test_an_outage_does_not_end_the_training():
+    trial = FakeTrial(max_epochs=3)
+
+    class Mends(Callback):
+        def before_epoch(self):
+            trial.broken = OUTAGE if self.epoch < 2 else None
+
+    with pytest.warns(HaltuneWarning, match="training continues"):
+        train(Mends(), HaltuneCallback(trial, "mae"))
+    assert trial.epochs == [1, 2, 3]
+
+
+def test_batches_that_are_skipped_change_nothing():
+    class Skips(Callback):
+        def before_batch(self):
+            if self.training and self.iter == 0:
+                raise CancelBatchException
+
+    trial = FakeTrial()
+    train(HaltuneCallback(trial, "mae"), Skips())
+    assert trial.epochs == [1, 2, 3]
+
+
+def test_after_the_fit_the_callback_holds_no_model_and_copies_and_pickles():
+    trial = FakeTrial(max_epochs=3)
+    callback = HaltuneCallback(trial, "mae")
+    learn = train(callback)
+    gone = weakref.ref(learn.model)
+    del learn
+    gc.collect()
+    assert gone() is None
+    for twin in (copy.copy(callback), copy.deepcopy(callback)):
+        assert isinstance(twin, Callback)
+        assert twin.trial is trial
+    with pytest.raises(NotSupported, match="unpickled"):
+        train(pickle.loads(pickle.dumps(callback)))
+
+
+def test_swapped_arguments_are_noticed():
+    with pytest.raises(InvalidInput, match="swapped"):
+        HaltuneCallback("mae", FakeTrial())
+    with pytest.raises(InvalidInput, match="record='none'"):
+        HaltuneCallback(FakeTrial(), "mae", record="none")
+
+
+def test_importing_the_module_imports_no_framework(in_a_process):
+    assert in_a_process("import sys, haltune.callbacks.fastai; print('fastai' in sys.modules)") == "False\n"
