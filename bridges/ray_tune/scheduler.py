@@ -14,9 +14,9 @@ from haltune.policies.bobos.optimal_stopping import OptimalStopping
 from haltune.study import Study
 from haltune.tuners.conducting import Conducting
 from haltune.tuners.conductor import UNLIMITED, Conductor, anonymous, check_epochs, goal_of
+from haltune.tuners.results import Result
 
-from .library import tune
-from .results import TRAINING_ITERATION, Result
+from .library import TRAINING_ITERATION, tune, words
 from .search import HaltuneSearch
 
 Params = dict[str, Any]
@@ -121,7 +121,7 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
     def _told(self, trial: Any, result: Mapping[str, Any], judge: bool) -> Verdict | None:
         if self._search is not None:
             return self._search.told(trial.trial_id, result, judge)
-        found = Result.of(result, str(self._metric), self.time_attr)
+        found = Result.of(result, words(self._metric, self.time_attr))
         if found is None:
             return None
         self.conductor.begin(trial.trial_id)

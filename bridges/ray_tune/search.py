@@ -14,9 +14,9 @@ from haltune.space import Space
 from haltune.study import Study
 from haltune.tuners.conducting import Conducting
 from haltune.tuners.conductor import UNLIMITED, check_epochs, goal_of
+from haltune.tuners.results import Result
 
-from .library import tune
-from .results import TRAINING_ITERATION, Result
+from .library import TRAINING_ITERATION, tune, words
 from .spaces import fixed, flat, is_haltunes, nested, space_of
 
 Params = dict[str, Any]
@@ -126,7 +126,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
 
     def told(self, trial_id: str, result: Mapping[str, Any] | None, judge: bool) -> Verdict | None:
         """What the study says to a result; None where the metric is missing."""
-        found = Result.of(result, str(self._metric), self.time_attr)
+        found = Result.of(result, words(self._metric, self.time_attr))
         return None if found is None else found.told(self.conductor, trial_id, judge)
 
     def save(self, checkpoint_path: str) -> None:

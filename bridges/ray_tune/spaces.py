@@ -12,8 +12,8 @@ from ray.tune.utils.util import flatten_dict, unflatten_dict
 
 from haltune.errors import InvalidSpace
 from haltune.space import Space
-from haltune.space.domains import Choice, Constant, Domain, Float, Int
-from haltune.tuners.grids import MOST, listed
+from haltune.space.domains import Domain
+from haltune.tuners.sampled import domain_of
 
 _KNOWN = "haltune knows tune.uniform, loguniform, quniform, randint, lograndint, qrandint and choice among plain values"
 
@@ -70,42 +70,8 @@ def _name(path: tuple[Any, ...]) -> str:
 
 def _translated(name: str, domain: Any) -> Domain:
     try:
-        return _domain(domain)
+        return domain_of(domain, sample, _KNOWN, open_above=True)
     except InvalidSpace as error:
         raise InvalidSpace(
             f"Tune's parameter {name!r}, {domain.get_sampler()} {domain.domain_str}: {error}"
         ) from error
-
-
-def _domain(domain: Any) -> Domain:
-    sampler, step = domain.get_sampler(), None
-    if isinstance(sampler, sample.Quantized):
-        sampler, step = sampler.get_sampler(), sampler.q
-    plain = isinstance(sampler, sample.Uniform)
-    log = isinstance(sampler, sample.LogUniform)
-    if isinstance(domain, sample.Categorical) and plain and step is None:
-        return _choice(domain.categories)
-    if isinstance(domain, sample.Float) and (plain or log):
-        if step is None:
-            return Float(domain.lower, domain.upper, log=log)
-        return _stepped(float(domain.lower), float(domain.upper), float(step), log)
-    if isinstance(domain, sample.Integer) and (plain or log):
-        high = int(domain.upper) - (step is None)  # Tune leaves the upper bound out, unless there are steps
-        if step is None or step == 1:
-            return Int(int(domain.lower), high, log=log)
-        return _stepped(int(domain.lower), high, int(step), log)
-    raise InvalidSpace(_KNOWN)
-
-
-def _choice(categories: Any) -> Domain:
-    if any(isinstance(option, sample.Domain) for option in categories):
-        raise InvalidSpace(f"a choice among ranges; {_KNOWN}")
-    return Choice(categories) if len(categories) > 1 else Constant(categories[0])
-
-
-def _stepped(low: float, high: float, step: float, log: bool) -> Domain:
-    values = listed(low, high, step)
-    if log or values is None:
-        why = "steps on a log scale" if log else f"more than {MOST} steps"
-        raise InvalidSpace(f"{why}: write it without, and round in your training")
-    return Choice(values, ordered=True)

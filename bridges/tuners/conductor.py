@@ -1,8 +1,8 @@
 """A study that conducts trials which another tuner trains, each under the name that it has there.
 
-The other tuner cannot pause a run and go on with it later. The first that the policy pauses trains on: from that
-MultiFidelity, the default search, learns that runs cannot pause, and stops them for good from then on. Under a policy
-that goes on pausing, the next are stopped; one that is resumed begins anew, as a further trial of the other tuner's.
+Most other tuners cannot pause a run and go on with it later. There the first that the policy pauses trains on: from
+that MultiFidelity, the default search, learns that runs cannot pause, and stops them for good from then on. Under a
+policy that goes on pausing, the next are stopped; one that is resumed begins anew, as a further trial of the other's.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def anonymous(goal: Maximize | Minimize, max_epochs: int) -> Problem:
 class Conductor:
     """A study, and the trials of it that the other tuner trains at the moment."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, pauses: bool = False) -> None:
         self.study = study
+        self.pauses = pauses  # the other tuner's trials save their states, and go on from them
         self.held: dict[str, Trial] = {}  # by the other tuner's names
         self.numbers: dict[str, int] = {}  # of all that were begun: their numbers in the study
         self.reasons: dict[str, str] = {}  # of those that were stopped
@@ -66,6 +67,12 @@ class Conductor:
                     return answer
                 self.hold(name, answer)
             return self.held[name]
+
+    def rename(self, name: str, to: str) -> None:
+        """Know a trial that is held by another name."""
+        trial = self.held.pop(name)
+        del self.numbers[name]
+        self.hold(to, trial)
 
     def hold(self, name: str, trial: Trial) -> None:
         """Know a trial by a name."""
@@ -99,7 +106,11 @@ class Conductor:
             verdict = trial.report(value, epoch, took, metrics=metrics, judge=judge)
             if "warning" in verdict.evidence:
                 self._warn_once(str(verdict.evidence["warning"]))
-            if verdict.action is Action.PAUSE and self.declined in (None, trial.id):
+            if verdict.action is Action.PAUSE and self.pauses:
+                trial.save(
+                    lambda path: path.write_text(name, encoding="utf-8")
+                )  # it lies with the other tuner
+            elif verdict.action is Action.PAUSE and self.declined in (None, trial.id):
                 self.declined = trial.id
                 trial.go_on()
                 return go_on(f"runs cannot pause here: {verdict.reason}")

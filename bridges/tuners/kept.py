@@ -44,6 +44,7 @@ def state_of(conductor: Conductor | None) -> State:
         "held": {name: [trial.id, trial.attempt] for name, trial in conductor.held.items()},
         "told": {name: verdict_to_json(t.verdict) for name, t in conductor.held.items() if t.verdict},
         "declined": conductor.declined,
+        "pauses": conductor.pauses,
         "numbers": dict(conductor.numbers),
         "reasons": dict(conductor.reasons),
         "budget": study.budget.to_json(),
@@ -72,7 +73,7 @@ def conductor_of(
     study = load_study(
         store or str(state["store"]), name, policy=policy, constraints=constraints, budget=budget, verbose=0
     )
-    conductor = Conductor(study)
+    conductor = Conductor(study, bool(state["pauses"]))
     conductor.numbers.update(state["numbers"])
     conductor.reasons.update(state["reasons"])
     for key, (id, attempt) in state["held"].items():
