@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 TOPS = {
     "core": "haltune", "callbacks": "haltune.callbacks", "launch": "haltune.launch", "report": "haltune.report",
     "bridges/optuna": "haltune.optuna", "bridges/trackers": "haltune.trackers", "bridges/tuners": "haltune.tuners",
-    "bridges/ray_tune": "haltune.ray_tune", "cli": "haltune.cli",
+    "bridges/ray_tune": "haltune.ray_tune", "bridges/keras_tuner": "haltune.keras_tuner", "cli": "haltune.cli",
 }  # fmt: skip
 GROUND = {
     "errors",
@@ -65,6 +65,7 @@ ABOVE = {  # which may ask all that stands below, policies included
     "report": {"store", "ranks", "study.session", "study"},
     "tuners": {"store", "ranks", "study.session", "study"},
     "optuna": {"store", "ranks", "study.session", "study", "tuners"},
+    "keras_tuner": {"store", "ranks", "study.session", "study", "tuners", "callbacks"},
     "ray_tune": {"store", "ranks", "study.session", "study", "tuners"},
     "trackers": {"store", "ranks", "study.session", "study"},
     "cli": {"store", "ranks", "study.session", "study", "callbacks", "launch", "report", "trackers"},

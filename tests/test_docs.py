@@ -30,7 +30,7 @@ OTHERS = (
     "from transformers import Trainer",
 )  # not installed, or beside the point: compiled
 BRIDGE, SEARCH = "from haltune.optuna", "from haltune import Float\nfrom haltune.callbacks.transformers"
-TUNERS = ("from haltune.ray_tune",)
+TUNERS = ("from haltune.ray_tune", "from haltune.keras_tuner")  # the second is run by tests/keras_tuner
 KERAS = ("trial.load_model()", "study.best.load_model()")  # run by callbacks/keras, which chooses its backend
 STARTS = {  # of blocks that stand for themselves, and the test that runs each
     "net = Net.load": "lightning", "model = AutoModel": "transformers", "booster = xgb": "xgboost",

@@ -46,6 +46,7 @@ DOORS = {
     "haltune.launch": ["run", "run_script"],
     "haltune.launch.ray": ["run"],
     "haltune.optuna": ["HaltunePruner", "HaltuneSampler", "from_study", "to_study"],
+    "haltune.keras_tuner": ["Tuner"],
     "haltune.ray_tune": ["HaltuneScheduler", "HaltuneSearch"],
     "haltune.trackers": ["MLflow", "TensorBoard", "WandB", "track"],
     "haltune.callbacks.xgboost": ["HaltuneCallback"],
@@ -58,6 +59,7 @@ DOORS = {
 }
 ALL = [(module, name) for module, names in DOORS.items() for name in names]
 FRAMEWORKS = {
+    "haltune.keras_tuner": "keras_tuner",
     "haltune.launch.ray": "ray",
     "haltune.callbacks.xgboost": "xgboost",
     "haltune.callbacks.lightgbm": "lightgbm",

@@ -175,7 +175,7 @@ def _sets(trainer: Any) -> int:
 def _check(trainer: Any, space: Any, direction: Any) -> None:
     if isinstance(direction, list | tuple):
         raise NotSupported(
-            f"direction={direction!r}: a search has one goal; let compute_objective weigh several into one"
+            f"direction={direction!r}: this search has one goal; let compute_objective weigh several into one"
         )
     if direction not in _KINDS:
         raise InvalidInput(f"direction={direction!r}: 'minimize' or 'maximize'")

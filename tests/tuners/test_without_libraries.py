@@ -19,7 +19,10 @@ for name in bridge.__all__:
     except ImportError as error:
         print(error)
 """
-BRIDGES = [("ray_tune", "ray", "Ray Tune", "ray-tune")]
+BRIDGES = [
+    ("ray_tune", "ray", "Ray Tune", "ray-tune"),
+    ("keras_tuner", "keras_tuner", "Keras Tuner", "keras-tuner"),
+]
 
 
 @pytest.mark.parametrize(("bridge", "library", "name", "extra"), BRIDGES)

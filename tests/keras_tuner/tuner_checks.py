@@ -1,0 +1,260 @@
+"""Real searches of haltune's Tuner on a tiny net; run by test_keras_tuner."""
+
+import json
+import math
+
+import keras
+import keras_tuner
+import numpy as np
+import pytest
+from callback_studies import StopsAtTwo
+from documents import blocks
+from paused_studies import PausesAt
+
+from haltune import load_study
+from haltune.errors import InvalidInput, NotSupported
+from haltune.keras_tuner import Tuner
+from haltune.policies import RandomSearch
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(32, 3))
+Y = X.sum(axis=1, keepdims=True)
+
+
+def build(hp):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.SGD(hp.Float("lr", 0.001, 0.3, sampling="log"), momentum=0.9)
+    model.compile(optimizer, "mse", metrics=["mae"])
+    return model
+
+
+def tuner(folder, hypermodel=build, **options):
+    quick = {"objective": "val_loss", "max_epochs": 4, "max_trials": 3, "seed": 0, "verbose": 0}
+    quick |= {"policy": RandomSearch(), "directory": str(folder), "project_name": "one"}
+    return Tuner(hypermodel, **quick | options)
+
+
+def search(t, **options):
+    t.search(X, Y, **{"validation_split": 0.25, "verbose": 0, "batch_size": 8} | options)
+    return t
+
+
+def scores(t):
+    return {name: trial.score for name, trial in t.oracle.trials.items()}
+
+
+def same_weights(one, other):
+    for weight, same in zip(one.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, same)
+
+
+def test_it_searches_as_keras_tuners_own_do(tmp_path):
+    t = search(tuner(tmp_path))
+    assert [len(r.values) for r in t.study.trials] == [4, 4, 4]
+    assert {name: r.values.min() for name, r in zip(t.oracle.trials, t.study.trials, strict=True)} == scores(
+        t
+    )
+    best = min(t.oracle.trials.values(), key=lambda trial: trial.score)
+    assert t.get_best_hyperparameters()[0].values == best.hyperparameters.values == t.study.best_params
+    losses = [model.evaluate(X[24:], Y[24:], verbose=0)[0] for model in t.get_best_models(3)]
+    assert losses == pytest.approx(sorted(scores(t).values()), rel=1e-4)
+    t.results_summary()
+    t.search_space_summary()
+    assert load_study(tmp_path / "one" / "haltune.db").best_value == t.study.best_value
+
+
+def test_losers_are_stopped_and_callbacks_of_the_users_own_are_called(tmp_path):
+    epochs = []
+
+    class Counts(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            epochs.append(epoch)
+
+    t = search(tuner(tmp_path, policy=StopsAtTwo(3)), callbacks=[Counts()])
+    assert [len(r.values) for r in t.study.trials] == [4, 2, 2]
+    assert epochs == [0, 1, 2, 3, 0, 1, 0, 1]
+    assert all(trial.status == "COMPLETED" for trial in t.oracle.trials.values())
+
+
+def test_a_paused_run_goes_on_as_if_nothing_had_been_in_the_same_trial(tmp_path):
+    paused = search(tuner(tmp_path / "a", policy=PausesAt(at=(1, 3)), max_trials=1))
+    straight = search(tuner(tmp_path / "b", max_trials=1))
+    assert [r.attempt for r in paused.study.trials] == [3]
+    assert len(paused.oracle.trials) == 1
+    for one, other in zip(paused.study.trials, straight.study.trials, strict=True):
+        assert one.config == other.config
+        assert list(one.values) == list(other.values)
+    assert scores(paused) == scores(straight)
+    same_weights(paused.get_best_models()[0], straight.get_best_models()[0])
+
+
+class Worsens(keras_tuner.HyperModel):
+    """The first epoch is the best."""
+
+    def build(self, hp):
+        return build(hp)
+
+    def fit(self, hp, model, *args, callbacks, **kwargs):
+        class Backwards(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                logs["val_loss"] = 1.0 + epoch
+
+        return model.fit(*args, callbacks=[Backwards(), *callbacks], **kwargs)
+
+
+def test_the_best_weights_before_a_pause_are_kept_where_later_ones_are_worse(tmp_path):
+    t = search(tuner(tmp_path, Worsens(), policy=PausesAt(at=(2,)), max_trials=1))
+    once = search(tuner(tmp_path / "once", Worsens(), max_trials=1))
+    assert t.study.trials[0].attempt == 2
+    assert scores(t) == scores(once) == {"0": 1.0}
+    same_weights(t.get_best_models()[0], once.get_best_models()[0])
+
+
+def test_a_program_that_is_started_again_goes_on(tmp_path):
+    search(tuner(tmp_path, max_trials=2))
+    t = tuner(tmp_path, max_trials=4)
+    assert set(t.oracle.trials) == {"0", "1"}
+    search(t)
+    assert sorted(t.oracle.trials) == ["0", "1", "2", "3"]
+    assert len(t.study.trials) == 4
+    fresh = tuner(tmp_path, overwrite=True)
+    assert fresh.oracle.trials == {}
+    assert len(search(fresh).study.trials) == 3
+
+
+def test_a_search_that_is_broken_off_by_ctrl_c_trains_the_rest_of_the_run(tmp_path):
+    class Leaves(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2 and not (tmp_path / "left").exists():
+                (tmp_path / "left").touch()
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search(tuner(tmp_path, max_trials=2), callbacks=[Leaves()])
+    t = search(tuner(tmp_path, max_trials=2), callbacks=[Leaves()])
+    assert sorted(t.oracle.trials) == ["0", "1"]
+    assert [(r.status, len(r.values)) for r in t.study.trials] == [("completed", 4)] * 2
+    assert all(trial.status == "COMPLETED" for trial in t.oracle.trials.values())
+
+
+def test_what_fails_is_left_out_and_tried_again_as_often_as_keras_tuner_says(tmp_path):
+    failed = []
+
+    def breaks(hp):
+        model = build(hp)
+        if len(failed) < 2 and hp.get("lr") == failing:
+            failed.append(failing)
+            raise ValueError("a bug")
+        return model
+
+    failing = search(tuner(tmp_path / "first", max_trials=2)).study.trials[1].config["lr"]
+    t = search(tuner(tmp_path / "never", breaks))
+    assert [r.status for r in t.study.trials] == ["completed", "failed", "completed"]
+    assert "a bug" in t.study.trials[1].error
+    assert t.oracle.trials["1"].status == "FAILED"
+    failed.clear()
+    t = search(tuner(tmp_path / "twice", breaks, max_retries_per_trial=2))
+    assert [r.status for r in t.study.trials] == ["completed"] * 3
+    assert t.oracle.trials["1"].status == "COMPLETED"
+
+
+def test_what_always_fails_ends_the_search_as_keras_tuner_does(tmp_path):
+    class Fails(Worsens):
+        def fit(self, hp, model, *args, **kwargs):
+            raise ValueError("a bug")
+
+    with pytest.raises(RuntimeError, match="consecutive failures"):
+        search(tuner(tmp_path, Fails(), max_trials=5))
+
+
+def test_a_run_that_diverges_ends_early_and_is_no_best(tmp_path):
+    def diverges(hp):
+        model = build(hp)
+        if hp.get("lr") == first:
+            model.compile(keras.optimizers.SGD(1e30), "mse", metrics=["mae"])
+        return model
+
+    first = search(tuner(tmp_path / "a", max_trials=1)).study.best_params["lr"]
+    t = search(tuner(tmp_path / "b", diverges))
+    assert (t.study.trials[0].status, len(t.study.trials[0].values)) == ("stopped", 2)
+    assert math.isfinite(t.study.best_value)
+    assert t.get_best_hyperparameters()[0].get("lr") != first
+
+
+def test_the_seed_repeats_a_search_and_the_direction_says_what_is_better(tmp_path):
+    one, two = (search(tuner(tmp_path / name)).study.trials for name in "ab")
+    assert [(r.config, list(r.values)) for r in one] == [(r.config, list(r.values)) for r in two]
+    up = search(
+        tuner(tmp_path / "c", objective=keras_tuner.Objective("val_height", "max"), hypermodel=Rises())
+    )
+    assert up.study.best_value == max(max(r.values) for r in up.study.trials) == 4.0
+    assert up.oracle.get_best_trials()[0].score == up.study.best_value
+
+
+class Rises(Worsens):
+    """A metric that is better the larger it is."""
+
+    def fit(self, hp, model, *args, callbacks, **kwargs):
+        class Upwards(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                logs["val_height"] = 1.0 + epoch
+
+        return model.fit(*args, callbacks=[Upwards(), *callbacks], **kwargs)
+
+
+def test_known_hyperparameters_are_fixed_or_narrowed_beforehand(tmp_path):
+    hp = keras_tuner.HyperParameters()
+    hp.Fixed("lr", 0.05)
+    t = search(tuner(tmp_path, hyperparameters=hp, max_trials=1))
+    assert t.study.trials[0].config == {"lr": 0.05}
+    hp = keras_tuner.HyperParameters()
+    hp.Choice("width", [1, 2])
+    t = search(tuner(tmp_path / "b", hyperparameters=hp, max_trials=2, tune_new_entries=False))
+    assert all(set(r.config) == {"width"} for r in t.study.trials)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"objective": None}, InvalidInput, "objective= is needed"),
+        ({"objective": ["val_loss", "val_mae"]}, NotSupported, "one goal"),
+        ({"max_epochs": None}, InvalidInput, "needs max_epochs="),
+        ({"executions_per_trial": 2}, InvalidInput, "executed once"),
+    ],
+)
+def test_what_it_cannot_search_is_said(options, error, said, tmp_path):
+    with pytest.raises(error, match=said):
+        tuner(tmp_path, **options)
+
+
+def test_what_search_cannot_take_is_said(tmp_path):
+    with pytest.raises(InvalidInput, match="leave epochs and initial_epoch out"):
+        search(tuner(tmp_path), epochs=7)
+    search(tuner(tmp_path, max_trials=1), epochs=4)
+
+
+def test_a_fit_that_hands_no_callbacks_on_is_told_of(tmp_path):
+    class Silent(Worsens):
+        def fit(self, hp, model, *args, callbacks, **kwargs):
+            return model.fit(*args, **kwargs)
+
+    with pytest.raises(keras_tuner.errors.FatalValueError, match="hands all of them on"):
+        search(tuner(tmp_path, Silent()))
+
+
+def test_the_lines_of_the_documentation_search(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (lines,) = blocks("docs/coming_from.md", lambda text: text.startswith("from haltune.keras_tuner"))
+    names = {"build": build, "x": X, "y": Y, "x_val": X, "y_val": Y}
+    instead = {"max_epochs=30, max_trials=20": "max_epochs=2, max_trials=2", "val_accuracy": "val_loss"}
+    names = lines.run(names, instead)
+    assert isinstance(names["model"], keras.Model)
+    assert len(names["tuner"].study.trials) == 2
+
+
+def test_nothing_is_pickled(tmp_path):
+    search(tuner(tmp_path, max_trials=1))
+    kinds = {path.suffix for path in (tmp_path / "one").rglob("*") if path.is_file()}
+    assert kinds <= {".json", ".db", ".h5", ".keras", ".random", ".db-wal", ".db-shm"}, kinds
+    assert json.loads((tmp_path / "one" / "oracle.json").read_text())["start_order"] == ["0"]
