@@ -31,7 +31,6 @@ GROUND = {
 LOG = {"log", "space", "_utils"}
 MODELS = LOG | {"gp"}
 BAYES = MODELS | {"policies.bayesopt", "policies.costs", "policies.random"}
-STUDY = MODELS | {"store", "ranks", "study.session"}
 ARROWS: dict[str, set[str]] = {
     "terminal": set(),
     "notebook": set(),

@@ -32,7 +32,7 @@ class Heir(Protocol):
         ...
 
 
-heirs: weakref.WeakSet[Any] = weakref.WeakSet()  # of Heir
+heirs: weakref.WeakSet[Heir] = weakref.WeakSet()
 
 
 def is_free(lock: Any) -> bool:

@@ -101,11 +101,6 @@ class Watched:
         rest = max(_LEAST, times * (time.thread_time() - began)) if self._rests else 0.0
         return time.monotonic() + rest
 
-    def thought(self) -> None:
-        """Wait until models that are being made are there."""
-        if self._thread is not None:
-            self._thread.join()
-
     def _change(self) -> None:
         """The page as it is told now: a moment more, where something changed."""
         moment, now = self.moment + 1, self._quick | self._slow

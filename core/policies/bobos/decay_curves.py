@@ -64,7 +64,6 @@ class DecayFit:
     alpha: float  # shape of the Gamma prior over decay rates
     beta: float  # its rate, in epochs
     noise: float  # variance of the observation noise, at least MIN_NOISE
-    log_likelihood: float
 
 
 def checked_errors(errors: ArrayLike) -> Array:
@@ -103,7 +102,7 @@ def fit_decay(errors: ArrayLike) -> DecayFit:
     polished = [minimize(_loss, start, (y,), **options) for start in _screen(y)]
     best = min(polished, key=lambda result: float(result.fun))
     alpha, beta, noise = np.exp(np.clip(best.x, _LOG_BOUNDS[:, 0], _LOG_BOUNDS[:, 1]))
-    return DecayFit(float(alpha), float(beta), max(float(noise), MIN_NOISE), -float(best.fun))
+    return DecayFit(float(alpha), float(beta), max(float(noise), MIN_NOISE))
 
 
 def _screen(y: Array) -> Array:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from haltune.errors import InvalidInput
-from haltune.policies.autobct.prior.bases import Custom, Powers, Splines, basis_from, default_basis
+from haltune.policies.autobct.prior.bases import Powers, Splines, basis_from, default_basis
 from haltune.policies.autobct.prior.beliefs import Prior, belief, prior_from_json, variances
 from haltune.policies.autobct.prior.published import PRESETS, preset
 from haltune.policies.autobct.prior.sampled import sampled
@@ -114,12 +114,8 @@ def test_splines_span_the_polynomials_of_their_degree():
 def test_a_basis_comes_back_from_its_spec_and_a_function_only_by_name():
     for basis in (Powers(2, products=True), Splines(3)):
         assert basis_from(basis.spec) == basis
-    own = Custom(lambda u: np.hstack([np.ones_like(u), np.sin(u)]))
-    assert own(np.array([[0.0]])).tolist() == [[1.0, 0.0]]
     with pytest.raises(InvalidInput, match="build the prior in your program"):
-        basis_from(own.spec)
-    with pytest.raises(InvalidInput, match="a row for each control"):
-        Custom(lambda u: np.zeros(3))(np.zeros((2, 1)))
+        basis_from({"basis": "sines"})
 
 
 def test_sampled_shapes_cost_what_they_are_said_to():

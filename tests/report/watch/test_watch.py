@@ -162,12 +162,18 @@ def told(watched, mark=""):
     return json.loads(watched.since(mark)[1])
 
 
+def models_made(watched):
+    """Wait for the models that are being made."""
+    if watched._thread is not None:
+        watched._thread.join()
+
+
 def caught_up(watched, study):
     """Look until all of the log is shown, what models tell included."""
     watched.look()
-    watched.thought()
+    models_made(watched)
     watched.look()
-    watched.thought()
+    models_made(watched)
     assert watched.study.history.position == study.history.position
 
 
@@ -263,7 +269,7 @@ def test_models_that_take_long_hold_up_nothing_else(tmp_path, monkeypatch):
         watched.look()
     assert "figure/slices" not in told(watched, mark)["edits"]
     goes_on.set()
-    watched.thought()
+    models_made(watched)
     assert "figure/slices" in told(watched, mark)["edits"]
 
 

@@ -1,4 +1,4 @@
-"""Basis functions on the control cube [0, 1]^p: centred powers, B-splines, or any function of the user's.
+"""Basis functions on the control cube [0, 1]^p: centred powers, or B-splines.
 
 Powers are the paper's (AutoBCT, appendix D): 1, then (u_i - 1/2)^k for each coordinate, then, if asked for, the
 products (u_i - 1/2)(u_j - 1/2) of each pair.
@@ -6,7 +6,7 @@ products (u_i - 1/2)(u_j - 1/2) of each pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Protocol
@@ -87,28 +87,6 @@ class Splines:
             for i in range(points.shape[1])
         ]
         return np.hstack([np.ones((len(points), 1)), *columns])
-
-
-@dataclass(frozen=True)
-class Custom:
-    """A function (g, p) -> (g, J) of the user's; a log keeps its name alone."""
-
-    function: Callable[[Array], Array]
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """Its name."""
-        return {"basis": getattr(self.function, "__qualname__", type(self.function).__name__)}
-
-    def __call__(self, points: Array) -> Array:
-        """Its values. Raises InvalidInput when they are not a finite table with a row for each point."""
-        values = np.asarray(self.function(points), dtype=np.float64)
-        if values.ndim != 2 or len(values) != len(points) or not np.isfinite(values).all():
-            raise InvalidInput(
-                f"the basis {self.spec['basis']} must give a finite table ({len(points)}, J), "
-                f"not {values.shape}: a row for each control, a column for each function"
-            )
-        return values
 
 
 def basis_from(spec: Mapping[str, Any]) -> Basis:

@@ -1,4 +1,4 @@
-"""Priors learnt from earlier studies of the same space: the paper's meta-learning, with a check.
+"""Priors learnt from earlier studies of the same space: the paper's meta-learning.
 
 Each study s has coefficients a_s ~ N(mu, Sigma); its observations are phi^T a_s + noise. EM finds mu, Sigma and the
 noise: unlike fitting each study first and averaging, it knows how little a short study says. A usual prior counts as
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,29 +26,6 @@ from .units import Kind, Ruler
 
 Data = tuple[Array, Array, Array]  # basis functions (n, J), scores (n,), costs (n,)
 _ROUNDS = 60  # of EM
-_QUANTILE = 1.645  # of a standard normal: 90% lie within
-_LEAST = 0.6  # share within them that a prior must reach
-
-
-@dataclass(frozen=True)
-class Check:
-    """How a learnt prior predicts each study from the others, before it sees any of its trainings."""
-
-    covered: float  # share of observations within their central 90%
-    score: float  # mean log density of an observed score over that under the usual prior, nats
-    cost: float  # the same of costs
-
-    @property
-    def predicts(self) -> bool:
-        """Whether it is better than knowing nothing, and about as certain as it may be."""
-        return min(self.score, self.cost) > 0.0 and self.covered >= _LEAST
-
-    def __str__(self) -> str:
-        said = "the prior predicts" if self.predicts else "do not use the prior: it predicts badly"
-        return (
-            f"{said}: each study from the others, {self.covered:.0%} of what was seen within its central 90%, scores "
-            f"{self.score:+.2f} and costs {self.cost:+.2f} nats an observation better than the usual prior"
-        )
 
 
 def from_studies(
@@ -90,33 +67,6 @@ def from_studies(
     ends = (0.0, ruler.unit)
     space = histories[0].problem.space.to_json()
     return replace(learnt, score_map=(ruler.worst, ruler.best), cost_map=ends, space=space)
-
-
-def check(
-    studies: Sequence[History | Searched],
-    worst: float | None = None,
-    best: float | None = None,
-    score_scale: Kind = "linear",
-    usual: Prior | None = None,
-) -> Check:
-    """Each study predicted by the prior of the others. Options and errors as in `from_studies`."""
-    histories, ruler, usual = _prepared(studies, worst, best, score_scale, usual)
-    data = [_data(h, ruler, usual) for h in histories]
-    inside: list[bool] = []
-    gains: list[float] = []  # of the score, then of the cost, of each study
-    for i, held in enumerate(data):
-        prior = _learn(data[:i] + data[i + 1 :], usual)
-        for belief_, base, noise, old, y in (
-            (prior.score, usual.score, prior.score_noise, usual.score_noise, held[1]),
-            (prior.cost, usual.cost, prior.cost_noise, usual.cost_noise, held[2]),
-        ):
-            mean, cov = belief_.at(held[0])
-            deviation = np.sqrt(np.diag(cov) + variances(noise, held[0]))
-            inside += list(np.abs(y - mean) <= _QUANTILE * deviation)
-            gains.append(
-                (_density(belief_, noise, held[0], y) - _density(base, old, held[0], y)) / max(1, len(y))
-            )
-    return Check(float(np.mean(inside)), float(np.mean(gains[::2])), float(np.mean(gains[1::2])))
 
 
 def _prepared(
@@ -200,12 +150,3 @@ def _em(data: Sequence[tuple[Array, Array]], usual: Belief, noise: object) -> tu
         cov = (cov + cov.T) / 2
         variance = max(errors / (count + 1.0), floor)
     return belief(mean, cov), float(np.sqrt(variance))
-
-
-def _density(believed: Belief, noise: object, phi: Array, y: Array) -> float:
-    """Log density of observations that come together."""
-    mean, cov = believed.at(phi)
-    cov = cov + np.diag(variances(noise, phi))  # type: ignore[arg-type]
-    root = np.linalg.cholesky(cov)
-    z = np.linalg.solve(root, y - mean)
-    return float(-0.5 * z @ z - np.log(np.diag(root)).sum() - 0.5 * len(y) * np.log(2 * np.pi))
