@@ -126,7 +126,7 @@ class TrainingLoop:
             self._epoch = epoch
             yield epoch
             if self._save is not None and self._reporter.keeps_epoch:
-                self._reporter.keep(self._save, self._suffix)
+                self._keep_epoch(self._save)
             if self._save is not None and self._reporter.pausing:
                 self._keep()
             elif interruption.waits and not self.stopping and self.trial.epoch == epoch:
@@ -150,6 +150,9 @@ class TrainingLoop:
         if self._epoch is None:
             raise InvalidInput("report within the loop: for epoch in loop: ...; loop.report(value)")
         return self._reporter.report(value, self._epoch, metrics)
+
+    def _keep_epoch(self, save: Callable[[Path], object]) -> None:
+        self._reporter.keep(save, self._suffix)
 
     def _keep(self) -> None:
         """Rank 0 saves the state, every rank its random state."""

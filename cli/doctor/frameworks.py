@@ -20,7 +20,7 @@ _CALLBACKS = {  # distribution: its module, the callback's
     "lightning": ("lightning", "lightning"), "pytorch-lightning": ("pytorch_lightning", "lightning"),
     "keras": ("keras", "keras"), "xgboost": ("xgboost", "xgboost"), "transformers": ("transformers", "transformers"),
     "lightgbm": ("lightgbm", "lightgbm"), "catboost": ("catboost", "catboost"),
-    "fastai": ("fastai", "fastai"),
+    "fastai": ("fastai", "fastai"), "accelerate": ("accelerate", "accelerate"),
 }  # fmt: skip
 _BACKENDS = ("torch", "jax", "tensorflow")  # of Keras, the last the one that it takes by itself
 _IMPORTING = 180.0  # seconds for one import

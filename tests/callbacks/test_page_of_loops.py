@@ -12,6 +12,10 @@ PROGRAMS = {  # what each begins with, the packages that it needs, and what make
     "import lightgbm": (["lightgbm"], {"max_epochs=300": "max_epochs=6"}),
     "from catboost": (["catboost"], {"max_epochs=300": "max_epochs=6"}),
     "import fastai": (["fastai"], {"max_epochs=30": "max_epochs=4"}),
+    "import torch\nfrom accelerate": (
+        ["torch", "accelerate"],
+        {"max_epochs=30": "max_epochs=4", "Accelerator()": "Accelerator(cpu=True)"},
+    ),
     "from sklearn.linear_model": (["sklearn", "skops"], {"max_epochs=30": "max_epochs=4"}),
 }
 
@@ -19,11 +23,11 @@ PROGRAMS = {  # what each begins with, the packages that it needs, and what make
 def networks():
     """What a program with PyTorch has."""
     import torch
-    from fastai.data.load import DataLoader
+    from torch.utils.data import DataLoader
 
     rows = [(torch.tensor(x).float(), torch.tensor([y]).float()) for x, y in zip(X, Y, strict=True)]
     return {
-        "train_loader": DataLoader(rows[:60], bs=20, shuffle=True), "valid_loader": DataLoader(rows[60:], bs=30),
+        "train_loader": DataLoader(rows[:60], 20, shuffle=True), "valid_loader": DataLoader(rows[60:], 30),
         "make_model": lambda: torch.nn.Linear(4, 1), "loss_function": torch.nn.functional.mse_loss,
     }  # fmt: skip
 
@@ -34,7 +38,7 @@ def test_a_program_of_the_page_searches(start, tmp_path, monkeypatch):
     for package in packages:
         pytest.importorskip(package, reason=f"{package} is not installed")
     monkeypatch.chdir(tmp_path)
-    data = DATA | networks() if "fastai" in packages else DATA
+    data = DATA | networks() if {"fastai", "torch"} & {*packages} else DATA
     (program,) = blocks("docs/loops.md", lambda text: text.startswith(start))
     names = program.run({"__name__": "loops", **data}, {'"20 trials"': '"2 trials"', **instead})
     assert names["study"].outcome.over

@@ -1,0 +1,201 @@
+"""The loop for Hugging Face's Accelerate: a plain loop whose state all processes save and load together.
+
+    from haltune.callbacks.accelerate import AcceleratedLoop
+
+    for trial in study:
+        with trial:
+            accelerator = Accelerator()
+            model, optimizer, loader, schedule = accelerator.prepare(...)
+            for epoch in (loop := AcceleratedLoop(trial, accelerator)):
+                train_one_epoch(model, optimizer, loader, schedule)
+                loop.report(evaluate(accelerator, model))
+
+Under `accelerate launch` every process runs the same program: the first reports, and all stop, pause and go on
+together, on as many processes as before. Report a value that is the same everywhere, or the first process' counts:
+gather it by accelerator.gather_for_metrics. Prepare models, optimizers and loaders before the loop is begun.
+
+A checkpoint is the folder of accelerator.save_state, with the random state of each process beside it and, which
+Accelerate forgets, how often each loader was gone through and the generators that shuffle it. A resumed training
+equals an uninterrupted one digit for digit. What was given to register_for_checkpointing Accelerate would load as a
+pickle: such a training is not paused. In one process the loop ends for Ctrl-C and SIGTERM after an epoch, saved.
+
+The best run's model is in study.best.checkpoint, model.safetensors, for accelerator.load_state or safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from haltune.errors import InvalidInput, NotSupported
+from haltune.study import Trial
+
+from .frameworks.randomness import capture, damaged, of_tensor, restore, tensor_of
+from .frameworks.ranks import torch_ranks
+from .loop import TrainingLoop
+from .reporting.advice import trained_by
+
+
+class AcceleratedLoop(TrainingLoop):
+    """The epochs of one training under Accelerate, reported to a trial, and saved and loaded by all processes.
+
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        accelerator: With all that is trained prepared, and nothing of another trial.
+        verbose: Print a line for every report. Default: False.
+        now: A monotonic clock, seconds. Default: time.monotonic.
+
+    Raises:
+        InvalidInput: When `trial` is not a trial, when an epoch is reported outside the loop, when the accelerator
+            holds the model of another trial, and for a checkpoint of another number of processes.
+        NotSupported: For an accelerator that names its checkpoints itself.
+
+    Example:
+        ::
+
+            import torch
+            from accelerate import Accelerator
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.callbacks.accelerate import AcceleratedLoop
+            from haltune.policies import RandomSearch
+
+            rows = [(x, x.sum(0, keepdim=True)) for x in torch.randn(16, 3)]
+            problem = Problem(Space({"lr": Float(0.01, 0.1)}), Minimize("loss"), max_epochs=2)
+            for trial in Study(problem, RandomSearch(), budget=Budget(trials=2)):
+                with trial:
+                    accelerator = Accelerator(cpu=True)
+                    net = torch.nn.Linear(3, 1)
+                    net, sgd, loader = accelerator.prepare(
+                        net, torch.optim.SGD(net.parameters(), trial.config["lr"]),
+                        torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True),
+                    )
+                    for epoch in (loop := AcceleratedLoop(trial, accelerator)):
+                        for x, y in loader:
+                            loss = (net(x) - y).pow(2).mean()
+                            accelerator.backward(loss)
+                            sgd.step()
+                            sgd.zero_grad()
+                        loop.report(accelerator.reduce(loss.detach(), "mean").item())
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        accelerator: Any,
+        verbose: bool = False,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(trial, verbose, save=accelerator.save_state, suffix=".accelerate", now=now)
+        self._accelerator = accelerator
+        if accelerator.project_configuration.automatic_checkpoint_naming:
+            raise NotSupported(
+                "this Accelerator names its checkpoints itself, so that haltune would not find them: make it without "
+                "automatic_checkpoint_naming"
+            )
+
+    def __iter__(self) -> Iterator[int]:
+        """Epochs counted from 1, or from after the checkpoint of a resumed trial."""
+        for model in self._accelerator._models:
+            if (first := trained_by(self.trial.session, model, self.trial.id)) is not None:
+                raise InvalidInput(
+                    f"the accelerator still holds the model of trial {first}: make an Accelerator for each trial, "
+                    "within the loop, or call accelerator.free_memory() before you prepare the next"
+                )
+        return super().__iter__()
+
+    def _keep_epoch(self, save: Callable[[Path], object]) -> None:
+        self._reporter.attempt(lambda: self._save_together(keep=True), keeps=True)
+
+    def _keep(self) -> None:
+        self._reporter.attempt(self._save_together, keeps=not self._reporter.saves)
+
+    def _save_together(self, keep: bool = False) -> None:
+        """Every process writes its part; what one of them raises, all raise."""
+        began = time.monotonic()
+        if self._accelerator._custom_objects:
+            raise NotSupported(
+                "Accelerate loads what was given to register_for_checkpointing as a pickle, which may run any code"
+            )
+        path = self.trial.begin_save(self._suffix, keep)
+        failures = torch_ranks().gather(_tried(lambda: self._write(path)))
+        for failure in failures:
+            if failure is not None:
+                raise OSError(failure)
+        self.trial.commit_save(path, time.monotonic() - began, keep)
+
+    def _write(self, path: Path) -> None:
+        self._accelerator.save_state(path)
+        ranks = torch_ranks()
+        loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
+        state = {"processes": ranks.size, "random": capture(), "loaders": loaders}
+        (path / _own(ranks.rank)).write_text(json.dumps(state), encoding="utf-8")
+
+    def _restore(self) -> None:
+        if self.trial.checkpoint is None:
+            return
+        ranks, folder = torch_ranks(), Path(self.trial.checkpoint)
+        try:
+            state = json.loads((folder / _own(0)).read_text(encoding="utf-8"))
+            if state["processes"] == ranks.size:
+                state = json.loads((folder / _own(ranks.rank)).read_text(encoding="utf-8"))
+            processes, loaders, randomness = state["processes"], state["loaders"], state["random"]
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise damaged(error) from error
+        if processes != ranks.size:
+            raise InvalidInput(
+                f"trial {self.trial.id} was paused on {processes} processes and cannot go on on {ranks.size}: "
+                f"accelerate launch --num_processes {processes}"
+            )
+        self._accelerator.load_state(folder)
+        for loader, told in zip(self._accelerator._dataloaders, loaders, strict=True):
+            _set_loader(loader, told)
+        restore(randomness)
+
+
+def _own(rank: int) -> str:
+    return f"haltune_{rank}.json"
+
+
+def _tried(work: Callable[[], object]) -> str | None:
+    """What went wrong, in words: the other processes wait to hear of it."""
+    try:
+        work()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _of_loader(loader: Any) -> dict[str, Any]:
+    """How a prepared loader goes on: passes made, the seed of its sampler, its generators."""
+    return {
+        "iteration": getattr(loader, "iteration", 0),
+        "seed": getattr(_sampler(loader), "initial_seed", None),
+        "generators": [of_tensor(generator.get_state()) for generator in _generators(loader)],
+    }
+
+
+def _set_loader(loader: Any, told: dict[str, Any]) -> None:
+    loader.iteration = told["iteration"]
+    if told["seed"] is not None:
+        _sampler(loader).initial_seed = told["seed"]
+    for generator, state in zip(_generators(loader), told["generators"], strict=False):
+        generator.set_state(tensor_of(state))
+
+
+def _sampler(loader: Any) -> Any:
+    return loader.get_sampler() if hasattr(loader, "get_sampler") else None
+
+
+def _generators(loader: Any) -> list[Any]:
+    """Those that shuffle it, each once; the process' own where there is none."""
+    held = [
+        getattr(loader, "synchronized_generator", None),
+        getattr(loader, "generator", None),
+        getattr(_sampler(loader), "generator", None),
+    ]
+    return list({id(generator): generator for generator in held if generator is not None}.values())

@@ -1,0 +1,150 @@
+"""The loop for Accelerate, in one process and in two."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from callback_fakes import PAUSE, STOP, FakeTrial
+from interrupted_fits import handlers  # noqa: F401
+from paused_studies import pausing_study
+
+pytest.importorskip("accelerate", reason="Accelerate is not installed")
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import ProjectConfiguration
+from accelerated import searched, train
+from safetensors.torch import load_file
+
+from haltune.callbacks import check_resume
+from haltune.callbacks.accelerate import AcceleratedLoop
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
+
+SUPPORT = Path(__file__).parents[1] / "support"
+
+
+def test_every_epoch_is_reported_and_a_stop_ends_the_loop():
+    trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
+    train(trial)
+    assert (trial.epochs, trial.endings) == ([1, 2], [None])
+
+
+@pytest.mark.parametrize("seedable", [False, True])
+def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(seedable, tmp_path):
+    straight, expected = searched(tmp_path / "straight.db", seedable=seedable)
+    paused, weights = searched(tmp_path / "paused.db", at=(2, 3), seedable=seedable)
+    assert paused.trials[0].attempt == 3
+    assert paused.trials[0].values.tolist() == straight.trials[0].values.tolist()
+    assert weights == expected
+
+
+def test_the_check_of_resuming_finds_it_exact():
+    assert check_resume(lambda trial: {"weights": train(trial)})
+
+
+def test_the_best_model_comes_back_as_safetensors(tmp_path):
+    study, weights = searched(tmp_path / "search.db")
+    kept = load_file(f"{study.best.checkpoint}/model.safetensors")
+    assert sorted(torch.cat([part.flatten() for part in kept.values()]).tolist()) == sorted(weights)
+    assert study.best.checkpoint_epoch == 5
+
+
+@pytest.mark.usefixtures("handlers")
+def test_ctrl_c_finishes_the_epoch_and_the_search_goes_on_exactly_there(tmp_path):
+    def interrupts(epoch):
+        if epoch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path / "search.db", during=interrupts)
+    study, weights = searched(tmp_path / "search.db")
+    assert (study.trials[0].attempt, study.trials[0].epochs.tolist()) == (2, [1, 2, 3, 4, 5])
+    assert weights == searched(tmp_path / "straight.db")[1]
+
+
+def test_what_accelerate_would_load_as_a_pickle_is_not_paused():
+    class Own:
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, state):
+            raise AssertionError
+
+    trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
+    with pytest.warns(HaltuneWarning, match=r"register_for_checkpointing as a pickle.*trains on"):
+        train(trial, before=lambda accelerator: accelerator.register_for_checkpointing(Own()))
+    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
+
+
+def test_a_pause_that_cannot_be_saved_trains_on():
+    trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
+    trial.full = OSError(28, "No space left on device")
+    with pytest.warns(HaltuneWarning, match=r"No space left.*trains on"):
+        train(trial)
+    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
+
+
+def test_an_accelerator_that_holds_the_model_of_another_trial_is_refused():
+    accelerator = Accelerator(cpu=True)
+    study = pausing_study(at=(), trials=2, verbose=0)
+    with study.ask() as trial:
+        train(trial, accelerator=accelerator)
+    with study.ask() as trial, pytest.raises(InvalidInput, match=r"model of trial 0.*free_memory\(\)"):
+        train(trial, accelerator=accelerator)
+    accelerator.free_memory()
+    train(trial, accelerator=accelerator)
+
+
+def test_an_accelerator_that_names_its_checkpoints_itself_is_refused(tmp_path):
+    naming = ProjectConfiguration(project_dir=str(tmp_path), automatic_checkpoint_naming=True)
+    with pytest.raises(NotSupported, match="without automatic_checkpoint_naming"):
+        AcceleratedLoop(FakeTrial(), Accelerator(cpu=True, project_config=naming))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"processes": 2, "random": {}, "loaders": []}', "paused on 2 processes.*--num_processes 2"),
+        ("{}", "damaged"),
+    ],
+)
+def test_a_checkpoint_of_other_processes_and_a_damaged_one_say_what_to_do(text, said, tmp_path):
+    study = pausing_study(tmp_path / "search.db", verbose=0)
+    with study.ask() as trial:
+        train(trial)
+    trial = study.ask()
+    Path(trial.checkpoint, "haltune_0.json").write_text(text)
+    with pytest.raises(InvalidInput, match=said):
+        train(trial)
+
+
+@pytest.mark.slow
+def test_two_processes_stop_pause_and_go_on_together_digit_for_digit(tmp_path):
+    """By torchrun, as accelerate launch starts them on GPUs; on CPUs it asks for MPI."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    environment = os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*torchrun, str(SUPPORT / "accelerated.py"), str(tmp_path)],
+        env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    (once, *straight), (attempts, *paused) = first["straight"], first["paused"]
+    assert (once, attempts, first["processes"]) == (1, 3, 2)
+    assert straight == paused
+    assert first["checkpoint"] == [
+        "haltune_0.json", "haltune_1.json", "model.safetensors", "optimizer.bin", "random_states_0.pkl",
+        "random_states_1.pkl", "scheduler.bin",
+    ]  # fmt: skip
+
+
+def test_importing_the_module_imports_no_framework(in_a_process):
+    assert (
+        in_a_process("import sys, haltune.callbacks.accelerate; print('accelerate' in sys.modules)")
+        == "False\n"
+    )

@@ -1,0 +1,72 @@
+"""A small network trained under Accelerate, in the processes there are; run as a script it says what became of it.
+
+torchrun --nproc_per_node 2 accelerated.py FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration, set_seed
+from paused_studies import pausing_study
+
+from haltune.callbacks.accelerate import AcceleratedLoop
+
+G = torch.Generator().manual_seed(0)
+ROWS = [(x, x.sum(0, keepdim=True)) for x in torch.randn(24, 3, generator=G)]
+
+
+def train(
+    trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=None, during=None, before=None
+):
+    """The weights after the last epoch; during: called within each. before: with the accelerator, before the loop."""
+    set_seed(seed)
+    configuration = DataLoaderConfiguration(use_seedable_sampler=seedable)
+    accelerator = accelerator or Accelerator(cpu=True, dataloader_config=configuration)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Dropout(0.2), torch.nn.Linear(4, 1))
+    sgd = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, 100)
+    loader = torch.utils.data.DataLoader(ROWS, batch_size=4, shuffle=True)
+    net, sgd, loader, schedule = accelerator.prepare(net, sgd, loader, schedule)
+    if before is not None:
+        before(accelerator)
+    for epoch in (loop := epochs_of(trial, accelerator)):
+        for x, y in loader:
+            loss = (net(x) - y).pow(2).mean()
+            accelerator.backward(loss)
+            sgd.step()
+            schedule.step()
+            sgd.zero_grad()
+        if during is not None:
+            during(epoch)
+        with torch.no_grad(), loop.validation():
+            net.eval()
+            x, y = (torch.stack(column) for column in zip(*ROWS, strict=True))
+            loop.report((net(x) - y).pow(2).mean().item())
+            net.train()
+    return torch.cat([value.flatten() for value in net.state_dict().values()]).tolist()
+
+
+def searched(store, at=(), **options):
+    """The trial's record and weights; each attempt begins from a seed of its own, as other processes would."""
+    study = pausing_study(store, at=at, epochs=5, verbose=0, keep_checkpoints=1)
+    for trial in study:
+        with trial:
+            weights = train(trial, seed=trial.attempt - 1, **options)
+    return study, weights
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    told = {}
+    for name, at in (("straight", ()), ("paused", (2, 3))):
+        study, weights = searched(folder / f"{name}.db", at)
+        (record,) = study.trials
+        told[name] = [record.attempt, record.epochs.tolist(), record.values.tolist(), weights]
+    told["checkpoint"] = sorted(path.name for path in Path(study.best.checkpoint).iterdir())
+    told["processes"] = Accelerator().num_processes
+    (folder / f"{Accelerator().process_index}.json").write_text(json.dumps(told))
