@@ -23,6 +23,7 @@ TOPS = {
     "bridges/ray_tune": "haltune.ray_tune", "bridges/keras_tuner": "haltune.keras_tuner", "cli": "haltune.cli",
 }  # fmt: skip
 GROUND = {
+    "above",
     "errors",
     "foreign_words",
     "notebook",
@@ -35,6 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "terminal": set(),
     "notebook": set(),
     "errors": set(),
+    "above": {"errors"},
     "foreign_words": {"errors"},
     "_utils": set(),
     "space": {"_utils"},
@@ -92,8 +94,17 @@ def imported(name: str) -> Iterator[str]:
     """The modules of the package that a module imports."""
     path = MODULES[name]
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
+    yield from asked_for(path.read_text(encoding="utf-8"), name, package)
+
+
+def asked_for(code: str, name: str, package: str) -> Iterator[str]:
+    """The modules of the package that the code of a module imports, by a statement or by their names."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("import_module", "__import__") and node.args[0].value in MODULES:
+                yield str(node.args[0].value)
+        elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
@@ -136,6 +147,19 @@ def test_every_room_asks_only_what_stands_below_it() -> None:
         if room(other) != room(name) and room(other) not in allowed(room(name))
     ]
     assert wrong == []
+
+
+def test_an_arrow_is_seen_however_it_is_written() -> None:
+    written = {
+        "import haltune.report": "haltune.report",
+        "from haltune.report import write": "haltune.report",
+        "def f():\n    from ..report import page": "haltune.report.page",
+        "import_module('haltune.report')": "haltune.report",
+        "importlib.import_module('haltune.report').write": "haltune.report",
+    }
+    assert {code: list(asked_for(code, "haltune.log.records", "haltune.log")) for code in written} == {
+        code: [module] for code, module in written.items()
+    }
 
 
 def test_the_table_of_arrows_has_no_circle() -> None:

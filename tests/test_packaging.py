@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from haltune.above import above
+from haltune.errors import NotSupported
+
 ROOT = Path(__file__).resolve().parents[1]
 SHELVES = {"tests", "examples", "benchmarks", "build", "dist"}  # folders that are not part of the package
 FRAMEWORKS = [
@@ -155,6 +158,18 @@ def test_every_folder_of_code_is_a_package_that_pyproject_lists() -> None:
     assert set(python_folders()) == set(package_folders())
     assert set(pyproject()["tool"]["setuptools"]["packages"]) == set(package_folders().values())
     assert all((ROOT / folder / "__init__.py").exists() for folder in package_folders())
+
+
+def test_what_the_core_asks_for_above_it_is_there() -> None:
+    doors = pyproject()["project"]["entry-points"]["haltune.above"]
+    assert {f"{found.__module__}:{found.__name__}" for found in (above(door, "", "") for door in doors)} == {
+        "haltune.launch.local:run", "haltune.callbacks.keras.callback:load_model",
+        "haltune.callbacks.keras.callback:load_best", "haltune.report.page.page:write",
+    }  # fmt: skip
+    with pytest.raises(
+        NotSupported, match=r"study\.sing: .*not installed as a package.*; call haltune\.song\(study\)"
+    ):
+        above("song", "study.sing", "haltune.song(study)")
 
 
 def test_import_haltune_brings_nothing_heavy() -> None:

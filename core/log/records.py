@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from haltune._utils.arrays import Array
 from haltune._utils.words import settings, short
+from haltune.above import above
 from haltune.foreign_words import KnowsAttributes
 from haltune.notebook import facts
 
@@ -132,8 +132,8 @@ class Best(KnowsAttributes):
 
         make_model: then make_model(**config), with the weights and the optimizer of `checkpoint`.
         """
-        # the core knows no framework: it only opens the door
-        return import_module("haltune.callbacks.keras").load_best(self, make_model, **options)
+        load = above("load_best", "best.load_model", "haltune.callbacks.keras.load_best(best, make_model)")
+        return load(self, make_model, **options)
 
     def _repr_html_(self) -> str:
         found = f"Best value {short(self.value, 6)} (trial {self.trial}, epoch {self.epoch:g})"

@@ -6,11 +6,11 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from haltune._utils.words import plural, settings, short
+from haltune.above import above
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.fate import fate_of
@@ -265,9 +265,7 @@ class Results(ABC):
 
         path: its file. Default: None, the study's name, or its store's, with .html, where you are.
         """
-        found: Path = import_module("haltune.report").write(
-            self, path
-        )  # the core knows no page: it opens the door
+        found: Path = above("page", "study.report", "haltune.report.write(study)")(self, path)
         return found
 
     def frame(self) -> pd.DataFrame:

@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 
 from haltune._utils.checks import check_whole
+from haltune.above import above
 from haltune.errors import InvalidInput
 from haltune.foreign_words import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
 
-from .entrance.functions import Reporting, launcher
+from .entrance.functions import Reporting
 from .entrance.opened import Opened
 from .trial import Trial
 
@@ -153,7 +154,10 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
             self._begin(self._in_one_epoch())
             _log.info("each training is one epoch, for nobody said max_epochs=, those of a full training")
         if workers > 1:
-            launcher(workers)(self, reporting, workers=workers)
+            run = above(
+                "run", f"optimize(train, workers={workers})", "haltune.launch.run(study, train, workers=...)"
+            )
+            run(self, reporting, workers=workers)
             return self
         for trial in self:
             with trial:

@@ -13,6 +13,7 @@ import numpy as np
 from haltune._utils.checks import number, timed
 from haltune._utils.signals import interrupts
 from haltune._utils.words import one_line
+from haltune.above import above
 from haltune.errors import OUT_OF_MEMORY, InvalidInput, RankLost, StoreError, free_memory, is_shortage
 from haltune.foreign_words import KnowsAttributes, answering
 from haltune.log.decisions import Action, Verdict, go_on
@@ -164,9 +165,10 @@ class Trial(Saving, KnowsAttributes):
 
         make_model: then make_model(**trial.config), with the weights and the optimizer of `checkpoint` if any.
         """
-        from importlib import import_module  # the core knows no framework: it only opens the door
-
-        return import_module("haltune.callbacks.keras").load_model(self, make_model, **options)
+        load = above(
+            "load_model", "trial.load_model", "haltune.callbacks.keras.load_model(trial, make_model)"
+        )
+        return load(self, make_model, **options)
 
     def go_on(self) -> None:
         """Take back a PAUSE that could not be carried out: later reports are judged again."""

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from typing import Any
 
 from haltune._utils.checks import number
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import InvalidInput
 
 from ..trial import Trial
-
-Launcher = Callable[..., object]  # launcher(study, train, workers=...)
-_LAUNCHERS = "haltune.launchers"  # the entry points that train in processes: nothing here knows who does
 
 
 class Reporting:
@@ -60,14 +56,3 @@ def _check_takes_a_trial(train: Callable[..., object]) -> None:
             f"train is called with the trial alone, train(trial), and {name}{signature} takes something else: its "
             "configuration is trial.config, so that optimize(lambda trial: train(**trial.config)) hands it on"
         ) from None
-
-
-def launcher(workers: int) -> Launcher:
-    """What trains in so many processes. Raises NotSupported when nothing of that kind is installed."""
-    for found in entry_points(group=_LAUNCHERS, name="processes"):
-        launch: Launcher = found.load()
-        return launch
-    raise NotSupported(
-        f"optimize(train, workers={workers}): this haltune is not installed as a package, so that its launcher is not "
-        "found; call haltune.launch.run(study, train, workers=...)"
-    )
