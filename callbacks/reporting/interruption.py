@@ -8,12 +8,14 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Self
 
 _log = logging.getLogger("haltune")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_WAITED = "_haltune_waited"  # attribute of an error, and of the hook that shows it
 _SOON = 0.02  # seconds until a generator that is being closed is surely gone
 
 
@@ -31,6 +33,27 @@ def caller(function: str, package: str) -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+@contextmanager
+def _shown_in_a_line() -> Iterator[None]:
+    """Where nobody catches what waited, Python shows it without the way it came: the epoch is saved, nothing broke."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.__dict__[_WAITED] = (
+            True  # a hook that held the error itself would hold the frames, and their models
+        )
+        if not hasattr(sys.excepthook, _WAITED):
+            before = sys.excepthook
+
+            def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+                waited = _WAITED in value.__dict__
+                before(kind, value.with_traceback(None) if waited else value, None if waited else trace)
+
+            setattr(hook, _WAITED, True)
+            sys.excepthook = hook
+        raise
 
 
 class Interruption:
@@ -72,7 +95,8 @@ class Interruption:
             return
         self._restore()
         if self._number and kind is None:
-            self._leave(self._number, None)
+            with _shown_in_a_line():
+                self._leave(self._number, None)
 
     def postpone(self) -> None:
         """The loop is left where nothing can be raised, as by closing a generator: what waits is heard right after."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -185,3 +187,30 @@ def test_a_process_that_the_training_forked_leaves_ctrl_c_to_it_and_heeds_sigter
         for fd in (reads, writes):
             os.close(fd)
         break
+
+
+PROGRAM = """
+import os, signal, sys
+from haltune import Float, Study
+from haltune.callbacks.loop import TrainingLoop
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for trial in Study({"lr": Float(0.0, 1.0)}, "acc", max_epochs=3, budget="1 trial"):
+    with trial:
+        for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("state"))):
+            os.kill(os.getpid(), signal.SIGINT)
+            if "twice" in sys.argv:
+                os.kill(os.getpid(), signal.SIGINT)
+            loop.report(0.5)
+"""
+
+
+@pytest.mark.parametrize(("twice", "traced"), [([], False), (["twice"], True)])
+def test_a_program_that_ctrl_c_ends_in_order_shows_no_traceback(twice: list[str], traced: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *twice], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGINT
+    assert ("Traceback" in done.stderr) is traced
+    assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert "finishing the epoch under way and saving it" in done.stderr
