@@ -11,9 +11,11 @@ PIP := PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -qq -
 # strict: type checkers see the folders that pyproject.toml maps into the package
 EDITABLE := --no-build-isolation --config-settings editable_mode=strict --editable
 LISTING = { pwd; ls -d build/__editable__.*; find core callbacks launch report bridges cli -name '*.py' -o -name py.typed -o -name '*.npz' -o -name '*.css' -o -name '*.js' | LC_ALL=C sort; } 2>&1
-# fastai asks for spaCy, torchvision and a server for notebooks, of which its training loop needs nothing
+# fastai asks for spaCy, torchvision and a server for notebooks, of which its training loop needs nothing; Syne Tune for
+# the XGBoost for GPUs, whose files stand where those of the one for CPUs do
 BARE_dev := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype python-fasthtml \
-	beautifulsoup4 soupsieve itsdangerous python-multipart oauthlib
+	beautifulsoup4 soupsieve itsdangerous python-multipart oauthlib \
+	syne-tune dill
 # an example's own network needs no annotations; what it hands to haltune is checked
 EXAMPLES := --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --allow-subclassing-any
 # one install at a time, when two targets are started at once

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from haltune.policies.bobos.optimal_stopping import OptimalStopping
     from haltune.policies.truvar.belief.levels import Level
 
-_DOORS = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "trackers")
+_DOORS = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "syne_tune", "trackers")
 _ROOMS = {
     "policies.bobos.optimal_stopping": ("OptimalStopping",),
     "policies.truvar.belief.levels": ("Level",),

@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 TOPS = {
     "core": "haltune", "callbacks": "haltune.callbacks", "launch": "haltune.launch", "report": "haltune.report",
     "bridges/optuna": "haltune.optuna", "bridges/trackers": "haltune.trackers", "bridges/tuners": "haltune.tuners",
-    "bridges/ray_tune": "haltune.ray_tune", "bridges/keras_tuner": "haltune.keras_tuner", "cli": "haltune.cli",
+    "bridges/ray_tune": "haltune.ray_tune", "bridges/keras_tuner": "haltune.keras_tuner",
+    "bridges/syne_tune": "haltune.syne_tune", "cli": "haltune.cli",
 }  # fmt: skip
 GROUND = {
     "above",
@@ -66,6 +67,7 @@ ABOVE = {  # which may ask all that stands below, policies included
     "report": {"store", "ranks", "study.session", "study"},
     "tuners": {"store", "ranks", "study.session", "study"},
     "optuna": {"store", "ranks", "study.session", "study", "tuners"},
+    "syne_tune": {"store", "ranks", "study.session", "study", "tuners"},
     "keras_tuner": {"store", "ranks", "study.session", "study", "tuners", "callbacks"},
     "ray_tune": {"store", "ranks", "study.session", "study", "tuners"},
     "trackers": {"store", "ranks", "study.session", "study"},

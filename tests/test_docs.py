@@ -27,10 +27,11 @@ OTHERS = (
     "from ray import tune",
     "import keras_tuner",
     "import wandb",
+    "from syne_tune import",
     "from transformers import Trainer",
 )  # not installed, or beside the point: compiled
 BRIDGE, SEARCH = "from haltune.optuna", "from haltune import Float\nfrom haltune.callbacks.transformers"
-TUNERS = ("from haltune.ray_tune", "from haltune.keras_tuner")  # the second is run by tests/keras_tuner
+TUNERS = ("from haltune.ray_tune", "from haltune.keras_tuner", "from haltune.syne_tune")
 KERAS = ("trial.load_model()", "study.best.load_model()")  # run by callbacks/keras, which chooses its backend
 STARTS = {  # of blocks that stand for themselves, and the test that runs each
     "net = Net.load": "lightning", "model = AutoModel": "transformers", "booster = xgb": "xgboost",
@@ -112,6 +113,24 @@ def test_an_optuna_program_is_switched_by_a_line_and_its_past_is_taken_along(tmp
     shown.run(names)
     (name,) = optuna.get_all_study_names("sqlite:///optuna.db")
     assert len(optuna.load_study(study_name=name, storage="sqlite:///optuna.db").trials) == 2
+
+
+@pytest.mark.slow  # a process a trial
+def test_a_syne_tune_program_is_switched_by_its_scheduler(tmp_path, monkeypatch):
+    syne_tune = pytest.importorskip("syne_tune", reason="Syne Tune is not installed")
+    from syne_tune.backend import LocalBackend
+    from syne_tune.config_space import lograndint, loguniform
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SYNETUNE_FOLDER", str(tmp_path / "syne"))
+    lines = ["from syne_tune import Reporter", "report = Reporter()"]
+    Path("train.py").write_text("\n".join([*lines, "for e in (1, 2, 3): report(epoch=e, accuracy=0.1 * e)"]))
+    names = {"Tuner": syne_tune.Tuner, "LocalBackend": LocalBackend}
+    names |= {"StoppingCriterion": syne_tune.StoppingCriterion}
+    names["config_space"] = {"lr": loguniform(1e-4, 1e-1), "width": lograndint(8, 128)}
+    few = {"max_epochs=30": "max_epochs=3", "max_num_trials_finished=20": "max_num_trials_finished=2"}
+    the(TUNERS[2], COMING).run(names, few | {"n_workers=4": "n_workers=1"})
+    assert len(names["scheduler"].study.trials) >= 2
 
 
 @pytest.mark.slow  # Ray's processes

@@ -47,6 +47,7 @@ DOORS = {
     "haltune.launch.ray": ["run"],
     "haltune.optuna": ["HaltunePruner", "HaltuneSampler", "from_study", "to_study"],
     "haltune.keras_tuner": ["Tuner"],
+    "haltune.syne_tune": ["HaltuneScheduler"],
     "haltune.ray_tune": ["HaltuneScheduler", "HaltuneSearch"],
     "haltune.trackers": ["MLflow", "TensorBoard", "WandB", "track"],
     "haltune.callbacks.xgboost": ["HaltuneCallback"],
@@ -76,6 +77,7 @@ NEEDS = {
     "haltune.optuna": "optuna",
     "haltune.callbacks.sklearn": "skops",
     "haltune.ray_tune": "ray",
+    "haltune.syne_tune": "syne_tune",
     "haltune.trackers": "tensorboard",
 }  # whose examples are run all the same
 SECTIONS = "Args:|Returns:|Raises:|Example:"

@@ -22,6 +22,9 @@ class Conducting:
         """The study, made or opened in its store."""
         raise NotImplementedError
 
+    def _begun(self) -> Conductor:
+        return Conductor(self._opened())
+
     def _loading(self) -> dict[str, Any]:
         """Further arguments of `conductor_of`."""
         return {}
@@ -33,7 +36,7 @@ class Conducting:
             self._conductor = conductor_of(self._saved, self._store, **self._loading())
             self._saved = None
         if self._conductor is None:
-            self._conductor = Conductor(self._opened())
+            self._conductor = self._begun()
         return self._conductor
 
     @property

@@ -77,6 +77,7 @@ class Conductor:
     def hold(self, name: str, trial: Trial) -> None:
         """Know a trial by a name."""
         self.held[name], self.numbers[name] = trial, trial.id
+        self.reasons.pop(name, None)  # it goes on
 
     def report(
         self,

@@ -75,7 +75,6 @@ def conductor_of(
     )
     conductor = Conductor(study, bool(state["pauses"]))
     conductor.numbers.update(state["numbers"])
-    conductor.reasons.update(state["reasons"])
     for key, (id, attempt) in state["held"].items():
         try:
             conductor.hold(key, study.take(id, attempt, holder, lambda: None))
@@ -83,6 +82,7 @@ def conductor_of(
             continue  # it ended after the state was written
     for key in conductor.held.keys() & state["told"].keys():
         conductor.held[key].verdict = verdict_from_json(state["told"][key])
+    conductor.reasons.update(state["reasons"])
     conductor.declined = state["declined"]
     return conductor
 

@@ -21,6 +21,7 @@ for name in bridge.__all__:
 """
 BRIDGES = [
     ("ray_tune", "ray", "Ray Tune", "ray-tune"),
+    ("syne_tune", "syne_tune", "Syne Tune", "syne-tune"),
     ("keras_tuner", "keras_tuner", "Keras Tuner", "keras-tuner"),
 ]
 

@@ -1,0 +1,227 @@
+"""HaltuneScheduler in real Tuners of Syne Tune's: simulated from a table, and by processes of this machine."""
+
+import json
+import math
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+theirs = pytest.importorskip("syne_tune.config_space", reason="Syne Tune is not installed")
+
+import pandas as pd  # noqa: E402
+from syne_tune import StoppingCriterion, Tuner  # noqa: E402
+from syne_tune.backend import LocalBackend  # noqa: E402
+from syne_tune.backend.simulator_backend.simulator_callback import SimulatorCallback  # noqa: E402
+from syne_tune.blackbox_repository.blackbox_tabular import BlackboxTabular  # noqa: E402
+from syne_tune.blackbox_repository.simulated_tabular_backend import UserBlackboxBackend  # noqa: E402
+
+from haltune import Study, load_study  # noqa: E402
+from haltune.errors import InvalidInput, InvalidSpace, NotSupported  # noqa: E402
+from haltune.policies import Hyperband, MultiFidelity, RandomSearch  # noqa: E402
+from haltune.syne_tune import HaltuneScheduler  # noqa: E402
+
+EPOCHS, RATES = 9, [round(0.01 * k, 2) for k in range(1, 31)]
+SPACE = {"lr": theirs.ordinal(RATES, kind="equal"), "width": theirs.choice(["a", "b"]), "gpus": 1}
+FIRST = MultiFidelity(initial=4)
+
+
+def accuracy(lr, epoch):
+    return (0.95 - 3.0 * abs(lr - 0.1)) * epoch / (epoch + 1.0)
+
+
+def scheduler(**options):
+    quick = {"max_epochs": EPOCHS, "random_seed": 0, "policy": FIRST, "do_minimize": False}
+    return HaltuneScheduler(SPACE, "acc", **quick | options)
+
+
+@pytest.fixture
+def simulated(tmp_path, monkeypatch):
+    """Run a Tuner on a table of curves."""
+    monkeypatch.setenv("SYNETUNE_FOLDER", str(tmp_path / "syne"))
+
+    def run(s, trials=20):
+        rows = [{"lr": lr, "width": width} for lr in RATES for width in ("a", "b")]
+        curves = [[[accuracy(row["lr"], e), 10.0 * e] for e in range(1, EPOCHS + 1)] for row in rows]
+        table = BlackboxTabular(
+            pd.DataFrame(rows), {name: SPACE[name] for name in ("lr", "width")}, {"epoch": theirs.randint(1, EPOCHS)},
+            np.array(curves)[:, None], objectives_names=["acc", "elapsed_time"],
+        )  # fmt: skip
+        tuner = Tuner(
+            UserBlackboxBackend(table, "elapsed_time"), s, StoppingCriterion(max_num_trials_finished=trials),
+            n_workers=2, sleep_time=0, callbacks=[SimulatorCallback()], save_tuner=False, print_update_interval=1e9,
+        )  # fmt: skip
+        tuner.run()
+        return tuner
+
+    return run
+
+
+def curves(study):
+    return [(r.config, list(r.values), r.status) for r in study.trials]
+
+
+def test_a_simulated_search_is_stopped_and_has_the_curves_of_the_table(simulated):
+    s = scheduler()
+    tuner = simulated(s)
+    lengths = [len(r.values) for r in s.study.trials]
+    assert min(lengths) < EPOCHS == max(lengths)
+    for record in s.study.trials:
+        assert list(record.values) == [
+            accuracy(record.config["lr"], e) for e in range(1, len(record.values) + 1)
+        ]
+    stopped = {
+        str(i) for i, status in tuner.tuning_status.last_trial_status_seen.items() if status == "Stopped"
+    }
+    under_way = {name for name, n in s.conductor.numbers.items() if s.study.trials[n].status == "running"}
+    assert stopped - under_way == s.reasons.keys()  # those the Tuner stopped as it ended
+    assert abs(s.study.best_params["lr"] - 0.1) <= 0.03
+    assert tuner.best_config()[1]["gpus"] == 1
+
+
+def test_runs_that_can_pause_are_paused_and_resumed_in_the_same_trial(simulated):
+    s = scheduler(pauses=True)
+    tuner = simulated(s, trials=2)
+    resumed = [r for r in s.study.trials if r.attempt > 1]
+    assert resumed
+    for record in s.study.trials:  # a run that goes on reports on: its epochs are not trained again
+        assert list(record.epochs) == list(range(1, len(record.epochs) + 1))
+        assert list(record.values) == [accuracy(record.config["lr"], e) for e in record.epochs]
+    assert len(s.conductor.numbers) == len(s.study.trials)
+    assert len(tuner.tuning_status.last_trial_status_seen) >= len(s.study.trials) - 1
+
+
+def test_the_seed_repeats_a_search_and_the_mode_says_what_is_better(simulated):
+    one, two = scheduler(), scheduler()
+    simulated(one)
+    simulated(two)
+    assert curves(one.study) == curves(two.study)
+    up = HaltuneScheduler(SPACE, "acc", False, max_epochs=EPOCHS, random_seed=0, policy=RandomSearch())
+    simulated(up, 6)
+    assert up.study.best_value == max(r.values[-1] for r in up.study.trials if r.status == "completed")
+
+
+LOCAL = """
+import os, sys
+sys.argv = [a for a in sys.argv]
+lr = float(sys.argv[sys.argv.index("--lr") + 1])
+from syne_tune import Reporter
+report = Reporter()
+if lr == 0.02:
+    raise ValueError("a bug")
+for epoch in range(1, 10):
+    report(epoch=epoch, acc=float("nan") if lr == 0.03 else (0.95 - 3 * abs(lr - 0.1)) * epoch / (epoch + 1))
+"""
+
+
+@pytest.mark.slow  # a process a trial
+def test_processes_of_this_machine_are_searched(tmp_path, monkeypatch):
+    monkeypatch.setenv("SYNETUNE_FOLDER", str(tmp_path / "syne"))
+    (tmp_path / "train.py").write_text(LOCAL)
+    points = [{"lr": lr, "width": "a", "gpus": 1} for lr in (0.1, 0.02, 0.03, 0.09, 0.3, 0.29)]
+    s = scheduler(points_to_evaluate=points, store=tmp_path / "s.db", policy=RandomSearch())
+    tuner = Tuner(
+        LocalBackend(str(tmp_path / "train.py")), s, StoppingCriterion(max_num_trials_finished=6), n_workers=2,
+        sleep_time=0.2, save_tuner=True, max_failures=2,
+    )  # fmt: skip
+    tuner.run()
+    study = load_study(tmp_path / "s.db")
+    assert [r.config["lr"] for r in study.trials][:6] == [p["lr"] for p in points]
+    statuses = {r.config["lr"]: r.status.value for r in study.trials[:6]}
+    assert statuses == {0.1: "completed", 0.02: "failed", 0.03: "stopped", 0.09: "completed", 0.3: "completed",
+                        0.29: "completed"}  # fmt: skip
+    assert study.best_params["lr"] == 0.1
+    assert json.loads((tuner.tuner_path / "metadata.json").read_text())["metric_mode"] == "max"
+    again = Tuner.load(str(tuner.tuner_path)).scheduler
+    assert str(curves(again.study)) == str(curves(study))  # NaN is no NaN
+
+
+def drive(s, first, last):
+    """Trials one after the other, by the calls of a Tuner."""
+    for k in range(first, last):
+        suggestion = s.suggest()
+        trial = SimpleNamespace(trial_id=k)
+        s.on_trial_add(trial)
+        for epoch in range(1, EPOCHS + 1):
+            result = {"acc": accuracy(suggestion.config["lr"], epoch), "epoch": epoch, "st_worker_time": 1.0}
+            if s.on_trial_result(trial, result) != "CONTINUE":
+                s.on_trial_remove(trial)
+                break
+        else:
+            s.on_trial_complete(trial, result)
+
+
+def test_a_scheduler_that_is_pickled_with_its_tuner_goes_on_as_if_nothing_had_been():
+    whole, broken = scheduler(), scheduler()
+    for s in (whole, broken):
+        drive(s, 0, 6)
+        config = s.suggest().config
+        s.on_trial_add(SimpleNamespace(trial_id=6))
+        s.on_trial_result(SimpleNamespace(trial_id=6), {"acc": accuracy(config["lr"], 1), "epoch": 1})
+    back = pickle.loads(pickle.dumps(broken))
+    for s in (whole, back):
+        s.on_trial_complete(SimpleNamespace(trial_id=6), {"acc": accuracy(config["lr"], 9), "epoch": 9})
+        drive(s, 7, 12)
+    assert curves(back.study) == curves(whole.study)
+    assert back.reasons == whole.reasons
+    assert pickle.loads(pickle.dumps(scheduler())).suggest().config == scheduler().suggest().config
+
+
+def test_a_suggestion_that_was_not_begun_is_made_again():
+    s = scheduler()
+    assert s.suggest().config == s.suggest().config
+    assert len(s.study.trials) == 1
+
+
+@pytest.mark.parametrize("hole", [math.nan, math.inf, None, "a text"])
+def test_holes_in_the_metric_and_errors_stop_nobody_else(hole):
+    s = scheduler(policy=RandomSearch())
+    trial = SimpleNamespace(trial_id=0)
+    s.suggest()
+    s.on_trial_add(trial)
+    assert s.on_trial_result(trial, {"acc": hole, "epoch": 1}) == "CONTINUE"
+    assert s.on_trial_result(trial, {"epoch": 2}) == "CONTINUE"
+    s.on_trial_error(trial)
+    drive(s, 1, 3)
+    assert [r.status for r in s.study.trials] == ["failed", "completed", "completed"]
+
+
+def test_other_numbers_of_a_result_are_kept_and_syne_tunes_own_are_not():
+    s = scheduler(policy=RandomSearch())
+    s.suggest()
+    s.on_trial_add(SimpleNamespace(trial_id=0))
+    s.on_trial_result(SimpleNamespace(trial_id=0), {"acc": 0.1, "epoch": 1, "loss": 0.9, "st_worker_iter": 0})
+    assert set(s.study.trials[0].metrics) == {"loss"}
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "said"),
+    [
+        (lambda: HaltuneScheduler(SPACE, "acc", max_epochs=0), InvalidInput, "max_epochs"),
+        (lambda: HaltuneScheduler({"a": 1}, "loss", max_epochs=9), InvalidSpace, "nothing to search"),
+        (lambda: HaltuneScheduler([1], "loss", max_epochs=9), InvalidInput, "a dict of Syne Tune's domains"),
+        (lambda: HaltuneScheduler(SPACE, ["a", "b"], max_epochs=9), InvalidInput, "one metric"),
+        (lambda: HaltuneScheduler(SPACE, "loss", max_epochs=9, random_seed=-1), InvalidInput, "random_seed"),
+    ],
+)
+def test_what_cannot_be_searched_is_said(make, error, said):
+    with pytest.raises(error, match=said):
+        make()
+
+
+def test_a_policy_that_waits_for_others_is_refused_when_it_does():
+    s = scheduler(policy=Hyperband(), pauses=True)
+    with pytest.raises(NotSupported, match=r"Hyperband waits for other trials.*MultiFidelity"):
+        for k in range(100):
+            s.suggest()
+            s.on_trial_add(SimpleNamespace(trial_id=k))
+
+
+def test_the_end_of_the_search_is_the_end_of_suggestions():
+    s = scheduler(policy=RandomSearch(trials=2))
+    drive(s, 0, 2)
+    assert s.suggest() is None
+    assert isinstance(s.study, Study)
+    assert (s.metric_names(), s.metric_mode()) == (["acc"], "max")
+    json.dumps(s.metadata())
