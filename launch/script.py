@@ -13,7 +13,7 @@ from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
-from haltune.study.current import VARIABLE, told
+from haltune.study.joining.current import VARIABLE, told
 from haltune.study.session.session import Failure
 
 from . import limits

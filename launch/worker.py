@@ -18,7 +18,7 @@ from typing import Any
 from haltune._utils.words import one_line
 from haltune.errors import InvalidInput, LeaseLost
 from haltune.study import Study, Trial
-from haltune.study.current import leave_when
+from haltune.study.joining.current import leave_when
 from haltune.study.session.session import Settings
 
 from . import limits

@@ -21,7 +21,7 @@ from haltune.store.base import Store
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 from haltune.study import Study
-from haltune.study.entrance.loading import load_study
+from haltune.study.joining.loading import load_study
 
 from .curves import WHOLE, FrozenTrial, TrialState, alike, curve_of
 from .exported import PROBLEM

@@ -19,7 +19,7 @@ from haltune.log.problem import Budget
 from haltune.space.constraints import Constraints
 from haltune.store.base import Lease, Store
 from haltune.store.memory import MemoryStore
-from haltune.study.entrance.loading import load_study
+from haltune.study.joining.loading import load_study
 
 from .conductor import UNLIMITED, Conductor
 

@@ -1,4 +1,4 @@
-"""A policy from what a log says of it: the inverse of `policy.spec`."""
+"""A policy from what a log says of it, the inverse of `policy.spec`; and the one that a problem needs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from haltune.errors import NotSupported
 from haltune.log.codec import plain
 from haltune.log.policy import Policy
+from haltune.log.problem import Problem
 
 _UNBOUNDED = {"inf": math.inf, "-inf": -math.inf}  # as JSON holds them
 
@@ -42,6 +43,15 @@ def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
             "your program, Study(problem, policy, store)"
         )
     return policy
+
+
+def suited(policy: Policy[Any], problem: Problem) -> Policy[Any]:
+    """The policy for a problem; with several goals or constraints it is asked through `weighed`."""
+    if problem.plain:
+        return policy
+    from haltune.policies.weighed.policy import weighed
+
+    return weighed(policy, problem)
 
 
 def _options(spec: Mapping[str, Any], known: set[str]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.scores import outgrown
+from haltune.policies.from_spec import suited
 
-from .entrance.arguments import suited
 from .session.judging import judge, with_report
 
 

@@ -26,7 +26,6 @@ from haltune.store.folders import own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
 
-from .entrance.arguments import suited
 from .results import Results
 from .session.asking import propose
 from .session.session import Log
@@ -249,7 +248,7 @@ class _Unknown(Policy[None]):
 
 def _rebuilt(created: Created, problem: Problem) -> tuple[Policy[Any], bool]:
     """The policy of a log, and whether it is known."""
-    from haltune.policies.from_spec import policy_from
+    from haltune.policies.from_spec import policy_from, suited
 
     try:
         policy = suited(policy_from(created.policy), problem)

@@ -15,8 +15,8 @@ from haltune.log.decisions import ASKED, CUT, Action, Resume, Start
 from haltune.log.fold import Fold
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
+from haltune.policies.from_spec import suited
 
-from .entrance.arguments import suited
 from .session.asking import propose
 from .session.judging import judge, with_report
 

@@ -19,7 +19,7 @@ from haltune.launch.child import Slot
 from haltune.launch.script import Fresh, Script
 from haltune.log.events import Status
 from haltune.policies import EIPerCost, Hyperband, RandomSearch
-from haltune.study.current import VARIABLE
+from haltune.study.joining.current import VARIABLE
 
 TRAIN = """
 import os, signal, sys
@@ -141,11 +141,11 @@ def test_a_command_that_cannot_be_started_is_an_error_and_its_trial_is_given_bac
 @pytest.fixture
 def told(tmp_path, monkeypatch):
     """Puts the next trial of a study into the environment, as a launcher does."""
-    monkeypatch.setattr(haltune.study.current, "_trials", {})
+    monkeypatch.setattr(haltune.study.joining.current, "_trials", {})
 
     def tell(study):
         trial = study.ask()
-        monkeypatch.setenv(VARIABLE, haltune.study.current.told(study, trial, tmp_path / "marker"))
+        monkeypatch.setenv(VARIABLE, haltune.study.joining.current.told(study, trial, tmp_path / "marker"))
         return trial
 
     return tell

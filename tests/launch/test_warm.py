@@ -127,7 +127,7 @@ def test_what_cannot_be_imported_and_what_is_the_users_own_is_left_to_the_progra
     told = found("train.py", text=text, trials=1)
     assert [f["warm"] for f in told] == [False]  # own.py mentions os.environ
     (tmp_path / "own.py").write_text(
-        "import haltune.study.current\nassert haltune.study.current._trials == {}"
+        "import haltune.study.joining.current\nassert haltune.study.joining.current._trials == {}"
     )
     told = found("train.py", name="b", text=text)
     assert [f["warm"] for f in told] == [True, True]

@@ -1,1 +1,1 @@
-"""The ways into a study: by what it is called with, by a function that trains, by its log."""
+"""What a study is made of: what it is called with, a function that trains, the sessions behind it."""

@@ -68,15 +68,6 @@ def _with_problem(
     return problem, check_policy(what, asked)
 
 
-def suited(policy: Policy[Any], problem: Problem) -> Policy[Any]:
-    """The policy for a problem; with several goals or constraints it is asked through `policies.weighed`."""
-    if problem.plain:
-        return policy
-    from haltune.policies.weighed.policy import weighed
-
-    return weighed(policy, problem)
-
-
 def _default(policy: Any) -> Any:
     return policies.MultiFidelity() if policy is None else policy
 

@@ -16,6 +16,7 @@ from haltune.errors import InvalidInput, warn
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Constraint, Goal, Problem
 from haltune.notebook import lines
+from haltune.policies.from_spec import suited
 from haltune.ranks.agreement import follows
 from haltune.space import Space
 from haltune.store.base import Store
@@ -26,7 +27,7 @@ from ..results import Results
 from ..session.follower import FollowerSession
 from ..session.local import LocalSession
 from ..session.session import Log, Session, Settings
-from .arguments import budget_of, check_name, one_epoch, problem_of, suited, waits, wrong_way
+from .arguments import budget_of, check_name, one_epoch, problem_of, waits, wrong_way
 from .earlier import Earlier, earlier_studies
 
 _log = logging.getLogger("haltune")

@@ -28,8 +28,8 @@ from haltune.store.base import Store
 from haltune.store.open import open_store
 from haltune.store.studies import recorded_problem
 
-from .study import Study
-from .trial import Trial
+from ..study import Study
+from ..trial import Trial
 
 VARIABLE = "HALTUNE_TRIAL"
 _trials: dict[str, Trial] = {}  # of this process, by what it was told

@@ -15,10 +15,10 @@ from haltune.store.base import Store
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import recorded_problem
 
+from ..entrance.looking import ReadingSession
+from ..entrance.opened import Rarer
 from ..reading import Reading, first_event, read_study
 from ..study import Study
-from .looking import ReadingSession
-from .opened import Rarer
 
 StrPath = str | os.PathLike[str]
 
