@@ -25,7 +25,7 @@ environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)
 # bytecode is written on first use (--no-compile): installing takes half the time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint bench clean always types-of-haltune types-of-examples with-frameworks without-frameworks
+.PHONY: help demo test test-all lint docs figures bench clean always types-of-haltune types-of-examples with-frameworks without-frameworks
 ifndef BESIDE
 .NOTPARALLEL:
 endif
@@ -36,6 +36,7 @@ help:
 	@echo 'make test      formatting, lint, types and the quick tests (JOBS=3 at a time), the same each time'
 	@echo 'make test-all  the same with the slow tests, and properties tried on new and more examples'
 	@echo 'make lint      formatting, lint and types'
+	@echo 'make docs      the site of documentation, in build/docs: open index.html'
 	@echo 'make bench     the benchmarks; DATA=folder of recorded curves and costs, BENCH=one script'
 	@echo 'make clean     remove .venv and everything that was built'
 
@@ -53,6 +54,17 @@ types-of-haltune:
 	$(PY) -m mypy --strict -p haltune
 types-of-examples:
 	$(PY) -m mypy --strict --cache-dir .mypy_cache/examples $(EXAMPLES) examples
+
+docs: export NO_MKDOCS_2_WARNING = 1
+docs:
+	$(call environment,docs)
+	@$(PY) -m mkdocs build --strict --quiet
+	@echo 'build/docs/index.html'
+
+# draws the figures of the documentation anew, by haltune's own code
+figures:
+	$(call environment,docs)
+	@for script in $(filter-out docs/figures/drawing.py,$(wildcard docs/figures/*.py)); do $(PY) $$script || exit 1; done
 
 test test-all bench: export OMP_NUM_THREADS ?= 1
 test: CHOSEN = -m 'not slow'

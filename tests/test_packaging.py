@@ -19,7 +19,14 @@ from haltune.above import above
 from haltune.errors import NotSupported
 
 ROOT = Path(__file__).resolve().parents[1]
-SHELVES = {"tests", "examples", "benchmarks", "build", "dist"}  # folders that are not part of the package
+SHELVES = {
+    "tests",
+    "examples",
+    "benchmarks",
+    "docs",
+    "build",
+    "dist",
+}  # folders that are not part of the package
 FRAMEWORKS = [
     "torch",
     "tensorflow",

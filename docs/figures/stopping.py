@@ -1,0 +1,48 @@
+"""What a run may still become, seen from its own curve and from the runs beside it: a plateau that others left, too.
+
+python docs/figures/stopping.py
+"""
+
+import numpy as np
+from drawing import Sheet
+
+from haltune import OptimalStopping
+from haltune.policies.bobos.matched_curves import Beside
+
+HORIZON, NOW, INCUMBENT = 50, 12, 0.08  # epochs; the error to beat
+epochs = np.arange(1, HORIZON + 1)
+rng = np.random.default_rng(1)
+
+
+def error(level, drop, jitter=0.004):
+    """A plateau of 0.3 until the learning rate is lowered, at epoch `drop`; then a level."""
+    plateau = 0.3 + 0.25 / epochs
+    after = level + (0.3 - level) * np.exp(-np.maximum(epochs - drop, 0) / 2.0)
+    return np.clip(np.where(epochs < drop, plateau, after) + jitter * rng.standard_normal(HORIZON), 0, 1)
+
+
+others = [error(level, 30) for level in (0.06, 0.08, 0.1, 0.11, 0.13, 0.16, 0.2, 0.25)]
+run = error(0.07, 30)[:NOW]
+settings = OptimalStopping()
+sheet = Sheet("stopping", "What a run may still become, without and with the runs beside it.")
+for beside, left, title in (
+    (None, 56, "From its own 12 epochs"),
+    (Beside.of(others, HORIZON), 430, "With 8 runs beside it"),
+):
+    panel = sheet.panel(left, 310, (0, HORIZON), (0, 0.6))
+    panel.axes(title, "epochs", "error", (0, 10, 20, 30, 40, 50), (0, 0.2, 0.4, 0.6))
+    ahead = settings.paths_of(run, HORIZON, 4000, np.random.default_rng(0), beside).values
+    if beside is not None:
+        for other in others:
+            panel.line(epochs, other, "quiet", 1, opacity=0.5)
+    after = np.arange(NOW + 1, HORIZON + 1)
+    for low, high in ((0.05, 0.95), (0.25, 0.75)):
+        panel.band(after, np.quantile(ahead, low, axis=1), np.quantile(ahead, high, axis=1), "one", 0.22)
+    panel.line(after, np.median(ahead, axis=1), "one", 2)
+    panel.line((0, HORIZON), (INCUMBENT, INCUMBENT), "two", 1.5, "5 4")
+    panel.line(epochs[:NOW], run, "ink", 2.5)
+    decision = settings.judge(run, HORIZON, INCUMBENT, rng=0, beside=beside)
+    print(title, decision)
+    panel.note(HORIZON, INCUMBENT, "to beat", "two", "end", dy=15)
+    panel.note(HORIZON, 0.6, f"P(beats) = {decision.p_win:.2f}: {decision.d}", anchor="end", dy=12)
+sheet.write()

@@ -1,0 +1,127 @@
+"""What the site needs beside its pages: files of the repository, links to them, equations and figures in the page.
+
+The pages are written to be read in the repository, too: links are paths there, an equation stands between dollars,
+a figure is an SVG file. `on_files` adds what lies outside docs/, `on_page_markdown` turns the links, and
+`on_page_content` writes equations as MathML and figures into the page, where they take its colours.
+"""
+
+from __future__ import annotations
+
+import html
+import posixpath
+import re
+from pathlib import Path
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+MOVED = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "LICENSE": "licence.md",
+    "examples": "examples/all.md",
+    "examples/digits.png": "examples/digits.png",
+}
+OUTSIDE = {
+    MOVED[name]: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE")
+}  # pages that lie there
+LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".sh": "sh"}
+LINK = re.compile(r"(?<=\]\()([^)\s:]+)(?=\))")
+FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
+FIGURE = re.compile(r'<p><img alt="([^"]*)" src="([^"]*figures/[^"]+\.svg)" ?/?></p>')
+EQUATION = re.compile(r'<(span|div) class="arithmatex">(?:\\\((.*?)\\\)|\\\[(.*?)\\\])</\1>', re.DOTALL)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are files of the repository outside docs/."""
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md"):
+        files.append(File.generated(config, MOVED[name], content=_text(ROOT / name)))
+    licence = f"---\nsearch: {{exclude: true}}\n---\n# Licence\n\n```\n{_text(ROOT / 'LICENSE')}\n```\n"
+    files.append(File.generated(config, MOVED["LICENSE"], content=licence))
+    picture = File.generated(
+        config, "examples/digits.png", content=(ROOT / "examples/digits.png").read_bytes()
+    )
+    files.append(picture)
+    shown = [path for path in sorted((ROOT / "examples").iterdir()) if path.suffix in LANGUAGES]
+    for path in shown:
+        files.append(File.generated(config, f"examples/{path.name}.md", content=_example(path)))
+    files.append(File.generated(config, MOVED["examples"], content=_examples(shown)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links that are paths of the repository into those of the site; code is left as it is."""
+    there = OUTSIDE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    pieces = FENCE.split(markdown)
+    pieces[::2] = [
+        LINK.sub(lambda found: _turned(found[1], there, page, files), text) for text in pieces[::2]
+    ]
+    return "".join(pieces)
+
+
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Write equations as MathML, and figures into the page."""
+    content = EQUATION.sub(_equation, content)
+    return FIGURE.sub(lambda found: _figure(found, page, files), content)
+
+
+def _turned(link: str, there: str, page: Page, files: Files) -> str:
+    path, mark, anchor = link.partition("#")
+    if not path:
+        return link
+    meant = posixpath.normpath(posixpath.join(posixpath.dirname(there), path))
+    if meant.startswith("docs/examples/"):
+        return link  # of the page of examples, which is made here
+    uri = MOVED.get(meant) or (
+        f"{meant}.md" if meant.startswith("examples/") else meant.removeprefix("docs/")
+    )
+    if files.get_file_from_path(uri) is None:
+        return link  # the strict build tells of it
+    return posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".") + mark + anchor
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _example(path: Path) -> str:
+    return f"# {path.name}\n\n```{LANGUAGES[path.suffix]}\n{_text(path)}```\n"
+
+
+def _examples(shown: list[Path]) -> str:
+    """A table of the examples, each with the sentence it begins with."""
+    rows = [f"| [{path.name}]({path.name}.md) | {_sentence(path)} |" for path in shown]
+    lines = [
+        "# Examples",
+        "",
+        "Whole programs under 60 lines, run by the tests.",
+        "",
+        "| File | What it shows |",
+        "| --- | --- |",
+    ]
+    return "\n".join([*lines, *rows, ""])
+
+
+def _sentence(path: Path) -> str:
+    text = _text(path)
+    if path.suffix == ".py":
+        found = re.match(r'"""(.*?)(?:\n\n|""")', text, re.DOTALL)
+    else:
+        found = re.search(r"^# (?!!)(.*?)$", text.removeprefix("#!/usr/bin/env bash\n"), re.MULTILINE)
+    return " ".join(found[1].split()) if found else ""
+
+
+def _equation(found: re.Match[str]) -> str:
+    inline, block = found[2], found[3]
+    return convert(html.unescape(inline or block), display="inline" if inline else "block")
+
+
+def _figure(found: re.Match[str], page: Page, files: Files) -> str:
+    told, source = html.unescape(found[1]), found[2]
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), source))
+    svg = re.sub(r"^<\?xml.*?\?>\s*", "", _text(ROOT / "docs" / path.removeprefix("../")))
+    return f"<figure>{svg}<figcaption>{html.escape(told)}</figcaption></figure>"

@@ -1,0 +1,228 @@
+"""The site of documentation, built as `make docs` does: whole, without a warning, and asking no other host."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import posixpath
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from documents import PAGES, ROOT, blocks
+
+pytest.importorskip("mkdocs", reason="MkDocs is not installed")
+pytest.importorskip("material", reason="Material for MkDocs is not installed")
+pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed")
+
+INNER = {
+    "haltune.cli",
+    "haltune.log.problem",
+    "haltune.report.page",
+    "haltune.space",
+    "haltune.study",
+}  # shown elsewhere
+ASKS = {  # what a browser fetches by itself
+    ("img", "src"), ("script", "src"), ("iframe", "src"), ("source", "src"), ("video", "src"), ("audio", "src"),
+    ("embed", "src"), ("object", "data"), ("image", "href"), ("use", "href"),
+}  # fmt: skip
+SHEETS = {"stylesheet", "preload", "preconnect", "dns-prefetch", "icon", "modulepreload", "prefetch"}
+
+
+class Read(HTMLParser):
+    """What a page links to, asks for by itself, and can be linked to."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.asked: list[str] = []
+        self.anchors: set[str] = set()
+        self.tags: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.tags.add(tag)
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        self.asked += [value for name, value in given.items() if (tag, name) in ASKS]
+        if tag == "link" and SHEETS & set(given.get("rel", "").split()):
+            self.asked.append(given["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built anew."""
+    folder = tmp_path_factory.mktemp("site") / "built"
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def read(site: Path) -> dict[str, Read]:
+    """The pages by their paths."""
+    return {page.relative_to(site).as_posix(): Read(page) for page in site.rglob("*.html")}
+
+
+def elsewhere(link: str) -> bool:
+    return link.startswith(("http:", "https:", "//", "mailto:"))
+
+
+def test_every_page_of_the_folder_is_there(read: dict[str, Read]) -> None:
+    written = {page.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for page in PAGES[1:]}
+    assert written <= set(read)
+    assert {"changelog.html", "contributing.html", "examples/01_lightning.py.html"} <= set(read)
+
+
+def test_every_link_leads_to_a_file_and_an_anchor(site: Path, read: dict[str, Read]) -> None:
+    wrong = []
+    for page, found in read.items():
+        for link in found.links:
+            path, _, anchor = unquote(link).partition("#")
+            if elsewhere(link) or page == "404.html":  # whose links are those of a server's root
+                continue
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page
+            there = (site / target).is_file() and (not anchor or anchor in read[target].anchors)
+            wrong += [] if there else [f"{page}: {link}"]
+    assert wrong == []
+
+
+def test_no_page_asks_another_host(site: Path, read: dict[str, Read]) -> None:
+    assert {
+        f"{page}: {url}" for page, found in read.items() for url in found.asked if elsewhere(url)
+    } == set()
+    sheets = {path.name: path.read_text(encoding="utf-8") for path in site.rglob("*.css")}
+    assert {
+        name for name, text in sheets.items() if re.search(r"(url\(|@import\s*)[\"']?(https?:)?//", text)
+    } == set()
+    # what Material's script could load from elsewhere is asked for by these alone
+    texts = [path.read_text(encoding="utf-8") for path in site.rglob("*.html")]
+    assert not any('class="mermaid"' in text or "data-md-component=source" in text for text in texts)
+
+
+def test_every_public_name_has_its_entry(read: dict[str, Read]) -> None:
+    anchors = set().union(*(found.anchors for page, found in read.items() if page.startswith("reference/")))
+    names = {f"{module}.{name}" for module, listed in shown() for name in listed}
+    errors = importlib.import_module("haltune.errors")
+    raised = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, Exception | Warning)
+    }
+    names |= {
+        f"haltune.{name}" if f"haltune.{name}" in names else f"haltune.errors.{name}" for name in raised
+    }
+    assert len(names) > 100
+    assert names - anchors == set()
+
+
+def shown() -> Iterator[tuple[str, list[str]]]:
+    """The modules that are for users, and their public names; from the files: some frameworks are slow to import."""
+    package = Path(str(importlib.import_module("haltune").__file__)).parent
+    for path in package.rglob("__init__.py"):
+        name = ".".join(["haltune", *path.parent.relative_to(package).parts])
+        for listed in re.findall(r"^__all__ = (\[.*?\])", path.read_text(encoding="utf-8"), re.M | re.S):
+            if name not in INNER:
+                yield name, re.findall(r'"(\w+)"', listed)
+    for path in (package / "callbacks").glob("[!_]*.py"):
+        told = re.findall(r"^(?:class|def) ([A-Za-z]\w*)", path.read_text(encoding="utf-8"), re.M)
+        yield f"haltune.callbacks.{path.stem}", told
+
+
+def test_what_the_pages_import_has_its_entry(read: dict[str, Read]) -> None:
+    anchors = set().union(*(found.anchors for page, found in read.items() if page.startswith("reference/")))
+    imported = set()
+    for page in PAGES:
+        for block in blocks(page):
+            for module, names in re.findall(
+                r"^from (haltune[\w.]*) import (\([^)]*\)|[^\n]*)", block.text, re.M
+            ):
+                imported |= {f"{module}.{name}" for name in re.findall(r"\w+", re.sub(r"#.*", "", names))}
+    assert len(imported) > 30
+    assert imported - anchors == set()
+
+
+def test_equations_are_written_out_and_figures_stand_in_the_page(site: Path, read: dict[str, Read]) -> None:
+    for page in (ROOT / "docs" / "how").glob("*.md"):
+        built = f"how/{page.stem}.html"
+        text = (site / built).read_text(encoding="utf-8")
+        assert "arithmatex" not in text
+        assert "\\(" not in text.partition("<article")[2].partition("</article>")[0]
+        if page.stem != "index":
+            assert {"math", "figure", "svg"} <= read[built].tags, built
+
+
+FIGURES = ROOT / "docs" / "figures"
+
+
+def test_each_figure_is_small_and_drawn_by_a_script_for_a_page() -> None:
+    shown = {
+        name for page in PAGES for name in re.findall(r"figures/(\w+)\.svg", page.read_text(encoding="utf-8"))
+    }
+    drawn = {path.stem: path.stat().st_size for path in FIGURES.glob("*.svg")}
+    assert shown == set(drawn)
+    assert max(drawn.values()) < 60_000
+    assert {path.stem for path in FIGURES.glob("*.py")} == {*drawn, "drawing"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["autobct", "bobos", "default", "hyperband", "stopping", "truvar"])
+def test_a_figure_is_drawn_anew_with_the_same_words(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers may end otherwise on another machine."""
+    monkeypatch.syspath_prepend(str(FIGURES))
+    monkeypatch.setattr(importlib.import_module("drawing"), "FOLDER", tmp_path)
+    runpy.run_path(str(FIGURES / f"{name}.py"), run_name="__main__")
+    words = [re.findall(r"<text[^>]*>([^<]*[a-z][^<]*)<", (folder / f"{name}.svg").read_text(encoding="utf-8"))
+             for folder in (tmp_path, FIGURES)]  # fmt: skip
+    assert words[0] == words[1]
+
+
+@pytest.mark.slow
+def test_pages_open_from_disk_and_are_searched_without_a_network(site: Path) -> None:
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("there is no Chromium here")
+    from playwright.sync_api import sync_playwright
+
+    said: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            context = browser.new_context(
+                viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
+            )
+            page = context.new_page()
+            page.on("console", lambda message: said.append(message.text))
+            page.on("pageerror", lambda error: said.append(str(error)))
+            page.on("request", lambda asked: said.append(asked.url) if elsewhere(asked.url) else None)
+            for name in ("index", "how/default", "how/truvar", "reference/policies", "examples/digits.toml"):
+                page.goto((site / f"{name}.html").as_uri())
+                assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, (name, width)
+                scheme_shown = page.evaluate("document.body.dataset.mdColorScheme")
+                assert scheme_shown == {"light": "default", "dark": "slate"}[scheme]
+            if width == 1280:
+                page.wait_for_load_state("load")
+                page.click("input[name=query]")
+                page.locator("input[name=query]").press_sequentially(
+                    "deadline", delay=20
+                )  # it listens to keys
+                page.wait_for_selector(".md-search-result__link", state="attached")
+                first = page.query_selector(".md-search-result__link")
+                assert "recipes/deadline.html" in str(first and first.get_attribute("href"))
+            context.close()
+        browser.close()
+    assert said == []
