@@ -35,7 +35,7 @@ from haltune.study import Trial
 
 from .frameworks.randomness import capture, damaged, of_tensor, restore, tensor_of
 from .frameworks.ranks import torch_ranks
-from .loop import TrainingLoop
+from .loop import TrainingLoop, other_ranks
 from .reporting.advice import trained_by
 
 
@@ -90,7 +90,8 @@ class AcceleratedLoop(TrainingLoop):
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(trial, verbose, save=accelerator.save_state, suffix=".accelerate", now=now)
+        suffix = ".accelerate"
+        super().__init__(trial, verbose, save=accelerator.save_state, suffix=suffix, together=True, now=now)
         self._accelerator = accelerator
         if accelerator.project_configuration.automatic_checkpoint_naming:
             raise NotSupported(
@@ -108,25 +109,12 @@ class AcceleratedLoop(TrainingLoop):
                 )
         return super().__iter__()
 
-    def _keep_epoch(self, save: Callable[[Path], object]) -> None:
-        self._reporter.attempt(lambda: self._save_together(keep=True), keeps=True)
-
-    def _keep(self) -> None:
-        self._reporter.attempt(self._save_together, keeps=not self._reporter.saves)
-
     def _save_together(self, keep: bool = False) -> None:
-        """Every process writes its part; what one of them raises, all raise."""
-        began = time.monotonic()
         if self._accelerator._custom_objects:
             raise NotSupported(
                 "Accelerate loads what was given to register_for_checkpointing as a pickle, which may run any code"
             )
-        path = self.trial.begin_save(self._suffix, keep)
-        failures = torch_ranks().gather(_tried(lambda: self._write(path)))
-        for failure in failures:
-            if failure is not None:
-                raise OSError(failure)
-        self.trial.commit_save(path, time.monotonic() - began, keep)
+        super()._save_together(keep)
 
     def _write(self, path: Path) -> None:
         self._accelerator.save_state(path)
@@ -147,10 +135,7 @@ class AcceleratedLoop(TrainingLoop):
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
         if processes != ranks.size:
-            raise InvalidInput(
-                f"trial {self.trial.id} was paused on {processes} processes and cannot go on on {ranks.size}: "
-                f"accelerate launch --num_processes {processes}"
-            )
+            raise other_ranks(self.trial.id, processes, ranks.size)
         self._accelerator.load_state(folder)
         for loader, told in zip(self._accelerator._dataloaders, loaders, strict=True):
             _set_loader(loader, told)
@@ -159,15 +144,6 @@ class AcceleratedLoop(TrainingLoop):
 
 def _own(rank: int) -> str:
     return f"haltune_{rank}.json"
-
-
-def _tried(work: Callable[[], object]) -> str | None:
-    """What went wrong, in words: the other processes wait to hear of it."""
-    try:
-        work()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return None
 
 
 def _of_loader(loader: Any) -> dict[str, Any]:

@@ -24,7 +24,9 @@ Ctrl-C, or SIGTERM, lets the epoch under way be trained and saved then, and the 
 a second one leaves at once.
 
 Under torchrun every rank runs the same loop: rank 0 reports and saves, and all stop, pause and go on together,
-each with the random state it had. A value that differs from rank to rank is rank 0's: reduce it first.
+each with the random state it had. A value that differs from rank to rank is rank 0's: reduce it first. Where the state
+is spread over the ranks, as by FSDP, `together=True` has every rank call `save` with the path of one folder, to write
+its part there; the training goes on on as many ranks.
 """
 
 from __future__ import annotations
@@ -37,11 +39,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from haltune.errors import InvalidInput
+from haltune._utils.words import plural
+from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks.place import this
 from haltune.study import Trial
 
 from .frameworks.randomness import capture, read, restore
+from .frameworks.ranks import torch_ranks
 from .reporting.interruption import Interruption
 from .reporting.reporter import Reporter
 
@@ -55,10 +59,13 @@ class TrainingLoop:
         save: Writes the state after an epoch to a path (a file or a folder); called when the trial is paused, and
             at Ctrl-C, at the end of the epoch. Default: None, and a paused trial begins anew.
         suffix: The ending of that path. Default: ".ckpt".
+        together: Every rank calls `save`, with the path of one folder that is there. Default: False, rank 0 alone.
         now: A monotonic clock, seconds. Default: time.monotonic.
 
     Raises:
-        InvalidInput: When `trial` is not a trial, or when an epoch is reported outside the loop.
+        InvalidInput: When `trial` is not a trial, when an epoch is reported outside the loop, and for a checkpoint that
+            another number of ranks wrote together.
+        NotSupported: For ranks that are to save together where torch.distributed is not initialised.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -81,10 +88,11 @@ class TrainingLoop:
         *,
         save: Callable[[Path], object] | None = None,
         suffix: str = ".ckpt",
+        together: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reporter = Reporter(trial, verbose=verbose, now=now)
-        self._save, self._suffix = save, suffix
+        self._save, self._suffix, self._together = save, suffix, together
         self._epoch: int | None = None
 
     @property
@@ -99,6 +107,8 @@ class TrainingLoop:
 
     def __iter__(self) -> Iterator[int]:
         """Epochs counted from 1, or from after the checkpoint of a resumed trial."""
+        if self._together:
+            _need_group()
         self._reporter.begin()
         self._restore()
         alone = this().place.rank == 0 and this().place.world in (None, 1)  # ranks save together
@@ -152,29 +162,80 @@ class TrainingLoop:
         return self._reporter.report(value, self._epoch, metrics)
 
     def _keep_epoch(self, save: Callable[[Path], object]) -> None:
-        self._reporter.keep(save, self._suffix)
+        if self._together:
+            self._reporter.attempt(lambda: self._save_together(keep=True), keeps=True)
+        else:
+            self._reporter.keep(save, self._suffix)
 
     def _keep(self) -> None:
-        """Rank 0 saves the state, every rank its random state."""
-        if self._reporter.save(self._write, self._suffix) and this().place.rank:
+        """Rank 0 saves the state, or all do, and every rank its random state."""
+        if self._together:
+            self._reporter.attempt(self._save_together, keeps=not self._reporter.saves)
+        elif self._reporter.save(self._write, self._suffix) and this().place.rank:
             with suppress(OSError):  # rank 0 is further on and has tidied up
-                _put(self._random())
+                _put(self._random(self.trial.checkpoint or ""))
+
+    def _save_together(self, keep: bool = False) -> None:
+        """Every rank writes its part; what one of them raises, all raise."""
+        began = time.monotonic()
+        path = self.trial.begin_save(self._suffix, keep)
+        for failure in torch_ranks().gather(_tried(lambda: self._write(path))):
+            if failure is not None:
+                raise OSError(failure)
+        self.trial.commit_save(path, time.monotonic() - began, keep)
 
     def _write(self, path: Path) -> None:
         assert self._save is not None
+        if self._together:
+            path.mkdir(exist_ok=True)
         self._save(path)
-        _put(Path(f"{path}{_RANDOM}"))
+        _put(self._random(path))
 
     def _restore(self) -> None:
-        if self.trial.checkpoint is not None and self._random().is_file():
-            restore(read(self._random().read_bytes()))
+        if (checkpoint := self.trial.checkpoint) is None:
+            return
+        if self._together and (wrote := len([*Path(checkpoint).glob(f"*{_RANDOM}")])) != torch_ranks().size:
+            raise other_ranks(self.trial.id, wrote, torch_ranks().size)
+        if self._random(checkpoint).is_file():
+            restore(read(self._random(checkpoint).read_bytes()))
 
-    def _random(self) -> Path:
-        return Path(f"{self.trial.checkpoint}{_RANDOM}{this().place.rank or ''}")
+    def _random(self, checkpoint: str | Path) -> Path:
+        rank = this().place.rank
+        return (
+            Path(checkpoint, f"{rank}{_RANDOM}")
+            if self._together
+            else Path(f"{checkpoint}{_RANDOM}{rank or ''}")
+        )
+
+
+def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:
+    """The error for a checkpoint that another number of ranks wrote together."""
+    return InvalidInput(
+        f"trial {trial} was paused on {plural(wrote, 'rank')} and cannot go on on {ranks}: start as many as then, "
+        f"torchrun --nproc_per_node {wrote}, or fail the trial, trial.fail(error)"
+    )
+
+
+def _need_group() -> None:
+    """Raises NotSupported where ranks cannot save together, for they cannot wait for each other."""
+    if (this().place.world or 1) > 1 and torch_ranks().size == 1:
+        raise NotSupported(
+            "the ranks save together, so that each must hear when the others have: call "
+            "torch.distributed.init_process_group() before the loop"
+        )
+
+
+def _tried(work: Callable[[], object]) -> str | None:
+    """What went wrong, in words: the other ranks wait to hear of it."""
+    try:
+        work()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def _put(path: Path) -> None:
     path.write_text(json.dumps(capture()), encoding="utf-8")
 
 
-_RANDOM = ".random"  # beside a checkpoint: the random state that goes with it
+_RANDOM = ".random"  # beside a checkpoint, or in a folder that ranks write together: the random state

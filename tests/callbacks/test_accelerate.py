@@ -108,7 +108,7 @@ def test_an_accelerator_that_names_its_checkpoints_itself_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"processes": 2, "random": {}, "loaders": []}', "paused on 2 processes.*--num_processes 2"),
+        ('{"processes": 2, "random": {}, "loaders": []}', "paused on 2 ranks.*--nproc_per_node 2"),
         ("{}", "damaged"),
     ],
 )

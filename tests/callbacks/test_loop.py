@@ -1,10 +1,26 @@
 """The plain loop over the reporter."""
 
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from callback_fakes import OUTAGE, STOP, Clock, FakeTrial
+from paused_studies import pausing_study
 
+from haltune.callbacks import check_resume
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning, InvalidInput
+
+SUPPORT = Path(__file__).parents[1] / "support"
+WAYS = {  # of saving, as sharded.py has them, and what they write
+    "fsdp2, own files": ["0.pt", "1.pt"],
+    "fsdp2, one checkpoint": [".metadata", "__0_0.distcp", "__1_0.distcp"],
+    "fsdp1, one checkpoint": [".metadata", "__0_0.distcp", "__1_0.distcp"],
+}
 
 
 def test_it_trains_to_the_horizon_and_times_validation_apart():
@@ -60,3 +76,78 @@ def test_an_outage_does_not_end_the_training():
 def test_a_report_outside_the_loop_is_refused():
     with pytest.raises(InvalidInput, match="within the loop"):
         TrainingLoop(FakeTrial()).report(0.5)
+
+
+def train_together(trial):
+    """A sum of what was drawn at random, of which each rank saves its part."""
+    total = float(Path(trial.checkpoint, "total").read_text()) if trial.checkpoint else 0.0
+    loop = TrainingLoop(
+        trial, save=lambda path: (path / "total").write_text(str(total)), suffix=".sharded", together=True
+    )
+    for _ in loop:
+        total += random.random()
+        loop.report(total)
+    return {"total": total}
+
+
+def test_a_state_that_ranks_save_together_is_a_folder_to_go_on_from():
+    assert check_resume(train_together)
+    study = pausing_study(at=(), keep_checkpoints=1, verbose=0)
+    with study.ask() as trial:
+        total = train_together(trial)["total"]
+    assert sorted(path.name for path in Path(study.best.checkpoint).iterdir()) == ["0.random", "total"]
+    assert float(Path(study.best.checkpoint, "total").read_text()) == total
+
+
+def test_a_state_that_another_number_of_ranks_saved_says_how_many_to_start():
+    study = pausing_study(verbose=0)
+    with study.ask() as trial:
+        train_together(trial)
+    trial = study.ask()
+    Path(trial.checkpoint, "1.random").write_text("{}")
+    with pytest.raises(InvalidInput, match=r"paused on 2 ranks and cannot go on on 1.*--nproc_per_node 2"):
+        train_together(trial)
+
+
+def test_ranks_without_a_process_group_cannot_save_together(in_a_process):
+    source = (
+        "from callback_fakes import FakeTrial\n"
+        "from haltune.callbacks.loop import TrainingLoop\n"
+        "from haltune.errors import NotSupported\n"
+        "try: next(iter(TrainingLoop(FakeTrial(), save=print, together=True)))\n"
+        "except NotSupported as error: print(error)"
+    )
+    said = in_a_process(source, RANK="0", WORLD_SIZE="2", MASTER_PORT="1")
+    assert "call torch.distributed.init_process_group() before the loop" in said
+
+
+@pytest.mark.slow
+def test_two_ranks_of_fsdp_save_their_parts_and_go_on_digit_for_digit(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    torchrun = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+    ]
+    done = subprocess.run(
+        [*torchrun, str(SUPPORT / "sharded.py"), str(tmp_path)], capture_output=True, text=True, timeout=500,
+        env=os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    weights = set()
+    for rank in range(2):
+        told = json.loads((tmp_path / f"{rank}.json").read_text())
+        for way, files in WAYS.items():
+            (once, *straight), (attempts, *paused) = told[f"{way} straight"], told[f"{way} paused"]
+            assert (once, attempts, straight) == (1, 3, paused)
+            assert told[f"{way} kept"] == sorted(["0.random", "1.random", *files])
+        weights.add(str(straight[-1]))
+        attempt, epochs, (said,) = told["full"]
+        assert (attempt, epochs) == (1, [1, 2, 3, 4, 5])
+        assert "No space left on device" in said
+    assert len(weights) == 2  # each rank has its own part
