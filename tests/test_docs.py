@@ -9,7 +9,9 @@ import re
 import shlex
 import shutil
 import sys
+import threading
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,7 +40,7 @@ KERAS = ("trial.load_model()", "study.best.load_model()")  # run by callbacks/ke
 STARTS = {  # of blocks that stand for themselves, and the test that runs each
     "net = Net.load": "lightning", "model = AutoModel": "transformers", "booster = xgb": "xgboost",
     "trainer.fit(": "lightning", "loop = TrainingLoop": "loop", "from haltune.callbacks import check": "resume",
-    "goal = haltune": "script", "from haltune.trackers": "trackers",
+    "goal = haltune": "script", "def search(worker)": "executor", "from haltune.trackers": "trackers",
 }  # fmt: skip
 
 
@@ -225,6 +227,21 @@ def test_the_line_of_xgboost_gives_a_booster_back(tmp_path):
 
 def best(path):
     return SimpleNamespace(best=SimpleNamespace(checkpoint=str(path)))
+
+
+def test_the_tasks_of_an_executor_share_a_search(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    took = set()
+
+    def train(trial):
+        took.add(threading.get_ident())
+        return trial.config["lr"]
+
+    names = {"Study": Study, "space": {"lr": Float(0.01, 0.1)}, "train": train, "__name__": "__main__"}
+    names["ProcessPoolExecutor"] = ThreadPoolExecutor  # what this page defines no process could import
+    the("def search(worker)").run(names, {"max_epochs=30": "max_epochs=1, verbose=0"})
+    assert len(haltune.load_study("digits.db").trials) == 20
+    assert 1 <= len(took) <= 4
 
 
 def test_the_lines_of_trackers_tell_of_a_search(tmp_path, monkeypatch):
