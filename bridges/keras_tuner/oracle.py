@@ -39,12 +39,16 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         self.policy, self._store, self._options = policy, store, study
         self.held: dict[str, Trial] = {}  # by Keras Tuner's names
         self._study: Study | None = None
+        self._searched: Any = (
+            None  # the hyperparameters of the study: those that a trial finds later are none of it
+        )
 
     @property
     def study(self) -> Study:
         """The study, opened when it is first asked for: by then the project's folder is known, and the space."""
         if self._study is None:
-            problem = Problem(space_of(self.hyperparameters), self.goal, self.max_epochs)
+            self._searched = self._searched or self.get_space()
+            problem = Problem(space_of(self._searched), self.goal, self.max_epochs)
             store = Path(self._project_dir) / _STORE if self._store is None else self._store
             limit = Budget(trials=self.max_trials) if self.max_trials else Budget()
             self._study = Study(problem, self.policy, store, budget=limit, **self._options)
@@ -85,6 +89,16 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
             held.finish()
         super().end_trial(trial)
         self._retry_queue.clear()
+
+    def get_state(self) -> dict[str, Any]:
+        """See keras_tuner.Oracle."""
+        return {**super().get_state(), "searched": self._searched and self._searched.get_config()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """See keras_tuner.Oracle."""
+        super().set_state(state)
+        if state.get("searched"):
+            self._searched = keras_tuner.HyperParameters.from_config(state["searched"])
 
     def tries_again(self, name: str) -> bool:
         """Whether a trial that failed now is begun once more."""

@@ -2,6 +2,11 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
 
 import keras
 import keras_tuner
@@ -121,6 +126,54 @@ def test_a_program_that_is_started_again_goes_on(tmp_path):
     fresh = tuner(tmp_path, overwrite=True)
     assert fresh.oracle.trials == {}
     assert len(search(fresh).study.trials) == 3
+
+
+def test_what_only_a_trial_finds_has_its_default_and_is_no_part_of_the_search(tmp_path):
+    def finds(hp):
+        model = build(hp)
+        if hp.get("lr") != 0.001:  # the default, with which it is explored
+            assert hp.Int("late", 3, 9) == 3
+        return model
+
+    search(tuner(tmp_path, finds, max_trials=2))
+    t = search(tuner(tmp_path, finds, max_trials=3))
+    assert [set(r.config) for r in t.study.trials] == [{"lr"}] * 3
+    assert all(trial.hyperparameters.values["late"] == 3 for trial in t.oracle.trials.values())
+
+
+KILLED = """
+import os, sys
+sys.path.insert(0, {here!r})
+import keras
+from tuner_checks import RandomSearch, X, Y, search, tuner
+
+class Kills(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2 and self.trials() == 2 and not os.path.exists("killed"):
+            open("killed", "w").close()
+            os.kill(os.getpid(), 9)
+
+    def trials(self):
+        return len([name for name in os.listdir("one") if name.startswith("trial_")])
+
+t = search(tuner("."), callbacks=[Kills()])
+print([(r.status.value, len(r.values)) for r in t.study.trials], sorted(t.oracle.trials))
+"""
+
+
+def test_a_program_that_is_killed_and_started_again_trains_the_rest(tmp_path):
+    source = KILLED.format(here=str(Path(__file__).parent))
+    run = partial(
+        subprocess.run, [sys.executable, "-W", "ignore", "-c", source], cwd=tmp_path, capture_output=True
+    )
+    paths = os.pathsep.join([str(Path(__file__).parents[1] / "support"), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": paths}
+    assert run(env=environment).returncode == -9
+    done = run(env=environment, text=True)
+    assert (
+        done.stdout.splitlines()[-1]
+        == "[('completed', 4), ('completed', 4), ('completed', 4)] ['0', '1', '2']"
+    ), done.stdout + done.stderr
 
 
 def test_a_search_that_is_broken_off_by_ctrl_c_trains_the_rest_of_the_run(tmp_path):
