@@ -56,8 +56,9 @@ class TrainingLoop:
     Args:
         trial: What `study.ask()` gave, or the loop over a study.
         verbose: Print a line for every report. Default: False.
-        save: Writes the state after an epoch to a path (a file or a folder); called when the trial is paused, and
-            at Ctrl-C, at the end of the epoch. Default: None, and a paused trial begins anew.
+        save: Writes the state after an epoch to a path (a file or a folder); called when the trial is paused, at the
+            end of the epoch at Ctrl-C, and for the best run; also where you leave the loop by a `break` of your own
+            after loop.report(value). Default: None: a paused trial begins anew, and no model is kept.
         suffix: The ending of that path. Default: ".ckpt".
         together: Every rank calls `save`, with the path of one folder that is there. Default: False, rank 0 alone.
         now: A monotonic clock, seconds. Default: time.monotonic.
@@ -111,8 +112,8 @@ class TrainingLoop:
             _need_group()
         self._reporter.begin()
         self._restore()
-        alone = this().place.rank == 0 and this().place.world in (None, 1)  # ranks save together
-        with Interruption(self._save is not None and alone) as interruption:
+        self.trial.before_end(None)  # of an earlier loop
+        with Interruption(self._save is not None and _alone()) as interruption:
             try:
                 yield from self._epochs(interruption)
             except GeneratorExit:
@@ -134,7 +135,12 @@ class TrainingLoop:
             if self.stopping or interruption.waits or (horizon is not None and epoch > horizon):
                 return
             self._epoch = epoch
-            yield epoch
+            try:
+                yield epoch
+            except GeneratorExit:
+                if not interruption.waits and self.trial.ended is None:
+                    self._leave(epoch)
+                raise
             if self._save is not None and self._reporter.keeps_epoch:
                 self._keep_epoch(self._save)
             if self._save is not None and self._reporter.pausing:
@@ -167,11 +173,44 @@ class TrainingLoop:
         else:
             self._reporter.keep(save, self._suffix)
 
-    def _keep(self) -> None:
-        """Rank 0 saves the state, or all do, and every rank its random state."""
+    def _leave(self, epoch: int) -> None:
+        """The loop is left within an epoch by the user's own `break`, or by an error: nobody says which.
+
+        Once the epoch is reported its state is that after it, either way. An error may be one rank's alone, and ranks
+        save together: where there are several, this waits for the end of the trial, which an error never reaches.
+        """
+        saved = self._save is not None and self.trial.epoch == epoch and _alone()
+        if saved:
+            self._keep_last()
+        self.trial.before_end(lambda: self._end_left(epoch, saved))
+
+    def _end_left(self, epoch: int, saved: bool) -> None:
+        """The trial is given back in order after its loop was left within an epoch."""
+        self._reporter.settle()
+        if saved or self._save is None:
+            return
+        if self.trial.epoch == epoch:
+            self._keep_last()
+        elif self._reporter.keeps:
+            self._reporter.advise(
+                f"the model of trial {self.trial.id}, the best so far, is not kept: its loop was left within epoch "
+                f"{epoch}, before loop.report(value), and what of that epoch it had learnt is not known. Leave it "
+                "after the report; or keep the model by trial.save(write), where it is that of the last report",
+                "left",
+            )
+
+    def _keep_last(self) -> None:
+        """Save what is wanted of the state after the last epoch of a loop that was left."""
+        if self._save is not None and self._reporter.keeps_epoch:
+            self._keep_epoch(self._save)
+        if self._reporter.pausing or self._reporter.keeps:
+            self._keep(over=True)
+
+    def _keep(self, over: bool = False) -> None:
+        """Rank 0 saves the state, or all do, and every rank its random state. over: see Reporter.decline."""
         if self._together:
-            self._reporter.attempt(self._save_together, keeps=not self._reporter.saves)
-        elif self._reporter.save(self._write, self._suffix) and this().place.rank:
+            self._reporter.attempt(self._save_together, over, keeps=not self._reporter.saves)
+        elif self._reporter.save(self._write, self._suffix, over) and this().place.rank:
             with suppress(OSError):  # rank 0 is further on and has tidied up
                 _put(self._random(self.trial.checkpoint or ""))
 
@@ -232,6 +271,10 @@ def _tried(work: Callable[[], object]) -> str | None:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def _alone() -> bool:
+    return this().place.rank == 0 and this().place.world in (None, 1)
 
 
 def _put(path: Path) -> None:

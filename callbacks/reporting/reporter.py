@@ -161,8 +161,12 @@ class Reporter(Saving):
         elif self.leaving:
             self.end("interrupted")
         else:
-            self._delivery.close(self.trial)
-            self.release()
+            self.settle()
+
+    def settle(self) -> None:
+        """Nothing more is reported: what waits is delivered, and there are no more signs of life."""
+        self._delivery.close(self.trial)
+        self.release()
 
     def end(self, status: str | None = None) -> None:
         """End the trial; status None lets the study say stopped, paused or completed."""

@@ -82,9 +82,12 @@ class Saving:
             return not self._ended and self.trial.keeps_epoch
         return False
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> bool:
-        """Save the state after the last epoch; when that fails the pause is declined, and False returned."""
-        return self.attempt(lambda: self.trial.save(write, suffix), keeps=not self.saves)
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", over: bool = False) -> bool:
+        """Save the state after the last epoch; when that fails the pause is declined, and False returned.
+
+        over: see `decline`.
+        """
+        return self.attempt(lambda: self.trial.save(write, suffix), over, keeps=not self.saves)
 
     def keep(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> bool:
         """Save the state after an epoch that `keeps_epoch`; False when that fails."""

@@ -41,7 +41,8 @@ def status(study: Reading) -> dict[str, Any]:
 
 def best(b: Best) -> dict[str, Any]:
     """The best run: its number, what it counts for, and its checkpoint."""
-    return {"trial": b.trial, "value": number(b.value), "epoch": b.epoch, "checkpoint": b.checkpoint}
+    return {"trial": b.trial, "value": number(b.value), "epoch": b.epoch, "checkpoint": b.checkpoint,
+            "checkpoint_epoch": None if b.checkpoint is None else b.checkpoint_epoch}  # fmt: skip
 
 
 def audited(a: Audit) -> dict[str, Any]:

@@ -187,7 +187,9 @@ def _say_best(history: History, leads: Best) -> None:
     for key, value in leads.config.items():
         say(f"  {key} = {value}")
     if leads.checkpoint is not None:
-        say(f"its model: {leads.checkpoint}")
+        at = leads.checkpoint_epoch
+        behind = f", saved after epoch {at:g}" if at is not None and at != leads.epoch else ""
+        say(f"its model: {leads.checkpoint}{behind}")
 
 
 def explain(

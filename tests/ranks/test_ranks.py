@@ -189,6 +189,18 @@ def test_all_ranks_see_the_same(scenes: Scenes, scene: str) -> None:
     assert first[scene] == second[scene]
 
 
+def test_a_loop_that_all_ranks_leave_is_kept_and_one_that_rank_0_fails_in_is_not(scenes: Scenes) -> None:
+    *trials, best = scenes[0]["a_loop_left_by_break"]
+    assert trials == [
+        [0, "completed", True],
+        [1, "completed", True],
+        [2, "completed", True],
+        [3, "failed", False],
+    ]
+    assert "trial=2" in best[0]
+    assert best[1] == "state"
+
+
 @pytest.mark.parametrize("scene", ["search_in_memory", "search_in_a_file"])
 def test_four_trials_have_four_configurations_and_the_values_of_rank_0(scenes: Scenes, scene: str) -> None:
     *lines, (_, best, epochs, values, _) = scenes[0][scene]

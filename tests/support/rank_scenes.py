@@ -179,6 +179,21 @@ def a_training_loop() -> Seen:
         yield trial.id, trial.attempt, trial.epoch, trial.ended, trial.checkpoint
 
 
+def a_loop_left_by_break() -> Seen:
+    """By each rank's own early stopping, and in the end by an error of rank 0 alone, where nothing is to be saved."""
+    study = a_study(4, keep_checkpoints=9)
+    for trial in study:
+        with trial:
+            for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("state"))):
+                loop.report(0.1 * (epoch + trial.id))
+                if trial.id == 3 and RANK == 0:
+                    raise ValueError("diverged")
+                if epoch == 2:
+                    break
+        yield trial.id, trial.ended, trial.checkpoint is not None
+    yield study.best, Path(str(study.best.checkpoint)).read_text()
+
+
 def in_step(where: str) -> None:
     """Both ranks come here before one goes on, as a collective makes them in real trainings."""
     Path(f"{where}-{RANK}").touch()
@@ -246,7 +261,7 @@ def a_wider_space() -> Seen:
 SCENES = [
     search_in_memory, search_in_a_file, types, stop_pause_and_resume, a_full_disk, rank_0_alone_reports,
     failures_everywhere, failures_of_rank_0, nowhere_to_write, errors_while_deciding,
-    several_studies_and_a_wait, a_training_loop, a_resumed_loop_draws_on,
+    several_studies_and_a_wait, a_training_loop, a_loop_left_by_break, a_resumed_loop_draws_on,
     the_users_own_first, a_wider_space,
 ]  # fmt: skip
 

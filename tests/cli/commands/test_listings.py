@@ -82,7 +82,13 @@ def test_every_listing_is_strict_json_for_programs(log):
     assert status["study"] == "study"
     assert status["state"] == "continues"
     assert status["trials"] == {"running": 1, "completed": 3, "failed": 1}
-    assert status["best"] == {"trial": 0, "value": 0.125, "epoch": 3.0, "checkpoint": None}
+    assert status["best"] == {
+        "trial": 0,
+        "value": 0.125,
+        "epoch": 3.0,
+        "checkpoint": None,
+        "checkpoint_epoch": None,
+    }
     (worker,) = status["workers"]
     assert (worker["trial"], worker["worker"]) == (4, study.session.holder)
     trials = strict(haltune("trials", path, "--format", "json"))
@@ -233,6 +239,9 @@ def test_the_best_is_told_with_the_path_to_its_model(tmp_path):
         assert "its model" not in haltune("best", tmp_path / "s.db")
         trial.save(lambda path: path.write_text("1"))
     assert haltune("best", tmp_path / "s.db").splitlines()[-1] == f"its model: {study.best.checkpoint}"
+    for told in (strict(haltune("status", tmp_path / "s.db", "--format", "json"))["best"],
+                 strict(haltune("best", tmp_path / "s.db", "--format", "json"))):  # fmt: skip
+        assert told["checkpoint_epoch"] == study.best.checkpoint_epoch > 0
 
 
 def test_before_any_value_there_is_no_best_and_the_exit_code_says_so(tmp_path):
@@ -426,7 +435,8 @@ def test_the_path_of_a_checkpoint_is_absolute_and_there_or_null(tmp_path, monkey
     history = read_study(open_store(str(tmp_path / "a.db"))).history
     assert history.trial(0).checkpoint == history.best().checkpoint == str(path)
     path.unlink()
-    assert strict(haltune("best", "../a.db", "--format", "json"))["checkpoint"] is None
+    told = strict(haltune("best", "../a.db", "--format", "json"))
+    assert (told["checkpoint"], told["checkpoint_epoch"]) == (None, None)
     assert read_study(open_store(str(tmp_path / "a.db"))).history.trial(0).checkpoint is None
 
 
