@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from haltune._utils.disk import is_gone
 from haltune.errors import (
     HaltuneError,
     InvalidInput,
@@ -20,6 +21,7 @@ from haltune.errors import (
 )
 from haltune.store.base import Store
 from haltune.store.open import only_study, open_store
+from haltune.store.sql.sqlite.file import need_file
 from haltune.study.reading import Reading, read_study
 
 from .options import say
@@ -70,10 +72,10 @@ def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple
     url = where if file is None else file.store
     scheme, found, path = url.partition("sqlite:///")
     path = path if found and not scheme else url
-    if "://" not in path and not Path(path).exists():
-        if file is not None:
+    if "://" not in path:
+        if file is not None and is_gone(Path(path)):
             raise NotBegun(where, file)
-        raise StoreError(f"there is no file {path}: give a study file, a database or its URL")
+        need_file(path, "a study file, a database or its URL")
     store = open_store(url, reading=True)  # first: what is no store of haltune's is left as it is
     if file is not None and name is None:
         name = file.name

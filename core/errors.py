@@ -47,6 +47,10 @@ class StoreAway(StoreError):
     """The server that keeps the log cannot be reached now; later it may be."""
 
 
+class StoreReadOnly(StoreError):
+    """The event log can be looked at, and nothing can be written to it."""
+
+
 class LeaseLost(HaltuneError):
     """This worker no longer holds the trial: its lease expired and the trial was offered to others."""
 

@@ -29,7 +29,8 @@ def export(
         Rows,
         typer.Option(
             "--format",
-            help="csv (what begins like a formula after a '), json, parquet, tensorboard (HParams)",
+            help="csv (what begins like a formula after a '), json, parquet, tensorboard (HParams); into a file or a "
+            "pipe a text goes as it was recorded, control characters too, which JSON escapes",
         ),
     ] = Rows.csv,
     out: Annotated[

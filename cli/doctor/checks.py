@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -146,7 +147,7 @@ def leases(found: Store, name: str) -> Iterator[Finding]:
 
 def checkpoints(kept: Checkpoints, history: History | None) -> Iterator[Finding]:
     """The folder can be written to, has room, and holds what the log says."""
-    there = next(folder for folder in (kept.folder, *kept.folder.parents) if folder.exists())
+    there = next(folder for folder in (kept.folder, *kept.folder.parents) if os.path.exists(folder))
     try:
         with tempfile.TemporaryFile(dir=there):
             pass

@@ -48,6 +48,19 @@ def is_usable(folder: Path) -> bool:
     return is_folder(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
+def unreadable(path: Path) -> str | None:
+    """Why a file that is there, or may be, cannot be read by this user; None where it can, or nothing is there."""
+    for folder in reversed(path.absolute().parents):
+        if folder.is_dir() and not os.access(folder, os.X_OK):
+            return f"this user may not enter the folder {folder}"
+    return f"this user may not read {path}" if os.path.exists(path) and not os.access(path, os.R_OK) else None
+
+
+def is_writable(path: Path) -> bool:
+    """True for a file that this user may write to, and make others beside."""
+    return os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK | os.X_OK)
+
+
 def listed(folder: Path) -> list[Path]:
     """What lies in a folder; nothing where it is gone or cannot be read."""
     with suppress(OSError):
@@ -159,6 +172,6 @@ def keep(text: str, path: str | os.PathLike[str]) -> Path:
 
 
 def need_folder(target: Path) -> None:
-    """Raises InvalidInput when a file's folder is not there."""
-    if not target.parent.is_dir():
+    """Raises InvalidInput when a file's folder is not there; whether it can be written to, whoever writes finds out."""
+    if not os.path.isdir(target.parent) and is_gone(target.parent):
         raise InvalidInput(f"there is no folder {target.parent} to write {target.name} into: make it first")

@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+from haltune._utils.disk import is_gone
 from haltune._utils.process import surely_gone
 from haltune.errors import HaltuneError, StoreError
 from haltune.log.decisions import Finish, Move, Resume
@@ -169,7 +170,7 @@ class Reading(Results):
         if path is None:
             return None
         found = Path(os.path.abspath(self.checkpoints.folder / path))
-        return str(found) if found.exists() else None
+        return None if is_gone(found) else str(found)
 
 
 class Following(Reading):

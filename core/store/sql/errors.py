@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.exc import StatementError
 
-from haltune.errors import StoreAway, StoreError
+from haltune.errors import StoreAway, StoreError, StoreReadOnly
 
 _BUSY = ("database is locked", "database table is locked", "already exists", "pg_type_typname_nsp_index")
 _ADVICE = {
@@ -21,6 +21,7 @@ _ADVICE = {
     "statement timeout": "the server, or a setting of its user or database, allows a statement less time than it takes",
     '"checksum"': "let the owner of the tables open a study once with this version, which adds a column",
 }
+_READ_ONLY = ("readonly", "read-only")
 _LOCKED = "another process keeps it locked; is the file on a network drive? SQLite needs a local one"
 _LOCKS = ("database is locked", "database table is locked", "lock timeout")
 
@@ -59,4 +60,5 @@ def explained(url: str, error: Exception, away: bool, keeper: str | None) -> Sto
     advice = [advice for sign, advice in _ADVICE.items() if sign in text]
     if is_locked(error):
         advice = [_LOCKED if keeper is None else f"{keeper} keeps it locked"]
-    return StoreError(f"{url}: " + "; ".join([text, *advice[:1]]))
+    kind = StoreReadOnly if any(sign in text for sign in _READ_ONLY) else StoreError
+    return kind(f"{url}: " + "; ".join([text, *advice[:1]]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, NoReturn, Unpack
 
-from haltune.errors import NotSupported
+from haltune.errors import NotSupported, StoreReadOnly
 from haltune.log.events import Created
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
@@ -72,7 +72,10 @@ def load_study(
         decides = policy or _policy(created)
     except NotSupported as error:
         return _Shown(read_study(found, name, _folder(options)), str(error))
-    study = Study(problem, decides, store, name, budget=budget, **options)
+    try:
+        study = Study(problem, decides, store, name, budget=budget, **options)
+    except StoreReadOnly as error:  # an archive
+        return _Shown(read_study(found, name, _folder(options)), str(error))
     if budget is None and study.history.recorded is not None:
         study.budget = study.history.recorded
     return study
@@ -105,7 +108,7 @@ def _folder(options: Rarer) -> StrPath | None:
 
 
 class _Shown(Study):
-    """A study whose log does not hold all that decides: to look at."""
+    """A study whose log does not hold all that decides, or cannot be written: to look at."""
 
     def __init__(self, reading: Reading, why: str) -> None:
         self.name, self.policy = reading.name, reading.policy

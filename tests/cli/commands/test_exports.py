@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import subprocess
 import sys
 
 import pytest
@@ -147,3 +148,30 @@ def test_no_cell_is_a_formula_and_numbers_are_as_they_are(tmp_path):
         assert kinds == {"'@SUM(A1)", "'+1+1", "-2", "plain"}
         assert [float(row["config.x"]) for row in rows] == [t.config["x"] for t in study.trials]
         assert [row["value"] for row in rows] == ["-inf", *["-1e-17"] * 11]
+
+
+def test_into_a_file_or_a_pipe_csv_is_as_it_was_recorded_and_json_is_ascii(tmp_path):
+    name = "\x1b[31mred\x07\x9b2J\u202e"
+    study = Study(
+        {"opt": Choice([name, "sgd"])}, "acc", tmp_path / "s.db", max_epochs=1, policy=RandomSearch(trials=4)
+    )
+    study.optimize(lambda trial: 0.5)
+    recorded = [t.config["opt"] for t in study.trials]
+    assert name in recorded
+
+    def exported(*arguments):
+        done = subprocess.run(
+            [sys.executable, "-m", "haltune.cli", "export", tmp_path / "s.db", *arguments],
+            capture_output=True,
+        )
+        assert done.returncode == 0
+        return done.stdout.decode("utf-8")
+
+    assert [row["config.opt"] for row in csv.DictReader(io.StringIO(exported(), newline=""))] == recorded
+    exported("-o", tmp_path / "s.csv")
+    with open(tmp_path / "s.csv", encoding="utf-8", newline="") as file:
+        assert [row["config.opt"] for row in csv.DictReader(file)] == recorded
+    told = exported("--format", "json")
+    assert [row["config.opt"] for row in json.loads(told)] == recorded
+    assert told.replace("\n", "").isprintable()
+    assert told.isascii()

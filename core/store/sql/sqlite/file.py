@@ -11,6 +11,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from haltune._utils.disk import unreadable
 from haltune._utils.forks import doors
 from haltune.errors import StoreError, warn
 
@@ -24,6 +25,14 @@ _HEAD = "SELECT max(seq) FROM haltune_events WHERE study = ?"
 def path_of(database: str) -> str:
     """The path in what a SQLite URL names, which may be a URI itself."""
     return database.removeprefix("file:").partition("?")[0] if database.startswith("file:") else database
+
+
+def need_file(path: str, give: str) -> None:
+    """Raises StoreError for a file that is not there, or that this user may not read. give: what to name instead."""
+    if why := unreadable(Path(path)):
+        raise StoreError(f"{path} cannot be read: {why}. Let it read there, or copy the file to where it may")
+    if not os.path.exists(path):
+        raise StoreError(f"there is no file {path}: give {give}")
 
 
 def without_journal(path: str) -> bool:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import sqlalchemy as sa
 
-from haltune.errors import StoreError, warn
+from haltune._utils.disk import is_writable
+from haltune.errors import StoreError, StoreReadOnly, warn
 from haltune.log.events import Event
 
 from ...base import Conflict, Lease, Release
 from .. import rows, tables
 from ..store import SqlStore
 from .database import SqliteDatabase
-from .file import without_journal
+from .file import need_file, without_journal
 from .journal import is_apart
 from .wal import lost
 
@@ -33,17 +35,20 @@ class SqliteStore(SqlStore):
     def __init__(self, url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> None:
         database = SqliteDatabase(url, reading)
         path = database.file.path
-        if reading and not os.path.exists(path):
-            raise StoreError(
-                f"there is no file {path}: give the database that a search was recorded in, or its URL"
-            )
+        if reading:
+            need_file(path, "the database that a search was recorded in, or its URL")
         self._alone = without_journal(path)  # before it is opened
         if missing := lost(f"{path}-wal"):
             warn(
                 f"{url}-wal is damaged: {missing} of the last changes of {url} are lost, for SQLite reads it up to "
                 "there. Bring back a copy of both files before anything writes to them, or continue with what is left"
             )
-        super().__init__(database, url, clock or time.time, reading)
+        try:
+            super().__init__(database, url, clock or time.time, reading)
+        except StoreError as error:
+            if not reading and os.path.exists(path) and not is_writable(Path(path)):
+                raise StoreReadOnly(str(error)) from error
+            raise
         if self._alone and self._lacks_journal(path):
             warn(
                 f"{self.url}: this file was copied or moved without its -wal file while a search used it, so what was "
