@@ -12,6 +12,7 @@ import numpy as np
 
 from haltune import Budget, Maximize, Problem, Space, Study
 from haltune.gp import Kernel
+from haltune.policies.truvar.members import MemberSet
 from haltune.ranks.agreement import alone
 
 
@@ -70,7 +71,7 @@ def search(policy: Any, world: World, seed: int, budget: float, cost: Callable[[
         trial.report(world.values[world.space.key(config)] + noisy, seconds=1.0)
         trial.finish()
         spent, previous = spent + paid, config
-        belief = policy.member_set.surrogate.belief(study.history, tuple(range(len(study.history))))
+        belief = policy.part(MemberSet).surrogate.belief(study.history, tuple(range(len(study.history))))
         rows.append((spent, f1(belief.field.mean >= world.threshold, truth), level, paid, [*config.values()]))
     costs, scores, levels, paid_each, way = zip(*rows, strict=True)
     return Run(np.array(costs), np.array(scores), [*levels], np.array(paid_each), np.array(way))

@@ -27,6 +27,7 @@ from haltune.gp import Kernel, condition_on
 from haltune.policies import TruVaR
 from haltune.policies.bayesopt.acquisition import log_ei, ucb
 from haltune.policies.truvar.belief.field import field_of
+from haltune.policies.truvar.members import MemberSet
 from haltune.ranks.agreement import alone
 
 SIDE, NOISE = 50, 1e-6
@@ -64,7 +65,7 @@ def truvar(monotone: bool) -> Method:
             noise = math.sqrt(NOISE) * rng.standard_normal()
             trial.report(values[PLACES[SPACE.key(trial.config)]] + noise, seconds=1.0)
             trial.finish()
-            belief = policy.member_set.surrogate.belief(study.history, tuple(range(len(study.history))))
+            belief = policy.part(MemberSet).surrogate.belief(study.history, tuple(range(len(study.history))))
             regrets.append(values.max() - values[np.argmax(belief.field.mean)])
         left = {PLACES[SPACE.key(config)] for config in study.maximisers().configs}
         return np.array(regrets), int(np.argmax(values)) not in left

@@ -33,6 +33,7 @@ from .problem import Problem
 from .records import TrialRecord
 
 S = TypeVar("S")
+T = TypeVar("T")
 
 
 class Policy(KnowsArguments, ABC, Generic[S]):
@@ -90,12 +91,9 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         """The paused trials that it may still resume, None for all: the checkpoints of the others are deleted."""
         return None
 
-    def taught_by(self, studies: Sequence[Any]) -> Policy[S]:
-        """The same, learning from earlier studies. Raises InvalidInput for a policy that cannot."""
-        raise InvalidInput(
-            f"learn_from=: {type(self).__name__} learns from its own study alone; MultiFidelity(), the default, learns "
-            "from earlier ones, within Halting(MultiFidelity()) too"
-        )
+    def taught_by(self, studies: Sequence[Any]) -> Policy[S] | None:
+        """The same, learning from earlier studies; None for a policy that learns from its own alone."""
+        return None
 
     def as_recorded(self, spec: Mapping[str, Any]) -> Policy[S]:
         """The same with what a study's log says it was made with for good, whatever is given when it is reopened."""
@@ -128,10 +126,9 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         """
         return True
 
-    @property
-    def member_set(self) -> Any:
-        """What it knows of level sets and maximisers, a `MemberSet` of policies.truvar; None when it keeps none."""
-        return None
+    def part(self, kind: type[T]) -> T | None:
+        """What of this kind it decides by, for who shows how it does: itself, its rule of stopping; None: nothing."""
+        return self if isinstance(self, kind) else None
 
 
 class Wrapper(Policy[Any]):
@@ -148,9 +145,10 @@ class Wrapper(Policy[Any]):
         """As the inner policy's, for a wrapper that is not told apart."""
         return self.policy.spec
 
-    def taught_by(self, studies: Sequence[Any]) -> Policy[Any]:
+    def taught_by(self, studies: Sequence[Any]) -> Policy[Any] | None:
         """Around the inner policy that has learnt."""
-        return self._around(self.policy.taught_by(studies))
+        taught = self.policy.taught_by(studies)
+        return None if taught is None else self._around(taught)
 
     def as_recorded(self, spec: Mapping[str, Any]) -> Policy[Any]:
         """Around the inner policy as recorded."""
@@ -207,10 +205,10 @@ class Wrapper(Policy[Any]):
         """As the inner policy."""
         return self.policy.several_goals
 
-    @property
-    def member_set(self) -> Any:
-        """As the inner policy."""
-        return self.policy.member_set
+    def part(self, kind: type[T]) -> T | None:
+        """Its own, or the inner policy's."""
+        own = super().part(kind)
+        return self.policy.part(kind) if own is None else own
 
 
 def policy_of(found: Any) -> Policy[Any] | None:

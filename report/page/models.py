@@ -8,7 +8,8 @@ from typing import Any
 
 from haltune.errors import InvalidInput
 from haltune.policies.autobct.gain import autobct_of
-from haltune.policies.bobos.stopper import stopper_of
+from haltune.policies.bobos.stopper import Stopper
+from haltune.policies.truvar.members import MemberSet
 from haltune.study.results import Results
 
 from ..digest import Digest, Source
@@ -60,7 +61,7 @@ class Models:
         """How runs were stopped, where optimal stopping does it."""
         if story is None or story.stop is None or not isinstance(source, Results):
             return {}
-        stopper = stopper_of(source.policy)
+        stopper = source.policy.part(Stopper)
         if self._decided is None and stopper is not None:
             self._decided = Decisions(source, stopper)
         if self._decided is None:
@@ -78,8 +79,9 @@ def _known(source: Source) -> Items:
     if not isinstance(source, Results):
         return {}
     with suppress(InvalidInput):  # too early to say
-        if source.policy.member_set is not None:
-            sets = source.policy.member_set.aims.sets
+        known = source.policy.part(MemberSet)
+        if known is not None and source.history.problem.plain:
+            sets = known.aims.sets
             return {"figure/region": region_spec(source.level_set() if sets else source.maximisers())}
         if autobct_of(source.policy) is not None:
             return {"figure/posterior": posterior_spec(beliefs_of(source))}

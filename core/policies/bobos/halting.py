@@ -12,7 +12,7 @@ from haltune.log.decisions import AUDIT, Action, Move, Verdict
 from haltune.log.events import Event
 from haltune.log.fold import Finished, fold_finished
 from haltune.log.history import History
-from haltune.log.policy import Policy, Wrapper, check_policy
+from haltune.log.policy import Policy, T, Wrapper, check_policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.policies.bayesopt.surrogate import Surrogate
@@ -143,6 +143,10 @@ class Halting(Wrapper):
             reason, evidence = f"{inner.reason}; {halting.reason}", {**inner.evidence, **halting.evidence}
             return Verdict(inner.action, reason, evidence, inner.until)
         return inner
+
+    def part(self, kind: type[T]) -> T | None:
+        """See Policy; its rule of stopping is one."""
+        return self._stopper if isinstance(self._stopper, kind) else super().part(kind)
 
     def _ruled(self, state: State, history: History, trial: TrialRecord) -> Verdict:
         """The stopping rule's verdict: C1 and, with kappa, C2; an audited run trains on."""

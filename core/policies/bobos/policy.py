@@ -19,7 +19,7 @@ from haltune.log.decisions import Move, Verdict
 from haltune.log.events import Event
 from haltune.log.fold import Finished, fold_over
 from haltune.log.history import History
-from haltune.log.policy import Policy
+from haltune.log.policy import Policy, T
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.policies.bayesopt.gpucb import (
@@ -184,6 +184,10 @@ class BOBOS(Policy[State]):
             return trained_on(stopped)
         verdict = self._ruled(finished, history, trial)
         return trains_on(verdict, trial.epoch) if trial.id in audited else verdict
+
+    def part(self, kind: type[T]) -> T | None:
+        """See Policy; its rule of stopping is one."""
+        return self._stopper if isinstance(self._stopper, kind) else super().part(kind)
 
     def _ruled(self, finished: Finished, history: History, trial: TrialRecord) -> Verdict:
         verdict = self._stopper.verdict(history, trial)

@@ -212,13 +212,3 @@ def _relative_epoch(history: Runs, trial: TrialRecord) -> float:
     typical = float(np.median([*others, own]))
     # coarse on purpose: each new weight is a stopping problem to be solved anew
     return max(0.1, round(min(own / typical, _SLOWEST), 1)) if typical > 0 and own > 0 else 1.0
-
-
-def stopper_of(policy: object) -> Stopper | None:
-    """The one that a policy decides by, or one inside it; None where none does."""
-    while policy is not None:
-        found = getattr(policy, "_stopper", None)
-        if isinstance(found, Stopper):
-            return found
-        policy = getattr(policy, "policy", None)
-    return None

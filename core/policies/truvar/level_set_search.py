@@ -23,6 +23,7 @@ from haltune.gp.kernels import Kind
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
 from haltune.log.history import History
+from haltune.log.policy import T
 from haltune.log.problem import Problem
 
 from .belief.belief import Noise, SiteBelief, SiteSurrogate
@@ -142,10 +143,9 @@ class LevelSetSearch(SitePolicy):
         self._member_set.remember(history, state, look, members)
         return self._start(history, with_pending(history, belief, self._surrogate), members, look)
 
-    @property
-    def member_set(self) -> MemberSet:
-        """What is known of the level set: see `haltune.policies.truvar.answers.answers`."""
-        return self._member_set
+    def part(self, kind: type[T]) -> T | None:
+        """See Policy; what is known of the level set, a MemberSet, is one."""
+        return self._member_set if isinstance(self._member_set, kind) else super().part(kind)
 
     @property
     def _surrogate(self) -> SiteSurrogate:

@@ -24,6 +24,7 @@ from haltune.gp.kernels import Kind
 from haltune.log.decisions import Finish, Move, Start, Wait
 from haltune.log.events import Event
 from haltune.log.history import History
+from haltune.log.policy import T
 from haltune.log.problem import Problem
 
 from .belief.belief import Noise, SiteBelief, SiteSurrogate
@@ -195,10 +196,9 @@ class TruVaR(SitePolicy):
         self._member_set.remember(history, state, Look(belief.seen, spent, stage), members)
         return self._start(question, self._choose(question, history, state, rng), stage, spent)
 
-    @property
-    def member_set(self) -> MemberSet:
-        """What is known so far: see `haltune.policies.truvar.answers.answers`."""
-        return self._member_set
+    def part(self, kind: type[T]) -> T | None:
+        """See Policy; what is known so far, a MemberSet, is one."""
+        return self._member_set if isinstance(self._member_set, kind) else super().part(kind)
 
     # -- the decision ------------------------------------------------------------------------
 

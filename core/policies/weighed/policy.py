@@ -111,11 +111,6 @@ class Weighed(Wrapper):
         """Raises InvalidInput: what earlier studies tell is of one number."""
         raise InvalidInput("learn_from= teaches a search for one goal without constraints: leave it out")
 
-    @property
-    def member_set(self) -> Any:
-        """None: it is of one goal."""
-        return None
-
 
 def weighed(policy: Policy[Any], problem: Problem) -> Policy[Any]:
     """The policy for a problem: itself for one goal without constraints."""

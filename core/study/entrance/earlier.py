@@ -8,6 +8,7 @@ from typing import Any
 
 from haltune.errors import HaltuneError, InvalidInput, StoreError
 from haltune.log.events import Reported
+from haltune.log.policy import Policy, in_words
 from haltune.ranks.agreement import follows
 from haltune.store.base import Store
 from haltune.store.open import open_store
@@ -31,6 +32,17 @@ def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | None, nam
     if follows() or _under_way(store, name):
         return [e for e in given if not _named(e)]
     return [_read(e) if _named(e) else e for e in given]
+
+
+def taught(policy: Policy[Any], studies: Sequence[Any]) -> Policy[Any]:
+    """The policy, having learnt from earlier studies. Raises InvalidInput for one that cannot."""
+    learnt = policy.taught_by(studies)
+    if learnt is None:
+        raise InvalidInput(
+            f"learn_from=: {in_words(policy)} learns from its own study alone; MultiFidelity(), the default, learns "
+            "from earlier ones, within Halting(MultiFidelity()) too"
+        )
+    return learnt
 
 
 def _named(given: Any) -> bool:

@@ -28,7 +28,7 @@ from ..session.follower import FollowerSession
 from ..session.local import LocalSession
 from ..session.session import Log, Session, Settings
 from .arguments import budget_of, check_name, one_epoch, problem_of, waits, wrong_way
-from .earlier import Earlier, earlier_studies
+from .earlier import Earlier, earlier_studies, taught
 
 _log = logging.getLogger("haltune")
 StrPath = str | os.PathLike[str]
@@ -123,7 +123,8 @@ class Opened(Results):
         )
         check_name(name)
         if learn_from != ():
-            self.policy = suited(self.policy, self._asked).taught_by(earlier_studies(learn_from, store, name))
+            found = earlier_studies(learn_from, store, name)
+            self.policy = taught(suited(self.policy, self._asked), found)
         self.policy = suited(self.policy, self._asked)
         self.name = name
         check_seconds(lease=lease)

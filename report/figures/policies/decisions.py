@@ -20,7 +20,7 @@ from haltune.log import events as ev
 from haltune.log.history import History
 from haltune.log.problem import Goal
 from haltune.policies.bobos.induction import DecisionTable
-from haltune.policies.bobos.stopper import Posed, Stopper, stopper_of
+from haltune.policies.bobos.stopper import Posed, Stopper
 from haltune.study.results import Results
 from haltune.study.session.judging import with_report
 
@@ -120,7 +120,7 @@ def decisions(study: Results, trial: int | None = None) -> go.Figure:
             decisions(study, 8)
     """
     need_study(study).sync()
-    stopper = stopper_of(study.policy)
+    stopper = study.policy.part(Stopper)
     if stopper is None:
         raise InvalidInput("this search stops no run by its chance to win: BOBOS() does, and Halting(policy)")
     event = telling(study.events(), trial)

@@ -9,7 +9,7 @@ import pytest
 from haltune import Budget, Float, HaltuneError, Maximize, Minimize, OptimalStopping, Problem, Space, Study
 from haltune.log.events import Reported
 from haltune.policies import BOBOS, Halting, RandomSearch
-from haltune.policies.bobos.stopper import stopper_of
+from haltune.policies.bobos.stopper import Stopper
 from haltune.report import decisions
 from haltune.report.figures.policies.decisions import Decisions, telling
 from haltune.report.story import tells
@@ -40,7 +40,7 @@ def judged(study):
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_every_decision_comes_out_as_it_was_recorded(sign):
     study = searched(sign)
-    again = Decisions(study, stopper_of(study.policy))
+    again = Decisions(study, study.policy.part(Stopper))
     events = judged(study)
     assert any(e.verdict.stops for e in events)
     for event in [*events[::3], events[0]]:
@@ -52,7 +52,7 @@ def test_every_decision_comes_out_as_it_was_recorded(sign):
 
 def test_the_regions_are_what_the_table_decides_cell_by_cell():
     study = searched()
-    table = Decisions(study, stopper_of(study.policy)).of(telling(study.events())).table
+    table = Decisions(study, study.policy.part(Stopper)).of(telling(study.events())).table
     for row, column in np.ndindex(table.visits.shape):
         p, ahead = table.p_win[row, column], table.next_value[row, column]
         losses = [table.losses.K1 * p, table.losses.K2 * (1 - p), table.losses.c + ahead]

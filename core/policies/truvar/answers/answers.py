@@ -148,7 +148,7 @@ def level_set(
     A policy without beliefs is seen through TruVaR's. Raises InvalidInput without a threshold, where the best
     leaves none of its shares to reach, and before anything can be said.
     """
-    own = policy.member_set
+    own = _own(history, policy)
     if threshold is None and (own is None or not own.aims.sets):
         raise InvalidInput(f"{type(policy).__name__} has no threshold: study.level_set(threshold=0.92)")
     if threshold is not None and not is_number(threshold):
@@ -171,7 +171,7 @@ def level_set(
 
 def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> Maximisers:
     """What may be the best: by its policy's beliefs, or those of TruVaR. Raises InvalidInput before any can be had."""
-    member_set, state, belief = _known(history, log, policy.member_set, Aims())
+    member_set, state, belief = _known(history, log, _own(history, policy), Aims())
     spent = member_set.spent(history, state, belief)
     members = np.flatnonzero(member_set.members(history, state, belief, spent))
     stage = member_set.advance(state.stage, belief, np.isin(np.arange(len(belief.sites)), members), spent)
@@ -202,11 +202,17 @@ def _sampled(belief: SiteBelief, members: Any, rng: np.random.Generator) -> tupl
     return wins[members], draws.max(axis=1) - draws[:, first]
 
 
+def _own(history: History, policy: Policy[Any]) -> MemberSet | None:
+    """What a policy knows; of several goals, which it is asked for one at a time, it is nothing."""
+    return policy.part(MemberSet) if history.problem.plain else None
+
+
 def _known(
     history: History, log: Iterable[Event], own: MemberSet | None, aims: Aims
 ) -> tuple[MemberSet, Progress, SiteBelief]:
-    """What a policy's member_set says of a log, and for another question than its own, as if a stage began now."""
-    member_set = TruVaR(initial=1).member_set if own is None else own
+    """What a policy's beliefs say of a log, and for another question than its own, as if a stage began now."""
+    member_set = TruVaR(initial=1).part(MemberSet) if own is None else own
+    assert member_set is not None
     with one_thread():
         state = Progress()
         for event in log:
