@@ -121,7 +121,8 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """See ray.tune.search.Searcher."""
-        self.told(trial_id, result, judge=False)
+        whole = {self.time_attr: self._max_epochs}  # Repeater tells the mean alone
+        self.told(trial_id, {**whole, **(result or {})}, judge=False)
         self.conductor.end(trial_id, "the trial failed in Ray Tune" if error else None, cut=True)
 
     def told(self, trial_id: str, result: Mapping[str, Any] | None, judge: bool) -> Verdict | None:

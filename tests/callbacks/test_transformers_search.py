@@ -73,6 +73,7 @@ def test_losers_are_stopped_and_the_direction_says_who_they_are(tmp_path):
     assert (best.run_id, best.objective) == ("0", trials[0].values[-1])  # stopped runs were cut
 
 
+@pytest.mark.slow
 def test_an_objective_of_the_users_own_is_what_counts(tmp_path):
     best = search(trainer(tmp_path), compute_objective=lambda m: -m.pop("eval_mae"), direction="maximize")
     study = best.run_summary
@@ -137,6 +138,7 @@ def test_the_default_search_stops_and_a_second_call_goes_on_where_it_was(tmp_pat
     assert (Path(again.run_summary.best.checkpoint) / "trainer_state.json").exists()
 
 
+@pytest.mark.slow
 def test_the_same_seed_searches_alike(tmp_path):
     runs = [search(trainer(tmp_path / str(i)), seed=5).run_summary.trials for i in (1, 2)]
     assert [list(r.values) for r in runs[0]] == [list(r.values) for r in runs[1]]

@@ -9,6 +9,8 @@ from tuned import accuracy, driven
 
 tune = pytest.importorskip("ray.tune", reason="Ray Tune is not installed")
 
+from ray.tune.search import ConcurrencyLimiter, Repeater  # noqa: E402
+
 from haltune import Float, Int, Study  # noqa: E402
 from haltune.errors import HaltuneWarning, InvalidInput, InvalidSpace  # noqa: E402
 from haltune.policies import Halting, MultiFidelity, RandomSearch  # noqa: E402
@@ -113,6 +115,32 @@ def test_an_error_is_a_failure_and_others_go_on():
     assert [r.status for r in s.study.trials] == ["failed", "running"]
     assert [r.error for r in scheduler.study.trials] == ["the trial failed in Ray Tune"]
     assert s.suggest("b") == s.suggest("b")
+
+
+def test_tunes_own_wrappers_limit_it_and_repeat_its_trials():
+    limited = ConcurrencyLimiter(search(), 1)
+    first = limited.suggest("a")
+    assert limited.suggest("b") is None
+    scheduler = HaltuneScheduler()
+    trial, controller = (
+        SimpleNamespace(trial_id="a"),
+        SimpleNamespace(search_alg=SimpleNamespace(searcher=limited)),
+    )
+    scheduler.on_trial_add(controller, trial)
+    scheduler.on_trial_result(controller, trial, {"acc": 0.5, "training_iteration": 1})
+    (record,) = limited.searcher.study.trials
+    assert (record.config, list(record.values)) == (first, [0.5])
+    repeated = Repeater(search(), repeat=2)
+    for name in "ab":
+        repeated.suggest(name)
+    for name, value in (("a", 0.2), ("b", 0.4)):
+        repeated.on_trial_complete(name, {"acc": value, "training_iteration": 9})
+    (record,) = repeated.searcher.study.trials
+    assert (list(record.epochs), list(record.values), record.status) == (
+        [9],
+        [pytest.approx(0.3)],
+        "completed",
+    )
 
 
 def test_a_search_that_is_saved_and_restored_goes_on_as_if_nothing_had_been(tmp_path):

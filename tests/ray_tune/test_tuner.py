@@ -102,7 +102,7 @@ KILLED = """
         t = tune.Tuner.restore(folder + "/one", slow)
     else:
         open(folder + "/kills", "w").close()
-        t = tuner(slow, HaltuneSearch(max_epochs=9, seed=0), None, max_concurrent_trials=1, samples=5)
+        t = tuner(slow, HaltuneSearch(max_epochs=9, seed=0, store=STORE), None, max_concurrent_trials=1, samples=5)
     results = t.fit()
     study = t._local_tuner.get_results and t._local_tuner._tune_config.search_alg.study
     assert len(results) == 5 and not results.errors
@@ -129,8 +129,10 @@ def test_a_tuner_is_stopped_by_haltune(text, tmp_path):
     assert ran.stdout.endswith("done\n"), ran.stdout[-3000:] + ran.stderr[-5000:]
 
 
-def test_a_tuner_that_was_killed_is_restored_with_its_search(tmp_path):
-    assert program(KILLED, tmp_path).returncode == -9
+@pytest.mark.parametrize("store", ["None", 'folder + "/s.db"'], ids=["memory", "file"])
+def test_a_tuner_that_was_killed_is_restored_with_its_search(store, tmp_path):
+    killed = KILLED.replace("STORE", store)
+    assert program(killed, tmp_path).returncode == -9
     assert (tmp_path / "one").exists()
-    ran = program(KILLED, tmp_path)
+    ran = program(killed, tmp_path)
     assert ran.stdout.endswith("done\n"), ran.stdout[-3000:] + ran.stderr[-5000:]
