@@ -118,9 +118,10 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     },
     "Study": {
         "best_config": "study.best_params", "best_parameters": "study.best_params", "best_score": "study.best_value",
-        "best_result": "study.best", "best_trials": "study.best_trial", "get_trials": "study.trials",
+        "best_result": "study.best", "best_trials": "study.pareto_front()", "get_trials": "study.trials",
         "trials_dataframe": "study.frame()", "get_dataframe": "study.frame()", "enqueue_trial": "study.enqueue(config)",
-        "add_trial": "study.enqueue(config)", "direction": "study.problem.goal", "study_name": "study.name",
+        "add_trial": "study.enqueue(config)", "direction": "study.problem.goal",
+        "directions": "study.problem.goals", "study_name": "study.name",
         "sampler": "study.policy", "pruner": "study.policy", "fit": "study.optimize(train)",
         "search": "study.optimize(train)", "run": "study.optimize(train)", "minimize": _LESS_OR_MORE,
         "get_best_hyperparameters": "study.best_params", "results_summary": "haltune.report.summary(study)",

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from haltune.errors import HaltuneError, installing
+from haltune.log.fate import lead_of
 from haltune.study import Study, Trial
 from haltune.study.session.voice import spending
 from haltune.terminal import cell
@@ -72,10 +73,14 @@ class _Table:
         from rich.table import Table
         from rich.text import Text
 
-        study, best = self._study, self._study.best
+        study = self._study
+        several = bool(study.problem.further)
+        best = None if several else study.best
         head = Text.assemble(cell(study.name, "bold"), cell(f"  {spending(study.history, study.budget)}"))
         top = (
-            "no value yet"
+            lead_of(study.history) or "no value yet"
+            if several
+            else "no value yet"
             if best is None
             else f"{best.value:.5g} at epoch {best.epoch:g} of trial {best.trial}"
         )
@@ -84,7 +89,9 @@ class _Table:
             table.add_column(cell(title), no_wrap=True, overflow="ellipsis")
         for number, trial in busy:
             table.add_row(str(number), *map(cell, _row(study, trial)))
-        return Group(head, cell(f"best: {top}"), table, *([cell(over, "yellow")] if over else []))
+        return Group(
+            head, cell(top if several else f"best: {top}"), table, *([cell(over, "yellow")] if over else [])
+        )
 
 
 def _row(study: Study, trial: Trial | None) -> list[str]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .console import live
     from .figures.budget import budget
     from .figures.curves import learning_curves
+    from .figures.front import front
     from .figures.importance import contour, importance, slices
     from .figures.parallel import parallel
     from .figures.policies.calibration import calibration
@@ -30,6 +31,7 @@ _ROOMS = {
     "console": ("live",),
     "figures.budget": ("budget",),
     "figures.curves": ("learning_curves",),
+    "figures.front": ("front",),
     "figures.importance": ("contour", "importance", "slices"),
     "figures.parallel": ("parallel",),
     "figures.policies.calibration": ("calibration",),
@@ -44,6 +46,6 @@ _ROOMS = {
 __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = [
-    "budget", "calibration", "contour", "decisions", "importance", "learning_curves", "live", "parallel", "posterior",
-    "progress", "region", "replay", "rungs", "slices", "summary", "timeline", "write",
+    "budget", "calibration", "contour", "decisions", "front", "importance", "learning_curves", "live", "parallel",
+    "posterior", "progress", "region", "replay", "rungs", "slices", "summary", "timeline", "write",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ import numpy as np
 from haltune._utils.words import short
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
+from haltune.log.fate import lead_of
 from haltune.log.history import History
 from haltune.notebook import display
 from haltune.study import Study
@@ -176,6 +177,8 @@ def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int 
 
 
 def _standing(facts: Digest) -> str:
+    if facts.problem.further:
+        return f"{lead_of(facts.history) or 'no run has a value in every goal yet'}; {spending(facts)}"
     best = f"best {short(facts.best.value)} by trial {facts.best.trial}; " if facts.best else ""
     return f"{best}{spending(facts)}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Container, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from haltune.log.events import Status
 from haltune.log.fate import FATES, fate_of, saved_epochs, saved_seconds
 from haltune.log.history import History
 from haltune.log.problem import Problem
-from haltune.log.records import Best, TrialRecord
+from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome
 from haltune.study.audit import Audit
 from haltune.study.results import Results
@@ -36,13 +36,19 @@ class Row:
     """One trial as it is shown. Texts are as the user typed them: whoever prints them escapes them."""
 
     record: TrialRecord
-    leads: bool  # it holds the best configuration found
+    leads: bool  # it holds the best configuration found, or is on the front of several goals
     kind: str  # what became of it, one of haltune.log.fate.FATES
     outcome: str  # the same in a few words
     value: float | None  # that it counts for, NaN when it has none; None before its first report
     reason: str  # one sentence, "" when there is nothing to say
     evidence: Mapping[str, str]  # the verdict's main numbers, in words
     saved: float  # epochs of a full training it did not need
+    several: bool = False  # goals
+
+    @property
+    def praise(self) -> str:
+        """To be added to what became of it."""
+        return (", on the front" if self.several else ", the best") * self.leads
 
     @property
     def group(self) -> str:
@@ -77,7 +83,7 @@ class Digest:
     name: str
     rows: tuple[Row, ...]  # of all trials, or of those that are shown
     counts: Mapping[str, int]  # of all trials: of each of haltune.log.fate.FATES how many
-    best: Best | None
+    best: Best | None  # by the first goal, of several
     trained: float  # epochs, superseded attempts included
     saved: float  # epochs that stopped trials did not need
     saved_seconds: float  # about
@@ -91,6 +97,7 @@ class Digest:
     )
     lifted: bool = False  # a larger budget may continue them
     kept: Kept | None = None  # where more than a history is known, and there is one
+    front: tuple[OnFront, ...] = ()  # of several goals
     audit: Audit | None = None  # where a share of the runs is audited, and more than a history is known
 
     @cached_property
@@ -126,8 +133,10 @@ def digest(source: Source, most: int | None = None) -> Digest:
     if isinstance(source, Results):
         source.sync()
         facts = _digest(source.history, source.name, source.outcome, most, source.lost)
-        audit = source.audit()
-        return replace(facts, audit=audit if audit.share else None, kept=_kept(source), idle=source.idle)
+        audit = source.audit() if facts.problem.plain else None
+        return replace(
+            facts, audit=audit if audit and audit.share else None, kept=_kept(source), idle=source.idle
+        )
     if isinstance(source, History):
         return _digest(source, "study", Outcome(source.finished is not None, source.finished or ""), most)
     raise InvalidInput(f"a report is made of a Study or its history, not of {source!r}")
@@ -151,9 +160,9 @@ def _kept(source: Results) -> Kept | None:
     """Of trials that may continue, and of the best one: as the log has them, so that all ranks tell the same."""
     waiting = source.history.with_status(Status.PAUSED, Status.INTERRUPTED)
     paths = [t.checkpoint for t in waiting if t.checkpoint is not None]
-    some, best = bool(paths), source.best
-    if best is not None and best.checkpoint is not None:
-        paths.append(best.checkpoint)
+    some = bool(paths)
+    leads = source.pareto_front() if source.history.problem.further else [source.best]
+    paths += [run.checkpoint for run in leads if run is not None and run.checkpoint is not None]
     there = [Path(path) for path in dict.fromkeys(paths) if not source.checkpoints.missing(path)]
     sizes = [disk.size(path) for path in there]
     return Kept(len(sizes), sum(sizes), str(source.checkpoints.folder), some) if sizes else None
@@ -164,14 +173,17 @@ def _digest(
 ) -> Digest:
     best, trials, over = history.best(), history.trials, outcome.over and not outcome.held
     shown = range(len(trials)) if most is None else sample(history, most)
+    front = tuple(history.on_front(id) for id in history.front()) if history.problem.further else ()
+    lead = {run.trial for run in front} if history.problem.further else {best.trial if best else None}
     left = [t.epoch for t in trials if t.status is Status.PAUSED] if over else []
     return Digest(
         problem=history.problem,
         history=history,
         name=name,
-        rows=tuple(_row(history, trials[id], best, over, lost) for id in shown),
+        rows=tuple(_row(history, trials[id], lead, over, lost) for id in shown),
         counts=Counter(fate_of(t, history.problem, over, lost).kind for t in trials),
         best=best,
+        front=front,
         trained=history.spent.epochs,
         saved=sum(saved_epochs(t, history.problem, over) for t in trials),
         saved_seconds=sum(saved_seconds(t, history.problem, over) for t in trials),
@@ -184,19 +196,20 @@ def _digest(
     )
 
 
-def _row(history: History, t: TrialRecord, best: Best | None, over: bool, lost: Set[int]) -> Row:
+def _row(history: History, t: TrialRecord, lead: Container[int | None], over: bool, lost: Set[int]) -> Row:
     ended = t.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)  # else a pause that was declined
     verdict = t.verdict if ended and t.verdict and t.verdict.stops else None
     fate, values = fate_of(t, history.problem, over, lost), t.counting(history.problem.goal)
     return Row(
         record=t,
-        leads=best is not None and best.trial == t.id,
+        leads=t.id in lead,
         kind=fate.kind,
         outcome=fate.words,
         value=float(values[-1]) if len(values) else None,
         reason=t.error or (verdict.reason if verdict else _silence(t)),
         evidence=_numbers(verdict.evidence) if verdict else {},
         saved=saved_epochs(t, history.problem, over),
+        several=bool(history.problem.further),
     )
 
 

@@ -75,6 +75,10 @@ def replay(
         raise InvalidInput(f"replay(study, ...): a Study, or the path of its store, not {study!r}")
     study.sync()
     problem, events = study.history.problem, list(study.events())
+    if not problem.plain:
+        raise InvalidInput(
+            "replay(study, ...) compares rules for one goal without constraints, and this study has more"
+        )
     log = Lived(problem, events)
     rules = [_rule(name, log, Lived(problem, events, policy)) for name, policy in named.items()]
     return Replay(problem.goal.metric, _rule(LOG, log, log), tuple(rules))

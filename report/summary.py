@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from haltune._utils.words import duration, plural, settings, short
+from haltune.log.fate import lead_of
 from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
 from haltune.terminal import visible
 
 from .digest import Digest, Kept, Row, Source, digest
 
+_LISTED = 20  # runs of a front
 IDLE = "nobody trains now, and the search is not over: its program, run again, continues it"
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -66,6 +68,8 @@ def how_it_stands(facts: Digest) -> str:
 
 
 def _best(facts: Digest) -> str:
+    if facts.problem.further:
+        return _front(facts)
     if facts.best is None:
         return f"no trial has reported a finite {facts.problem.goal.metric} yet"
     b = facts.best
@@ -73,6 +77,18 @@ def _best(facts: Digest) -> str:
         f"best {facts.problem.goal.metric} {short(b.value)} (trial {b.trial}, epoch {b.epoch:g})\n"
         f"  {settings(b.config, 4)}"
     )
+
+
+def _front(facts: Digest) -> str:
+    lead = lead_of(facts.history)
+    if lead is None:
+        return "no run has a value in every goal yet"
+    told = [
+        f"{run.trial}: {', '.join(f'{n} {short(v)}' for n, v in run.values.items())}" for run in facts.front
+    ]
+    runs = [f"  trial {said}; {settings(run.config, 4)}" for said, run in zip(told, facts.front, strict=True)]
+    more = len(runs) - _LISTED
+    return "\n".join([lead, *runs[:_LISTED], *([f"  and {plural(more, 'other')}"] if more > 0 else [])])
 
 
 def epochs(facts: Digest, row: Row) -> str:

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from haltune._utils.words import plural
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, NotSupported
 from haltune.log.codec import plain
 from haltune.log.events import Ended, Expired, Status
 from haltune.log.records import TrialRecord
@@ -57,6 +57,7 @@ def to_study(
 
     Raises:
         InvalidInput: When the storage holds another study of that name.
+        NotSupported: For a search for several goals.
         StoreError: When there is no such log.
 
     Example:
@@ -86,6 +87,11 @@ def to_study(
 
 def _made(study: Results, storage: Any, name: str) -> optuna.Study:
     """An empty study of Optuna's, in the place of an earlier copy."""
+    if study.history.problem.further:
+        raise NotSupported(
+            "to_study writes searches for one goal, and this one has several: Optuna keeps no values of single epochs "
+            "with several goals"
+        )
     way = optuna.study.StudyDirection
     direction = way.MAXIMIZE if study.history.problem.goal.sign > 0 else way.MINIMIZE
     mine = _identity(study)

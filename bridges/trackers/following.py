@@ -18,6 +18,8 @@ from haltune._utils.words import one_line, plural
 from haltune.errors import warn
 from haltune.log import events as ev
 from haltune.log.events import Event
+from haltune.log.fate import lead_of
+from haltune.log.policy import called
 from haltune.ranks.agreement import follows
 from haltune.study import Study
 from haltune.study.reading import Reading, follow_study
@@ -115,17 +117,20 @@ class Mirror:
         if not self.update():
             return
         outcome = self._read.outcome
-        best = self._read.best
+        several = bool(self._read.history.problem.further)
+        best = None if several else self._read.best
         tags = {"haltune.outcome": outcome.reason, "haltune.trials": plural(len(self._read.trials), "trial")}
         if best is not None:
             tags |= {"haltune.best_trial": str(best.trial), "haltune.best_value": repr(best.value)}
+        if several:
+            tags["haltune.front"] = lead_of(self._read.history) or "no run has a value in every goal"
         self._due.append(partial(self._tracker.close, tags, outcome.over))
         self.update()
 
     def _search(self) -> Search:
         first = next(iter(self._read.events()))
         id = str(getattr(first, "id", "") or f"{crc32(f'{self._name} {first.at!r}'.encode()):08x}")
-        return Search(id, self._name, self._read.history.problem, type(self._read.policy).__name__)
+        return Search(id, self._name, self._read.history.problem, called(self._read.policy))
 
     def _collect(self) -> None:
         """Queue what happened since; reports of one trial in a row are told together."""

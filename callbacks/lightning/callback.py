@@ -250,7 +250,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             reporter.warn_once("length", f"a value of {self.monitor!r} is not reported: {_NO_LENGTH}")
         elif found is not None and found.epoch is not None:
             fresh = self._fresh.all(phase, logged) if reporter.record == "all" else {}
-            told = numbers({**found.beside, **fresh})
+            beside = {n: logged[n] for n in reporter.measures.others if n in logged}
+            told = numbers({**found.beside, **beside, **fresh})
             reporter.report(found.value, found.epoch, told, lambda: _need(trainer), found.lap)
         reporter.heed(over)
         if trainer.should_stop and not self._ends:

@@ -12,7 +12,7 @@ from haltune.log.events import Status
 from haltune.log.fate import fate_of
 from haltune.log.history import History
 from haltune.log.problem import Problem
-from haltune.log.records import Best, TrialRecord
+from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.study.audit import Audit
 from haltune.study.reading import Reading
 
@@ -20,13 +20,14 @@ from haltune.study.reading import Reading
 def status(study: Reading) -> dict[str, Any]:
     """How a search stands, and who trains what."""
     history, store, name, outcome = study.history, study.store, study.name, study.outcome
-    spent, top = history.spent, study.best
+    spent, problem = history.spent, history.problem
+    top = None if problem.further else study.best
     counts = {str(s): len(history.with_status(s)) for s in Status}
-    audit = study.audit()
+    audit = study.audit() if problem.plain else None
     state = "stopped" if outcome.held else "over" if outcome.over else "idle" if study.idle else "continues"
     return {
         "study": name, "store": store.url, "state": state, "reason": outcome.reason,
-        "goal": history.problem.goal.to_json(), "trials": {s: n for s, n in counts.items() if n},
+        "goal": problem.to_json()["goal"], "trials": {s: n for s, n in counts.items() if n},
         "epochs": spent.epochs, "time": spent.time, "worker_time": spent.worker_time, "deciding": spent.deciding,
         "complete": sum(t.complete for t in history.trials), "best": None if top is None else best(top),
         "workers": [
@@ -35,7 +36,9 @@ def status(study: Reading) -> dict[str, Any]:
             for w in store.leases(name)
         ],
         "queue": [plain(dict(config)) for config in history.queue],
-        **({"audit": audited(audit)} if audit.share else {}),
+        **({"front": [on_front(run) for run in study.pareto_front()]} if problem.further else {}),
+        **({"constraints": problem.to_json()["constraints"]} if problem.constraints else {}),
+        **({"audit": audited(audit)} if audit and audit.share else {}),
     }  # fmt: skip
 
 
@@ -43,6 +46,11 @@ def best(b: Best) -> dict[str, Any]:
     """The best run: its number, what it counts for, and its checkpoint."""
     return {"trial": b.trial, "value": number(b.value), "epoch": b.epoch, "checkpoint": b.checkpoint,
             "checkpoint_epoch": None if b.checkpoint is None else b.checkpoint_epoch}  # fmt: skip
+
+
+def on_front(run: OnFront) -> dict[str, Any]:
+    """A run of the front: what it came to in each goal, too."""
+    return best(run) | {"values": {name: number(v) for name, v in run.values.items()}}
 
 
 def audited(a: Audit) -> dict[str, Any]:
@@ -60,7 +68,9 @@ def trial(t: TrialRecord, problem: Problem, over: bool = False, lost: Container[
     return {
         "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem, over, lost).words,
         "complete": t.complete, "attempt": t.attempt, "epoch": t.epoch,
-        "value": number(values[-1]) if len(values) else None, "seconds": float(t.seconds.sum()),
+        "value": number(values[-1]) if len(values) else None,
+        **({"values": {n: number(v) for n, v in t.results(problem).items()}} if problem.measured else {}),
+        "seconds": float(t.seconds.sum()),
         "error": t.error, "config": plain(dict(t.config)), "tags": plain(dict(t.tags)),
     }  # fmt: skip
 

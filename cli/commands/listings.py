@@ -18,7 +18,7 @@ from haltune._utils.words import duration, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.codec import to_json
 from haltune.log.events import Status, trial_of
-from haltune.log.fate import FATES, fate_of
+from haltune.log.fate import FATES, fate_of, lead_of
 from haltune.log.history import History
 from haltune.log.records import Best, TrialRecord
 from haltune.study.reading import Reading
@@ -144,27 +144,35 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
     if format is Format.json:
         say_json(rows)
         return
-    titles = ("trial", "status", "attempt", "epochs", history.problem.goal.metric, "time", "configuration")
+    names = history.problem.measured
+    titles = (
+        "trial", "status", "attempt", "epochs", history.problem.goal.metric, *names, "time", "configuration",
+    )  # fmt: skip
     table = Table(box=None, header_style="dim", pad_edge=False)
     for title in titles:
         table.add_column(cell(title))
     most = f" of {history.problem.max_epochs}" if history.problem.max_epochs else ""
     for t, row in zip(found, rows, strict=True):
         text = settings(row["config"]) + (f"  [{row['error']}]" if row["error"] else "")
+        results = t.results(history.problem) if names else {}
         value = "" if row["value"] is None else short(row["value"])
         cells = (
             row["trial"], listed.said(t), row["attempt"], f"{row['epoch']:g}{most}", value,
-            duration(row["seconds"]), text,
+            *(short(results[name]) for name in names), duration(row["seconds"]), text,
         )  # fmt: skip
         table.add_row(*map(cell, cells))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
 def best(where: Where, name: Name = None, format: As = Format.table, top: Top = None) -> None:
-    """The best configuration so far; with --top so many of the best, a line each."""
+    """The best configuration so far; with --top so many of the best, a line each; with several goals the front."""
     with errors():
         study = study_of(where, name)
-        history, leads = study.history, study.best
+        history = study.history
+        if history.problem.further:
+            _say_front(study, format, top)
+            return
+        leads = study.best
         if leads is None:
             say("no trial has reported a finite value yet", err=True)
             raise typer.Exit(STOPPED)
@@ -176,6 +184,26 @@ def best(where: Where, name: Name = None, format: As = Format.table, top: Top = 
             say_json(run | listing_data.best(leads))
         else:
             _say_best(history, leads)
+
+
+def _say_front(study: Reading, format: Format, top: int | None) -> None:
+    """The runs that nothing betters in all goals, a line each."""
+    history, runs = study.history, study.pareto_front()
+    if not runs:
+        say("no trial has reported a finite value in every goal yet", err=True)
+        raise typer.Exit(STOPPED)
+    found = [history.trial(run.trial) for run in runs[:top]]
+    if format is Format.json:
+        over = study.outcome.over
+        say_json(
+            [
+                listing_data.trial(t, history.problem, over) | listing_data.on_front(run)
+                for t, run in zip(found, runs, strict=False)
+            ]
+        )
+        return
+    say(str(lead_of(history)))
+    _list(Listed(study), found, format)
 
 
 def _say_best(history: History, leads: Best) -> None:
@@ -215,6 +243,10 @@ def _numbered(study: Reading, trial: str) -> int:
         return int(trial)
     if trial != "best":
         raise InvalidInput(f"trial {trial!r}: its number, or best")
+    if study.history.problem.further:
+        raise InvalidInput(
+            "explain best: of several goals none is the best; `haltune best` lists the front by numbers"
+        )
     if study.best is None:
         raise InvalidInput("no trial has reported a finite value yet")
     return study.best.trial

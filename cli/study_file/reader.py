@@ -10,6 +10,9 @@ maximize = "val_acc"
 bounds = [0, 1]
 of = "best"    # runs count for their best epoch; "last" if it is left out
 
+[constraints]    # metrics that runs keep within limits; several goals are a [[goal]] each
+params = { at_most = 5e6 }
+
 [space]
 lr = { float = [1e-4, 1e-1], log = true }
 kernel = { choice = ["rbf", "poly"] }
@@ -40,7 +43,7 @@ from haltune import policies
 from haltune._utils.checks import check_counts, check_seconds
 from haltune._utils.words import one_line
 from haltune.errors import HaltuneError, InvalidInput, InvalidSpace
-from haltune.log.problem import Budget, Goal, Maximize, Minimize, Problem
+from haltune.log.problem import Budget, Constraint, Goal, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Domain
 from haltune.store.checkpoints import bytes_of
@@ -49,7 +52,7 @@ from haltune.study import Study
 from .lines import Keys, Lines, meant
 from .parameters import parameter
 
-_TABLES = ("study", "goal", "space", "policy", "budget", "start")
+_TABLES = ("study", "goal", "constraints", "space", "policy", "budget", "start")
 _GOAL = dict.fromkeys(("maximize", "minimize", "bounds", "of"), "goal")
 
 
@@ -140,7 +143,9 @@ class _Reader:
         table = self._table("space")
         domains = {n: self._lines.at(("space", n), lambda v=v: parameter(v)) for n, v in table.items()}  # type: ignore[misc]
         space = self._space(domains)
+        limits = [self._limit(name, table) for name, table in self._table("constraints").items()]
         problem = self._lines.at(("study", "max_epochs"), lambda: Problem(space, goal, max_epochs))
+        problem = self._lines.at(("constraints",), lambda: replace(problem, constraints=limits))
         return self._lines.at(("start",), lambda: replace(problem, start=self._data.get("start", ())))
 
     def _space(self, domains: dict[str, Domain]) -> Space:
@@ -151,8 +156,22 @@ class _Reader:
             about = sorted((n for n in domains if repr(n) in text), key=lambda n: text.index(repr(n)))
             raise self._lines.error(("space", *about[:1]), text) from error
 
-    def _goal(self) -> Goal:
-        table = self._table("goal")
+    def _limit(self, metric: str, table: Any) -> Constraint:
+        """at_most, at_least and changes of one metric."""
+        where = ("constraints", metric)
+        if not isinstance(table, dict):
+            raise self._lines.error(where, f"a table such as {metric} = {{ at_most = 5e6 }}, not {table!r}")
+        self._lines.known(where, table, ("at_most", "at_least", "changes"))
+        return self._lines.at(where, lambda: Constraint(metric, **table))
+
+    def _goal(self) -> Goal | list[Goal]:
+        """One table [goal], or several [[goal]]."""
+        given = self._data["goal"]
+        if isinstance(given, list) and all(isinstance(table, dict) for table in given):
+            return [self._one_goal(dict(table)) for table in given]
+        return self._one_goal(self._table("goal"))
+
+    def _one_goal(self, table: dict[str, Any]) -> Goal:
         self._lines.known(("goal",), table, ("maximize", "minimize", "bounds", "of"))
         if ("maximize" in table) == ("minimize" in table):
             raise InvalidInput('say maximize = "val_acc" or minimize = "val_loss", one of them')
@@ -231,7 +250,8 @@ class _Reader:
 
 
 _EXAMPLES = {
-    "goal": ', such as [goal] and below it maximize = "val_acc"',
+    "goal": ', such as [goal] and below it maximize = "val_acc"; several are [[goal]] each',
+    "constraints": ", such as [constraints] and below it params = { at_most = 5e6 }",
     "space": ", such as [space] and below it lr = [0.0001, 0.1]",
     "budget": ', such as [budget] and below it trials = 20, time = "2h", or both',
     "policy": ', such as [policy] and below it name = "BOBOS"',

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from haltune._utils.words import plural, short
+
 from .decisions import WISH
 from .events import Status
+from .history import History
 from .problem import Problem
 from .records import TrialRecord
 
@@ -37,6 +40,32 @@ class Fate:
 
     kind: str  # one of FATES
     words: str  # "ended by itself at epoch 4 of 12"
+
+
+def values_of(t: TrialRecord, problem: Problem) -> str:
+    """What a run has come to by now: acc 0.91, ms 12."""
+    first = f"{problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}"
+    others = t.results(problem) if problem.measured else {}
+    return ", ".join([first, *(f"{name} {short(others[name])}" for name in problem.measured)])
+
+
+def lead_of(history: History) -> str | None:
+    """The best, or the front, in a few words; None before a run has a value."""
+    problem = history.problem
+    if not problem.further:
+        best = history.best()
+        return (
+            None if best is None else f"best {problem.goal.metric} {short(best.value)} (trial {best.trial})"
+        )
+    front = [history.on_front(id).values for id in history.front()]
+    if not front:
+        return None
+    spans = []
+    for goal in problem.goals:
+        values = sorted((run[goal.metric] for run in front), key=lambda v: goal.sign * v)
+        worst, best_value = short(values[0]), short(values[-1])
+        spans.append(f"{goal.metric} {best_value}" + (f" to {worst}" if worst != best_value else ""))
+    return f"front of {plural(len(front), 'run')}: {', '.join(spans)}"
 
 
 def fate_of(t: TrialRecord, problem: Problem, over: bool = False, lost: Container[int] = ()) -> Fate:

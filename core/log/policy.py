@@ -248,6 +248,13 @@ def _told(value: Any) -> Any:
     return {"function": name_of(value)} if callable(value) else value
 
 
+def called(policy: Policy[Any]) -> str:
+    """The name of its class; of a wrapper that is not told apart the one inside."""
+    while isinstance(policy, Wrapper) and not is_dataclass(policy) and isinstance(policy.policy, Policy):
+        policy = policy.policy
+    return type(policy).__name__
+
+
 def in_words(policy: Policy[Any]) -> str:
     """As a user writes it: the options that are not the defaults, and functions by their names."""
     if not is_dataclass(policy):

@@ -12,6 +12,7 @@ from haltune.above import above
 from haltune.errors import InvalidInput
 from haltune.foreign_words import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
+from haltune.log.policy import called
 
 from .entrance.functions import Reporting
 from .entrance.opened import Opened
@@ -56,7 +57,7 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
         checkpoints: The folder for the checkpoints of paused trials, of which several studies may share one.
             Default: None, beside the store's file; in memory, a temporary one that goes with the process.
         keep_checkpoints: Of how many of the best finished trials the model is kept, after the epoch that the run counts
-            for: `study.best.checkpoint`. Default: 1.
+            for: `study.best.checkpoint`; with several goals of all on the front, unless it is 0. Default: 1.
         disk_quota: Bytes that checkpoints may take, or a text such as "20GB"; a trial that finds no room trains on.
             Default: None, what the disk has.
         lease: Seconds after which a worker that shows no sign of life is taken for lost, at least five times the
@@ -116,7 +117,7 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
         """
         if self.budget.unlimited and self.policy.endless:
             raise InvalidInput(
-                f"{type(self.policy).__name__} never ends by itself and the study has no budget: "
+                f"{called(self.policy)} never ends by itself and the study has no budget: "
                 "give one, such as budget='2h' or budget='50 trials'"
             )
         return self.session.ask(partial(Trial, self.session))

@@ -222,7 +222,7 @@ def laid_out(facts: Digest) -> dict[str, Any]:
     """Its layout."""
     goal = facts.problem.goal
     metric, better = plotly_text(goal.metric), "larger" if _sign(facts) > 0 else "smaller"
-    led = [_label(facts) for row in facts.rows if row.leads and row.ending]
+    led = [_label(facts) for row in facts.rows if row.leads and row.ending and not row.several]
     empty = "No trial has reported a finite value yet" if facts.rows else "No trial has begun yet"
     return layout(
         "Learning curves", _told(facts), note=f"{_legend(facts)}{_shown(facts)}", order=10, wide=True,
@@ -235,7 +235,7 @@ def laid_out(facts: Digest) -> dict[str, Any]:
 
 def _told(facts: Digest) -> str:
     """What the figure shows, in words."""
-    best = facts.best
+    best = None if facts.front else facts.best
     led = (
         f"; the best, trial {best.trial}, reaches {short(best.value)} at epoch {best.epoch:g}" if best else ""
     )

@@ -82,7 +82,7 @@ def parallel_spec(facts: Digest) -> Spec:
 
 
 def _said(row: Row, metric: str) -> list[str]:
-    title = f"Trial {row.record.id}: {row.outcome}{', the best' * row.leads}"
+    title = f"Trial {row.record.id}: {row.outcome}{row.praise}"
     return [title, f"{metric} {short(row.value)}", plotly_text(settings(row.record.config))]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haltune._utils.words import duration, plural, short
+from haltune.errors import InvalidInput
 from haltune.log.problem import Problem
 from haltune.log.records import Best
 from haltune.study.results import Results
@@ -37,7 +38,7 @@ def progress(study: Results) -> go.Figure:
 
     Raises:
         ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study.
+        InvalidInput: For what is no study, and for one of several goals, which `front` draws.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -52,6 +53,8 @@ def progress(study: Results) -> go.Figure:
         [0.891, 0.445, 0.425, 0.425]
     """
     story = story_of(study)
+    if study.history.problem.further:
+        raise InvalidInput("progress(study) draws the best in one goal: front(study) draws several")
     return drawn(progress_spec(story, study.history.problem, study.best))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from importlib.metadata import version
 
-from haltune._utils.words import clipped, duration, plural, short
+from haltune._utils.words import clipped, duration, plural, settings, short
 from haltune.notebook import escaped
 from haltune.policies.prospect import prospect as foreseen
 
@@ -17,6 +17,7 @@ from ..story import Story
 from ..summary import IDLE, kept, why_left
 from ..surrogate import Surrogate
 
+_LISTED = 50  # runs of a front
 _AUDITED = 50  # would-be stops that are listed
 _FARTHEST = 4.0  # times what a search took: how far it was measured what more of it brings
 
@@ -27,6 +28,8 @@ def head(facts: Digest) -> str:
     aim = "highest" if goal.sign > 0 else "lowest"
     best = f"<b>{short(facts.best.value)}</b>" if facts.best else "no value yet"
     after = f" after {plural(round(facts.best.epoch, 2), 'epoch')}" if facts.best else ""
+    if facts.problem.further:
+        best, aim, after = _on_front(facts), "on the front of", ""
     state = "The search is over" if facts.over else "The search continues"
     if facts.held:
         state = "The search is stopped for now"
@@ -35,9 +38,18 @@ def head(facts: Digest) -> str:
     outcome = facts.outcome if facts.over else ""
     return (
         f'<p class="quiet">haltune &middot; {escaped(facts.name)}</p>\n'
-        f"<h1>{best} <small>{aim} {escaped(goal.metric)}{after}</small></h1>\n"
+        f"<h1>{best} <small>{aim} {escaped(_metrics(facts))}{after}</small></h1>\n"
         f'<p class="over">{state}{": " * bool(outcome)}{escaped(outcome)}.</p>'
     )
+
+
+def _on_front(facts: Digest) -> str:
+    return f"<b>{plural(len(facts.front), 'run')}</b>" if facts.front else "no run yet"
+
+
+def _metrics(facts: Digest) -> str:
+    *before, last = (goal.metric for goal in facts.problem.goals)
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def stats(facts: Digest) -> str:
@@ -98,7 +110,9 @@ def _brings(chance: float, gain: float, high: float) -> str:
 
 
 def best(facts: Digest) -> str:
-    """The best configuration."""
+    """The best configuration; with several goals all that are on the front."""
+    if facts.problem.further:
+        return _front(facts)
     if facts.best is None:
         return ""
     items = "".join(
@@ -108,6 +122,26 @@ def best(facts: Digest) -> str:
     return (
         f'<h2>Best configuration <small class="quiet">trial {facts.best.trial}, '
         f"at epoch {facts.best.epoch:g}</small></h2>\n<dl>{items or '<div><dd>the only one there is</dd></div>'}</dl>"
+    )
+
+
+def _front(facts: Digest) -> str:
+    """What is on the front, the best in the first goal first."""
+    if not facts.front:
+        return ""
+    names = [*facts.front[0].values]
+    heads = "".join(f"<th>{escaped(name)}</th>" for name in ("trial", *names, "configuration"))
+    rows = "".join(
+        f'<tr data-trial="trial-{run.trial}"><td>{run.trial}</td>'
+        + "".join(f"<td>{short(run.values[name])}</td>" for name in names)
+        + f'<td class="long">{escaped(clipped(settings(run.config)))}</td></tr>'
+        for run in facts.front[:_LISTED]
+    )
+    more = len(facts.front) - _LISTED
+    rest = f'<p class="quiet">and {plural(more, "other")}</p>' if more > 0 else ""
+    return (
+        '<h2>Runs on the front <small class="quiet">nothing betters them in all goals</small></h2>\n'
+        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{rest}'
     )
 
 
@@ -124,9 +158,10 @@ def audit(facts: Digest) -> str:
 
 def about(facts: Digest, story: Story | None, policy: str) -> str:
     """Goal, space, policy, dates and versions."""
-    space, goal = facts.problem.space, facts.problem.goal
+    space = facts.problem.space
     pairs = [
-        ("goal", repr(goal)),
+        ("goal", ", ".join(map(repr, facts.problem.goals))),
+        ("within", ", ".join(map(str, facts.problem.constraints))),
         ("epochs", f"at most {facts.problem.max_epochs} a trial" if facts.problem.max_epochs else "without an end"),
         *((name, repr(domain)) for name, domain in space.parameters.items()),
         *((f"constraint {i}", str(c)) for i, c in enumerate(space.constraints, 1)),

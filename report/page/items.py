@@ -19,6 +19,7 @@ from ..figures import curves
 from ..figures.budget import budget_spec
 from ..figures.drawing import Spec
 from ..figures.forecast import Forecasts
+from ..figures.front import front_spec
 from ..figures.parallel import parallel_spec
 from ..figures.policies.calibration import calibration_spec
 from ..figures.policies.rungs import rungs_spec
@@ -126,6 +127,8 @@ class Told:
         found["parallel"] = self._since("parallel", learnt_from(facts), lambda: parallel_spec(facts))
         if story is None:
             return found
+        if facts.problem.further:
+            return found | {"front": front_spec(facts), "timeline": timeline_spec(story)}
         found["progress"] = progress_spec(story, facts.problem, facts.best)
         found["timeline"] = timeline_spec(story)
         if story.compared:

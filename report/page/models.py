@@ -45,7 +45,7 @@ class Models:
 
     def _surrogate(self, facts: Digest) -> Items:
         model = Surrogate.of(facts.history)
-        told: Items = {"prospect": blocks.prospect(facts, model)}
+        told: Items = {"prospect": blocks.prospect(facts, model) if facts.problem.plain else ""}
         if model is None:
             return told
         ranked = model.importance()
@@ -59,7 +59,7 @@ class Models:
 
     def _decisions(self, source: Source, facts: Digest, story: Story | None) -> Items:
         """How runs were stopped, where optimal stopping does it."""
-        if story is None or story.stop is None or not isinstance(source, Results):
+        if story is None or story.stop is None or not isinstance(source, Results) or not facts.problem.plain:
             return {}
         stopper = source.policy.part(Stopper)
         if self._decided is None and stopper is not None:

@@ -52,6 +52,7 @@ def head(facts: Digest) -> str:
 def heads(facts: Digest) -> list[tuple[str, bool]]:
     """(title, whether a first click sorts the highest first) of each column."""
     found = [("trial", False), ("epochs", True), (facts.problem.goal.metric, facts.problem.goal.sign > 0)]
+    found += [(name, True) for name in facts.problem.measured]
     found += [("level", False)] * facts.levels
     found += [(name, False) for name in columns(facts) or ("configuration",)]
     return [*found, ("outcome", False)]
@@ -81,13 +82,16 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     value = _NONE if row.value is None else short(row.value)
     finite = row.value is not None and math.isfinite(row.value)
     metric = escaped(facts.problem.goal.metric)
+    results = t.results(facts.problem) if facts.problem.measured else {}
+    others = [(name, results[name]) for name in facts.problem.measured]
     cells = [
         f'<td data-of="trial" data-v="{t.id}">{t.id}</td>',
         f'<td data-of="epochs" data-v="{t.epoch:g}">{_bar(facts, row)}{epochs(facts, row)}</td>',
         f'<td data-of="{metric}" data-v="{row.value if finite else ""}">{value}</td>',
+        *(_value(name, float(number)) for name, number in others),
         *[_value("level", t.tags.get("level"))] * facts.levels,
         *config,
-        f"<td>{row.outcome}{', the best' * row.leads}</td>",
+        f"<td>{row.outcome}{row.praise}</td>",
     ]
     best = ' class="best"' if row.leads else ""
     receipt = clipped(short_receipt(facts.history, t.id, facts.over), 6000) + _numbers(row) + _metrics(row)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from haltune.errors import HaltuneError
+from haltune.log.fate import lead_of
 from haltune.log.history import History
 from haltune.study.reading import follow_study
 
@@ -62,5 +63,7 @@ class Board:
 
 
 def _best(history: History) -> str:
+    if history.problem.further:
+        return lead_of(history) or "no value yet"
     best = history.best()
     return "no value yet" if best is None else f"{history.problem.goal.metric} {best.value:.4g}"

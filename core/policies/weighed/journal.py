@@ -55,6 +55,11 @@ class View:
         goals = [goal.metric for goal in self.by.problem.goals]
         return said if metric in goals or not math.isnan(said) else self.history.latest(trial, metric)
 
+    def lead(self, trial: TrialRecord) -> float:
+        """How far the report to be judged lies above what the others have come to; minus infinity where unknown."""
+        lead = float(self.seen(trial).values[-1]) - self.history.incumbent(exclude=trial.id)
+        return lead if math.isfinite(lead) else -math.inf
+
     def seen(self, trial: TrialRecord) -> TrialRecord:
         """A trial whose last entry is the report to be judged, as its policy sees it."""
         said = {name: float(column[-1]) for name, column in trial.metrics.items()}
@@ -105,6 +110,10 @@ class Told:
             journal = Journal(journal.problem, journal.policy, journal.events[: self.count])
         journal.events.append(event)
         return Told(journal, self.count + 1)
+
+    def view(self, history: History, weights: Weights) -> View:
+        """Under some weights, by the scales in force."""
+        return self.journal.view(self.count, Scalarisation.at(history, weights))
 
     def __repr__(self) -> str:
         return f"Told({self.count} events)"

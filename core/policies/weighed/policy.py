@@ -6,7 +6,8 @@ in a study of that one goal, and all that is known of it holds.
 
 - What begins, and what goes on: weights are drawn for each question, by the study's seed, from a lattice of at most 11.
 - A run keeps the weights that it was begun under, in its tags: it is judged under these. It is stopped for good only
-  where the policy would stop it under all weights of the lattice; else the first answer that is no STOP stands.
+  where the policy would stop it under all weights of the lattice; else the first answer that is no STOP stands, those
+  asked first under which it leads most, or lags least.
 - A run whose first report is beyond a constraint that training does not change is stopped there.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from numpy.random import Generator
@@ -29,17 +30,17 @@ from haltune.log.problem import Problem
 from haltune.log.problem.constraints import latest
 from haltune.log.records import TrialRecord
 
-from .journal import Journal, Told
+from .journal import Journal, Told, View
 from .scalarisation import Scalarisation, Weights, lattice
 
 WEIGHTS = "weights"  # in a trial's tags: of the goals, in their order
 
 
-@dataclass(frozen=True)
 class Weighed(Wrapper):
     """See above. policy: for one goal. Studies of several goals, or with constraints, make it themselves."""
 
-    policy: Policy[Any]
+    def __init__(self, policy: Policy[Any]) -> None:
+        self.policy = policy
 
     def inside(self, state: Told) -> Any:
         """Of several goals there are several: none by itself."""
@@ -74,7 +75,7 @@ class Weighed(Wrapper):
         return next((move for move in asked if not isinstance(move, Wait)), first)
 
     def _proposed(self, state: Told, history: History, weights: Weights, rng: Generator) -> Move:
-        view = state.journal.view(state.count, Scalarisation.at(history, weights))
+        view = state.view(history, weights)
         move = self.policy.propose(view.fold.state, view.history, deepcopy(rng))
         if not history.problem.further or not isinstance(move, Start | Resume):
             return move
@@ -87,20 +88,16 @@ class Weighed(Wrapper):
             return stop(why)
         known = lattice(len(history.problem.goals))
         own = tuple(trial.tags[WEIGHTS]) if history.problem.further else known[0]
-        verdict = self._judged(state, history, own, trial, rng)
+        verdict = self._judged(state.view(history, own), trial, rng)
         if verdict.action is not Action.STOP or FULL in verdict.evidence:
             return verdict
-        for weights in known:
-            if weights != own:
-                other = self._judged(state, history, weights, trial, rng)
-                if other.action is not Action.STOP:
-                    return _kept(other, verdict, history.problem, weights)
+        others = [state.view(history, weights) for weights in known if weights != own]
+        for view in sorted(others, key=lambda view: view.lead(trial), reverse=True):
+            if (other := self._judged(view, trial, rng)).action is not Action.STOP:
+                return _kept(other, verdict, history.problem, view.by.weights)
         return verdict
 
-    def _judged(
-        self, state: Told, history: History, weights: Weights, trial: TrialRecord, rng: Generator
-    ) -> Verdict:
-        view = state.journal.view(state.count, Scalarisation.at(history, weights))
+    def _judged(self, view: View, trial: TrialRecord, rng: Generator) -> Verdict:
         return self.policy.judge(view.fold.state, view.history, view.seen(trial), deepcopy(rng))
 
     def alive(self, state: Told) -> frozenset[int] | None:

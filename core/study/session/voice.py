@@ -17,7 +17,7 @@ from typing import Any
 from haltune._utils.words import clipped, clock, counted, plural, settings, short
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
-from haltune.log.fate import FATES, fate_of, saved_epochs
+from haltune.log.fate import FATES, fate_of, lead_of, saved_epochs, values_of
 from haltune.log.history import History
 from haltune.log.problem import Budget
 from haltune.log.records import Best, TrialRecord
@@ -96,6 +96,8 @@ class Voice:
         self._begun.discard((trial, attempt))
         record, best = history.trial(trial), history.best()
         leads = best is not None and best.trial == record.id
+        if history.problem.further:
+            leads = record.id in history.front()
         look = "bold" if leads else _LOOKS.get(fate_of(record, history.problem).kind, "default")
         self._say(lambda: ending(history, record, best), look)
         if self._next is not None and self._clock() >= self._next:
@@ -144,8 +146,10 @@ def ending(history: History, t: TrialRecord, best: Best | None) -> str:
     where = f" at epoch {t.epoch:g}{of}" if of else f", {plural(t.epoch, 'epoch')}"
     told = f"trial {t.id} {found.words if found.kind == 'completed' and of else FATES[found.kind][0] + where}"
     if len(t.values):
-        told += f": {problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}"
-    if best is not None:
+        told += f": {values_of(t, problem)}"
+    if problem.further:
+        told += ", on the front" if t.id in history.front() else ""
+    elif best is not None:
         ahead = f"best {short(best.value)} (trial {best.trial})"
         told += f", {_leading(history, best) if best.trial == t.id else ahead}"
     why = t.error or (t.verdict.reason.partition(";")[0] if t.verdict else "")
@@ -161,12 +165,12 @@ def _leading(history: History, best: Best) -> str:
 
 def standing(history: History, budget: Budget, over: bool = False) -> str:
     """How far a search is: what it has cost beside its budget, what stopping saved, and its best."""
-    best, problem = history.best(), history.problem
+    problem = history.problem
     saved = sum(saved_epochs(t, problem, over) for t in history.trials)
     spared = f" ({counted(round(saved, 1))} saved)" if saved else ""
     told = [spending(history, budget, spared)]
-    if best is not None:
-        told.append(f"best {problem.goal.metric} {short(best.value)} (trial {best.trial})")
+    if (lead := lead_of(history)) is not None:
+        told.append(lead)
     elif over and len(history):
         told.append(f"no trial has come to a finite {problem.goal.metric}")
     return "; ".join(told)

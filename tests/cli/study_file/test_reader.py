@@ -9,7 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune import Budget, Choice, Constant, Float, Int, Maximize, Minimize, OptimalStopping, Space
+from haltune import (
+    Budget,
+    Choice,
+    Constant,
+    Constraint,
+    Float,
+    Int,
+    Maximize,
+    Minimize,
+    OptimalStopping,
+    Space,
+)
 from haltune.cli.study_file.reader import read
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity
@@ -417,3 +428,33 @@ def test_a_file_that_somebody_mistyped_is_read_or_a_sentence(data, tmp_path_fact
     path.write_bytes(raw)
     with suppress(HaltuneError):
         assert read(path).store
+
+
+def test_several_goals_and_constraints_are_read(file):
+    found = read(
+        file(
+            text='[study]\nmax_epochs = 3\n[[goal]]\nmaximize = "val_acc"\nbounds = [0, 1]\n[[goal]]\nminimize = "ms"\n'
+            "[constraints]\nparams = { at_most = 5e6 }\n[space]\nlr = { float = [1e-4, 1e-1] }\n"
+        )
+    )
+    assert found.problem.goals == (Maximize("val_acc", (0, 1)), Minimize("ms"))
+    assert found.problem.constraints == (Constraint("params", at_most=5e6),)
+
+
+@pytest.mark.parametrize(
+    ("goal", "limits", "says"),
+    [
+        ('[[goal]]\nmaximize = "a"\n[[goal]]\nminimize = "a"', "", "two goals of 'a'"),
+        ('[[goal]]\nmaximise = "a"', "", "maximise"),
+        ('[goal]\nmaximize = "a"', "[constraints]\nparams = 5", "at_most = 5e6"),
+        ('[goal]\nmaximize = "a"', "[constraints]\nparams = { at_mots = 5 }", "at_mots"),
+        ('[goal]\nmaximize = "a"', "[constraints]\nparams = { at_most = nan }", "a finite number"),
+    ],
+)
+def test_goals_and_constraints_that_cannot_be_meant_are_a_sentence(goal, limits, says, file):
+    with pytest.raises(InvalidInput, match=says):
+        read(
+            file(
+                text=f"[study]\nmax_epochs = 3\n{goal}\n{limits}\n[space]\nlr = {{ float = [1e-4, 1e-1] }}\n"
+            )
+        )
