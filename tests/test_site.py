@@ -112,7 +112,7 @@ def test_no_page_asks_another_host(site: Path, read: dict[str, Read]) -> None:
     assert not any('class="mermaid"' in text or "data-md-component=source" in text for text in texts)
 
 
-def test_every_public_name_has_its_entry(read: dict[str, Read]) -> None:
+def test_every_public_name_has_its_entry(site: Path, read: dict[str, Read]) -> None:
     anchors = set().union(*(found.anchors for page, found in read.items() if page.startswith("reference/")))
     names = {f"{module}.{name}" for module, listed in shown() for name in listed}
     errors = importlib.import_module("haltune.errors")
@@ -126,6 +126,11 @@ def test_every_public_name_has_its_entry(read: dict[str, Read]) -> None:
     }
     assert len(names) > 100
     assert names - anchors == set()
+    pages = (site / "reference").glob("*.html")  # a function and its module may have one name
+    assert [page.name for page in pages if "doc-symbol-module" in page.read_text(encoding="utf-8")] == []
+    assert {
+        anchor for anchor in anchors if re.match(r"haltune[\w.]*\._", anchor)
+    } == set()  # nothing that is private
 
 
 def shown() -> Iterator[tuple[str, list[str]]]:
