@@ -141,10 +141,3 @@ def test_two_processes_stop_pause_and_go_on_together_digit_for_digit(tmp_path):
         "haltune_0.json", "haltune_1.json", "model.safetensors", "optimizer.bin", "random_states_0.pkl",
         "random_states_1.pkl", "scheduler.bin",
     ]  # fmt: skip
-
-
-def test_importing_the_module_imports_no_framework(in_a_process):
-    assert (
-        in_a_process("import sys, haltune.callbacks.accelerate; print('accelerate' in sys.modules)")
-        == "False\n"
-    )

@@ -149,6 +149,7 @@ def search(s, *others, rounds=None, monitor=MONITOR, **params):
     return model
 
 
+QUICK = ("as it is", "features and rows drawn", "ordered")
 EXACT = {
     "as it is": {},
     "features and rows drawn": {"rsm": 0.5, "bootstrap_type": "Bernoulli", "subsample": 0.5},
@@ -159,7 +160,10 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("params", EXACT.values(), ids=EXACT)
+@pytest.mark.parametrize(
+    "params",
+    [pytest.param(EXACT[n], id=n, marks=() if n in QUICK else pytest.mark.slow) for n in EXACT],
+)
 def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(params, tmp_path):
     metric = "MAE" if "kind" in params else "Logloss"
     s = pausing_study(tmp_path / "s.db", at=(2, 5), epochs=7, verbose=0)
@@ -296,9 +300,3 @@ def test_swapped_arguments_are_noticed():
         HaltuneCallback(MONITOR, FakeTrial())
     with pytest.raises(InvalidInput, match="record='none'"):
         HaltuneCallback(FakeTrial(), MONITOR, record="none")
-
-
-def test_importing_the_module_imports_no_framework(in_a_process):
-    assert (
-        in_a_process("import sys, haltune.callbacks.catboost; print('catboost' in sys.modules)") == "False\n"
-    )

@@ -134,6 +134,7 @@ def searched(s, fit, **options):
     return learn, record.attempt, [record.epochs.tolist(), record.values.tolist(), told]
 
 
+QUICK = ("one cycle", "fine-tuning", "the best weights")
 FITS = {
     "fit": lambda learn, n, cbs: learn.fit(n, 0.05, cbs=cbs),
     "one cycle": lambda learn, n, cbs: learn.fit_one_cycle(n, 0.05, cbs=cbs),
@@ -146,7 +147,9 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+@pytest.mark.parametrize(
+    "fit", [pytest.param(FITS[n], id=n, marks=() if n in QUICK else pytest.mark.slow) for n in FITS]
+)
 def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(fit, tmp_path):
     straight, once, told = searched(
         pausing_study(at=(), epochs=6, metric="mae", verbose=0), fit, path=tmp_path / "a"
@@ -160,6 +163,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(fit, tmp
     np.testing.assert_array_equal(weights(resumed), weights(straight))
 
 
+@pytest.mark.slow
 def test_an_optimizer_of_torchs_own_resumes_too():
     def adamw(groups, **options):
         return OptimWrapper(groups, torch.optim.AdamW, **options)
@@ -278,7 +282,3 @@ def test_swapped_arguments_are_noticed():
         HaltuneCallback("mae", FakeTrial())
     with pytest.raises(InvalidInput, match="record='none'"):
         HaltuneCallback(FakeTrial(), "mae", record="none")
-
-
-def test_importing_the_module_imports_no_framework(in_a_process):
-    assert in_a_process("import sys, haltune.callbacks.fastai; print('fastai' in sys.modules)") == "False\n"

@@ -411,9 +411,3 @@ def test_several_machines_say_that_they_are_not_supported():
     env = SimpleNamespace(iteration=0, begin_iteration=0, params={"num_machines": 2})
     with pytest.raises(NotSupported, match="2 machines"):
         HaltuneCallback(FakeTrial(), MONITOR)(env)
-
-
-def test_importing_the_module_imports_no_framework(in_a_process):
-    assert (
-        in_a_process("import sys, haltune.callbacks.lightgbm; print('lightgbm' in sys.modules)") == "False\n"
-    )

@@ -70,6 +70,15 @@ def test_the_lines_of_fsdp_pause_and_go_on(tmp_path):
     assert trained[2] == pytest.approx(trained[1] - 0.001, abs=1e-4)  # from where it was
 
 
+def test_importing_the_loops_imports_no_framework(in_a_process):
+    frameworks = ["lightgbm", "catboost", "sklearn", "fastai", "accelerate"]
+    modules = ", ".join(f"haltune.callbacks.{name}" for name in frameworks)
+    found = in_a_process(
+        f"import sys, {modules}; print([f for f in ({frameworks} + ['torch']) if f in sys.modules])"
+    )
+    assert found == "[]\n"
+
+
 def test_every_program_of_the_page_is_run():
     assert [
         b.text.partition("\n")[0] for b in blocks("docs/loops.md") if not b.text.startswith((FSDP, *PROGRAMS))

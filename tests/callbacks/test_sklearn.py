@@ -243,7 +243,3 @@ def test_a_search_by_the_default_policy_pauses_and_goes_on(tmp_path):
             train(trial, SGDClassifier(**trial.config))
     assert any(t.attempt > 1 for t in s.trials)
     assert load(s.best.checkpoint).score(*HELD_OUT) == s.best.value
-
-
-def test_importing_the_module_imports_no_framework(in_a_process):
-    assert in_a_process("import sys, haltune.callbacks.sklearn; print('sklearn' in sys.modules)") == "False\n"
