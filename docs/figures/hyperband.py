@@ -29,7 +29,7 @@ left = sheet.panel(56, 290, (1, EPOCHS), (1, 100), log_x=True, log_y=True)
 left.axes(
     "Five brackets of about the same cost",
     "epochs",
-    "runs that are trained so far",
+    "runs that train so far",
     (1, 3, 9, 27, 81),
     (1, 3, 10, 30, 100),
 )
