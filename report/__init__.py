@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .figures.curves import learning_curves
     from .figures.front import front
     from .figures.importance import contour, importance, slices
+    from .figures.metrics import metrics
     from .figures.parallel import parallel
     from .figures.policies.calibration import calibration
     from .figures.policies.decisions import decisions
@@ -33,6 +34,7 @@ _ROOMS = {
     "figures.curves": ("learning_curves",),
     "figures.front": ("front",),
     "figures.importance": ("contour", "importance", "slices"),
+    "figures.metrics": ("metrics",),
     "figures.parallel": ("parallel",),
     "figures.policies.calibration": ("calibration",),
     "figures.policies.decisions": ("decisions",),
@@ -46,6 +48,6 @@ _ROOMS = {
 __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = [
-    "budget", "calibration", "contour", "decisions", "front", "importance", "learning_curves", "live", "parallel",
-    "posterior", "progress", "region", "replay", "rungs", "slices", "summary", "timeline", "write",
+    "budget", "calibration", "contour", "decisions", "front", "importance", "learning_curves", "live", "metrics",
+    "parallel", "posterior", "progress", "region", "replay", "rungs", "slices", "summary", "timeline", "write",
 ]  # fmt: skip

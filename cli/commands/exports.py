@@ -133,6 +133,7 @@ class Drawn(StrEnum):
     """The figures that need nothing but a study, some of them one of a kind."""
 
     learning_curves = "learning_curves"
+    metrics = "metrics"
     rungs = "rungs"
     progress = "progress"
     budget = "budget"

@@ -20,6 +20,7 @@ from ..figures.budget import budget_spec
 from ..figures.drawing import Spec
 from ..figures.forecast import Forecasts
 from ..figures.front import front_spec
+from ..figures.metrics import metrics_spec
 from ..figures.parallel import parallel_spec
 from ..figures.policies.calibration import calibration_spec
 from ..figures.policies.rungs import rungs_spec
@@ -124,6 +125,8 @@ class Told:
         """The figures that follow every report, and those that follow only some."""
         facts, story = self.facts, self.story
         found = {"budget": budget_spec(facts)}
+        if (others := metrics_spec(facts))["data"]:
+            found["metrics"] = others
         found["parallel"] = self._since("parallel", learnt_from(facts), lambda: parallel_spec(facts))
         if story is None:
             return found

@@ -29,7 +29,8 @@ ASSETS = Path(__file__).parent / "assets"
 _DEFAULT = "study"  # what a study is called that nobody gave a name
 _MARK = '<meta name="generator" content="haltune">'
 _SCRIPTS = (
-    "scales.js", "sheet.js", "marks.js", "hand.js", "panel.js", "figure.js", "table.js", "page.js", "live.js",
+    "scales.js", "sheet.js", "marks.js", "hand.js", "panel.js", "figure.js", "table.js", "compare.js",
+    "page.js", "live.js",
 )  # fmt: skip
 
 

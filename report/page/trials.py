@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 
@@ -26,6 +27,8 @@ def section(facts: Digest, rows: Sequence[str]) -> str:
         '<input type="search" placeholder="Filter: words, or epochs&lt;9" '
         'aria-label="Filter trials by words or conditions">'
         f'<select aria-label="Filter trials by outcome"><option value="">every outcome</option>{options}</select>'
+        '<button type="button" data-table="reasons" aria-pressed="true" hidden>Reasons</button>'
+        '<button type="button" data-table="save" hidden>Save as CSV</button>'
         "<output></output></div>\n"
         f'<div class="wide-table"><table>\n<thead><tr id="heads">{head(facts)}</tr></thead>\n<tbody>\n'
         + "\n".join(rows)
@@ -78,7 +81,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     config = [_value(name, t.config.get(name)) for name in names]
     if not config:
         text = escaped(clipped(settings(t.config)))
-        config = [f'<td class="long" title="{text}">{text}</td>']
+        config = [f'<td class="long" data-whole title="{text}">{text}</td>']
     value = _NONE if row.value is None else short(row.value)
     finite = row.value is not None and math.isfinite(row.value)
     metric = escaped(facts.problem.goal.metric)
@@ -97,7 +100,8 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     receipt = clipped(short_receipt(facts.history, t.id, facts.over), 6000) + _numbers(row) + _metrics(row)
     receipt += f"\n\n{clipped(traceback, 6000)}" if traceback else ""
     return (
-        f'<tr data-trial="trial-{t.id}" data-kind="{row.kind}"{best}>{"".join(cells)}</tr>\n'
+        f'<tr data-trial="trial-{t.id}" data-kind="{row.kind}"{best} data-more="{_more(row, names)}">'
+        f"{''.join(cells)}</tr>\n"
         f'<tr class="why" data-trial="trial-{t.id}"><td colspan="{len(cells)}">'
         f'<div class="because">{_because(row)}</div><pre>{escaped(receipt)}</pre></td></tr>'
     )
@@ -118,6 +122,24 @@ def _metrics(row: Row) -> str:
     """The last of its other metrics."""
     found = ((name, values[-1]) for name, values in row.record.metrics.items() if len(values))
     return "".join(f"\n  {name:<24} {short(float(value))}" for name, value in found)
+
+
+def _more(row: Row, named: Sequence[str]) -> str:
+    """What has no column, for who compares trials or saves the table: [[of what, its name, value]] as JSON."""
+    t = row.record
+    found: list[tuple[str, str, object]] = []
+    if not named:
+        found += [("parameter", name, _told(value)) for name, value in t.config.items()]
+    found += [("metric", name, _told(float(column[-1]))) for name, column in t.metrics.items() if len(column)]
+    if len(t.seconds):
+        found.append(("", "seconds", _told(float(f"{float(t.seconds.sum()):.4g}"))))
+    return escaped(json.dumps(found, separators=(",", ":"), ensure_ascii=False))
+
+
+def _told(value: object) -> object:
+    """A number that JSON has, or words."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return value if number else clipped(short(value))
 
 
 def _value(name: str, value: object) -> str:

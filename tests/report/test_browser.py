@@ -1,5 +1,6 @@
 """The page in a real browser: Chromium, by Playwright, without a screen."""
 
+import csv
 import os
 import shutil
 import socket
@@ -64,18 +65,21 @@ def opened(browser, tmp_path):
     assert said == []
 
 
-def many():
+def many(others=None):
+    """Thirty trials of ten epochs. others: of an epoch's value, further metrics by their names."""
     space = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 64), "kind": Choice(["a", "b"])})
     history = told(Problem(space, Maximize("acc", (0, 1)), 10))
     for n in range(30):
         config = {"lr": 10 ** (-4 + 4 * n / 30), "width": 8 + n, "kind": "ab"[n % 2]}
         curve = [0.9 - 0.5 / epoch - abs(n - 12) / 60 for epoch in range(1, 11)]
+        curve = curve if n % 3 else curve[:3]
         tell_trial(
             history,
-            curve if n % 3 else curve[:3],
+            curve,
             Status.COMPLETED if n % 3 else Status.STOPPED,
             config,
             "too slow",
+            metrics={name: [other(value) for value in curve] for name, other in (others or {}).items()},
         )
     return history
 
@@ -225,7 +229,8 @@ def test_what_a_user_typed_is_shown_and_never_run(opened):
     history = told(Problem(space, Maximize(EVIL, (0, 1)), 10))
     for n in range(8):
         config = {EVIL: ["plain", EVIL][n % 2], "lr": 0.1 + n / 10}
-        tell_trial(history, [0.5 + n / 50] * 3, Status.STOPPED, config, EVIL, proposed=EVIL)
+        metrics = {EVIL: [0.1, 0.2, 0.3], f"={EVIL}": [1.0, 2.0, 3.0]}
+        tell_trial(history, [0.5 + n / 50] * 3, Status.STOPPED, config, EVIL, proposed=EVIL, metrics=metrics)
     tell_trial(history, [0.2], Status.FAILED, {EVIL: EVIL, "lr": 0.3}, error=EVIL)
     page = opened(history)
     svg = page.locator("figure[data-figure=curves] .panel > svg[role=img]")
@@ -234,7 +239,10 @@ def test_what_a_user_typed_is_shown_and_never_run(opened):
         page.keyboard.press("ArrowRight")
     assert "<img" in page.locator("figure[data-figure=curves] .tip").inner_text()
     for row in page.locator(".trials tbody tr:not(.why)").all():
-        row.click()
+        row.locator("td").nth(1).click()
+    for trial in (2, 3, 8):
+        page.get_by_label(f"Compare trial {trial}", exact=True).check()
+    assert "<img" in page.get_by_role("region", name="Trials side by side").locator("table").inner_text()
     assert page.evaluate("document.querySelectorAll('img').length") == 0
     assert page.evaluate("document.body.dataset.ran") is None
     assert EVIL in page.locator("tr.why .because").first.inner_text().replace("\n", "")
@@ -695,3 +703,142 @@ def test_the_table_is_filtered_by_conditions_on_its_columns(opened):
         expected = [t.id for t in history.trials if holds(t)]
         assert sorted(rows(page)) == expected
         assert expected
+
+
+# -- choosing, sending on, saving ------------------------------------------------------------------
+
+
+def beside(page):
+    """The comparison as {row: [a text a trial]}, and which rows differ."""
+    section = page.get_by_role("region", name="Trials side by side")
+    read = "rows => rows.map(row => [...row.cells].map(cell => cell.innerText))"
+    told_of = section.locator("tbody tr").evaluate_all(read)
+    differ = section.locator("tr.differs th").all_inner_texts()
+    return {name: values for name, *values in told_of}, differ
+
+
+def test_trials_that_are_chosen_stand_side_by_side(opened):
+    history = many({"loss": lambda value: 1.0 - value})
+    page = opened(history)
+    assert not page.get_by_role("region", name="Trials side by side").is_visible()
+    for trial in (12, 13):
+        page.get_by_label(f"Compare trial {trial}", exact=True).check()
+    found, differ = beside(page)
+    one, other = history.trials[12], history.trials[13]
+    assert [float(v) for v in found["lr"]] == pytest.approx([one.config["lr"], other.config["lr"]], rel=1e-5)
+    assert [float(v) for v in found["acc"]] == pytest.approx([one.values[-1], other.values[-1]], rel=1e-5)
+    assert [float(v) for v in found["loss"]] == pytest.approx(
+        [1 - one.values[-1], 1 - other.values[-1]], rel=1e-5
+    )
+    assert found["outcome"][0] == "stopped early"
+    assert found["reason"][0] == "too slow"
+    assert found["kind"] == ["a", "b"]
+    assert "kind" in differ
+    page.get_by_label("Compare trial 14", exact=True).check()
+    page.get_by_label("Compare trial 13", exact=True).uncheck()
+    found, differ = beside(page)
+    assert found["kind"] == ["a", "a"]
+    assert "kind" not in differ
+    figure = page.locator("figure[data-figure=compared]")
+    figure.scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelectorAll('figure[data-figure=compared] .panel').length === 2")
+    assert sorted(figure.locator(".key-entry").all_inner_texts()) == ["trial 12", "trial 14"]
+
+
+def test_no_more_trials_stand_side_by_side_than_are_told_apart(opened):
+    page = opened(many())
+    best = rows(page)[:7]
+    for trial in best[:6]:
+        page.get_by_label(f"Compare trial {trial}", exact=True).check()
+    last = page.get_by_label(f"Compare trial {best[6]}", exact=True)
+    last.click()
+    assert not last.is_checked()
+    assert "At most 6" in page.locator(".chosen").inner_text()
+    page.get_by_role("button", name="Clear").click()
+    assert page.locator(".trials td input:checked").count() == 0
+    assert not page.get_by_role("region", name="Trials side by side").is_visible()
+
+
+def test_an_address_leads_to_what_was_on_the_screen(opened, browser):
+    page = opened(many())
+    for trial in (20, 3):
+        page.get_by_label(f"Compare trial {trial}", exact=True).check()
+    assert page.url.endswith("#compare=20,3")
+    again = page.context.new_page()
+    again.goto(page.url)
+    again.wait_for_selector(".comparison tbody tr")
+    assert beside(again)[0]["epochs"] == beside(page)[0]["epochs"]
+    assert again.get_by_label("Compare trial 20", exact=True).is_checked()
+    again.get_by_role("button", name="Clear").click()
+    assert "#" not in again.url
+    again.locator("tr[data-trial=trial-7]:not(.why)").click()
+    assert again.url.endswith("#trial-7")
+    third = page.context.new_page()
+    third.goto(again.url)
+    assert third.locator("tr.why[data-trial=trial-7] pre").is_visible()
+    third.goto(again.url.replace("#trial-7", "#figure-parallel"))
+    third.wait_for_function(
+        "document.querySelector('figure[data-figure=parallel]').getBoundingClientRect().top < 200"
+    )
+    for wrong in ("#trial-999", "#compare=1,999,x", "#figure-__proto__", '#trial-"><img>'):
+        third.goto(page.url.split("#")[0] + wrong)
+    assert third.locator(".trials tbody tr").count() == 60
+
+
+def test_the_rows_that_are_shown_are_saved_as_csv(opened):
+    space = Space(
+        {f"p{k}": Float(0.0, 1.0) for k in range(8)} | {"=cmd()": Choice(["=1+1", 'a,b\n"c"', "-2"])}
+    )
+    history = told(Problem(space, Maximize("acc", (0, 1)), 10))
+    for n, kind in enumerate(["=1+1", 'a,b\n"c"', "-2"]):
+        config = {f"p{k}": (k + n) / 100 for k in range(8)} | {"=cmd()": kind}
+        tell_trial(
+            history, [0.1, 0.2 + n / 10], Status.STOPPED, config, "because", metrics={"loss": [2.0, 1.0 / 3]}
+        )
+    page = opened(history)
+    page.get_by_placeholder("Filter").fill("acc<0.35")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as CSV").click()
+    with open(download.value.path(), encoding="utf-8-sig", newline="") as file:
+        saved = list(csv.DictReader(file))
+    assert [row["trial"] for row in saved] == ["1", "0"]
+    assert [row["'=cmd()"] for row in saved] == ['a,b\n"c"', "'=1+1"]
+    assert [float(row["p3"]) for row in saved] == [0.04, 0.03]
+    assert [float(row["loss"]) for row in saved] == [1 / 3, 1 / 3]
+    assert [float(row["acc"]) for row in saved] == [
+        history.trials[1].values[-1],
+        history.trials[0].values[-1],
+    ]
+    assert {row["reason"] for row in saved} == {"because"}
+    assert "configuration" not in saved[0]
+    assert download.value.suggested_filename.endswith(".csv")
+
+
+def test_without_their_reasons_rows_are_a_line_each(opened):
+    page = opened(many())
+    reasons = page.locator("tr.why .because").filter(has_text="too slow", visible=True)
+    assert reasons.count() == 10
+    page.get_by_role("button", name="Reasons").click()
+    assert reasons.count() == 0
+    page.locator("tr[data-trial=trial-7]:not(.why)").click()
+    assert page.locator("tr.why[data-trial=trial-7] pre").is_visible()
+
+
+def test_a_run_that_is_compared_grows_there_and_stays_chosen(watched):
+    study, served, context = watched
+    study.enqueue({"lr": 0.25})
+    study.enqueue({"lr": 0.5})
+    said = []
+    with study.ask() as first, study.ask() as second:
+        first.report(0.1, seconds=1.0)
+        second.report(0.2, seconds=1.0)
+        page = visit(context, served, said)
+        for trial in (0, 1):
+            page.get_by_label(f"Compare trial {trial}", exact=True).check()
+        assert beside(page)[0]["lr"] == ["0.25", "0.5"]
+        second.report(0.375, seconds=1.0)
+        page.locator(".comparison td").get_by_text("0.375").wait_for()
+        assert page.get_by_label("Compare trial 1", exact=True).is_checked()
+        first.finish()
+        second.finish()
+    assert said == []

@@ -10,7 +10,7 @@ from told import REASON, a_search, tell_trial, told
 from haltune import Choice, Float, HaltuneError, Int, Maximize, Minimize, Problem, Space
 from haltune.errors import installing
 from haltune.log.events import Status
-from haltune.report import learning_curves, parallel, slices
+from haltune.report import learning_curves, metrics, parallel, slices
 
 
 def curves(figure):
@@ -156,3 +156,51 @@ def test_options_stand_in_their_order_and_who_lacks_a_parameter_at_a_place_that_
 def test_parallel_coordinates_without_a_value_say_so():
     assert [a.text for a in parallel(told()).layout.annotations] == ["No trial has a value yet"]
     assert not parallel(a_search()).layout.annotations
+
+
+def test_every_other_metric_has_its_curves():
+    history = tell_trial(
+        told(), [0.1, 0.2, 0.3], metrics={"loss": [3.0, math.nan, 1.0], "params": [7.0, 7.0, 7.0]}
+    )
+    tell_trial(history, [0.4], metrics={"loss": [0.5]})
+    figure = metrics(history)
+    drawn = {(t.yaxis, t.name): (list(t.x), list(t.y)) for t in figure.data}
+    assert drawn == {
+        ("y2", "trial 0"): ([1, 3], [3.0, 1.0]),
+        ("y2", "trial 1"): ([1], [0.5]),
+        ("y3", "trial 0"): ([1, 2, 3], [7.0] * 3),
+    }
+    assert (figure.layout.yaxis2.title.text, figure.layout.yaxis3.title.text) == ("loss", "params")
+    assert [a.text for a in metrics(a_search()).layout.annotations] == [
+        "No trial has reported another metric"
+    ]
+
+
+def test_of_many_trials_the_best_and_those_that_run_have_curves_of_other_metrics():
+    history = told()
+    for n in range(60):
+        tell_trial(history, [n / 100], metrics={"loss": [1.0]})
+    tell_trial(history, [0.001], None, metrics={"loss": [9.0]})
+    figure = metrics(history)
+    assert {t.name for t in figure.data} == {f"trial {n}" for n in [*range(20, 60), 60]}
+    assert "best 40" in figure.layout.meta["note"]
+
+
+def test_a_metric_that_diverged_in_one_run_leaves_the_others_to_be_seen():
+    history = told()
+    for n in range(30):
+        tell_trial(history, [0.5] * 2, metrics={"loss": [1.0 + n / 100, 0.5]})
+    tell_trial(history, [0.1] * 2, metrics={"loss": [1e20, 1e200]})
+    low, high = metrics(history).layout.yaxis2.range
+    assert low < 0.5
+    assert 1.29 < high < 5.0
+
+
+def test_a_logarithmic_view_is_offered_of_metrics_that_are_positive():
+    history = tell_trial(told(), [0.1, 0.2], metrics={"loss": [10.0, 1e-3], "gain": [-1.0, 2.0]})
+    (menu,) = metrics(history).layout.updatemenus
+    change = dict(menu.buttons[1].args[1])
+    assert change["yaxis2.type"] == "log"
+    assert change["yaxis2.range"][0] < -3.0
+    assert change["yaxis2.range"][1] > 1.0
+    assert not any(name.startswith("yaxis3") for name in change)

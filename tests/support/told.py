@@ -31,6 +31,7 @@ def tell_trial(
     seconds: float = 2.0,
     proposed: str = "",
     tags: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Sequence[float]] | None = None,
 ) -> History:
     """One trial more, with a report an epoch; a stopped one carries the reason on its last."""
     id, at = len(history), history.now
@@ -49,6 +50,7 @@ def tell_trial(
             Reported(
                 at=at + n * seconds, trial=id, attempt=1, epoch=float(n), value=value, seconds=seconds,
                 verdict=verdict, seen=history.position,
+                metrics={name: column[n - 1] for name, column in (metrics or {}).items()},
             )
         )  # fmt: skip
     if status is not None:

@@ -4,9 +4,9 @@ const FULL = 420, SMALL = 240; // pixels high
 
 class Figure {
   constructor(page, id) {
-    this.page = page; this.id = id; this.hidden = new Set(); this.logs = {}; this.view = 0; this.curves = new Map();
-    this.card = made("figure", { class: "card", "data-figure": id });
-    this.head = made("h2", {}, this.card); this.noted = made("p", { class: "note" }, this.card);
+    this.page = page; this.id = id; this.hidden = new Set(); this.logs = {}; this.view = 0; this.curves = new Map(); this.meta = {};
+    this.card = made("figure", { class: "card", "data-figure": id, id: `figure-${id}` });
+    this.head = made("a", { href: `#figure-${id}`, title: "a link to this figure" }, made("h2", {}, this.card)); this.noted = made("p", { class: "note" }, this.card);
     this.bar = made("div", { class: "tools" }, this.card); this.body = made("div", { class: "panels" }, this.card);
     this.panels = [];
   }

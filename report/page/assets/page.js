@@ -11,9 +11,11 @@ class Page {
     }, { rootMargin: "300px" });
     const section = document.querySelector(".trials");
     this.table = section && new Table(this, section);
+    this.comparison = section && new Comparison(this, this.table);
     this.theme();
     let width = innerWidth;
     addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; this.later(true); } });
+    addEventListener("hashchange", () => this.go());
     addEventListener("beforeprint", () => this.print(true));
     addEventListener("afterprint", () => this.print(false));
   }
@@ -30,7 +32,16 @@ class Page {
       else if (kind === "row") { if (this.table) this.table.set(id, item); }
       else { const place = document.getElementById(kind); if (place) place.innerHTML = item; if (kind === "heads" && this.table) this.table.heads(); }
     }
+    if (this.comparison) this.comparison.heard(Object.keys(items));
     this.later(false);
+  }
+  go() { // to what the address names: a figure, a trial, or some side by side
+    const [, kind, text] = /^#(figure|trial|compare)[-=]([\w,-]+)$/.exec(location.hash) || [];
+    if (kind === "compare") {
+      this.comparison.choose([...new Set(text.split(","))].map((number) => `trial-${number}`).filter((id) => this.table.rows.has(id)));
+      this.comparison.section.scrollIntoView({ block: "start" });
+    } else if (kind === "trial") this.open(`trial-${text}`);
+    else if (kind === "figure" && this.figures.has(text)) this.figures.get(text).card.scrollIntoView();
   }
   figureOf(id) {
     if (!this.figures.has(id)) this.figures.set(id, new Figure(this, id));
@@ -103,3 +114,4 @@ const told = JSON.parse(document.getElementById("items").textContent);
 const haltune = { colours: told.colours };
 haltune.page = new Page();
 haltune.page.apply(told.items);
+requestAnimationFrame(() => requestAnimationFrame(() => haltune.page.go())); // when figures have their heights

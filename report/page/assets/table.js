@@ -12,10 +12,15 @@ class Table {
     this.more = section.querySelector(".more");
     this.more.addEventListener("click", () => { this.all = true; this.arrange(); });
     section.querySelector("thead").addEventListener("click", (event) => { const head = event.target.closest("th"); if (head) this.sort(head.cellIndex); });
-    this.body.addEventListener("click", (event) => { const row = event.target.closest("tr"); if (row && !getSelection().toString()) this.toggle(row.dataset.trial); });
-    this.body.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target.tagName === "TR") this.toggle(event.target.dataset.trial); });
+    this.body.addEventListener("click", (event) => { const row = event.target.closest("tr"); if (row && !event.target.closest("input") && !getSelection().toString()) this.clicked(row.dataset.trial); });
+    this.body.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target.tagName === "TR") this.clicked(event.target.dataset.trial); });
     this.body.addEventListener("pointerover", (event) => { const row = event.target.closest("tr"); this.page.light(row && row.dataset.trial); });
     this.body.addEventListener("pointerleave", () => this.page.light(null));
+    for (const [name, act] of [["reasons", (button) => this.reasons(button)], ["save", () => this.save()]]) {
+      const button = section.querySelector(`[data-table=${name}]`);
+      button.hidden = false;
+      button.addEventListener("click", () => act(button));
+    }
     this.rows = new Map(); this.ranks = new Map();
     for (const row of this.body.querySelectorAll("tr:not(.why)")) this.know(row);
     [...this.rows.keys()].forEach((id, i) => this.ranks.set(id, i));
@@ -31,6 +36,10 @@ class Table {
   know(row, why = row.nextElementSibling) {
     if (!why || !why.classList.contains("why")) why = null;
     row.tabIndex = 0;
+    const id = row.dataset.trial, box = made("input", { type: "checkbox", "aria-label": `Compare trial ${id.slice(6)}` });
+    box.checked = Boolean(this.page.comparison) && this.page.comparison.chosen.includes(id);
+    box.addEventListener("change", () => { box.checked = this.page.comparison.toggle(id, box.checked); });
+    row.cells[0].prepend(box);
     if (why) row.setAttribute("aria-expanded", String(why.classList.contains("open")));
     this.rows.set(row.dataset.trial, { row, why, text: (row.textContent + " " + (why ? why.textContent : "")).toLowerCase() });
   }
@@ -47,7 +56,7 @@ class Table {
     const [row, why] = holder.content.querySelectorAll("tr");
     if (!old) { this.know(row, why); return; }
     old.row.classList.toggle("best", row.classList.contains("best"));
-    old.row.dataset.kind = row.dataset.kind;
+    Object.assign(old.row.dataset, row.dataset);
     old.row.replaceChildren(...row.childNodes);
     old.why.cells[0].colSpan = why.cells[0].colSpan;
     for (const part of [".because", "pre"]) old.why.querySelector(part).replaceWith(why.querySelector(part));
@@ -80,10 +89,12 @@ class Table {
       return down * String(x).localeCompare(String(y));
     });
     let shown = 0, left = 0;
+    this.passing = [];
     const order = []; // rows that are not seen are not in the document: a thousand are laid out slowly
     for (const { row, why, text } of found) {
       const match = (!chosen || chosen.has(row.dataset.trial)) && (!kind || row.dataset.kind === kind) && words.every((word) => passes(word, row, text));
       if (!match) continue;
+      this.passing.push(row);
       if (!this.all && shown >= MOST) { left++; continue; }
       shown++;
       order.push(row);
@@ -98,6 +109,22 @@ class Table {
     this.more.textContent = `Show ${left.toLocaleString("en-US")} more`;
     const all = found.length;
     this.count.textContent = shown + left === all ? "" : `${(shown + left).toLocaleString("en-US")} of ${all.toLocaleString("en-US")}`;
+  }
+  reasons(button) { // without them a row is a line
+    const shown = !this.section.classList.toggle("brief");
+    button.setAttribute("aria-pressed", String(shown));
+  }
+  save() { // the rows that pass the filter, as they are sorted
+    const told = this.passing.map((row) => factsOf(this.rows.get(row.dataset.trial))), heads = new Map(told.flatMap((facts) => facts.map(([key, name]) => [key, name])));
+    const lines = told.map((facts) => { const known = new Map(facts.map(([key, , value]) => [key, value])); return [...heads.keys()].map((key) => celled(known.get(key))).join(); });
+    const text = [[...heads.values()].map(celled).join(), ...lines].join("\r\n") + "\r\n";
+    const address = URL.createObjectURL(new Blob(["\ufeff", text], { type: "text/csv" }));
+    made("a", { href: address, download: `${document.title.replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(0, 100)}.csv` }).click();
+    setTimeout(() => URL.revokeObjectURL(address), 10000);
+  }
+  clicked(id) {
+    const found = this.toggle(id), open = found && found.why && found.why.classList.contains("open");
+    if (this.page.comparison.chosen.length < 2) addressed(open ? `#${id}` : "");
   }
   toggle(id, open) {
     const found = this.rows.get(id);
@@ -129,4 +156,11 @@ function passes(word, row, text) {
   const value = cell.dataset.v ?? cell.textContent.trim().toLowerCase(), [a, b] = [+value, +than];
   if (sign === "=") return value === than || (value !== "" && a === b);
   return value !== "" && (sign[0] === "<" ? a < b : a > b) || (sign.length > 1 && value !== "" && a === b);
+}
+
+// A cell of a file in CSV, which no spreadsheet takes for a formula: text that begins like one has an apostrophe before it.
+function celled(value) {
+  if (value === undefined || value === null) return "";
+  const text = String(value), guarded = typeof value === "string" && /^[=+\-@\t\r]/.test(text) && !Number.isFinite(+text) ? `'${text}` : text;
+  return /[",\r\n]/.test(guarded) ? `"${guarded.replace(/"/g, '""')}"` : guarded;
 }

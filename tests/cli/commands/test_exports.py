@@ -109,6 +109,7 @@ def test_a_figure_is_a_page_of_its_own_or_data(log, tmp_path):
     path, _ = log
     for what in (
         "learning_curves",
+        "metrics",
         "progress",
         "budget",
         "parallel",
