@@ -53,8 +53,8 @@ def fit(
         x: What it learns from: an array, a sparse matrix or a data frame.
         y: Its targets.
         validation: (x, y) to score on after each epoch.
-        scoring: A scorer of scikit-learn's, its name or a function (estimator, x, y) -> number. Default: None, the
-            scorer that is called as the goal's metric is.
+        scoring: A scorer of scikit-learn's, its name or a function (estimator, x, y) -> number; of several goals a
+            function that returns them by their names. Default: None, the scorers that are called as the goals are.
         batch_size: Samples of one call of `partial_fit`. Default: None, all of an epoch, which SGDClassifier takes one
             by one in any case, and MLPClassifier in batches of its own.
         classes: All that `y` may hold, for a classifier. Default: None, those that it holds.
@@ -140,14 +140,33 @@ def _classes(y: Any) -> Any:
     return np.unique(y)
 
 
-def _scorer(trial: Trial, estimator: Any, scoring: Any) -> Callable[..., float]:
-    """(estimator, x, y) -> number. Raises InvalidInput where none is named, or one that points the other way."""
-    from sklearn.metrics import check_scoring, get_scorer_names
+def _scorer(trial: Trial, estimator: Any, scoring: Any) -> Callable[..., Any]:
+    """(estimator, x, y) -> number, or several by their names.
 
-    metric = trial.goal.metric
-    name = metric if scoring is None else scoring
-    if callable(name):
-        return name  # type: ignore[no-any-return]
+    Raises InvalidInput where a scorer is not named, or points the other way.
+    """
+    from sklearn.metrics import check_scoring
+
+    if callable(scoring):
+        return scoring  # type: ignore[no-any-return]
+    metric, others = trial.goal.metric, trial.measures.others
+    if not others:
+        return check_scoring(estimator, _named(trial, scoring or metric, True))  # type: ignore[no-any-return]
+    if scoring is not None:
+        raise InvalidInput(
+            f"scoring={scoring!r} is one number, and a report has {len(others) + 1}, {', '.join((metric, *others))}: "
+            "give fit(..., scoring=) a function (estimator, x, y) -> {name: number}"
+        )
+    scorers = {
+        name: check_scoring(estimator, _named(trial, name, name == metric)) for name in (metric, *others)
+    }
+    return lambda *arguments: {name: scorer(*arguments) for name, scorer in scorers.items()}
+
+
+def _named(trial: Trial, name: Any, first: bool) -> str:
+    """A scorer's name. Raises InvalidInput for what is none, and for one that is larger where the goal is smaller."""
+    from sklearn.metrics import get_scorer_names
+
     if name not in get_scorer_names():
         near = nearest(str(name), get_scorer_names())
         meant = f", {near!r} perhaps" if near else ""
@@ -155,9 +174,10 @@ def _scorer(trial: Trial, estimator: Any, scoring: Any) -> Callable[..., float]:
             f"{name!r} is no scorer of scikit-learn's: give fit(..., scoring=) a name of sklearn.metrics."
             f"get_scorer_names(){meant}, or a function (estimator, x, y) -> number"
         )
-    if not isinstance(trial.goal, Maximize):
+    if first and not isinstance(trial.goal, Maximize):
+        goal = f"Maximize({trial.goal.metric!r})"
         raise InvalidInput(
-            f"scikit-learn's scorers are larger where better, {name!r} among them: make the goal Maximize({metric!r}), "
-            "or give fit(..., scoring=) a function (estimator, x, y) -> number that is smaller where better"
+            f"scikit-learn's scorers are larger where better, {name!r} among them: make the goal {goal}, or give "
+            "fit(..., scoring=) a function (estimator, x, y) -> number that is smaller where better"
         )
-    return check_scoring(estimator, name)  # type: ignore[no-any-return]
+    return str(name)

@@ -13,6 +13,7 @@ from paused_studies import pausing_study
 
 lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
 
+from haltune import Float, Minimize, Study  # noqa: E402
 from haltune.callbacks.lightgbm import HaltuneCallback  # noqa: E402
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
 
@@ -369,6 +370,18 @@ def test_a_real_study_stops_trainings_and_goes_on_after_a_failure(tmp_path):
             train(HaltuneCallback(trial, MONITOR), *others, rounds=trial.max_epochs)
     assert [t.status for t in s.trials] == ["completed", "failed", "stopped"]
     assert [t.epochs.tolist() for t in s.trials] == [[1, 2, 3, 4], [1], [1, 2]]
+
+
+def test_several_goals_are_reported_by_their_names():
+    goals = [Minimize(MONITOR), Minimize("validation-binary_error")]
+    s = Study({"lr": Float(0.1, 0.2)}, goals, max_epochs=3, budget="1 trial", seed=0, verbose=0)
+    for trial in s:
+        with trial:
+            callback = HaltuneCallback(trial, record="monitor")
+            train(callback, rounds=trial.max_epochs - trial.epoch, init_model=trial.checkpoint)
+    log = train(rounds=3)[1]["validation"]
+    assert s.trials[0].values.tolist() == log["binary_logloss"]
+    assert s.trials[0].metrics["validation-binary_error"].tolist() == log["binary_error"]
 
 
 def test_an_outage_does_not_end_the_training():

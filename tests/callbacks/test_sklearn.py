@@ -114,6 +114,26 @@ def test_a_metric_that_is_no_scorer_says_what_to_give():
         train(FakeTrial("neg_log_loss"))
 
 
+def test_each_of_several_goals_is_scored_by_its_name():
+    def trained(goals, scoring=None):
+        s = Study({"alpha": Float(1e-4, 1e-2)}, goals, max_epochs=3, budget="1 trial", seed=0, verbose=0)
+        for trial in s:
+            with trial:
+                model = train(trial, scoring=scoring)
+        return s.trials[0], model
+
+    record, model = trained([Maximize("accuracy"), Maximize("roc_auc")])
+    auc = sklearn.metrics.roc_auc_score(Y[80:], model.decision_function(X[80:]))
+    assert (record.values[-1], record.metrics["roc_auc"][-1]) == (model.score(*HELD_OUT), auc)
+    own = [Maximize("accuracy"), Maximize("simplicity")]
+    with pytest.raises(InvalidInput, match=r"'simplicity' is no scorer"):
+        trained(own)
+    with pytest.raises(InvalidInput, match=r"is one number, and a report has 2, accuracy, simplicity"):
+        trained(own, "accuracy")
+    record, _ = trained(own, lambda m, x, y: {"accuracy": m.score(x, y), "simplicity": 1.0})
+    assert record.metrics["simplicity"].tolist() == [1.0] * 3
+
+
 def test_an_estimator_that_learns_all_at_once_and_what_is_no_trial_are_refused():
     with pytest.raises(InvalidInput, match=r"LogisticRegression has no partial_fit.*SGDClassifier"):
         train(accuracies(), LogisticRegression())

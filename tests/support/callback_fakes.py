@@ -11,6 +11,7 @@ from typing import Any
 from haltune.errors import StoreError
 from haltune.log.decisions import Action, Verdict, go_on, stop
 from haltune.log.problem import Maximize, Minimize
+from haltune.log.problem.measures import Measures
 
 
 class FakeTrial:
@@ -22,6 +23,7 @@ class FakeTrial:
         self.config: dict[str, Any] = {"lr": 0.1}
         self.max_epochs = self.until = max_epochs
         self.goal = (Maximize if maximize else Minimize)(metric)
+        self.measures = Measures(metric)
         self.attempt = 1
         self.epoch = epoch
         self.checkpoint = None
