@@ -12,6 +12,7 @@ from haltune.log import events as ev
 from haltune.log.events import trial_of
 from haltune.log.fate import fate_of, saved_epochs, saved_seconds
 from haltune.log.history import History
+from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.terminal import visible
 
@@ -22,7 +23,7 @@ def receipt(history: History, trial: int, log: Iterable[ev.Event], over: bool = 
     lines = _head(history, record, over)
     for event in log:
         if trial_of(event) == trial:
-            lines += _lines(event)
+            lines += _lines(event, history.problem)
     return visible("\n".join([*lines, *_saved(history, record, over)]))
 
 
@@ -33,6 +34,9 @@ def short_receipt(history: History, trial: int, over: bool = False) -> str:
     values = record.counting(history.problem.goal)
     if len(values):
         lines += _decision(history.problem.goal.metric, f"{values[-1]:.6g}, after epoch {record.epoch:g}", {})
+        others = record.results(history.problem) if history.problem.measured else {}
+        for name in history.problem.measured:
+            lines += _decision(name, f"{others[name]:.6g}", {})
     lines += _decision("chosen because", record.proposed, {}) if record.proposed else []
     lines += _decision("continued as", record.resumed, {}) if record.resumed else []
     if why := record.error or (record.verdict.reason if record.verdict else ""):
@@ -46,7 +50,7 @@ def _head(history: History, record: TrialRecord, over: bool) -> list[str]:
     return [f"trial {record.id}: {words}", f"  configuration  {settings or 'the only one there is'}"]
 
 
-def _lines(event: ev.Event) -> list[str]:
+def _lines(event: ev.Event, problem: Problem) -> list[str]:
     if isinstance(event, ev.Started):
         return _decision("proposed", event.reason, event.evidence)
     if isinstance(event, ev.Resumed):
@@ -54,7 +58,9 @@ def _lines(event: ev.Event) -> list[str]:
     if isinstance(event, ev.Reported):
         head = f"epoch {event.epoch:g}"
         verdict = event.verdict
-        return _decision(head, f"{event.value:.6g} -> {verdict.action}: {verdict.reason}", verdict.evidence)
+        said = [f"{n} {event.metrics[n]:.6g}" for n in problem.measured if n in event.metrics]
+        values = ", ".join([f"{event.value:.6g}", *said])
+        return _decision(head, f"{values} -> {verdict.action}: {verdict.reason}", verdict.evidence)
     if isinstance(event, ev.Ended):
         return _decision("ended", f"{event.status}{f' ({event.error})' if event.error else ''}", {})
     if isinstance(event, ev.Asked):

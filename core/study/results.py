@@ -203,6 +203,7 @@ class Results(ABC):
         """Which configurations reach the policy's threshold, or another; see haltune.policies.truvar.answers."""
         from haltune.policies.truvar.answers.answers import level_set
 
+        self._need_one_goal("level_set()")
         with self._log.lock:  # another thread must not read on in between
             return level_set(self.history, self.events(), self.policy, threshold)
 
@@ -210,6 +211,7 @@ class Results(ABC):
         """Which configurations may be the best, and how close the first of them is to it."""
         from haltune.policies.truvar.answers.answers import maximisers
 
+        self._need_one_goal("maximisers()")
         with self._log.lock:
             return maximisers(self.history, self.events(), self.policy)
 
@@ -257,6 +259,7 @@ class Results(ABC):
         """
         from .audit import audit
 
+        self._need_one_goal("audit()")
         with self._log.lock:
             return audit(self.history, self.events(), wanted)
 

@@ -87,7 +87,13 @@ def test_the_best_of_several_goals_is_said_to_be_a_front() -> None:
     ):
         with pytest.raises(InvalidInput, match=r"in acc and ms together: study.pareto_front\(\)"):
             ask()
-    for ask in (study.recommend, lambda: study.outlook(worlds=2)):
+    for ask in (
+        study.recommend,
+        lambda: study.outlook(worlds=2),
+        study.level_set,
+        study.maximisers,
+        study.audit,
+    ):
         with pytest.raises(InvalidInput, match="one goal without constraints"):
             ask()
 
@@ -207,3 +213,10 @@ def test_a_metric_that_diverges_ends_its_run_be_it_the_first_or_not() -> None:
     )
     trial.finish()
     assert study.pareto_front() == []
+
+
+def test_a_receipt_tells_all_that_a_report_said() -> None:
+    study = told(study_of(GOALS, [LIMIT]), {"acc": 0.5, "ms": 3, "params": 4, "extra": 1})
+    assert "epoch 1        0.5, ms 3, params 4 -> continue" in study.explain(0)
+    assert "\n  ms             3\n  params         4\n" in study.explain(0, whole=False)
+    assert repr(study.policy) == "RandomSearch()"

@@ -42,6 +42,9 @@ class Weighed(Wrapper):
     def __init__(self, policy: Policy[Any]) -> None:
         self.policy = policy
 
+    def __repr__(self) -> str:
+        return in_words(self.policy)
+
     def inside(self, state: Told) -> Any:
         """Of several goals there are several: none by itself."""
         raise InvalidInput(
