@@ -53,7 +53,7 @@ lint:
 types-of-haltune:
 	$(PY) -m mypy --strict -p haltune
 types-of-examples:
-	$(PY) -m mypy --strict --cache-dir .mypy_cache/examples $(EXAMPLES) examples
+	$(PY) -m mypy --strict --cache-dir .mypy_cache/examples $(EXAMPLES) examples docs/site docs/figures/drawing.py
 
 docs: export NO_MKDOCS_2_WARNING = 1
 docs:

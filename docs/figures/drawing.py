@@ -133,10 +133,11 @@ class Sheet:
     panels: list[Panel] = field(default_factory=list)
 
     def panel(
-        self, left: float, width: float, x: tuple[float, float], y: tuple[float, float], **logs: bool
-    ) -> Panel:
+        self, left: float, width: float, x: tuple[float, float], y: tuple[float, float], *,
+        log_x: bool = False, log_y: bool = False,
+    ) -> Panel:  # fmt: skip
         """Another one."""
-        made = Panel(left, 46, width, self.height - 46 - 46, x, y, **logs)
+        made = Panel(left, 46, width, self.height - 46 - 46, x, y, log_x, log_y)
         self.panels.append(made)
         return made
 
