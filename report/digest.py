@@ -21,8 +21,8 @@ from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome
-from haltune.study.audit import Audit
 from haltune.study.results import Results
+from haltune.study.telling.audit import Audit
 
 from .sample import sample
 from .story import Story

@@ -21,7 +21,7 @@ from haltune.errors import HaltuneWarning, InvalidInput, warn
 from haltune.launch.progress import _Table
 from haltune.policies import RandomSearch
 from haltune.report import live, summary
-from haltune.study.receipt import receipt
+from haltune.study.telling.receipt import receipt
 from haltune.terminal import visible
 
 rich_console = pytest.importorskip("rich.console")

@@ -30,7 +30,8 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
     Args:
         hypermodel: build(hp), which returns a compiled model, or a keras_tuner.HyperModel.
         objective: What fit logs after every epoch: "val_accuracy", or keras_tuner.Objective("val_f1", "max").
-        max_epochs: Epochs of a full training.
+            Default: None, which is refused: it must be said.
+        max_epochs: Epochs of a full training. Default: None, which is refused likewise.
         max_trials: Configurations that are begun. Default: 10.
         policy: What decides. Default: None, haltune.policies.MultiFidelity().
         seed: Of all randomness. Default: None, drawn and recorded.

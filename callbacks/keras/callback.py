@@ -46,6 +46,9 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
 
     Raises:
         InvalidInput: When the trial's checkpoint is no .keras file, or not of the model that make_model gives.
+
+    Example:
+        model = trial.load_model() or build(trial.config)
     """
     if make_model is None:
         return loading.whole(trial, options)
@@ -68,6 +71,9 @@ def load_best(best: Best, make_model: Callable[..., Any] | None = None, **option
     Raises:
         InvalidInput: When no model was kept, and when the file is no .keras file, or not of the model that make_model
             gives.
+
+    Example:
+        study.best.load_model().predict(x)
     """
     return loading.best(best, make_model, options)
 

@@ -48,7 +48,8 @@ def hyperparameter_search(
         compute_objective: What a dict of metrics is worth. Default: None, as the Trainer has it: the evaluation loss,
             or the sum of all further metrics.
         n_trials: How many runs are begun, those of earlier calls on the same store included; None, no limit.
-        direction: "minimize" or "maximize".
+            Default: 20.
+        direction: "minimize" or "maximize". Default: "minimize".
         hp_name: What a run's folder is called, hp_name(trial). Default: None, "run-" and its number.
         timeout: Seconds after which the search ends, or a text such as "2h". Default: None, no limit.
         study: Further arguments of haltune.Study: store="search.db", seed=0, policy=...

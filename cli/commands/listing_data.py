@@ -13,8 +13,8 @@ from haltune.log.fate import fate_of
 from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.log.records import Best, OnFront, TrialRecord
-from haltune.study.audit import Audit
 from haltune.study.reading import Reading
+from haltune.study.telling.audit import Audit
 
 
 def status(study: Reading) -> dict[str, Any]:

@@ -35,7 +35,19 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The policy's answer to one report."""
+    """The policy's answer to one report: what the training does now, and why.
+
+    Args:
+        action: Action.CONTINUE, PAUSE, STOP, or UNJUDGED for what was stored without asking the policy.
+        reason: One sentence that a user can act on.
+        evidence: The numbers behind it, by their names; JSON. Default: none.
+        until: Epochs, a new end for this leg of the trial. Default: None, the old one stands.
+
+    Example:
+        >>> verdict = Verdict(Action.STOP, "P(beats 0.912) = 0.02 at epoch 14", {"p_win": 0.02})
+        >>> verdict.stops, verdict.resumable
+        (True, False)
+    """
 
     action: Action
     reason: str
@@ -65,7 +77,21 @@ def stop(reason: str, **evidence: Any) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Train a new configuration."""
+    """A policy's move: train a new configuration.
+
+    Args:
+        config: Parameter name -> value; inactive parameters are absent.
+        until: Epochs to train before its policy decides. Default: None, the problem's max_epochs.
+        resource: What the training code reads as trial.resource, in the policy's unit. Default: None.
+        tags: The policy's own labels, JSON: bracket, rung, ... Default: none.
+        reason: One sentence that a user can act on. Default: "".
+        evidence: The numbers behind it, by their names; JSON. Default: none.
+        partial: True: no full training however far it gets, on few samples, say. Default: False.
+
+    Example:
+        >>> Start({"lr": 0.1}, until=9.0, reason="first of its bracket").config
+        {'lr': 0.1}
+    """
 
     config: Config
     until: float | None = None  # epochs; None: the problem's max_epochs
@@ -88,7 +114,20 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Go on with a paused trial from its last checkpoint."""
+    """A policy's move: go on with a paused trial from its last checkpoint.
+
+    Args:
+        trial: Its number.
+        until: Epochs, the new end. Default: None, the problem's max_epochs.
+        resource: As Start's. Default: None.
+        tags: As Start's; they take the place of the trial's. Default: none.
+        reason: One sentence that a user can act on. Default: "".
+        evidence: The numbers behind it, by their names; JSON. Default: none.
+
+    Example:
+        >>> Resume(3, until=27.0, reason="among the best 3 after 9 epochs").trial
+        3
+    """
 
     trial: int
     until: float | None = None  # epochs

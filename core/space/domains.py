@@ -52,7 +52,7 @@ class Float(_Declared):
         high: The greatest value, or such a name.
         log: True spreads values evenly over magnitudes, as a learning rate wants it. Default: False.
         when: Makes it conditional: {"other parameter": value}, one of a list of values, or a comparison, (">", 2).
-            Where the condition does not hold, configurations lack it. None: always there.
+            Where the condition does not hold, configurations lack it. Default: None, it is always there.
 
     Raises:
         InvalidSpace: For bounds that are not finite numbers or names, cross, or with `log` are not positive.

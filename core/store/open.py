@@ -11,11 +11,24 @@ from .memory import MemoryStore
 
 
 def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = False) -> Store:
-    """A store from a URL, a path ending in .db or .sqlite, None (memory), or a store itself.
+    """A store of logs, from what a Study is given as `store`.
 
-    reading: it is only looked at. Nothing is written, made or locked then, and it must be there.
+    Args:
+        where: A URL, "sqlite:///search.db" or "postgresql://..."; a path ending in .db or .sqlite; None, memory; or a
+            store itself.
+        reading: It is only looked at: nothing is written, made or locked then, and it must be there. Default: False.
 
-    Raises InvalidInput for what is none of these, StoreError when it cannot be opened.
+    Returns:
+        The store.
+
+    Raises:
+        InvalidInput: For what is none of these.
+        StoreError: When it cannot be opened.
+
+    Example:
+        >>> study = Study({"x": Float(0.0, 1.0)}, "acc", "search.db", max_epochs=1, seed=0, budget="1 trial")
+        >>> open_store("search.db", reading=True).names()
+        ['study']
     """
     if where is None or where == "memory":
         return MemoryStore()

@@ -33,7 +33,7 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
         goal: After a space the metric: Maximize("val_acc"), Minimize("val_loss"), or its name alone, which says
             whether larger is better where it is well known (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...); of
             several a list, [Maximize("val_acc"), Minimize("latency_ms")], for `study.pareto_front()`. After a Problem
-            the policy.
+            the policy. Default: None, for a Problem alone.
         store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). A
             study of this name that is there already is reopened and goes on where it was, in a wider space where the
             one given contains the recorded one. Default: None, memory.
@@ -106,7 +106,12 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
         `for trial in study` asks and waits by itself. A program that asks says what came of it by trial.report and
         trial.finish, or by `tell`.
 
-        Raises InvalidInput when neither the policy nor a budget would ever end the search.
+        Returns:
+            A Trial, whose training is this worker's now; a Wait, to ask again in a while; or a Finish. Each says why.
+
+        Raises:
+            InvalidInput: When neither the policy nor a budget would ever end the search.
+            StoreError: When the log cannot be read or written for longer than `patience`.
 
         Example:
             >>> study = Study({"x": Float(-2.0, 2.0)}, Minimize("y"), max_epochs=1, seed=0, budget="3 trials")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,7 +13,6 @@ import numpy as np
 from haltune._utils.checks import number, timed
 from haltune._utils.signals import interrupts
 from haltune._utils.words import one_line
-from haltune.above import above
 from haltune.errors import OUT_OF_MEMORY, InvalidInput, RankLost, StoreError, free_memory, is_shortage
 from haltune.foreign_words import KnowsAttributes, answering
 from haltune.log.decisions import Action, Verdict, go_on
@@ -29,8 +28,26 @@ from .session.session import Failure, Report, Session
 class Trial(Saving, KnowsAttributes):
     """One attempt at one configuration, held by this worker under a lease.
 
-    Use it as a context manager: an exception inside is recorded, Ctrl-C gives the
-    trial back. `config` is a plain dict without inactive parameters.
+    Use it as a context manager: an exception inside is recorded, Ctrl-C gives the trial back. A Study makes it; its
+    data: `config`, a plain dict without inactive parameters; `max_epochs` for the Trainer; `checkpoint`, the path of
+    the state to go on from, or None; `epoch`, the last that was reported; `verdict`, the last answer; `resource` and
+    `tags`, the policy's.
+
+    Args:
+        session: Of the process that holds it.
+        attempt: Its data, as the log has it.
+
+    Raises:
+        StoreError: As any use of the study, when the log is out of reach for longer than its `patience`.
+
+    Example:
+        >>> study = Study({"lr": Float(1e-3, 1.0, log=True)}, "acc", max_epochs=3, seed=0, budget="2 trials")
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(1 - trial.config["lr"] ** epoch)
+        >>> len(study.trials)
+        2
     """
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
@@ -149,7 +166,15 @@ class Trial(Saving, KnowsAttributes):
         return self.verdict or go_on("recorded before its worker heard so")
 
     def epochs(self) -> Iterator[int]:
-        """The epochs still to train, 1-based; ends after a verdict to stop or pause."""
+        """The epochs still to train, counted from 1; ends after a verdict to stop or pause, and at the horizon.
+
+        Example:
+            >>> from haltune.policies import RandomSearch
+            >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
+            >>> trial = Study(problem, RandomSearch(trials=1), seed=0).ask()
+            >>> [trial.report(0.5, epoch).action.value for epoch in trial.epochs()]
+            ['continue', 'continue']
+        """
         epoch = math.floor(self.epoch)
         while (self.horizon is None or epoch < self.horizon) and not (self.verdict and self.verdict.stops):
             epoch += 1
@@ -159,16 +184,6 @@ class Trial(Saving, KnowsAttributes):
     def metrics(self) -> Mapping[str, Any]:
         """Further scalars reported so far: name -> (n,), one entry a report, NaN where it was not reported."""
         return self.session.log.history.trial(self.id).metrics
-
-    def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
-
-        make_model: then make_model(**trial.config), with the weights and the optimizer of `checkpoint` if any.
-        """
-        load = above(
-            "load_model", "trial.load_model", "haltune.callbacks.keras.load_model(trial, make_model)"
-        )
-        return load(self, make_model, **options)
 
     def go_on(self) -> None:
         """Take back a PAUSE that could not be carried out: later reports are judged again."""
@@ -193,9 +208,23 @@ class Trial(Saving, KnowsAttributes):
         return self.session.lease_seconds / 4.0
 
     def finish(self, status: Status | str | None = None) -> None:
-        """Give the trial back: stopped or paused after such a verdict, else completed. Idempotent.
+        """Give the trial back; again, nothing. `with trial:` does so by itself.
 
-        Raises InvalidInput for a status that is none of completed, stopped, interrupted and failed.
+        Args:
+            status: "completed", "stopped", "interrupted" or "failed". Default: None, stopped or paused after such a
+                verdict, else completed.
+
+        Raises:
+            InvalidInput: For another status.
+            StoreError: When the log cannot be written.
+
+        Example:
+            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=1, seed=0, budget="1 trial")
+            >>> trial = study.ask()
+            >>> _ = trial.report(0.3)
+            >>> trial.finish()
+            >>> study.trials[0].status.value
+            'completed'
         """
         if status is not None and status not in _FINISHES:
             raise InvalidInput(
@@ -207,11 +236,34 @@ class Trial(Saving, KnowsAttributes):
         self.session.end(self, None if status is None else Status(status))
 
     def interrupt(self) -> None:
-        """Give the trial back unfinished; it is offered again. Idempotent."""
+        """Give the trial back unfinished: it is offered again, from its last checkpoint. Again, nothing.
+
+        Raises:
+            StoreError: When the log cannot be written.
+
+        Example:
+            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
+            >>> study.ask().interrupt()
+            >>> study.ask().attempt
+            2
+        """
         self.session.end(self, Status.INTERRUPTED)
 
     def fail(self, error: BaseException) -> None:
-        """Record that training failed, with the traceback. Idempotent."""
+        """Record that training failed, with the traceback; again, nothing. `with trial:` does so by itself.
+
+        Args:
+            error: The exception.
+
+        Raises:
+            StoreError: When the log cannot be written.
+
+        Example:
+            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
+            >>> study.ask().fail(ValueError("the data is gone"))
+            >>> study.trials[0].error
+            'ValueError: the data is gone'
+        """
         told = f"{OUT_OF_MEMORY}: {one_line(error)}" if is_shortage(error) else one_line(error)
         failure = Failure(told, "".join(traceback.format_exception(error)))
         self.session.end(self, Status.FAILED, failure)

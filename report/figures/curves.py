@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from haltune._utils.words import clipped, counted, plural, settings, short
 from haltune.log.events import Status
-from haltune.study.audit import WouldBeStop
+from haltune.study.telling.audit import WouldBeStop
 
 from ..digest import Digest, Row, Source, digest
 from ..palette import ACCENT_INK, INK, LOOKS, MUTED, Look

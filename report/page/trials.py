@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from haltune._utils.words import clipped, settings, short
 from haltune.log.fate import FATES
 from haltune.notebook import escaped
-from haltune.study.receipt import short_receipt
+from haltune.study.telling.receipt import short_receipt
 
 from ..digest import Digest, Row
 from ..summary import epochs

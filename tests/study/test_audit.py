@@ -29,9 +29,9 @@ from haltune.log.events import (
 )
 from haltune.log.history import History
 from haltune.policies import BOBOS, Halting, RandomSearch
-from haltune.study.audit import Audit, audit
-from haltune.study.rate import Rate, enough
 from haltune.study.reading import read_study
+from haltune.study.telling.audit import Audit, audit
+from haltune.study.telling.rate import Rate, enough
 
 ONE = Problem(Space({"lr": Float(0, 1)}), Maximize("acc", (0, 1)), 10)
 K1 = 500.0

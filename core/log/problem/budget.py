@@ -40,13 +40,14 @@ class Budget(KnowsArguments):
     """What a whole search may cost, over all its workers. Every limit that is given holds; None is no limit.
 
     Args:
-        trials: How many may be begun; what was begun goes on.
-        epochs: How many may be trained.
+        trials: How many may be begun; what was begun goes on. Default: None.
+        epochs: How many may be trained. Default: None.
         time: Wall-clock time while any trial is held, decisions included: seconds, or a text such as "1h30m".
-        worker_time: The same, summed over workers.
-        money: Worker time at `price`, in the units of it.
-        price: Of one worker for an hour; no limit by itself.
-        cost: The sum of what trials report as `cost`, in its own units.
+            Default: None.
+        worker_time: The same, summed over workers. Default: None.
+        money: Worker time at `price`, in the units of it. Default: None.
+        price: Of one worker for an hour; no limit by itself. Default: None.
+        cost: The sum of what trials report as `cost`, in its own units. Default: None.
 
     Raises:
         InvalidInput: For a limit that is not positive, a duration that is none, and money without a price.

@@ -2,7 +2,7 @@
 
 How often a stop was wrong no log can tell: what was stopped has no end. An audited run has one. It is declared in the
 event that starts it; the report at which it would have been stopped records so, with the numbers of that decision, and
-the rule is not asked of it again. `haltune.study.audit` counts what became of them.
+the rule is not asked of it again. `haltune.study.telling.audit` counts what became of them.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class LevelSetSearch(SitePolicy):
     A training that failed counts as far below the threshold.
 
     Args:
-        threshold: a value of the metric.
+        threshold: a value of the metric, its own units. Default: None, which is refused: it must be given.
         rule: "gchk" observes the most ambiguous, "straddle" maximises 1.96 sd - |mean - threshold|, "variance" the
             sd. Default: "gchk".
         root_beta: GCHK's sqrt(beta); it settles members for all rules. Default: 3.

@@ -42,15 +42,23 @@ def current_trial(
     max_epochs: int | None = None,
     policy: Policy[Any] | None = None,
 ) -> Trial:
-    """The trial to train; the same object each time it is asked for.
+    """The trial that a launcher started this program to train; the same object each time it is asked for.
 
-    defaults: the configuration of a stand-in, when no launcher started this program. goal, max_epochs: likewise,
-    Maximize("value") if None; a callback needs the name of a metric that is logged. policy: for a study whose
-    policy holds functions, which a log cannot keep.
+    Args:
+        defaults: The configuration of a stand-in, when no launcher started this program. Default: None, it needs one.
+        goal: Of a stand-in; a callback needs the name of a metric that is logged. Default: None, Maximize("value").
+        max_epochs: Of a stand-in, epochs of a full training. Default: None, nobody says.
+        policy: Of a study whose policy holds functions, which a log cannot keep. Default: None, as recorded.
 
-    Raises LeaseLost when the trial is not this launcher's any more, NotSupported when the study cannot be
-    rebuilt from its log, InvalidInput when there is neither a launcher nor defaults, or what the environment says
-    is not what a launcher writes.
+    Raises:
+        LeaseLost: When the trial is not this launcher's any more.
+        NotSupported: When the study cannot be rebuilt from its log.
+        InvalidInput: When there is neither a launcher nor defaults, or the environment says what no launcher writes.
+
+    Example:
+        >>> trial = current_trial({"lr": 0.1}, goal=Maximize("acc"), max_epochs=3)
+        >>> trial.config
+        {'lr': 0.1}
     """
     text = os.environ.get(VARIABLE)
     if text is None:

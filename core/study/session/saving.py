@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from haltune._utils.disk import discard
+from haltune.above import above
 from haltune.errors import LeaseLost
 from haltune.log.decisions import Action
 from haltune.log.problem import Goal
@@ -72,6 +74,31 @@ class Saving(Attempt):
             discard(temporary)
             raise
         return self.commit_save(temporary, self.session.monotonic() - began, keep)
+
+    def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
+        """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
+
+        Args:
+            make_model: A function: then make_model(**trial.config), with the weights and the optimizer of `checkpoint`
+                if there is one. Default: None, the model as it was saved.
+            options: As keras.saving.load_model takes them, such as custom_objects.
+
+        Returns:
+            The model.
+
+        Raises:
+            ImportError: When Keras is missing.
+            InvalidInput: For a checkpoint that is no model of Keras'.
+
+        Example:
+            See docs/guide.md::
+
+                model = trial.load_model() or build(**trial.config)
+        """
+        load = above(
+            "load_model", "trial.load_model", "haltune.callbacks.keras.load_model(trial, make_model)"
+        )
+        return load(self, make_model, **options)
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
         """A temporary path for `commit_save`, the same on all ranks; for states that they write together."""

@@ -11,8 +11,8 @@ import numpy as np
 from haltune._utils.words import plural
 from haltune.log.events import Status
 from haltune.log.history import History
-from haltune.study.rate import Rate
 from haltune.study.results import Results
+from haltune.study.telling.rate import Rate
 
 from ...digest import story_of
 from ...palette import COOL, INK, MUTED

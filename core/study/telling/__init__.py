@@ -1,0 +1,1 @@
+"""What is told of a search when it is asked: audits, receipts, tables."""
