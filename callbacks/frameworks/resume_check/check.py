@@ -76,12 +76,14 @@ def check_resume(
 ) -> ResumeCheck:
     """Train straight, then again with a pause, and compare the ends bit for bit.
 
-    Compared are weights, optimizer, learning rates and schedules, random state, and the metrics reported.
+    Compared are weights, optimizer, learning rates and schedules, random state, and the metrics reported; of boosters,
+    which draw from generators of their own, trees and metrics.
 
     Args:
         make_run: Trains the trial it is given as a search would, from trial.checkpoint on, reports to it, and
-            returns what was trained: a Lightning Trainer or module, a torch module, a Keras model, or any
-            dict, list or tuple of arrays and numbers. Called three times; what it raises is raised.
+            returns what was trained: a Lightning Trainer or module, a torch module, a Keras model, a booster, an
+            estimator of scikit-learn, or any dict, list or tuple of arrays and numbers. Called three times; what it
+            raises is raised.
         config: What trial.config is. Default: None, nothing.
         goal: What is reported. Default: None, Minimize("val_loss").
         epochs: How many are trained. Default: 4.
@@ -161,6 +163,7 @@ class _Run:
         self.study = Study(Problem(Space({"run": 0}), goal, epochs), _PausesOnce(pause_at), seed=0, verbose=0)
         self.state: dict[str, Any] = {}
         self.randomness: dict[str, Any] = {}
+        self.kind: str | None = None
         self.said: list[str] = []  # haltune's warnings: they often name the cause
 
     def train(self, make_run: MakeRun, seed: int) -> None:
@@ -174,6 +177,7 @@ class _Run:
         self.said = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
         self.randomness = capture()
         self.state = state_of(trained)
+        self.kind = None if trained is None else type(trained).__name__  # of what was returned
 
     @property
     def record(self) -> TrialRecord:
@@ -201,19 +205,23 @@ def _compare(straight: _Run, broken: _Run, epochs: int, middle: int) -> ResumeCh
     parts = {"metrics": (straight.metrics(), broken.metrics())}
     for part in (*straight.state, *(p for p in broken.state if p not in straight.state)):
         parts[part] = (straight.state.get(part, {}), broken.state.get(part, {}))
-    parts["random state"] = (straight.randomness, broken.randomness)
+    if "trees" not in straight.state:  # boosters draw from generators of their own
+        parts["random state"] = (straight.randomness, broken.randomness)
     if not (straight.state and broken.state):
-        return ResumeCheck(epochs, middle, tuple(parts), (_NOTHING,))
+        return ResumeCheck(epochs, middle, tuple(parts), (_nothing(broken.kind),))
     found = [f"{part}: {what}" for part, pair in parts.items() if (what := differing(*pair)) is not None]
     if found:
         found += broken.said
     return ResumeCheck(epochs, middle, tuple(parts), tuple(found))
 
 
-_NOTHING = (
-    "make_run returned nothing, so that weights and optimizer cannot be compared: let it return the trainer, the "
-    "model, or a dict of arrays"
-)
+def _nothing(kind: str | None) -> str:
+    """The sentence for a make_run that returned nothing to compare; kind: what it returned."""
+    what = "nothing" if kind is None else f"an object of type {kind}, which cannot be compared"
+    return (
+        f"make_run returned {what}, so that it is not known whether weights and optimizer agree: let it return the "
+        "trainer, the model, or a dict of arrays"
+    )
 
 
 def _seed(seed: int) -> None:

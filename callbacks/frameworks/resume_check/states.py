@@ -14,7 +14,8 @@ def state_of(trained: Any) -> dict[str, Any]:
     """The parts of what a training returned: names -> nested mappings, lists, arrays and numbers.
 
     A Lightning Trainer or an attached LightningModule has weights, optimizer, learning rate and
-    schedules; a Keras model the first three; a torch module weights; anything else is "returned".
+    schedules; a Keras model the first three; a torch module weights; a booster, or its estimator, trees; an estimator
+    of scikit-learn what it learnt; arrays, numbers, and what holds them, are "returned". Of anything else nothing is.
     """
     if hasattr(trained, "lightning_module"):
         return _of_lightning(trained)
@@ -24,7 +25,12 @@ def state_of(trained: Any) -> dict[str, Any]:
         return _of_keras(trained)
     if hasattr(trained, "state_dict"):
         return {"weights": dict(trained.state_dict())}
-    return {} if trained is None else {"returned": trained}
+    if (trees := _trees(trained)) is not None:
+        return {"trees": trees}
+    if hasattr(trained, "get_params") and hasattr(trained, "fit"):
+        return {"learnt": vars(trained)}
+    plain = isinstance(trained, (Mapping, list, tuple, str, int, float)) or hasattr(trained, "shape")
+    return {"returned": trained} if plain else {}
 
 
 def differing(first: Any, second: Any) -> str | None:
@@ -60,6 +66,24 @@ def _of_keras(model: Any) -> dict[str, Any]:
         state["optimizer"] = [_array(v) for v in optimizer.variables]
         state["learning rate"] = [float(optimizer.learning_rate)]
     return state
+
+
+def _trees(trained: Any) -> Any:
+    """The trees of XGBoost, LightGBM or CatBoost, of a booster or an estimator; None for anything else."""
+    booster = (
+        trained.get_booster() if hasattr(trained, "get_booster") else getattr(trained, "booster_", trained)
+    )
+    if hasattr(booster, "save_raw"):
+        return np.frombuffer(booster.save_raw(), np.uint8)
+    if hasattr(booster, "model_to_string"):  # behind the trees it has the arguments of its last training
+        return booster.model_to_string(num_iteration=-1).partition("end of trees")[0].split("\n")
+    if hasattr(booster, "get_tree_leaf_counts"):
+        return [
+            booster.get_tree_leaf_counts(),
+            booster.get_leaf_values(),
+            *map(np.asarray, booster.get_borders().values()),
+        ]
+    return None
 
 
 def _is_a(module: str, name: str, value: Any) -> bool:

@@ -150,3 +150,94 @@ def test_a_training_loop_that_saves_is_paused_and_goes_on():
         return {"x": x}
 
     assert check_resume(run), str(check_resume(run))
+
+
+X = np.random.default_rng(0).normal(size=(60, 3))
+
+
+def boosted_by_xgboost(trial, drawn):
+    xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
+    from haltune.callbacks.xgboost import HaltuneCallback
+
+    data, callback = xgb.DMatrix(X, X[:, 0]), HaltuneCallback(trial, "held-rmse")
+    return xgb.train(
+        {"nthread": 1, "subsample": drawn}, data, trial.max_epochs - trial.epoch, evals=[(data, "held")],
+        xgb_model=trial.checkpoint, callbacks=[callback], verbose_eval=False,
+    )  # fmt: skip
+
+
+def boosted_by_lightgbm(trial, drawn):
+    lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    from haltune.callbacks.lightgbm import HaltuneCallback
+
+    model = lgb.LGBMRegressor(
+        n_estimators=trial.max_epochs - trial.epoch, subsample=drawn, subsample_freq=1, n_jobs=1, verbose=-1,
+        min_child_samples=5,
+    )  # fmt: skip
+    callbacks = [HaltuneCallback(trial, "l2")]
+    return model.fit(X, X[:, 0], eval_set=[(X, X[:, 0])], callbacks=callbacks, init_model=trial.checkpoint)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("train", [boosted_by_xgboost, boosted_by_lightgbm])
+def test_boosters_are_compared_tree_by_tree(train):
+    exact = check_resume(lambda trial: train(trial, 1.0))
+    assert exact.ok
+    assert "trees" in exact.compared
+    found = check_resume(lambda trial: train(trial, 0.5))
+    assert {d.partition(":")[0] for d in found.differences} >= {"trees", "metrics"}
+
+
+def test_models_of_catboost_are_compared_leaf_by_leaf(tmp_path, monkeypatch):
+    catboost = pytest.importorskip("catboost", reason="CatBoost is not installed")
+    from haltune.callbacks.catboost import HaltuneCallback
+
+    def train(trial):
+        callback = HaltuneCallback(trial, "learn-RMSE")
+        model = catboost.CatBoostRegressor(iterations=trial.max_epochs, thread_count=1, verbose=False)
+        return model.fit(X, X[:, 0], callbacks=[callback], **callback.snapshot)
+
+    monkeypatch.chdir(tmp_path)
+    found = check_resume(train)
+    assert found.ok
+    assert "trees" in found.compared
+
+
+def test_estimators_of_scikit_learn_are_compared_by_what_they_learnt():
+    pytest.importorskip(
+        "skops.io", reason="skops is not installed"
+    )  # at once: it imports PyTorch, which has a state
+    from sklearn.linear_model import SGDClassifier
+
+    from haltune.callbacks.sklearn import fit
+
+    def train(trial, forgets=False):
+        model = fit(
+            trial,
+            SGDClassifier(loss="log_loss"),
+            X,
+            X[:, 0] > 0,
+            validation=(X, X[:, 0] > 0),
+            scoring=lambda *_: 0.5,
+        )
+        if forgets and trial.attempt > 1:
+            model.coef_ = model.coef_ + 1e-9
+        return model
+
+    assert check_resume(train)
+    assert [d.partition(":")[0] for d in check_resume(lambda trial: train(trial, True)).differences] == [
+        "learnt"
+    ]
+
+
+def test_what_cannot_be_compared_is_no_proof():
+    class Own:
+        pass
+
+    def train(trial):
+        walk(trial)
+        return Own()
+
+    found = check_resume(train)
+    assert not found.ok
+    assert "an object of type Own, which cannot be compared" in str(found)
