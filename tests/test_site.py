@@ -142,7 +142,7 @@ def shown() -> Iterator[tuple[str, list[str]]]:
             if name not in INNER:
                 yield name, re.findall(r'"(\w+)"', listed)
     for path in (package / "callbacks").glob("[!_]*.py"):
-        told = re.findall(r"^(?:class|def) ([A-Za-z]\w*)", path.read_text(encoding="utf-8"), re.M)
+        told = re.findall(r"^class ([A-Z]\w*)", path.read_text(encoding="utf-8"), re.M)
         yield f"haltune.callbacks.{path.stem}", told
 
 
