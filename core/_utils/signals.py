@@ -1,7 +1,8 @@
 """Ctrl-C in the middle of a step that must be whole is heard right after it, and is told from an error.
 
     with undisturbed:            Python's handlers of signals run after the block
-        with undisturbed.heard:  and at once within this part of it, which may wait
+        with undisturbed.heard:  and at once within this part of it, which may wait, however deep it is
+    with steps:                  a lock, and its outermost block undisturbed
 
 A handler that raises, as that of Ctrl-C, may do so between any two instructions: also where a lock was just taken, or
 a connection is just being given back. Python runs handlers in the main thread alone, so other threads need nothing.
@@ -13,12 +14,16 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from haltune.errors import NotSupported
+
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2")
 _NUMBERS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
+_LOOKS = 0.001, 0.02  # seconds between looks of the main thread while another is in a step: from, to
 Handler = Callable[[int, FrameType | None], Any]
 # not by the module that makes members of an enumeration of all it is asked: an epoch has tens of blocks
 _signal: Any = sys.modules.get("_signal", signal)
@@ -118,28 +123,80 @@ class Undisturbed:
 
 
 class _Heard:
-    """A part of a block in which handlers are called at once, unless another block is around."""
+    """A part of blocks in which handlers are called at once."""
 
     def __init__(self, held: Undisturbed) -> None:
         self._held = held
+        self._depths: list[int] = []
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        self._held.depth -= 1
+        self._depths.append(self._held.depth)
+        self._held.depth = 0
         try:
-            if not self._held.depth:
-                self._held.hand_on()
+            self._held.hand_on()
         except BaseException:
-            self._held.depth += 1
+            self._held.depth = self._depths.pop()
             raise
 
     def __exit__(self, *_: object) -> None:
         if threading.current_thread() is threading.main_thread():
-            self._held.depth += 1
+            self._held.depth = self._depths.pop()
 
 
 undisturbed = Undisturbed()
+
+
+class Steps:
+    """A lock of steps that are whole: a handler that comes within one is called after it.
+
+    So it finds what the steps change as one of them left it. Within a part that is heard it is called at once, and may
+    look, but not take a step: that raises NotSupported.
+
+    Args:
+        of: What refusals name.
+    """
+
+    def __init__(self, of: str) -> None:
+        self._of = of
+        self._lock = threading.RLock()
+        self._inside = 0
+
+    def __enter__(self) -> None:
+        main = threading.current_thread() is threading.main_thread()
+        if main and self._inside and not undisturbed.depth and self._lock.acquire(blocking=False):
+            self._lock.release()
+            raise NotSupported(
+                f"{self._of} is being asked or told something by this thread already, and so it cannot be by a "
+                "signal handler (or a policy) meanwhile: set a flag there, and look at it in the loop"
+            )
+        undisturbed.__enter__()
+        try:
+            self._take(main)
+        except BaseException:
+            undisturbed.__exit__()
+            raise
+        self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._inside -= 1
+        self._lock.release()
+        undisturbed.__exit__()
+
+    def is_free(self) -> bool:
+        """True unless another thread is in a step."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        self._lock.release()
+        return True
+
+    def _take(self, main: bool) -> None:
+        pause = _LOOKS[0]
+        while not self._lock.acquire(blocking=not main):
+            with undisturbed.heard:
+                time.sleep(pause)
+            pause = min(2.0 * pause, _LOOKS[1])
 
 
 def interrupts(error: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -214,6 +215,35 @@ def test_a_clock_that_is_set_back_takes_nothing_away_and_time_goes_on_to_be_char
     train(world, again)
     again.finish()
     assert world.study.spent.time == pytest.approx(100.0, abs=10.0)
+
+
+def test_workers_that_begin_on_a_clock_that_was_set_back_are_not_charged_for_it() -> None:
+    """Three workers that train two epochs a trial; the oracle counts the seconds that each was held."""
+    for seed in range(40):
+        draw = random.Random(seed)
+        world = World(trials=10**6)
+        studies = [world.study, world.another(), world.another()]
+        held: list[tuple[Trial, float] | None] = [None] * 3
+        charged, steps = 0.0, draw.randint(8, 25)
+        back = {draw.randrange(steps): draw.choice([HOUR, 2 * HOUR, 120.0])}
+        for step in range(steps):
+            worker = draw.randrange(3)
+            world.clock.now += draw.choice([1.0, 20.0, 60.0])
+            world.laps.sleep(-back.get(step, 0.0))
+            if (training := held[worker]) is None:
+                held[worker] = world.ask(studies[worker]), world.laps()
+                continue
+            trial, began = training
+            trial.report(0.1)
+            if trial.epoch == 2:
+                trial.finish()
+                charged += world.laps() - began
+                held[worker] = None
+        studies[0].sync()
+        now = sum(world.laps() - began for _, began in filter(None, held))
+        assert not world.events(Expired)
+        assert studies[0].spent.worker_time <= charged + now + 1e-3
+        assert studies[0].spent.time <= studies[0].spent.worker_time + 1e-3
 
 
 steps = st.lists(

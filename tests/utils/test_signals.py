@@ -151,15 +151,24 @@ def test_a_part_of_a_block_is_left_by_a_handler_that_raises_and_the_rest_is_undi
     assert heard == ["SIGTERM", "SIGTERM"]
 
 
-def test_what_waits_is_called_as_a_part_begins_that_is_heard_unless_a_block_is_around(
+def test_what_waits_is_called_as_a_part_begins_that_is_heard_however_deep_it_is(
     heard: list[str],
 ) -> None:
     with undisturbed:
         signal.raise_signal(signal.SIGUSR1)
         with undisturbed, undisturbed.heard:
-            assert heard == []
-        with undisturbed.heard:
             assert heard == ["SIGUSR1"]
+        signal.raise_signal(signal.SIGUSR1)
+        assert heard == ["SIGUSR1"]
+    assert heard == ["SIGUSR1", "SIGUSR1"]
+
+
+def test_a_part_without_a_block_around_changes_nothing(heard: list[str]) -> None:
+    with undisturbed.heard:
+        signal.raise_signal(signal.SIGUSR1)
+        assert heard == ["SIGUSR1"]
+    signal.raise_signal(signal.SIGUSR1)
+    assert heard == ["SIGUSR1", "SIGUSR1"]
 
 
 def test_a_handler_that_was_set_within_and_calls_the_one_before_ends(heard: list[str]) -> None:

@@ -17,6 +17,8 @@ from typing import TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from haltune._utils.signals import undisturbed
+
 from .errors import explained, is_busy, is_locked, unopened
 
 T = TypeVar("T")
@@ -70,7 +72,8 @@ class Database(ABC):
                 if waited > _SILENCE and not told:
                     told = True
                     _log.warning("waiting: %s", explained(self.url, error, away, self._keeper()))
-            time.sleep(random.uniform(0.0, _PAUSE))
+            with undisturbed.heard:
+                time.sleep(random.uniform(0.0, _PAUSE))
 
     def close(self) -> None:
         """Close all connections."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune._utils.words import plural, settings
 from haltune.errors import InvalidInput, StudyMismatch
@@ -143,7 +144,7 @@ def _wait(full: str) -> Wait:
 
 def propose(policy: Policy[S], state: S, history: History) -> Move:
     """The next move: the policy's, with the user's own configurations first."""
-    with one_thread():
+    with one_thread(), undisturbed.heard:
         move = policy.propose(state, history, history.rng("propose", history.moves))
     return from_queue(move, history)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune._utils.words import one_line
 from haltune.log import events as ev
@@ -150,7 +151,7 @@ def judge(policy: Policy[S], state: S, history: History, trial: TrialRecord) -> 
         if (why := _diverged(goal.metric, trial, column)) is not None:
             return stop(why)
     rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
-    with one_thread():
+    with one_thread(), undisturbed.heard:
         return policy.judge(state, history, trial, rng)
 
 

@@ -261,7 +261,12 @@ class LocalSession:
 
     def _retried(self, work: Callable[[], T], wait: bool = True) -> T:
         tell = partial(self.replica.warn_once, about="away")
-        return retry(work, self._given.patience if wait and self.waits else 0.0, self._sleep, tell)
+
+        def step() -> T:
+            with self.replica.lock:
+                return work()
+
+        return retry(step, self._given.patience if wait and self.waits else 0.0, self._sleep, tell)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return carried(reopened, self.settings, self.holder, set(self.replica.handed_out))

@@ -9,15 +9,16 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-from haltune._utils.forks import heirs, is_free
+from haltune._utils.forks import heirs
 from haltune._utils.process import lives_beside, new_holder, surely_gone
+from haltune._utils.signals import Steps, undisturbed
 from haltune.errors import warn
 from haltune.log import events as ev
 from haltune.log.codec import plain, to_json
@@ -58,7 +59,7 @@ class Replica:
         self._watch = Watch(store.now, tick)
         self._training: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
         self._told: dict[tuple[int, int], int] = {}  # attempt -> jumps of the clock that the log knows
-        self.lock = threading.RLock()
+        self.lock = Steps(self._whose)
         self.created = self._open(seed)
         self.checkpoints, self.policy = kept(self.created), policy.as_recorded(self.created.policy)
         self._begin()
@@ -162,8 +163,8 @@ class Replica:
 
     def after_fork(self) -> None:
         """See forks.Heir: what another thread was just folding is folded anew, when it is asked for."""
-        if not is_free(self.lock):
-            self.lock, self._torn = threading.RLock(), True
+        if not self.lock.is_free():
+            self.lock, self._torn = Steps(self._whose), True
 
     @property
     def history(self) -> History:
@@ -258,13 +259,13 @@ class Replica:
         self.fold.history.locate = self.checkpoints.located
 
     def _read(self) -> None:
-        self.fold.read(self.store.read(self.name, self.fold.history.position))
+        with undisturbed.heard if self._torn else nullcontext():  # all of a log may be long
+            self.fold.read(self.store.read(self.name, self.fold.history.position))
         self._torn = False
 
     def _is_in_log(self, last: ev.Event) -> bool:
         """True when the log still has at our position what we read there."""
-        position = self.fold.history.position
-        found = next(self.store.read(self.name, position - 1, position), None)
+        found = next(self.store.read(self.name, (end := self.fold.history.position) - 1, end), None)
         return found is not None and to_json(found) == to_json(last)
 
     def _open(self, seed: int | None) -> ev.Created:

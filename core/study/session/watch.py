@@ -52,7 +52,10 @@ class Watch:
     def grown(self, renewed: float, now: float) -> float:
         """Seconds that a lease renewed at `renewed` has to be given for jumps since; negative for a clock set back."""
         ahead = sum(jump.seconds for jump in self.jumps if jump.seconds > 0.0 and jump.at > renewed)
-        back = sum(jump.seconds for jump in self.jumps if jump.seconds < 0.0) if renewed > now else 0.0
+        back = 0.0
+        for jump in reversed(self.jumps):  # as many of the last ones as make it lie in the past
+            if jump.seconds < 0.0 and renewed + back > now:
+                back += jump.seconds
         return ahead + back
 
     def _compare(self, last: tuple[float, float, float], look: tuple[float, float, float]) -> None:

@@ -66,7 +66,7 @@ class Journal:
         self._open = 0  # connections: with the last of all processes SQLite writes the journal to the file
         self._limit = LIMIT  # bytes from which on it is to go to the file
         self._next = 0.0  # when to look, on the monotonic clock; 0: nobody has looked yet
-        self._working = threading.Lock()
+        self._working = threading.RLock()  # a handler of signals may come here again
 
         @sa.event.listens_for(engine, "connect")
         def _connect(dbapi: object, _: object) -> None:

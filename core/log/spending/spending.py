@@ -9,14 +9,15 @@ machine slept.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right, insort
-from dataclasses import dataclass, field, replace
+from bisect import insort
+from dataclasses import dataclass, replace
 
 from haltune._utils.checks import LARGEST
 from haltune._utils.words import amount, plural
 
-from .events import Reported
-from .problem import Budget
+from ..events import Reported
+from ..problem import Budget
+from .held_time import HeldTime
 
 _SET_BACK = 1.0  # seconds: less is how far the clocks of two processes are apart
 
@@ -70,67 +71,6 @@ class Spent:
         return None
 
 
-@dataclass
-class HeldTime:
-    """The union of the intervals during which trials were held, kept as trials come and go.
-
-    Closed intervals are disjoint and sorted; each running trial adds one open interval
-    that ends at its last sign of life.
-    """
-
-    starts: list[float] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
-    total: float = 0.0  # length of the closed union
-    summed: float = 0.0  # sum of the closed intervals' lengths
-    open: dict[int, tuple[float, float]] = field(default_factory=dict)  # trial -> (start, last alive)
-
-    def begin(self, trial: int, start: float) -> None:
-        """Worker time of `trial` begins."""
-        self.open[trial] = (start, start)
-
-    def alive(self, trial: int, at: float) -> None:
-        """A sign of life."""
-        if trial in self.open:
-            start, last = self.open[trial]
-            self.open[trial] = (start, max(last, at))
-
-    def end(self, trial: int, at: float) -> None:
-        """Worker time of `trial` ends at `at`, or at its last sign of life when that was later."""
-        if trial in self.open:
-            start, last = self.open.pop(trial)
-            self.add(start, max(last, at))
-
-    def add(self, start: float, end: float) -> None:
-        """One closed interval more."""
-        self.summed += end - start
-        first, last = bisect_left(self.ends, start), bisect_right(self.starts, end)
-        if first < last:  # merges with what it touches
-            start, end = min(start, self.starts[first]), max(end, self.ends[last - 1])
-            self.total -= sum(self.ends[i] - self.starts[i] for i in range(first, last))
-        self.starts[first:last], self.ends[first:last] = [start], [end]
-        self.total += end - start
-
-    def wall(self) -> float:
-        """Seconds during which any trial was held."""
-        if not self.open:
-            return self.total
-        first = bisect_left(self.ends, min(start for start, _ in self.open.values()))
-        extra = HeldTime(self.starts[first:], self.ends[first:])  # its total counts only what is added
-        for start, last in self.open.values():
-            extra.add(start, last)
-        return self.total + extra.total
-
-    def worker(self) -> float:
-        """Seconds summed over trials."""
-        return self.summed + sum(last - start for start, last in self.open.values())
-
-    def at(self, trial: int, now: float) -> HeldTime:
-        """The same with one more sign of life; the closed intervals are shared, and left as they are."""
-        later = HeldTime(self.starts, self.ends, self.total, self.summed, dict(self.open))
-        later.alive(trial, now)
-        return later
-
-
 class Spending:
     """What a search costs, folded from its events."""
 
@@ -144,6 +84,7 @@ class Spending:
         self._held: dict[int, float] = {}  # trial -> worker seconds of its attempts that ended
         self._costs: dict[int, float] = {}  # trial -> what it reported as cost
         self._back = 0.0  # seconds by which the clock was set back so far
+        self._later: dict[int, list[int]] = {}  # running trial -> those begun since it was heard of
         self._naps: list[tuple[float, float]] = []  # from, to: where somebody slept
         self._told: dict[
             int, list[tuple[float, float]]
@@ -151,16 +92,21 @@ class Spending:
 
     def begin(self, trial: int, at: float, deciding: float) -> None:
         """An attempt begins, after `deciding` seconds of thought."""
-        at = self._time(at, -math.inf if self._clock.open else max(self._clock.ends, default=-math.inf))
+        before = -math.inf if self._clock.open else max(self._clock.ends, default=-math.inf)
+        self._back += late if (late := before - at - self._back) > _SET_BACK else 0.0
+        at += self._back
+        for others in self._later.values():
+            others.append(trial)
         self.trials = max(self.trials, trial + 1)
         self._deciding += deciding
         self._fresh[trial] = at
         self._clock.begin(trial, at - deciding)
         self._clock.alive(trial, at)
+        self._later[trial] = []
 
     def report(self, e: Reported, epochs: float) -> None:
         """A report of the current attempt, which trained `epochs` more."""
-        at = self._time(e.at, self._last(e.trial))
+        at = self._heard(e.trial, e.at)
         validation = min(e.validation or 0.0, e.seconds)  # logs of older versions may say more
         self._epochs += epochs
         self._validation += validation
@@ -177,11 +123,11 @@ class Spending:
     def save(self, trial: int, at: float, seconds: float) -> None:
         """A checkpoint was written."""
         self._checkpoint += seconds
-        self._clock.alive(trial, self._time(at, self._last(trial)))
+        self._clock.alive(trial, self._heard(trial, at))
 
     def sleep(self, trial: int, since: float, at: float, seconds: float) -> None:
         """Of the time between `since` and `at` so many seconds did not pass. Two processes may tell of one sleep."""
-        time = self._time(at, self._last(trial))
+        time = self._heard(trial, at)
         if trial not in self._clock.open:
             return
         since = min(max(since + self._back, self._clock.open[trial][0]), time)
@@ -219,20 +165,25 @@ class Spending:
         """An attempt ended at `at`, or its worker was lost, and last known to live then."""
         self._fresh.pop(trial, None)
         self._told.pop(trial, None)
-        self._close(trial, at + self._back if lost else self._time(at, self._last(trial)))
+        self._close(trial, at + self._back if lost else self._heard(trial, at))
+        self._later.pop(trial, None)
 
     def _close(self, trial: int, at: float) -> None:
         before = self._clock.summed
         self._clock.end(trial, at)
         self._held[trial] = self._held.get(trial, 0.0) + self._clock.summed - before
 
-    def _last(self, trial: int) -> float:
-        return self._clock.open.get(trial, (0.0, -math.inf))[1]
-
-    def _time(self, at: float, before: float) -> float:
-        """`at` on a clock that was never set back. before: what was earlier without doubt."""
-        if before - at - self._back > _SET_BACK:
-            self._back = before - at
+    def _heard(self, trial: int, at: float) -> float:
+        """`at` on a clock that was never set back: what a trial said before was earlier without doubt."""
+        last = self._clock.open.get(trial, (0.0, -math.inf))[1]
+        if (back := last - at - self._back) > _SET_BACK:
+            self._back += back
+            for other in self._later.get(trial, ()):  # begun by the clock as it was set
+                began, alive = self._clock.open.get(other, (math.inf, 0.0))
+                if began < last - _SET_BACK:
+                    self._clock.open[other] = began + back, alive + back
+                    self._fresh |= {other: self._fresh[other] + back} if other in self._fresh else {}
+        self._later.get(trial, []).clear()
         return at + self._back
 
     def worker_seconds(self, trial: int) -> float:
