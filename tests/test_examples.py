@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from haltune import load_study
 from haltune.log.events import Reported, Started
 from haltune.store.open import open_store
 
@@ -92,7 +93,9 @@ def test_a_promoted_network_goes_on_where_it_was(script, page, needs, tmp_path):
     assert "11 epochs trained" in printed  # 3 x 1, the best of them 2 more, 2 x 3: nothing is trained twice
     assert "all 2 brackets are complete" in printed
     assert (tmp_path / page).exists()
-    assert not list((tmp_path / page).with_suffix(".checkpoints").rglob("*epoch*"))
+    best = load_study((tmp_path / page).with_suffix(".db")).best
+    kept = list((tmp_path / page).with_suffix(".checkpoints").rglob("*epoch*"))
+    assert [str(path) for path in kept] == [best.checkpoint]  # of the best run alone
     if script == "04_hyperband_lightning.py":
         assert "11 epochs trained" in run(script, tmp_path, 3)
 
