@@ -56,7 +56,10 @@ _RANGE = {
     "min": _BOUNDS, "max": _BOUNDS, "min_value": _BOUNDS, "max_value": _BOUNDS, "lower": _BOUNDS, "upper": _BOUNDS,
     "name": _NAMED, "default": _NO_DEFAULT, "*": f"{_BOUNDS}; log=True and when= are said by name. {_STEP}",
 }  # fmt: skip
-_WHAT_FOR = dict.fromkeys(("direction", "directions", "mode", "metric", "objective"), _LESS_OR_MORE)
+_SEVERAL = "goals are a list: [Maximize('val_acc'), Minimize('latency_ms')]"
+_WHAT_FOR = dict.fromkeys(("direction", "mode", "metric", "objective"), _LESS_OR_MORE) | dict.fromkeys(
+    ("directions", "goals", "objectives", "metrics"), _SEVERAL
+)
 _HOW_LONG = dict.fromkeys(("epochs", "max_epoch", "n_epochs", "num_epochs", "max_t", "max_resource"), _EPOCHS)
 _HOW_MANY = dict.fromkeys(
     ("n_trials", "max_trials", "num_samples", "max_evals", "n_iter", "n_calls"), _TRIALS
@@ -100,7 +103,7 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
         "show_progress_bar": "the log 'haltune' tells of every trial",
     },
     "Study.enqueue": {"params": "config=", "skip_if_exists": "again=False, the default"},
-    "Study.tell": {"values": "value=, one number", "state": "trial.finish(status)"},
+    "Study.tell": {"values": "value=, one number, or several by their names", "state": "trial.finish(status)"},
     "Trial.report": {
         "step": "epoch=, which counts from 1: epoch=step + 1", "loss": "value=, the goal's metric",
         "metric": "value=, the goal's metric", "score": "value=, the goal's metric",
