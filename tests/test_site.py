@@ -125,7 +125,7 @@ def test_every_public_name_has_its_entry(site: Path, read: dict[str, Read]) -> N
         f"haltune.{name}" if f"haltune.{name}" in names else f"haltune.errors.{name}" for name in raised
     }
     assert len(names) > 100
-    assert names - anchors == set()
+    assert names - anchors == set(), "each needs a line `::: its.name` on a page of docs/reference/"
     pages = (site / "reference").glob("*.html")  # a function and its module may have one name
     assert [page.name for page in pages if "doc-symbol-module" in page.read_text(encoding="utf-8")] == []
     assert {
@@ -156,7 +156,7 @@ def test_what_the_pages_import_has_its_entry(read: dict[str, Read]) -> None:
             ):
                 imported |= {f"{module}.{name}" for name in re.findall(r"\w+", re.sub(r"#.*", "", names))}
     assert len(imported) > 30
-    assert imported - anchors == set()
+    assert imported - anchors == set(), "each needs a line `::: its.name` on a page of docs/reference/"
 
 
 def test_equations_are_written_out_and_figures_stand_in_the_page(site: Path, read: dict[str, Read]) -> None:
