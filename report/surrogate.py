@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from haltune._utils.arrays import Array
+from haltune._utils.arrays import Array, Mask
 from haltune.gp import fit
 from haltune.gp.posterior import Posterior
 from haltune.log.history import History
@@ -165,7 +164,7 @@ class Surrogate:
         having = [c for c in sampled if all(c.get(name) is not None for name in names)]
         return np.resize(self.space.encode_many((having or sampled)[:_AROUND]), (_AROUND, self.space.dim))
 
-    def _have(self, points: Array, *names: str) -> NDArray[np.bool_]:
+    def _have(self, points: Array, *names: str) -> Mask:
         """(n,) whether these parameters have values at points (n, dim)."""
         if all(self.space.parameters[name].when is None for name in names):
             return np.ones(len(points), dtype=bool)

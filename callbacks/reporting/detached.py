@@ -31,8 +31,8 @@ class Detached:
             trial.id, dict(trial.config), trial.max_epochs, trial.horizon, trial.goal, float(trial.epoch)
         )
 
-    def refuse(self) -> NoReturn:
-        """Raises NotSupported."""
+    def adopt(self) -> NoReturn:
+        """Raises NotSupported: there is nothing to go on with."""
         raise NotSupported(
             f"this callback was unpickled and is not tied to trial {self.id} any more: "
             "its reports would be lost. Make a new one where the training runs, HaltuneCallback(trial)"
@@ -40,7 +40,7 @@ class Detached:
 
     def report(self, *args: Any, **kwargs: Any) -> Verdict:
         """Raises NotSupported."""
-        self.refuse()
+        self.adopt()
 
     def finish(self, status: str | None = None) -> None:
         """Does nothing: the trial is ended where it lives."""

@@ -73,7 +73,9 @@ class Reporter(Saving):
         self._ended = False
         self._repeats = False  # it trains epochs again
         self._by_itself = False  # the training ended in an epoch after which it was to be cut
-        self._process = os.getpid()
+        self._process: int | None = (
+            os.getpid()
+        )  # that it reports from; None: it was carried off, and is tied to none
         self._interruption, self._leaves = None, False
 
     @property
@@ -186,17 +188,17 @@ class Reporter(Saving):
 
     def __getstate__(self) -> dict[str, Any]:
         """With the trial only into a process that is spawned to train it: elsewhere reports could be lost."""
-        trial = self.trial if spawning() else Detached.of(self.trial)
-        return self.__dict__ | {"trial": trial, "_heartbeat": None, "_interruption": None}
+        tied = {} if spawning() else {"trial": Detached.of(self.trial), "_process": None}
+        return self.__dict__ | {"_heartbeat": None, "_interruption": None} | tied
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._heartbeat = Heartbeat(self)
 
     def _need_home(self) -> None:
-        if isinstance(self.trial, Detached):
-            self.trial.refuse()
-        if os.getpid() != self._process:  # a strategy that forks or spawns
+        if (
+            os.getpid() != self._process
+        ):  # a strategy that forks or spawns; who is unpickled elsewhere is refused
             self.trial.adopt()
             self._process, self._heartbeat = os.getpid(), Heartbeat(self)
 

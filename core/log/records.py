@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from haltune._utils.arrays import Array
+from haltune._utils.arrays import Array, Mask
 from haltune._utils.words import settings, short
 from haltune.above import above
 from haltune.foreign_words import KnowsAttributes
@@ -54,7 +53,7 @@ class TrialRecord(KnowsAttributes):
     complete: bool = False  # haltune did not cut it; see scores
 
     @cached_property
-    def whole(self) -> NDArray[np.bool_]:
+    def whole(self) -> Mask:
         """(n,) True at reports of whole epochs: the ones that are judged."""
         return np.asarray(self.epochs == np.floor(self.epochs))
 

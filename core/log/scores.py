@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from haltune._utils.arrays import Array
 from haltune._utils.checks import LARGEST
 
 from .decisions import FULL, Verdict
@@ -39,20 +40,20 @@ class Scale:
     high: float
     sign: float
 
-    def score(self, values: ArrayLike) -> NDArray[np.float64]:
+    def score(self, values: ArrayLike) -> Array:
         """Scores on [0, 1] of raw values of any shape."""
         v = self.sign * np.asarray(values, dtype=np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             scores = (v - self.low) / (self.high - self.low)
         return np.where(np.isfinite(v), np.clip(scores, 0.0, 1.0), 0.0)
 
-    def raw(self, scores: ArrayLike) -> NDArray[np.float64]:
+    def raw(self, scores: ArrayLike) -> Array:
         """Raw values of scores of any shape: what `score` takes back, where it clips nothing."""
         found = self.sign * (self.low + np.asarray(scores, dtype=np.float64) * (self.high - self.low))
         return np.asarray(found)
 
 
-def measured(values: ArrayLike) -> NDArray[np.float64]:
+def measured(values: ArrayLike) -> Array:
     """Raw values of any shape as models are told them: NaN where a value is not finite, or beyond 1e60 in size.
 
     The one door between what was reported and whatever fits, averages or subtracts it: a run whose loss came to 1e150
@@ -63,7 +64,7 @@ def measured(values: ArrayLike) -> NDArray[np.float64]:
     return np.where(np.abs(found) <= LARGEST, found, np.nan)
 
 
-def plausible(targets: ArrayLike, reach: float = 1e9) -> NDArray[np.float64]:
+def plausible(targets: ArrayLike, reach: float = 1e9) -> Array:
     """Measured v (n,), NaN also where one lies `reach` times as far below the best as the median does.
 
     Of an even number of them the better median; and `reach` times the best's own size, so that nothing is cut where

@@ -119,20 +119,19 @@ def follows() -> bool:
     return not _alone.get() and this().place.rank > 0
 
 
-def leader(name: str, store: Any) -> Leader:
+def leader(name: str, where: object) -> Leader:
     """Rank 0's part for the next study of this name in this store."""
     if _alone.get():
         return Leader(None, "")
-    return Leader(_end(Writer), _subject(name, store))
+    return Leader(_end(Writer), _subject(name, where))
 
 
-def follower(name: str, store: Any) -> Follower:
+def follower(name: str, where: object) -> Follower:
     """Another rank's part for the next study of this name in this store."""
-    return Follower(_end(Reader), _subject(name, store))
+    return Follower(_end(Reader), _subject(name, where))
 
 
-def _subject(name: str, store: Any) -> str:
-    where = "memory" if store is None else getattr(store, "url", store)
+def _subject(name: str, where: object) -> str:
     study = f"{name} in {where}"
     _studies[study] += 1
     return study + f" ({_studies[study]})" * (_studies[study] > 1)

@@ -22,8 +22,9 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from haltune._utils.arrays import Array, Mask
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.foreign_words import KnowsArguments
 
@@ -84,7 +85,7 @@ class Space(KnowsArguments):
         return {p.name: p.columns for p in self._layout.coordinates}
 
     @cached_property
-    def continuous(self) -> NDArray[np.bool_]:
+    def continuous(self) -> Mask:
         """(dim,) true for the coordinates of Floats; the others are steps."""
         flags = [np.full(p.axis.width, p.axis.continuous) for p in self._layout.coordinates]
         mask = np.concatenate([np.zeros(0, dtype=np.bool_), *flags])
@@ -123,11 +124,11 @@ class Space(KnowsArguments):
         """`key` of each, much faster than one by one."""
         return [self.key_of_canonical(c) for c in self.canonical_many(configs)]
 
-    def encode(self, config: Mapping[str, Any]) -> NDArray[np.float64]:
+    def encode(self, config: Mapping[str, Any]) -> Array:
         """(dim,) the configuration's point, inactive parameters in the middle. Raises InvalidSpace."""
         return self.encode_many([config]).reshape(self.dim)
 
-    def encode_many(self, configs: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
+    def encode_many(self, configs: Sequence[Mapping[str, Any]]) -> Array:
         """(n, dim) `encode` of each."""
         return write_cube(self._layout, read_configs(self._layout, configs))
 
@@ -256,7 +257,7 @@ class Space(KnowsArguments):
     def _allows(self, canonical: Config) -> bool:
         return all(constraint.allows(canonical) for constraint in self.constraints)
 
-    def _points(self, u: ArrayLike) -> NDArray[np.float64]:
+    def _points(self, u: ArrayLike) -> Array:
         points = np.asarray(u, dtype=np.float64)
         if points.ndim != 2 or points.shape[1] != self.dim:
             raise InvalidInput(
@@ -266,7 +267,7 @@ class Space(KnowsArguments):
             raise InvalidInput("A point of the unit cube holds NaN. Coordinates are numbers from 0 to 1.")
         return np.clip(points, 0.0, 1.0)
 
-    def _passing(self, points: NDArray[np.float64]) -> list[Config]:
+    def _passing(self, points: Array) -> list[Config]:
         """One design coordinate a parameter, so that a one-hot choice is balanced too."""
         parts = [p.axis.spread(points[:, i]) for i, p in enumerate(self._layout.coordinates)]
         table = read_cube(self._layout, np.hstack([np.empty((len(points), 0)), *parts]))

@@ -91,7 +91,7 @@ class Reading(Results):
         history: History,
         checkpoints: StrPath | None,
     ) -> None:
-        self.store, self.name, self.problem = store, name, history.problem
+        self.name, self.problem = name, history.problem
         kept = Checkpoints(own_folder(store, name, created, checkpoints, mark=False))
         self.policy, self._known = _rebuilt(created, self.problem)
         self.budget = history.recorded or Budget()

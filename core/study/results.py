@@ -12,6 +12,7 @@ from haltune.log.fate import fate_of
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Spent
 from haltune.notebook import table
+from haltune.store.base import Store
 
 from .session.voice import standing
 from .telling.questions import Questions
@@ -41,6 +42,11 @@ class Results(Questions):
         ]
         head = f"Study {self.name!r}", standing(history, self.budget, over), outcome.reason
         return table(head, ("trial", "outcome", "epochs", problem.goal.metric, "configuration"), rows)
+
+    @property
+    def store(self) -> Store:
+        """Where the log is kept."""
+        return self._log.store
 
     @property
     def trials(self) -> Sequence[TrialRecord]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haltune._utils.arrays import Array
 from haltune._utils.words import plural
 from haltune.log.events import Status
 
@@ -112,7 +113,7 @@ def _curve(row: Row, look: Look, name: str, k: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _range(values: NDArray[np.float64]) -> list[float] | None:
+def _range(values: Array) -> list[float] | None:
     """Where nine tenths of the values are, and as far again: what diverged is left outside the first view."""
     values = np.clip(values, -1e300, 1e300)
     low, high = float(values.min()), float(values.max())
@@ -124,7 +125,7 @@ def _range(values: NDArray[np.float64]) -> list[float] | None:
     return [low - pad, high + pad]
 
 
-def _menus(logs: dict[str, NDArray[np.float64]], axes: dict[str, Any]) -> list[dict[str, Any]]:
+def _menus(logs: dict[str, Array], axes: dict[str, Any]) -> list[dict[str, Any]]:
     """Buttons for a logarithmic view of the metrics that are positive."""
     if not logs:
         return []

@@ -18,6 +18,7 @@ from typing import Any
 from haltune._utils.disk import keep, need_folder
 from haltune.errors import InvalidInput
 from haltune.notebook import escaped
+from haltune.study.results import Results
 
 from ..digest import Digest, Source
 from ..palette import COLOURS
@@ -65,8 +66,7 @@ def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:
 
 def _named(study: Source) -> str:
     """A file name for the page of a study."""
-    name: str = getattr(study, "name", "")
-    url: str = getattr(getattr(study, "store", None), "url", "")
+    name, url = (study.name, study.store.url) if isinstance(study, Results) else ("", "")
     if name in ("", _DEFAULT) and url.startswith("sqlite:///"):
         name = Path(url.removeprefix("sqlite:///")).stem
     title = re.sub(r"[^\w. -]+", "_", name).strip(". ") or _DEFAULT

@@ -6,17 +6,16 @@ One dominates another when it is at least as good in every goal, and better in o
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from haltune._utils.arrays import Array
+from haltune._utils.arrays import Array, Mask
 
 
-def dominates(one: Array, others: Array) -> NDArray[np.bool_]:
+def dominates(one: Array, others: Array) -> Mask:
     """(n,) whether a vector (m,), larger better, dominates each of others (n, m)."""
     return np.asarray((one >= others).all(axis=-1) & (one > others).any(axis=-1))
 
 
-def non_dominated(vectors: Array) -> NDArray[np.bool_]:
+def non_dominated(vectors: Array) -> Mask:
     """(n,) True where no other of the vectors (n, m), larger better, dominates; equal ones do not dominate each other.
 
     The best in the first goal come first, of equals those that are better in the second, and so on: then what dominates

@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from haltune._utils.arrays import Array, Array32
+from haltune._utils.arrays import Array, Array32, Indices
 
 from .decay_curves import Paths
 
-Cells = NDArray[np.intp]  # (rows, paths): the column of each path at each epoch
+Cells = Indices  # (rows, paths): the column of each path at each epoch
 _RECENT = 10.0  # the k-th error weighs in a recent mean as k^9: the last tenth of the epochs for two thirds
 _TRIM = 0.01  # share of paths beyond each end of a grid, counted in its outer cells: paths have long tails
 _EDGE = 1e-6  # paths are float32: how far beyond the outermost path a statistic still counts as reached

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from haltune._utils.arrays import Mask
+from haltune._utils.arrays import Array, Mask
 from haltune.errors import InvalidSpace
 
 from .axes import Column
@@ -71,7 +70,7 @@ class Table:
         return np.where(self.active[other], columns[other], outermost).astype(outermost.dtype)
 
 
-def read_cube(layout: Layout, u: NDArray[np.float64]) -> Table:
+def read_cube(layout: Layout, u: Array) -> Table:
     """(n, dim) points of the unit cube to a table."""
     table = Table(len(u))
     for p in layout.ordered:
@@ -97,7 +96,7 @@ def read_configs(layout: Layout, configs: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def write_cube(layout: Layout, table: Table) -> NDArray[np.float64]:
+def write_cube(layout: Layout, table: Table) -> Array:
     """A table to (n, dim) points, inactive parameters in the middle."""
     u = np.empty((table.count, layout.dim))
     for p in layout.coordinates:

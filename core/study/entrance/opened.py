@@ -191,11 +191,6 @@ class Opened(Results):
         self.session.budget = budget_of(budget)
 
     @property
-    def store(self) -> Store:
-        """Where the log is kept."""
-        return self._log.store
-
-    @property
     def settings(self) -> Settings:
         """What opens this study again in another process: Study(**vars(study.settings))."""
         return self.session.settings

@@ -48,7 +48,7 @@ class FollowerSession:
     ) -> None:
         self._given, self.budget = settings, settings.budget
         self.monotonic, self.waits, self.voice = monotonic, True, Voice(0)
-        self._rank_0 = agreement.follower(settings.name, settings.store)
+        self._rank_0 = agreement.follower(settings.name, settings.where)
         told: Json = self._rank_0.decide("opens")
         self.lease_seconds: float = told["term"]
         self.log = HeardLog(settings, self._rank_0, told)

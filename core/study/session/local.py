@@ -52,7 +52,7 @@ class LocalSession:
         self.monotonic, self._sleep, self.waits = monotonic, sleep, True
         self.voice = Voice(settings.verbose)
         self._told = 0  # events of a log in memory that the other ranks know
-        self._leader = agreement.leader(settings.name, settings.store)
+        self._leader = agreement.leader(settings.name, settings.where)
         opening = partial(retry, partial(self._open, seed), settings.patience, sleep, warn)
         self.replica = self._leader.decide("opens", opening, opened_to_json)
 

@@ -48,6 +48,17 @@ class Settings:
     patience: float = 600.0  # seconds
     verbose: int = 1  # see Voice; another process is silent
 
+    @property
+    def where(self) -> str | os.PathLike[str]:
+        """Where the log is, in words that all ranks say alike."""
+        return (
+            "memory"
+            if self.store is None
+            else self.store.url
+            if isinstance(self.store, Store)
+            else self.store
+        )
+
     def found(self, log: Log, budget: Budget, lease: float) -> Settings:
         """The same, with what a process that opened the study found, and the budget that it has by now."""
         kept = log.checkpoints
