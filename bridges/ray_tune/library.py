@@ -9,7 +9,7 @@ try:
 except ImportError as error:
     raise ImportError(f"haltune.ray_tune needs Ray Tune: {installing('ray-tune')}") from error
 
-from ray.tune.result import AUTO_RESULT_KEYS, TIME_THIS_ITER_S, TRAINING_ITERATION
+from ray.tune.result import AUTO_RESULT_KEYS, DEFAULT_METRIC, TIME_THIS_ITER_S, TRAINING_ITERATION
 
 from haltune.tuners.results import Words
 
@@ -25,4 +25,4 @@ def _is_own(name: str) -> bool:
     return name in _OWN or name.startswith("config/")
 
 
-__all__ = ["TRAINING_ITERATION", "tune", "words"]
+__all__ = ["DEFAULT_METRIC", "TRAINING_ITERATION", "tune", "words"]

@@ -16,7 +16,7 @@ from haltune.tuners.conducting import Conducting
 from haltune.tuners.conductor import UNLIMITED, Conductor, anonymous, check_epochs, goal_of
 from haltune.tuners.results import Result
 
-from .library import TRAINING_ITERATION, tune, words
+from .library import DEFAULT_METRIC, TRAINING_ITERATION, tune, words
 from .search import HaltuneSearch
 
 Params = dict[str, Any]
@@ -85,6 +85,8 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
         if (self._metric and metric) or (self._mode and mode):
             return False
         self._metric, self._mode = metric or self._metric, mode or self._mode
+        if self._mode and not self._metric:
+            self._metric = DEFAULT_METRIC
         return True
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:

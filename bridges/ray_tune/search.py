@@ -16,7 +16,7 @@ from haltune.tuners.conducting import Conducting
 from haltune.tuners.conductor import UNLIMITED, check_epochs, goal_of
 from haltune.tuners.results import Result
 
-from .library import TRAINING_ITERATION, tune, words
+from .library import DEFAULT_METRIC, TRAINING_ITERATION, tune, words
 from .spaces import fixed, flat, is_haltunes, nested, space_of
 
 Params = dict[str, Any]
@@ -100,6 +100,8 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
         if self._space is None:
             self._space = found
         self._metric, self._mode = metric or self._metric, mode or self._mode
+        if self._mode and not self._metric:
+            self._metric = DEFAULT_METRIC
         samples = spec.get("num_samples")
         self._samples = samples if isinstance(samples, int) and samples > 0 else None
         return True

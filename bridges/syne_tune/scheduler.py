@@ -20,7 +20,7 @@ from haltune.tuners.results import Result
 from .library import SchedulerDecision, TrialScheduler, TrialSuggestion, config_space, words
 from .spaces import fixed, space_of
 
-_NEXT = "next"  # the trial that was suggested, until Syne Tune says what it calls it
+_NEXT = "suggested "  # begins the names of trials until Syne Tune says what it calls them
 
 
 class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused-ignore]
@@ -94,7 +94,8 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
 
     def suggest(self) -> Any:
         """See syne_tune's TrialScheduler. Raises NotSupported for a policy that has to wait for other trials."""
-        answer = self.conductor.begin(_NEXT)
+        name = f"{_NEXT}{len(self.study.history)}"
+        answer = self.conductor.begin(name)
         if isinstance(answer, Finish):
             return None
         if isinstance(answer, Wait):
@@ -103,14 +104,16 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
                 f"take MultiFidelity(), the default, or another asynchronous policy ({answer.reason})"
             )
         if self._pauses and answer.checkpoint is not None:  # Syne Tune's own lies beside it
-            name = next(name for name, number in self.conductor.numbers.items() if number == answer.id)
-            self.conductor.rename(_NEXT, name)
-            return TrialSuggestion.resume_suggestion(int(name))
+            known = next(known for known, number in self.conductor.numbers.items() if number == answer.id)
+            self.conductor.rename(name, known)
+            return TrialSuggestion.resume_suggestion(int(known))
         return TrialSuggestion.start_suggestion({**fixed(self.config_space), **answer.config})
 
     def on_trial_add(self, trial: Any) -> None:
         """See syne_tune's TrialScheduler."""
-        self.conductor.rename(_NEXT, str(trial.trial_id))
+        suggested = [name for name in self.conductor.held if name.startswith(_NEXT)]
+        alike = [n for n in suggested if self.conductor.held[n].config.items() <= dict(trial.config).items()]
+        self.conductor.rename((alike or suggested)[0], str(trial.trial_id))
 
     def on_trial_result(self, trial: Any, result: Mapping[str, Any]) -> str:
         """See syne_tune's TrialScheduler."""

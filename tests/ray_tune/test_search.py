@@ -191,6 +191,16 @@ def test_the_tuner_says_space_metric_and_number_of_samples():
     assert not given.set_search_properties("acc", "max", config)  # Tune says then that there are two spaces
 
 
+def test_a_mode_alone_is_of_the_metric_without_a_name():
+    s, scheduler = HaltuneSearch(max_epochs=1, seed=0), HaltuneScheduler(9)
+    s.set_search_properties(None, "max", {"x": tune.uniform(0.0, 5.0)}, num_samples=4)
+    scheduler.set_search_properties(None, "max")
+    s.suggest("a")
+    s.on_trial_complete("a", {"_metric": 0.4, "training_iteration": 1})
+    assert s.study.best_value == 0.4
+    assert scheduler.study.problem.goal.metric == "_metric"
+
+
 def test_configurations_of_the_users_own_come_first():
     s = search(points_to_evaluate=[{"lr": 0.1}, {"lr": 0.2}])
     assert [s.suggest(name)["lr"] for name in "ab"] == [0.1, 0.2]

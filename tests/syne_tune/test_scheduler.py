@@ -10,6 +10,7 @@ import pytest
 
 theirs = pytest.importorskip("syne_tune.config_space", reason="Syne Tune is not installed")
 
+import dill  # noqa: E402
 import pandas as pd  # noqa: E402
 from syne_tune import StoppingCriterion, Tuner  # noqa: E402
 from syne_tune.backend import LocalBackend  # noqa: E402
@@ -141,7 +142,7 @@ def drive(s, first, last):
     """Trials one after the other, by the calls of a Tuner."""
     for k in range(first, last):
         suggestion = s.suggest()
-        trial = SimpleNamespace(trial_id=k)
+        trial = SimpleNamespace(trial_id=k, config={})
         s.on_trial_add(trial)
         for epoch in range(1, EPOCHS + 1):
             result = {"acc": accuracy(suggestion.config["lr"], epoch), "epoch": epoch, "st_worker_time": 1.0}
@@ -157,27 +158,45 @@ def test_a_scheduler_that_is_pickled_with_its_tuner_goes_on_as_if_nothing_had_be
     for s in (whole, broken):
         drive(s, 0, 6)
         config = s.suggest().config
-        s.on_trial_add(SimpleNamespace(trial_id=6))
-        s.on_trial_result(SimpleNamespace(trial_id=6), {"acc": accuracy(config["lr"], 1), "epoch": 1})
+        s.on_trial_add(SimpleNamespace(trial_id=6, config={}))
+        s.on_trial_result(
+            SimpleNamespace(trial_id=6, config={}), {"acc": accuracy(config["lr"], 1), "epoch": 1}
+        )
     back = pickle.loads(pickle.dumps(broken))
     for s in (whole, back):
-        s.on_trial_complete(SimpleNamespace(trial_id=6), {"acc": accuracy(config["lr"], 9), "epoch": 9})
+        s.on_trial_complete(
+            SimpleNamespace(trial_id=6, config={}), {"acc": accuracy(config["lr"], 9), "epoch": 9}
+        )
         drive(s, 7, 12)
     assert curves(back.study) == curves(whole.study)
     assert back.reasons == whole.reasons
     assert pickle.loads(pickle.dumps(scheduler())).suggest().config == scheduler().suggest().config
 
 
-def test_a_suggestion_that_was_not_begun_is_made_again():
-    s = scheduler()
-    assert s.suggest().config == s.suggest().config
-    assert len(s.study.trials) == 1
+def test_it_answers_as_syne_tune_asks_of_its_own_schedulers():
+    """Suggestions before any trial is known, results after a stop, an error after the end, and dill."""
+    s = scheduler(policy=RandomSearch())
+    configs = [s.suggest().config for _ in range(4)]
+    assert all(config.keys() == SPACE.keys() for config in configs)
+    trials = [SimpleNamespace(trial_id=k, config=config) for k, config in enumerate(configs)]
+    for trial in reversed(trials):
+        s.on_trial_add(trial)
+    for trial in trials:
+        decisions = {s.on_trial_result(trial, {"acc": math.nan, "epoch": e}) for e in range(1, EPOCHS + 1)}
+        assert decisions <= {"CONTINUE", "PAUSE", "STOP"}
+    s.on_trial_error(trials[0])
+    for trial in trials:
+        s.on_trial_complete(trial, {"acc": 0.1, "epoch": EPOCHS})
+    known = {name: s.study.trials[number].config["lr"] for name, number in s.conductor.numbers.items()}
+    assert known == {str(trial.trial_id): trial.config["lr"] for trial in trials}
+    back = dill.loads(dill.dumps(s))
+    assert str(curves(back.study)) == str(curves(s.study))
 
 
 @pytest.mark.parametrize("hole", [math.nan, math.inf, None, "a text"])
 def test_holes_in_the_metric_and_errors_stop_nobody_else(hole):
     s = scheduler(policy=RandomSearch())
-    trial = SimpleNamespace(trial_id=0)
+    trial = SimpleNamespace(trial_id=0, config={})
     s.suggest()
     s.on_trial_add(trial)
     assert s.on_trial_result(trial, {"acc": hole, "epoch": 1}) == "CONTINUE"
@@ -190,8 +209,10 @@ def test_holes_in_the_metric_and_errors_stop_nobody_else(hole):
 def test_other_numbers_of_a_result_are_kept_and_syne_tunes_own_are_not():
     s = scheduler(policy=RandomSearch())
     s.suggest()
-    s.on_trial_add(SimpleNamespace(trial_id=0))
-    s.on_trial_result(SimpleNamespace(trial_id=0), {"acc": 0.1, "epoch": 1, "loss": 0.9, "st_worker_iter": 0})
+    s.on_trial_add(SimpleNamespace(trial_id=0, config={}))
+    s.on_trial_result(
+        SimpleNamespace(trial_id=0, config={}), {"acc": 0.1, "epoch": 1, "loss": 0.9, "st_worker_iter": 0}
+    )
     assert set(s.study.trials[0].metrics) == {"loss"}
 
 
@@ -215,7 +236,7 @@ def test_a_policy_that_waits_for_others_is_refused_when_it_does():
     with pytest.raises(NotSupported, match=r"Hyperband waits for other trials.*MultiFidelity"):
         for k in range(100):
             s.suggest()
-            s.on_trial_add(SimpleNamespace(trial_id=k))
+            s.on_trial_add(SimpleNamespace(trial_id=k, config={}))
 
 
 def test_the_end_of_the_search_is_the_end_of_suggestions():
