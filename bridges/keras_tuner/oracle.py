@@ -8,9 +8,13 @@ from typing import Any
 
 from haltune.errors import InvalidInput, NotSupported
 from haltune.log.decisions import Finish, Wait
+from haltune.log.events import Status
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
+from haltune.space import Space
+from haltune.space.domains import Constant
 from haltune.study import Study, Trial
+from haltune.study.session.session import Failure
 from haltune.tuners.conductor import check_epochs
 
 from .library import keras_tuner
@@ -39,36 +43,56 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         self.policy, self._store, self._options = policy, store, study
         self.held: dict[str, Trial] = {}  # by Keras Tuner's names
         self._study: Study | None = None
-        self._searched: Any = (
-            None  # the hyperparameters of the study: those that a trial finds later are none of it
-        )
+        self._searched: Any = None  # the hyperparameters of the study
 
     @property
     def study(self) -> Study:
         """The study, opened when it is first asked for: by then the project's folder is known, and the space."""
         if self._study is None:
             self._searched = self._searched or self.get_space()
-            problem = Problem(space_of(self._searched), self.goal, self.max_epochs)
-            store = Path(self._project_dir) / _STORE if self._store is None else self._store
-            limit = Budget(trials=self.max_trials) if self.max_trials else Budget()
-            self._study = Study(problem, self.policy, store, budget=limit, **self._options)
+            self._study = self._opened(space_of(self._searched))
         return self._study
+
+    def _opened(self, space: Space) -> Study:
+        problem = Problem(space, self.goal, self.max_epochs)
+        store = Path(self._project_dir) / _STORE if self._store is None else self._store
+        limit = Budget(trials=self.max_trials) if self.max_trials else Budget()
+        return Study(problem, self.policy, store, budget=limit, **self._options)
+
+    def _search_what_was_found(self) -> None:
+        """Widen the study by what trials asked for since, in a HyperModel's fit: so far it had its default."""
+        known = {hp.name for hp in self._searched.space}
+        defaults = {
+            hp.name: hp.default for hp in reversed(self.hyperparameters.space) if hp.name not in known
+        }
+        if not defaults:
+            return
+        self._searched, self._study = self.get_space(), None
+        wider = dict(space_of(self._searched).parameters)
+        so_far = {name: Constant(value, when=wider[name].when) for name, value in defaults.items()}
+        self._opened(Space(wider | so_far))
+        self._study = self._opened(Space(wider))
 
     def create_trial(self, tuner_id: str) -> Any:
         """See keras_tuner.Oracle: the next configuration, or a trial that goes on."""
         if tuner_id in self.ongoing_trials:
             return self.ongoing_trials[tuner_id]
+        if len(self.study.history):
+            self._search_what_was_found()
         answer = self.study.ask()
         if isinstance(answer, Wait):
             self.study.session.wait(_PAUSE, None)
         if isinstance(answer, Wait | Finish):
             self.tuner_ids.discard(tuner_id)
             return _trial(self.get_space(), "", "IDLE" if isinstance(answer, Wait) else "STOPPED")
-        name = f"{answer.id:0{len(str(self.max_trials or 0))}d}"
+        new = f"{answer.id:0{len(str(self.max_trials or 0))}d}"
+        name = next((known for known in self.trials if int(known) == answer.id), new)
         self.tuner_ids.add(tuner_id)
         self.held[name] = answer
         if name in self.trials:  # it paused, or was broken off
             self.trials[name].status = "RUNNING"
+            if not answer.epoch:  # it begins anew, and what it was then counts no more
+                self.trials[name].metrics = _trial(self.get_space(), name, "RUNNING").metrics
             if name in self.end_order:
                 self.end_order.remove(name)
         else:
@@ -86,7 +110,9 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         """See keras_tuner.Oracle. A trial that is tried again the study offers again."""
         held = self.held.pop(trial.trial_id, None)
         if held is not None and held.ended is None:
-            held.finish()
+            failed = trial.status != "COMPLETED"
+            why = Failure(_last_line(trial.message), trial.message) if failed else None
+            held.session.end(held, Status.FAILED if failed else None, why)
         super().end_trial(trial)
         self._retry_queue.clear()
 
@@ -108,6 +134,11 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         """See keras_tuner.Oracle. What was under way the study offers again."""
         super().reload()
         self._retry_queue.clear()
+
+
+def _last_line(message: str | None) -> str:
+    """The last line of a traceback."""
+    return (message or "").strip().rpartition("\n")[2] or "the trial failed in Keras Tuner"
 
 
 def _trial(hyperparameters: Any, name: str, status: str) -> Any:

@@ -33,8 +33,7 @@ def explored(build: Callable[[Any], object], known: Any) -> Any:
         name, value = left[0]
         tried.add(f"{name}={value!r}")
         found = known.copy()
-        found.values[name] = value
-        found.ensure_active_values()
+        found.values = values_of({**known.values, name: value}, known)
         build(found)
         known.merge([hp for hp in found.space if not known._exists(hp.name, hp.conditions)])
 
@@ -51,7 +50,8 @@ def space_of(known: Any) -> Space:
     """Raises InvalidSpace for what haltune has not, and where nothing is searched."""
     if not known.space:
         raise InvalidSpace(
-            "build(hp) asks hp for nothing, so that there is nothing to search: hp.Float('lr', ...)"
+            "build(hp) asks hp for nothing, so that there is nothing to search: hp.Float('lr', ...), or give "
+            "hyperparameters="
         )
     found: dict[str, Domain] = {}
     for name, kinds in _by_name(known):

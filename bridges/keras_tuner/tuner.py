@@ -15,7 +15,7 @@ from haltune.foreign_words import answering
 from haltune.log.policy import Policy
 from haltune.study import Study, Trial
 
-from .library import keras_tuner
+from .library import keras, keras_tuner, tuner_utils
 from .oracle import Oracle
 from .spaces import explored
 
@@ -28,7 +28,8 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
     program that is started again goes on with it, and haltune's page and commands open it.
 
     Args:
-        hypermodel: build(hp), which returns a compiled model, or a keras_tuner.HyperModel.
+        hypermodel: build(hp), which returns a compiled model, or a keras_tuner.HyperModel. Default: None, for a class
+            derived from this one whose run_trial(trial) returns the value.
         objective: What fit logs after every epoch: "val_accuracy", or keras_tuner.Objective("val_f1", "max").
             Default: None, which is refused: it must be said.
         max_epochs: Epochs of a full training. Default: None, which is refused likewise.
@@ -73,7 +74,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
     @answering
     def __init__(
         self,
-        hypermodel: Any,
+        hypermodel: Any = None,
         objective: Any = None,
         max_epochs: int | None = None,
         max_trials: int | None = 10,
@@ -131,13 +132,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
         callbacks = [*kwargs.pop("callbacks", []), HaltuneCallback(held, self.oracle.objective.name)]
         told = {"epochs": self.oracle.max_epochs, "initial_epoch": int(held.epoch), "callbacks": callbacks}
         with self._holding(trial, held):
-            found = super().run_trial(trial, *args, **kwargs, **told)
-        if not held.epoch:
-            raise keras_tuner.errors.FatalValueError(
-                f"no epoch logged {self.oracle.objective.name!r}: a HyperModel's fit(hp, model, *args, **kwargs) hands "
-                "all of them on to model.fit, callbacks and epochs among them"
-            )
-        return found
+            return super().run_trial(trial, *args, **kwargs, **told)
 
     def on_epoch_end(self, trial: Any, model: Any, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """See keras_tuner.Tuner: the oracle knows the values of every epoch, over all of a trial's fits."""
@@ -145,11 +140,30 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
             self.oracle.update_trial(trial.trial_id, logs, step=epoch)
 
     def _run_and_update_trial(self, trial: Any, *fit_args: Any, **fit_kwargs: Any) -> None:
-        self.run_trial(trial, *fit_args, **fit_kwargs)  # on_epoch_end has told the oracle
+        found = self.run_trial(trial, *fit_args, **fit_kwargs)
+        held = self.oracle.held[trial.trial_id]
+        if not held.epoch:  # else on_epoch_end has told the oracle
+            try:
+                self._tell_the_end(trial, held, found)
+            except Exception as error:
+                held.fail(error)
+                raise
+
+    def _tell_the_end(self, trial: Any, held: Trial, found: Any) -> None:
+        """A training of the user's own came to a value, which counts for the whole."""
+        if isinstance(found, list) and any(isinstance(result, keras.callbacks.History) for result in found):
+            raise keras_tuner.errors.FatalValueError(
+                f"no epoch logged {self.oracle.objective.name!r} to haltune: a HyperModel's fit(hp, model, *args, "
+                "**kwargs) hands all of them on to model.fit, callbacks and epochs among them"
+            )
+        tuner_utils.validate_trial_results(found, self.oracle.objective, "fit or run_trial")
+        metrics = tuner_utils.convert_to_metrics_dict(found, self.oracle.objective)
+        self.oracle.update_trial(trial.trial_id, metrics)
+        held.report(float(metrics[self.oracle.objective.name]), self.oracle.max_epochs)
 
     def _populate_initial_space(self) -> None:
         super()._populate_initial_space()
-        if self.oracle.tune_new_entries and self.oracle.allow_new_entries:
+        if self.hypermodel is not None and self.oracle.tune_new_entries and self.oracle.allow_new_entries:
             self.oracle.update_space(explored(self.hypermodel.build, self.oracle.get_space()))
 
     @contextmanager

@@ -128,17 +128,89 @@ def test_a_program_that_is_started_again_goes_on(tmp_path):
     assert len(search(fresh).study.trials) == 3
 
 
-def test_what_only_a_trial_finds_has_its_default_and_is_no_part_of_the_search(tmp_path):
-    def finds(hp):
-        model = build(hp)
-        if hp.get("lr") != 0.001:  # the default, with which it is explored
-            assert hp.Int("late", 3, 9) == 3
-        return model
+class AsksLate(keras_tuner.HyperModel):
+    """Asks for the size of a batch where it fits, as Keras Tuner's guides do."""
 
-    search(tuner(tmp_path, finds, max_trials=2))
-    t = search(tuner(tmp_path, finds, max_trials=3))
-    assert [set(r.config) for r in t.study.trials] == [{"lr"}] * 3
-    assert all(trial.hyperparameters.values["late"] == 3 for trial in t.oracle.trials.values())
+    def build(self, hp):
+        return build(hp)
+
+    def fit(self, hp, model, *args, **kwargs):
+        batch = hp.Choice("batch", [16, 4, 8], default=16)
+        assert batch == hp.values["batch"]
+        return model.fit(*args, **kwargs | {"batch_size": batch})
+
+
+def test_what_only_a_fit_asks_for_had_its_default_and_is_searched_from_then_on(tmp_path):
+    search(tuner(tmp_path, AsksLate(), max_trials=2))
+    t = search(tuner(tmp_path, AsksLate(), max_trials=8))
+    assert t.study.trials[0].config == {"lr": t.study.trials[0].config["lr"], "batch": 16}
+    assert {16} < {r.config["batch"] for r in t.study.trials} <= {4, 8, 16}
+    for trial, record in zip(t.oracle.trials.values(), t.study.trials, strict=True):
+        assert trial.hyperparameters.values == record.config
+    assert t.get_best_hyperparameters()[0].values == t.study.best_params
+
+
+@pytest.mark.parametrize(
+    "give", [lambda lr: lr, lambda lr: {"val_loss": lr, "other": 1.0}], ids=["number", "metrics"]
+)
+def test_a_training_of_the_users_own_may_return_what_it_came_to(give, tmp_path):
+    class Own(AsksLate):
+        def fit(self, hp, model, *args, **kwargs):
+            return give(hp.get("lr"))
+
+    t = search(tuner(tmp_path, Own()))
+    assert [list(r.values) for r in t.study.trials] == [[r.config["lr"]] for r in t.study.trials]
+    assert t.oracle.get_best_trials()[0].score == t.study.best_value
+
+
+def test_a_run_that_begins_anew_counts_for_what_it_is_then(tmp_path):
+    tries = []
+
+    class Flaky(Worsens):
+        def fit(self, hp, model, *args, callbacks, **kwargs):
+            tries.append(1)
+
+            class Logs(keras.callbacks.Callback):
+                def on_epoch_end(self, epoch, logs=None):
+                    logs["val_loss"] = -9.0 if len(tries) == 1 else 1.0 + epoch
+
+                def on_epoch_begin(self, epoch, logs=None):
+                    if epoch == 1 and len(tries) == 1:
+                        raise ValueError("a bug")
+
+            return model.fit(*args, callbacks=[Logs(), *callbacks], **kwargs)
+
+    t = search(tuner(tmp_path, Flaky(), max_trials=1, max_retries_per_trial=1))
+    assert len(tries) == 2
+    assert scores(t) == {"0": 1.0}
+    assert t.study.best_value == 1.0
+
+
+def test_a_class_derived_from_it_may_be_no_network(tmp_path):
+    class Square(Tuner):
+        def run_trial(self, trial, *args, **kwargs):
+            if trial.trial_id == "1":
+                raise ValueError("a bug")
+            return trial.hyperparameters.get("x") ** 2
+
+    hp = keras_tuner.HyperParameters()
+    hp.Float("x", -1.0, 1.0)
+    options = {"objective": "val_loss", "max_epochs": 1, "max_trials": 3, "seed": 0, "verbose": 0}
+    t = Square(hyperparameters=hp, directory=str(tmp_path), policy=RandomSearch(), **options)
+    t.search()
+    assert [r.status for r in t.study.trials] == ["completed", "failed", "completed"]
+    assert "a bug" in t.study.trials[1].error
+    assert t.study.best_value == t.study.best_params["x"] ** 2
+
+
+@pytest.mark.parametrize("found", [None, "a text", {"loss": 0.1}])
+def test_what_a_training_of_the_users_own_cannot_return_is_said(found, tmp_path):
+    class Own(AsksLate):
+        def fit(self, hp, model, *args, **kwargs):
+            return found
+
+    with pytest.raises(keras_tuner.errors.FatalError, match="return"):
+        search(tuner(tmp_path, Own()))
 
 
 KILLED = """
