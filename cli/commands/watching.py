@@ -79,12 +79,14 @@ def kept_token(path: Path) -> str:
             made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(made, "w") as file:
                 file.write(secrets.token_urlsafe(18) + "\n")
-        mode, token = path.stat().st_mode, path.read_text(encoding="ascii").strip()
+        held, token = path.stat(), path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(
             f"cannot keep a token in {path}: {getattr(error, 'strerror', None) or error}"
         ) from error
-    if os.name == "posix" and mode & 0o077:
+    if os.name == "posix" and held.st_uid not in (os.getuid(), 0):
+        raise InvalidInput(f"{path} belongs to another user, who may read the token in it: name another file")
+    if os.name == "posix" and held.st_mode & 0o077:
         raise InvalidInput(
             f"others may read the token in {path}: chmod 600 {path}, or remove it for a new one"
         )

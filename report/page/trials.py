@@ -100,7 +100,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     receipt = clipped(short_receipt(facts.history, t.id, facts.over), 6000) + _numbers(row) + _metrics(row)
     receipt += f"\n\n{clipped(traceback, 6000)}" if traceback else ""
     return (
-        f'<tr data-trial="trial-{t.id}" data-kind="{row.kind}"{best} data-more="{_more(row, names)}">'
+        f'<tr data-trial="trial-{t.id}" data-kind="{row.kind}"{best} data-more="{_more(facts, row)}">'
         f"{''.join(cells)}</tr>\n"
         f'<tr class="why" data-trial="trial-{t.id}"><td colspan="{len(cells)}">'
         f'<div class="because">{_because(row)}</div><pre>{escaped(receipt)}</pre></td></tr>'
@@ -124,13 +124,14 @@ def _metrics(row: Row) -> str:
     return "".join(f"\n  {name:<24} {short(float(value))}" for name, value in found)
 
 
-def _more(row: Row, named: Sequence[str]) -> str:
+def _more(facts: Digest, row: Row) -> str:
     """What has no column, for who compares trials or saves the table: [[of what, its name, value]] as JSON."""
     t = row.record
     found: list[tuple[str, str, object]] = []
-    if not named:
+    if not columns(facts):
         found += [("parameter", name, _told(value)) for name, value in t.config.items()]
-    found += [("metric", name, _told(float(column[-1]))) for name, column in t.metrics.items() if len(column)]
+    others = {name: column for name, column in t.metrics.items() if name not in facts.problem.measured}
+    found += [("metric", name, _told(float(column[-1]))) for name, column in others.items() if len(column)]
     if len(t.seconds):
         found.append(("", "seconds", _told(float(f"{float(t.seconds.sum()):.4g}"))))
     return escaped(json.dumps(found, separators=(",", ":"), ensure_ascii=False))

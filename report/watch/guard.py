@@ -70,8 +70,8 @@ class Guard:
             return None
         if scope["method"] != "POST":
             return PlainTextResponse("GET or POST", 405)
-        origin = headers.get("origin")
-        if not _same(headers.get(TOKEN, ""), self._token) or origin not in (None, f"http://{host}"):
+        foreign = set(headers.getlist("origin")) - {f"http://{host}"}
+        if not _same(headers.get(TOKEN, ""), self._token) or foreign:
             return PlainTextResponse("only the page itself may do that", 403)
         return None
 

@@ -12,6 +12,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .guard import Guard
 
 _HEAD = 10.0  # seconds in which a request must be said
+_READ, _PACE = (
+    120.0,
+    1000,
+)  # seconds in which so many bytes of what waits are to be read; the system takes them in jumps
 _MOST = 500  # connections: a process may have about a thousand files open
 
 
@@ -44,9 +48,12 @@ class _Ending(uvicorn.Server):
 
 
 class _Hasty(H11Protocol):
-    """Who says nothing, or says it drop by drop, is let go; and so is who comes when there are too many."""
+    """Who says nothing, says it drop by drop or does not read is let go; so is who comes when there are too many."""
 
-    _late: asyncio.TimerHandle | None = None
+    _late: asyncio.TimerHandle | None = (
+        None  # for the rest of a request's head, or of a body that nobody reads
+    )
+    _unread: asyncio.TimerHandle | None = None  # for what was written to be read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -61,11 +68,42 @@ class _Hasty(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._said()
+        self.resume_writing()
         super().connection_lost(exc)
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unread is None:
+            self._watch(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+        super().resume_writing()
+
+    def _watch(self, left: int) -> None:
+        """Whether `left` bytes get fewer: a reader that is slow is waited for, one that stands still is not."""
+
+        def look() -> None:
+            now = self.transport.get_write_buffer_size()
+            if now > left - _PACE:
+                self.transport.abort()
+            else:
+                self._watch(now)
+
+        self._unread = self.loop.call_later(_READ, look)
+
     def _wait(self) -> None:
-        """For the rest of the head of a request."""
-        if self.conn.their_state is not h11.IDLE:
+        """For the rest of the head of a request; and for that of a body, once the request is answered."""
+        answered = self.cycle is not None and self.cycle.response_complete
+        if self.conn.their_state is not h11.IDLE and not (
+            answered and self.conn.their_state is h11.SEND_BODY
+        ):
             self._said()
         elif self._late is None:
             self._late = self.loop.call_later(_HEAD, self.transport.abort)

@@ -18,7 +18,7 @@ class Table {
     this.body.addEventListener("pointerleave", () => this.page.light(null));
     for (const [name, act] of [["reasons", (button) => this.reasons(button)], ["save", () => this.save()]]) {
       const button = section.querySelector(`[data-table=${name}]`);
-      button.hidden = false;
+      button.hidden = name === "save" && document.querySelector("meta[name=haltune-cell]") !== null; // a cell's frame saves nothing
       button.addEventListener("click", () => act(button));
     }
     this.rows = new Map(); this.ranks = new Map();

@@ -27,6 +27,18 @@ def test_a_token_that_others_may_read_is_refused(tmp_path):
         kept_token(path)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="owners of files")
+def test_a_token_in_a_file_of_another_user_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "token"
+    kept_token(path)
+    if os.getuid() == 0:
+        os.chown(path, 12345, -1)
+    else:
+        monkeypatch.setattr("os.getuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(InvalidInput, match="another user"):
+        kept_token(path)
+
+
 @pytest.mark.parametrize("text", ["", "short", "a/../" * 10, "\u00e9" * 30, "a" * 300])
 def test_what_is_no_token_is_refused(tmp_path, text):
     path = tmp_path / "token"

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ def board(tmp_path):
 def served(board):
     """The server's port, and what ends it."""
     listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)  # what is not read waits at the server
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     made = server(application(board, TOKEN))
@@ -101,6 +103,44 @@ def test_who_says_nothing_or_says_it_drop_by_drop_is_let_go(served, monkeypatch)
     slow.sendall(b"GET / HTTP/1.1\r\nX-Drop: ")
     assert cut(silent)
     assert cut(slow)
+
+
+def test_a_body_that_nobody_reads_is_waited_for_no_longer_than_a_head(served, monkeypatch):
+    monkeypatch.setattr("haltune.report.watch.serve._HEAD", 0.5)
+    stranger = socket.create_connection(("127.0.0.1", served[0]), timeout=60)
+    stranger.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
+    assert b"404 Not Found" in stranger.recv(4096)
+    began = time.monotonic()
+    with pytest.raises(ConnectionError):  # a drop now and then does not hold it
+        while time.monotonic() < began + 30:
+            stranger.sendall(b"x")
+            time.sleep(0.05)
+
+
+def test_who_asks_on_and_reads_nothing_is_let_go(served, monkeypatch):
+    monkeypatch.setattr("haltune.report.watch.serve._READ", 0.3)
+    greedy = socket.socket()
+    greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    greedy.connect(("127.0.0.1", served[0]))
+    greedy.settimeout(60)
+    with pytest.raises(ConnectionError):
+        while True:
+            greedy.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
+
+
+def test_who_reads_slowly_reads_all(served, monkeypatch):
+    monkeypatch.setattr("haltune.report.watch.serve._READ", 0.4)
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.connect(("127.0.0.1", served[0]))
+    ask = f"GET /{TOKEN}/page.js HTTP/1.1\r\nHost: localhost\r\n"
+    slow.sendall(f"{ask}\r\n".encode() * 3 + f"{ask}Connection: close\r\n\r\n".encode())
+    found = b""
+    while part := slow.recv(4000):
+        found += part
+        time.sleep(0.02)
+    assert found.count(b"200 OK") == 4
+    assert found.endswith(b"})();\n")
 
 
 def test_a_stream_is_not_cut_for_saying_no_more(served, monkeypatch):
