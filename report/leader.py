@@ -12,7 +12,7 @@ from haltune.log.problem import Problem
 
 
 @dataclass
-class Leader:
+class BestSoFar:
     """The fold: what `History.best` would have told after each event, by the runs' values alone."""
 
     problem: Problem

@@ -11,7 +11,7 @@ from haltune.log import events as ev
 from haltune.log.decisions import AUDIT, Action, Verdict
 from haltune.log.problem import Problem
 
-from .leader import Leader
+from .leader import BestSoFar
 
 
 @dataclass
@@ -74,10 +74,10 @@ class Story:
     _at: dict[int, float] = field(default_factory=dict)  # trial -> the last epoch of its attempt
     _until: dict[int, float] = field(default_factory=dict)  # trial -> the rung it trains towards
     _saved: dict[int, float] = field(default_factory=dict)  # trial -> the epoch it goes on from
-    _leader: Leader = field(init=False)
+    _leader: BestSoFar = field(init=False)
 
     def __post_init__(self) -> None:
-        self._leader = Leader(self.problem)
+        self._leader = BestSoFar(self.problem)
 
     def fold(self, events: Iterable[ev.Event]) -> Story:
         """Itself, with some events more."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from haltune.errors import InvalidInput
 
+StrPath = str | os.PathLike[str]
 _NO_FORCE = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}  # of folders on some network disks
 
 

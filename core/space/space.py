@@ -29,7 +29,7 @@ from haltune.errors import InvalidInput, InvalidSpace
 from haltune.foreign_words import KnowsArguments
 
 from .constraints import Constraints, Predicate, constraints_from
-from .cube.enumeration import LARGEST, configurations, hull_size, is_product, mesh_axes
+from .cube.enumeration import MOST_ROWS, configurations, hull_size, is_product, mesh_axes
 from .cube.layout import layout_of
 from .cube.tables import Config, read_configs, read_cube, write_configs, write_cube
 from .cube.widening import lacking, widened
@@ -174,13 +174,13 @@ class Space(KnowsArguments):
         product = hull_size(self._layout)
         if product is None or (is_product(self._layout) and not self.constraints):
             return product
-        return len(self.enumerate()) if product <= LARGEST else None
+        return len(self.enumerate()) if product <= MOST_ROWS else None
 
     def enumerate(self) -> list[Config]:
         """Every configuration, the last parameter fastest. Raises InvalidSpace beyond 100,000 of them."""
         return [config for config in configurations(self._layout) if self._allows(config)]
 
-    def mesh(self, levels: int, most: int = LARGEST) -> list[Config]:
+    def mesh(self, levels: int, most: int = MOST_ROWS) -> list[Config]:
         """The configurations of a mesh: `levels` values of each continuous parameter, at most as many of an Int.
 
         Of choices and short ranges all values; along a log scale in equal ratios. The last parameter is fastest.

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from haltune._utils.disk import is_gone
+from haltune._utils.disk import StrPath, is_gone
 from haltune._utils.process import surely_gone
 from haltune.errors import HaltuneError, StoreError
 from haltune.log.decisions import Finish, Move, Resume
@@ -32,7 +32,6 @@ from .session.asking import propose
 from .session.session import Log
 
 _BETWEEN = 10.0  # seconds that a program may take from one trial to the next
-StrPath = str | os.PathLike[str]
 
 
 def read_study(

@@ -14,7 +14,7 @@ from haltune.foreign_words import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import called
 
-from .entrance.functions import Reporting
+from .entrance.functions import ReportingFunction
 from .entrance.opened import Opened
 from .trial import Trial
 
@@ -155,7 +155,7 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
             True
         """
         check_whole("optimize", 1, workers=workers)
-        reporting = Reporting(train)
+        reporting = ReportingFunction(train)
         if self._in_one_epoch is not None:
             self._begin(self._in_one_epoch())
             _log.info("each training is one epoch, for nobody said max_epochs=, those of a full training")

@@ -10,7 +10,7 @@ from worlds import POLICIES, problem, small_study
 from haltune import Maximize, Minimize, Problem
 from haltune.log.history import History
 from haltune.report import progress
-from haltune.report.leader import Leader
+from haltune.report.leader import BestSoFar
 from haltune.report.story import Story
 
 
@@ -42,7 +42,7 @@ GOALS = [Maximize("acc"), Minimize("loss"), Maximize("acc", of="best"), Minimize
 @pytest.mark.parametrize("name", ["random", "halving", "hyperband", "bobos"])
 def test_it_is_the_best_of_the_history_after_each_event(name, goal):
     study = searched(name, goal)
-    leader, history, changes = Leader(study.problem), History(study.problem), 0
+    leader, history, changes = BestSoFar(study.problem), History(study.problem), 0
     for event in study.events():
         history.apply(event)
         before = leader.run

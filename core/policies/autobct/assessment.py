@@ -24,7 +24,7 @@ from .controls import Controls, controls_of
 from .observations import Training, in_own_units, trainings
 from .prior.beliefs import Prior
 from .prior.units import Kind, Ruler, cost_ends, score_ends
-from .value.valuation import Prospect, prospect
+from .value.valuation import GridBelief, grid_belief
 
 _LOWEST, _HIGHEST, _DEAREST = -1.0, 4.0, 10.0  # h and t beyond count as these
 
@@ -39,7 +39,7 @@ class Assessment:
     ruler: Ruler
     beliefs: Prior
     gamma: float  # score a unit of cost
-    x: Prospect
+    x: GridBelief
     priced: bool  # by the user: score_per_hour
 
     @property
@@ -109,7 +109,7 @@ class Assessor:
         gamma = self._weight(ruler)
         priced = self.score_per_hour is not None
         return Assessment(
-            done, heights, controls, ruler, beliefs, gamma, prospect(beliefs, phi, gamma), priced
+            done, heights, controls, ruler, beliefs, gamma, grid_belief(beliefs, phi, gamma), priced
         )
 
     def _weight(self, ruler: Ruler) -> float:

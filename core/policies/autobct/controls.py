@@ -15,7 +15,7 @@ from haltune.space import Space
 from .prior.beliefs import Prior
 from .value.valuation import nested
 
-LARGEST = 8  # coordinates: beyond, too little is learnt of any before the search ends
+MOST_COORDINATES = 8  # coordinates: beyond, too little is learnt of any before the search ends
 _LEVELS = {1: 33, 2: 7}  # of a grid
 _SCATTERED = 96  # controls where there are more than two coordinates
 
@@ -30,11 +30,11 @@ class Controls:
 
 def check_space(space: Space) -> None:
     """Raises InvalidInput for a space of too many coordinates."""
-    if space.dim > LARGEST:
+    if space.dim > MOST_COORDINATES:
         raise InvalidInput(
-            f"AutoBCT weighs score against cost over at most {LARGEST} coordinates (a Choice without order counts one "
-            f"for each option), this space has {space.dim}: its beliefs are additive, and a search so short learns "
-            "little of each. Fix some parameters, or use BOBOS() or GPUCB() with a Budget"
+            f"AutoBCT weighs score against cost over at most {MOST_COORDINATES} coordinates (a Choice without order "
+            f"counts one for each option), this space has {space.dim}: its beliefs are additive, and a search so short "
+            "learns little of each. Fix some parameters, or use BOBOS() or GPUCB() with a Budget"
         )
 
 

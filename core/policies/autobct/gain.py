@@ -28,8 +28,7 @@ from .assessment import Assessment
 from .observations import ENDED, Searched, whole_cost
 from .policy import AutoBCT
 from .value.simulation import Futures, simulate
-from .value.valuation import effort_for, expected_cost
-from .value.valuation import prospect as prospect_of
+from .value.valuation import effort_for, expected_cost, grid_belief
 
 _TIMES = 13  # from now to the end
 _MOST = 8  # trainings simulated
@@ -165,7 +164,7 @@ def _simulated(
     trained = np.array([history.points[t.trials[0]] for t in assessment.done])
     points = np.vstack([assessment.controls.points, trained])
     beliefs = assessment.beliefs
-    x = prospect_of(beliefs, beliefs.on(points), assessment.gamma)
+    x = grid_belief(beliefs, beliefs.on(points), assessment.gamma)
     here = tuple(range(len(assessment.controls.points), len(points)))
     now = float(x.m[list(here)].max())
     first = expected_cost(x)[:, 0]

@@ -14,7 +14,7 @@ from haltune._utils.arrays import Array, Indices, Mask
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Config
 from haltune.space import Space
-from haltune.space.cube.enumeration import LARGEST
+from haltune.space.cube.enumeration import MOST_ROWS
 
 from .acquisition import Acquisition, Surface
 
@@ -58,7 +58,7 @@ def maximise(
     if candidates < 1 or starts < 1:
         raise InvalidInput(f"maximise needs 1 candidate and 1 start or more, not {candidates} and {starts}")
     pool = _Pool(acquisition, space)
-    small = space.size is not None and space.size <= min(candidates, LARGEST)
+    small = space.size is not None and space.size <= min(candidates, MOST_ROWS)
     pool.add(space.enumerate() if small else space.sample_up_to(candidates, rng, "sobol"))
     pool.add([*extra_candidates, *around])
     pool.snap(_near(space, around, rng))
@@ -237,7 +237,7 @@ def _near(space: Space, around: Sequence[Config], rng: np.random.Generator) -> A
 
 def _hunt(pool: _Pool, tried: Set[str], rng: np.random.Generator) -> int | None:
     """The best of what is left anywhere: of all configurations where they can be listed, else of draws."""
-    listed = pool.space.size is not None and pool.space.size <= LARGEST
+    listed = pool.space.size is not None and pool.space.size <= MOST_ROWS
     configs = pool.space.enumerate() if listed else pool.space.sample_up_to(1024, rng)
     keys = pool.space.keys(configs)
     pool.add([config for config, key in zip(configs, keys, strict=True) if key not in tried])

@@ -15,7 +15,7 @@ from haltune.errors import InvalidInput, InvalidSpace
 from .layout import Layout, Parameter
 from .tables import Config, Table, write_configs
 
-LARGEST = 100_000  # rows laid out
+MOST_ROWS = 100_000  # rows laid out
 
 
 def hull_size(layout: Layout) -> int | None:
@@ -32,10 +32,10 @@ def is_product(layout: Layout) -> bool:
 def configurations(layout: Layout) -> list[Config]:
     """All configurations but for constraints, the last parameter fastest. Raises InvalidSpace if too many."""
     size = hull_size(layout)
-    if size is None or size > LARGEST:
+    if size is None or size > MOST_ROWS:
         said = "has a continuous parameter" if size is None else f"has up to {plural(size, 'configuration')}"
         raise InvalidSpace(
-            f"The space {said}; only up to {LARGEST:,} can be listed. Use sample(n, rng) instead."
+            f"The space {said}; only up to {MOST_ROWS:,} can be listed. Use sample(n, rng) instead."
         )
     ordered = [next(p for p in layout.ordered if p.name == name) for name in layout.names]
     grids = np.unravel_index(np.arange(size), [_count(p) or 1 for p in ordered])

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from haltune._utils.disk import StrPath
 from haltune.errors import HaltuneError, InvalidInput, StoreError
 from haltune.log.events import Reported
 from haltune.log.policy import Policy, in_words
@@ -16,7 +17,6 @@ from haltune.store.open import open_store
 from ..reading import Reading, read_study
 from ..results import Results
 
-StrPath = str | os.PathLike[str]
 Earlier = Results | StrPath | tuple[StrPath, str]
 
 

@@ -12,7 +12,7 @@ from haltune.errors import InvalidInput
 from ..trial import Trial
 
 
-class Reporting:
+class ReportingFunction:
     """`train`, and what it returns reported as the value of a full training, unless it reported itself."""
 
     def __init__(self, train: Callable[[Trial], object]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from functools import partial
 from typing import Any, TypedDict, Unpack, overload
 
 from haltune._utils.checks import check_counts, check_seconds
+from haltune._utils.disk import StrPath
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput, warn
 from haltune.log.policy import Policy
@@ -31,7 +31,6 @@ from .arguments import budget_of, check_name, one_epoch, problem_of, waits, wron
 from .earlier import Earlier, earlier_studies, taught
 
 _log = logging.getLogger("haltune")
-StrPath = str | os.PathLike[str]
 
 
 class Rarer(TypedDict, total=False):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, NoReturn, Unpack
 
+from haltune._utils.disk import StrPath
 from haltune.errors import NotSupported, StoreReadOnly
 from haltune.log.events import Created
 from haltune.log.policy import Policy
@@ -19,8 +20,6 @@ from ..entrance.looking import ReadingSession
 from ..entrance.opened import Rarer
 from ..reading import Reading, first_event, read_study
 from ..study import Study
-
-StrPath = str | os.PathLike[str]
 
 
 def load_study(

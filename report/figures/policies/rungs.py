@@ -32,7 +32,7 @@ _WIDTH = 0.76  # of a rung's column
 
 
 @dataclass(frozen=True)
-class Place:
+class Arrival:
     """A run at a rung."""
 
     row: Row
@@ -91,17 +91,17 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
     }  # fmt: skip
 
 
-def places(story: Story, facts: Digest) -> list[Place]:
+def places(story: Story, facts: Digest) -> list[Arrival]:
     """Every run at every rung that it came to, of those that are shown and had a finite value there."""
     levels, goal = np.array(sorted(story.rungs)), facts.problem.goal
-    found: dict[tuple[int, float], Place] = {}
+    found: dict[tuple[int, float], Arrival] = {}
     for row in facts.rows:
         counting = row.record.counting(goal)
         for epoch, verdict in story.compared.get(row.record.id, {}).items():
             at = np.flatnonzero(row.record.epochs == epoch)
             if len(at) and math.isfinite(value := float(counting[at[0]])):
                 rung = float(levels[levels <= epoch].max())
-                found[row.record.id, rung] = Place(row, rung, epoch, value, verdict)
+                found[row.record.id, rung] = Arrival(row, rung, epoch, value, verdict)
     closed = _closed(found.values(), goal.sign)
     return [replace(p, fate=_fate(p, facts.problem.max_epochs, closed, facts.over)) for p in found.values()]
 
@@ -111,7 +111,7 @@ Group = tuple[Any, float]  # a bracket, where runs are compared within one, and 
 
 def _closed(found: Any, sign: float) -> dict[Group, set[int]]:
     """Of the rungs of brackets that all have come to who are due to go on."""
-    groups: dict[Group, list[Place]] = {}
+    groups: dict[Group, list[Arrival]] = {}
     for p in found:
         if "places" in p.verdict.evidence:
             groups.setdefault((p.verdict.evidence["bracket"], p.rung), []).append(p)
@@ -124,7 +124,7 @@ def _closed(found: Any, sign: float) -> dict[Group, set[int]]:
     return due
 
 
-def _fate(p: Place, horizon: int | None, closed: dict[Group, set[int]], over: bool) -> str:
+def _fate(p: Arrival, horizon: int | None, closed: dict[Group, set[int]], over: bool) -> str:
     record, evidence = p.row.record, p.verdict.evidence
     if FULL in evidence or ("rung" not in evidence if horizon is None else p.epoch >= horizon):
         return "end"
@@ -135,7 +135,7 @@ def _fate(p: Place, horizon: int | None, closed: dict[Group, set[int]], over: bo
     return "left" if record.status in OVER or over or lost else "waits"
 
 
-def _spots(found: list[Place], steps: list[float], sign: float) -> dict[tuple[int, float], float]:
+def _spots(found: list[Arrival], steps: list[float], sign: float) -> dict[tuple[int, float], float]:
     """Where each stands from left to right: in its rung's column, the best first."""
     spots = {}
     for k, step in enumerate(steps):
@@ -147,9 +147,9 @@ def _spots(found: list[Place], steps: list[float], sign: float) -> dict[tuple[in
     return spots
 
 
-def _climbs(found: list[Place], spots: dict[tuple[int, float], float]) -> list[dict[str, Any]]:
+def _climbs(found: list[Arrival], spots: dict[tuple[int, float], float]) -> list[dict[str, Any]]:
     """A line for each run that came to more than one rung, the best on top."""
-    runs: dict[int, list[Place]] = {}
+    runs: dict[int, list[Arrival]] = {}
     for p in found:
         runs.setdefault(p.row.record.id, []).append(p)
     climbs = [sorted(run, key=lambda p: p.rung) for run in runs.values() if len(run) > 1]
@@ -163,7 +163,7 @@ def _climbs(found: list[Place], spots: dict[tuple[int, float], float]) -> list[d
     ]  # fmt: skip
 
 
-def _marks(found: list[Place], spots: dict[tuple[int, float], float], metric: str) -> list[dict[str, Any]]:
+def _marks(found: list[Arrival], spots: dict[tuple[int, float], float], metric: str) -> list[dict[str, Any]]:
     """A trace for each of what became of runs at rungs."""
     traces = []
     for fate, (words, symbol, colour) in _FATES.items():
@@ -180,11 +180,11 @@ def _marks(found: list[Place], spots: dict[tuple[int, float], float], metric: st
     return [t for t in traces if t["ids"]]
 
 
-def _title(p: Place, words: str) -> str:
+def _title(p: Arrival, words: str) -> str:
     return f"Trial {p.row.record.id}, {amount(p.epoch, 'epochs')}: {words}"
 
 
-def _heads(found: list[Place], steps: list[float]) -> list[dict[str, Any]]:
+def _heads(found: list[Arrival], steps: list[float]) -> list[dict[str, Any]]:
     """Above each column how many came there and how many of them went on."""
     return [
         {
@@ -195,12 +195,12 @@ def _heads(found: list[Place], steps: list[float]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _counts(found: list[Place], step: float) -> str:
+def _counts(found: list[Arrival], step: float) -> str:
     fates = Counter(p.fate for p in found if p.rung == step)
     return f"{fates['on']} of {fates.total()}" if fates["end"] < fates.total() else f"{fates['end']}"
 
 
-def _told(found: list[Place], steps: list[float]) -> str:
+def _told(found: list[Arrival], steps: list[float]) -> str:
     """What the figure shows, in words."""
     if not found:
         return "No run has come to a rung yet."
@@ -208,7 +208,7 @@ def _told(found: list[Place], steps: list[float]) -> str:
     return f"Of the runs that came to each rung so many went on: {told}."
 
 
-def _range(found: list[Place], facts: Digest) -> list[float] | None:
+def _range(found: list[Arrival], facts: Digest) -> list[float] | None:
     """All values, but without bounds not the worst tenth of each rung, which may have diverged."""
     if not found:
         return None

@@ -15,7 +15,7 @@ from haltune.policies import AutoBCT
 from haltune.policies.autobct.prior.published import preset
 from haltune.policies.autobct.value.build_map import build_map, deeper
 from haltune.policies.autobct.value.maps import cautious, features, grid, load_map, mapped, shipped, turns
-from haltune.policies.autobct.value.valuation import Effort, alone, expected_cost, nodes, prospect, values
+from haltune.policies.autobct.value.valuation import Effort, alone, expected_cost, grid_belief, nodes, values
 
 FOLDER = Path(haltune.policies.autobct.value.maps.__file__).parent / "maps"
 NAMES = {"1d": ("D.1", "D.2", "D.5", "D.7"), "2d": ("D.4", "D.8")}
@@ -32,7 +32,7 @@ def states(name, count=12, seed=0):
         for _ in range(i % 4):
             phi = prior.on(rng.uniform(size=(1, dim)))[0]
             prior = prior.observe(phi, float(phi @ alpha), float(phi @ beta))
-        yield prospect(prior, prior.on(grid(dim)), 0.16)
+        yield grid_belief(prior, prior.on(grid(dim)), 0.16)
 
 
 @pytest.fixture(scope="module")

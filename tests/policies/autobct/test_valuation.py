@@ -16,9 +16,9 @@ from haltune.policies.autobct.value.valuation import (
     alone,
     branches,
     expected_cost,
+    grid_belief,
     nested,
     nodes,
-    prospect,
     q1,
     q2,
     values,
@@ -38,7 +38,7 @@ def state(name="D.1", points=None, seen=()):
     for u, h, t in seen:
         prior = prior.observe(prior.on(np.atleast_2d(np.array(u, dtype=float)))[0], h, t)
     points = line() if points is None else points
-    return prospect(prior, prior.on(points), GAMMA)
+    return grid_belief(prior, prior.on(points), GAMMA)
 
 
 def plane(side):
@@ -62,7 +62,7 @@ def random_states(count, seed, points=None):
             prior = prior.observe(
                 phi, float(phi @ alpha) + 0.05 * rng.normal(), float(phi @ beta) + 0.1 * rng.normal()
             )
-        yield prospect(prior, prior.on(line() if points is None else points), GAMMA)
+        yield grid_belief(prior, prior.on(line() if points is None else points), GAMMA)
 
 
 def brute(x, depth, z, w):
@@ -220,11 +220,11 @@ def test_two_coordinates_are_valued_in_depth_three():
 def test_a_training_moves_beliefs_as_the_filter_does():
     prior, points = preset("D.1"), line(9)
     phi = prior.on(points)
-    x, u = prospect(prior, phi, GAMMA), 3
+    x, u = grid_belief(prior, phi, GAMMA), 3
     z, w = 0.8, -1.1
     h = float(x.m[u, 0] + z * np.sqrt(x.c[u, u] + x.noise[u]))
     t = float(x.t[u, 0] + w * np.sqrt(x.d[u, u] + x.jitter[u])) / GAMMA
-    filtered = prospect(prior.observe(phi[u], h, t), phi, GAMMA)
+    filtered = grid_belief(prior.observe(phi[u], h, t), phi, GAMMA)
     moved = x.after(u, np.array([z]), np.array([w]))
     for name in ("m", "c", "t", "d"):
         assert getattr(moved, name) == pytest.approx(getattr(filtered, name), abs=1e-9)

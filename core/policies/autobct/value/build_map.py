@@ -22,7 +22,7 @@ from ..prior.beliefs import Belief, Prior
 from ..prior.sampled import sampled
 from .branches import Branches
 from .maps import FORMAT, WITHIN, ValueMap, features, grid, perceptron, scale, turns
-from .valuation import Effort, Prospect, ahead, alone, chosen, nodes, prospect, values
+from .valuation import Effort, GridBelief, ahead, alone, chosen, grid_belief, nodes, values
 
 Layers = tuple[tuple[Array32, Array32], ...]
 Progress = Callable[[float, float], None]  # share done, seconds left
@@ -58,7 +58,7 @@ def build_map(
 
 
 def _level(
-    cloud: list[Prospect],
+    cloud: list[GridBelief],
     dim: int,
     level: int,
     below: ValueMap | None,
@@ -86,7 +86,7 @@ def _level(
     return ValueMap(header, layers)
 
 
-def deeper(x: Prospect, dim: int, below: ValueMap | None) -> float:
+def deeper(x: GridBelief, dim: int, below: ValueMap | None) -> float:
     """V of one training more than the map below knows, or V_3 without one; one state on the map's controls."""
     shallow = values(x, 2, WITHIN)
     controls = chosen(shallow, _EFFORT[dim])
@@ -98,13 +98,13 @@ def deeper(x: Prospect, dim: int, below: ValueMap | None) -> float:
     return float(max(found.max(), shallow.max()))
 
 
-def _cloud(dim: int, states: int, rng: np.random.Generator) -> Iterator[Prospect]:
+def _cloud(dim: int, states: int, rng: np.random.Generator) -> Iterator[GridBelief]:
     points = grid(dim)
     usual = [sampled(dim, kind) for kind in ("any", "increasing", "decreasing", "flat")]
     phi = usual[0].on(points)
     for _ in range(states):
         prior = _drawn(usual[rng.integers(len(usual))], rng)
-        x = prospect(prior, phi, GAMMA)
+        x = grid_belief(prior, phi, GAMMA)
         for _ in range(int(rng.integers(_TRAININGS + 1))):
             z, w = rng.normal(size=(2, 1))
             x = x.after(int(rng.integers(len(points))), z, w)

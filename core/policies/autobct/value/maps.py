@@ -25,7 +25,7 @@ from haltune._utils.words import one_line
 from haltune.errors import InvalidInput
 
 from .branches import Branches, variances_of
-from .valuation import Effort, Prospect, ahead, nested, nodes, q2
+from .valuation import Effort, GridBelief, ahead, nested, nodes, q2
 
 FORMAT = 1
 _HEADER = ("format", "dim", "depth", "basis", "ratios", "states", "error", "worst")
@@ -160,7 +160,7 @@ def shipped(name: str) -> ValueMap:
     return load_map(own if own.exists() else name)
 
 
-def mapped(x: Prospect, points: Array, known: ValueMap, epsilon: float) -> Array:
+def mapped(x: GridBelief, points: Array, known: ValueMap, epsilon: float) -> Array:
     """(g,) Q of each control at `points` (g, dim): one exact step on top of a map, trusted but for epsilon.
 
     -inf where it was not computed: Q is taken at the map's controls and at those that V_2 likes best.

@@ -11,7 +11,7 @@ import numpy as np
 
 from haltune._utils.arrays import Array, Indices
 
-from .valuation import ONE, Effort, Prospect, alone, nodes, q1, values
+from .valuation import ONE, Effort, GridBelief, alone, nodes, q1, values
 
 _AT_ONCE = 100  # worlds decided together: more would leave the cache
 
@@ -30,7 +30,7 @@ class Futures:
 class _Group:
     """Worlds with the same controls trained."""
 
-    x: Prospect
+    x: GridBelief
     ids: Indices  # (b,) worlds
     trained: tuple[int, ...]  # controls
 
@@ -44,7 +44,7 @@ class _Worlds:
 
 
 def simulate(
-    x: Prospect,
+    x: GridBelief,
     worlds: int,
     trainings: int,
     rng: np.random.Generator,
@@ -73,7 +73,7 @@ def simulate(
     return Futures(found[0], found[1], found[2], count)
 
 
-def _draw(x: Prospect, worlds: int, trainings: int, rng: np.random.Generator) -> _Worlds:
+def _draw(x: GridBelief, worlds: int, trainings: int, rng: np.random.Generator) -> _Worlds:
     def surface(mean: Array, cov: Array) -> Array:
         values, vectors = np.linalg.eigh(cov)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -84,7 +84,7 @@ def _draw(x: Prospect, worlds: int, trainings: int, rng: np.random.Generator) ->
     )  # fmt: skip
 
 
-def _repeated(x: Prospect, worlds: int) -> Prospect:
+def _repeated(x: GridBelief, worlds: int) -> GridBelief:
     return replace(x, m=np.repeat(x.m, worlds, axis=1), t=np.repeat(x.t, worlds, axis=1))
 
 
@@ -105,7 +105,7 @@ def _decided(group: _Group, depth: int, ends: bool, effort: Effort, count: Indic
     return chosen
 
 
-def _best(x: Prospect, depth: int, effort: Effort) -> tuple[Array, Indices]:
+def _best(x: GridBelief, depth: int, effort: Effort) -> tuple[Array, Indices]:
     """(b,) the value of going on, and the control to train."""
     if depth == 2:
         value, control = alone(x).best_of_two(*nodes(effort.cost_nodes))

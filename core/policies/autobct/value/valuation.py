@@ -28,7 +28,7 @@ _LEAST = 1e-12  # of a belief's variance: noise below would leave rounding to sp
 
 
 @dataclass(frozen=True, eq=False)
-class Prospect:
+class GridBelief:
     """What is believed on a grid of g controls, of b states that share their covariances. Costs are times gamma."""
 
     m: Array  # (g, b) mean of the score
@@ -38,15 +38,15 @@ class Prospect:
     d: Array  # (g, g) its covariance
     jitter: Array  # (g,) variance of an observation of the cost
 
-    def at(self, controls: Indices) -> Prospect:
+    def at(self, controls: Indices) -> GridBelief:
         """The same on some of the controls."""
         block = np.ix_(controls, controls)
-        return Prospect(
+        return GridBelief(
             self.m[controls], self.c[block], self.noise[controls],
             self.t[controls], self.d[block], self.jitter[controls],
         )  # fmt: skip
 
-    def after(self, u: int, z: Array, w: Array) -> Prospect:
+    def after(self, u: int, z: Array, w: Array) -> GridBelief:
         """After a training at u whose score and cost are z and w (n,) deviations above their means; b = 1 before."""
         k, s = steps(self.c, self.noise)[:, u], steps(self.d, self.jitter)[:, u]
         return replace(
@@ -90,7 +90,7 @@ def nested(points: Array) -> Indices:
     return order
 
 
-def values(x: Prospect, depth: int, effort: Effort = ONE) -> Array:
+def values(x: GridBelief, depth: int, effort: Effort = ONE) -> Array:
     """(g,) Q of each control for at most `depth` trainings, one state; -inf where depth 3 was not computed."""
     if depth <= 1:
         return np.asarray(q1(x)[:, 0])
@@ -109,26 +109,26 @@ def chosen(shallow: Array, effort: Effort) -> Indices:
     return np.asarray(np.union1d(spread(len(shallow), effort.outer), best))
 
 
-def prospect(prior: Prior, phi: Array, gamma: float) -> Prospect:
+def grid_belief(prior: Prior, phi: Array, gamma: float) -> GridBelief:
     """A belief on controls with basis functions phi (g, J), costs weighed by gamma."""
     m, c = prior.score.at(phi)
     t, d = prior.cost.at(phi)
     noise = np.maximum(variances(prior.score_noise, phi), _LEAST * np.diag(c).max(initial=0.0))
     jitter = np.maximum(variances(prior.cost_noise, phi), _LEAST * np.diag(d).max(initial=0.0))
-    return Prospect(m[:, None], c, noise, gamma * t[:, None], gamma**2 * d, gamma**2 * jitter)
+    return GridBelief(m[:, None], c, noise, gamma * t[:, None], gamma**2 * d, gamma**2 * jitter)
 
 
-def expected_cost(x: Prospect) -> Array:
+def expected_cost(x: GridBelief) -> Array:
     """(g, b) Upsilon: what a training is expected to cost, times gamma; costs below 0 count as 0."""
     return excess(x.t, np.sqrt(variances_of(x.d) + x.jitter)[:, None])
 
 
-def q1(x: Prospect) -> Array:
+def q1(x: GridBelief) -> Array:
     """(g, b) the value of training at each control and stopping then."""
     return x.m - expected_cost(x)
 
 
-def q2(x: Prospect, controls: Indices | None = None, effort: Effort = ONE) -> Array:
+def q2(x: GridBelief, controls: Indices | None = None, effort: Effort = ONE) -> Array:
     """(len(controls), b) the value of training at each control, with one more training after it if it pays."""
     u = np.arange(len(x.m)) if controls is None else controls
     w, weight = nodes(effort.cost_nodes)
@@ -144,13 +144,13 @@ def q2(x: Prospect, controls: Indices | None = None, effort: Effort = ONE) -> Ar
     return np.asarray(np.einsum("w,wbu->ub", weight, best) - expected_cost(x)[u])
 
 
-def q3(x: Prospect, controls: Indices, effort: Effort = ONE) -> Array:
+def q3(x: GridBelief, controls: Indices, effort: Effort = ONE) -> Array:
     """(len(controls),) the value of training at each control with at most two more after it; one state."""
     inner = spread(len(x.m), effort.inner)
     return ahead(x, controls, lambda after: after.at(inner).two(*nodes(effort.inner_nodes)), effort)
 
 
-def ahead(x: Prospect, controls: Indices, value: Callable[[Branches], Array], effort: Effort) -> Array:
+def ahead(x: GridBelief, controls: Indices, value: Callable[[Branches], Array], effort: Effort) -> Array:
     """(len(controls),) one exact step on top of any value function: -Upsilon + E max(m'(u), value(x')).
 
     value: (s, z, w) of states after s trainings.
@@ -162,7 +162,7 @@ def ahead(x: Prospect, controls: Indices, value: Callable[[Branches], Array], ef
     return np.asarray(best - expected_cost(x)[controls, 0])
 
 
-def branches(x: Prospect, controls: Indices, z: Array, w: Array) -> Branches:
+def branches(x: GridBelief, controls: Indices, z: Array, w: Array) -> Branches:
     """The states after a training at each control, its score and cost z and w deviations above their means."""
     k, s = steps(x.c, x.noise)[:, controls], steps(x.d, x.jitter)[:, controls]  # (g, s)
     return Branches(
@@ -171,8 +171,8 @@ def branches(x: Prospect, controls: Indices, z: Array, w: Array) -> Branches:
     )  # fmt: skip
 
 
-def alone(x: Prospect) -> Branches:
-    """The b states of a prospect as branches (1, b, 1)."""
+def alone(x: GridBelief) -> Branches:
+    """The b states of a belief as branches (1, b, 1)."""
     return Branches(x.m[:, None, :, None], x.c[None], x.noise, x.t[:, None, :, None], x.d[None], x.jitter)
 
 

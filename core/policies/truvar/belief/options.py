@@ -16,7 +16,7 @@ from haltune.log.problem import Problem
 
 from .belief import Matters, SiteSurrogate
 from .levels import ONLY, Level, levels_from
-from .sites import LARGEST, is_grid
+from .sites import MOST_SITES, is_grid
 
 
 class SitePolicy(Policy[Any]):
@@ -48,8 +48,8 @@ def check_shared(name: str, policy: SitePolicy) -> None:
             f"{name} has a noise function or a list of configurations, of which a log keeps a name or a digest alone: "
             "build the policy with it in your program"
         )
-    if policy.representers > LARGEST:
-        raise InvalidInput(f"{name}(representers={policy.representers!r}): at most {LARGEST:,}")
+    if policy.representers > MOST_SITES:
+        raise InvalidInput(f"{name}(representers={policy.representers!r}): at most {MOST_SITES:,}")
     if not (policy.grid is None or is_grid(policy.grid)):
         raise InvalidInput(
             f"{name}(grid={policy.grid!r}): how many values a continuous parameter takes, or a list of configurations"

@@ -20,7 +20,7 @@ from haltune.errors import InvalidInput
 from haltune.log.decisions import Config
 from haltune.space import Space
 
-LARGEST = 20_000  # configurations that are looked at one by one
+MOST_SITES = 20_000  # configurations that are looked at one by one
 _NEAR = 0.05  # deviation of the steps around members, in the unit cube
 
 Grid = int | Sequence[Mapping[str, Any]] | None
@@ -61,7 +61,7 @@ def fixed_sites(space: Space, grid: Grid) -> Sites | None:
     Raises InvalidInput for configurations that are not of the space, and for more than 20,000 of them.
     """
     if isinstance(grid, int):
-        found = space.mesh(grid, LARGEST)
+        found = space.mesh(grid, MOST_SITES)
     elif grid is not None:
         found = [dict(config) for config in grid]
         strange = [config for config in found if not space.contains(config)]
@@ -69,12 +69,14 @@ def fixed_sites(space: Space, grid: Grid) -> Sites | None:
             said = f"{strange[0]!r} is not a configuration of the space" if strange else "it is empty"
             raise InvalidInput(f"grid: {said}")
         found = space.canonical_many(found)
-    elif space.size is not None and space.size <= LARGEST:
+    elif space.size is not None and space.size <= MOST_SITES:
         found = space.enumerate()
     else:
         return None
-    if len(found) > LARGEST:
-        raise InvalidInput(f"grid: {len(found):,} configurations, and {LARGEST:,} at most can be looked at")
+    if len(found) > MOST_SITES:
+        raise InvalidInput(
+            f"grid: {len(found):,} configurations, and {MOST_SITES:,} at most can be looked at"
+        )
     return sites_of(space, found, True)
 
 
