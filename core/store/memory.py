@@ -37,7 +37,6 @@ class MemoryStore:
         return 0
 
     def address(self) -> str:
-        """See Store."""
         raise NotSupported(
             "a study in memory cannot be trained by other processes: give it a file, store='sqlite:///search.db'"
         )
@@ -47,11 +46,9 @@ class MemoryStore:
         return self._clock()
 
     def names(self) -> list[str]:
-        """See Store."""
         return list(self._logs)
 
     def create(self, name: str, first: Event) -> bool:
-        """See Store."""
         self._refuse_after_fork()
         with undisturbed, self._lock:
             if name in self._logs:
@@ -60,7 +57,6 @@ class MemoryStore:
             return True
 
     def replace(self, name: str, first: Event, seen: int) -> bool:
-        """See Store."""
         self._refuse_after_fork()
         with undisturbed, self._lock:
             if len(self._log(name)) != seen:
@@ -69,7 +65,6 @@ class MemoryStore:
             return True
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
-        """See Store."""
         return iter(self._log(name)[start:stop])
 
     def append(
@@ -81,7 +76,6 @@ class MemoryStore:
         about: int | None,
         lease: Lease | Release | None = None,
     ) -> int:
-        """See Store."""
         self._refuse_after_fork()
         with undisturbed, self._lock:
             log = self._log(name)
@@ -98,19 +92,16 @@ class MemoryStore:
             return position
 
     def leases(self, name: str) -> list[Lease]:
-        """See Store."""
         with self._lock:
             self._log(name)
             return [lease for trial, lease in self._leases[name].items() if trial != CLAIM]
 
     def claimed(self, name: str) -> Lease | None:
-        """See Store."""
         with self._lock:
             self._log(name)
             return self._leases[name].get(CLAIM)
 
     def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
-        """See Store."""
         with self._lock:
             free = self.claimed(name) == instead_of
             if free and claim is not None:
@@ -120,7 +111,6 @@ class MemoryStore:
             return free
 
     def renew(self, name: str, lease: Lease) -> None:
-        """See Store."""
         self._refuse_after_fork()
         with self._lock:
             self._log(name)

@@ -214,7 +214,6 @@ class _Folded:
         self.checkpoints, self.problem, self.lock = checkpoints, history.problem, RLock()
 
     def events(self, start: int = 0) -> Iterator[Event]:
-        """See Log."""
         return self.store.read(self.name, start, self.history.position)
 
     def forget(self) -> None:

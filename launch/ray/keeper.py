@@ -69,7 +69,6 @@ class Log:
         self._store = store
 
     def names(self) -> list[str]:
-        """See Store."""
         return self._store.names()
 
     def read(self, name: str, start: int, stop: int | None) -> list[ev.Event]:
@@ -84,7 +83,6 @@ class Log:
         about: int | None,
         lease: Lease | Release | None,
     ) -> int:
-        """See Store."""
         conflicts = about is None or about >= 0  # else what is there already must be looked for
         if not conflicts and (found := self._found(name, events, seen)) is not None:
             return found
@@ -96,19 +94,15 @@ class Log:
             raise
 
     def leases(self, name: str) -> list[Lease]:
-        """See Store."""
         return self._store.leases(name)
 
     def claimed(self, name: str) -> Lease | None:
-        """See Store."""
         return self._store.claimed(name)
 
     def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
-        """See Store."""
         return self._store.claim(name, claim, instead_of) or self._store.claimed(name) == claim
 
     def renew(self, name: str, lease: Lease) -> None:
-        """See Store."""
         self._store.renew(name, lease)
 
     def _found(self, name: str, events: Sequence[ev.Event], seen: int) -> int | None:

@@ -72,7 +72,6 @@ class KeeperStore:
         self._line, self.url = line, url
 
     def address(self) -> str:
-        """See Store."""
         return self.url
 
     def now(self) -> float:
@@ -80,7 +79,6 @@ class KeeperStore:
         return time.time() + self._line.ahead
 
     def names(self) -> list[str]:
-        """See Store."""
         return list(self._line.log("names"))
 
     def create(self, name: str, first: ev.Event) -> bool:
@@ -92,7 +90,6 @@ class KeeperStore:
         return False
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[ev.Event]:
-        """See Store."""
         while True:
             page = self._line.log("read", name, start, stop)
             yield from page
@@ -109,24 +106,19 @@ class KeeperStore:
         about: int | None,
         lease: Lease | Release | None = None,
     ) -> int:
-        """See Store."""
         return int(self._line.log("append", name, list(events), seen, about, lease))
 
     def leases(self, name: str) -> list[Lease]:
-        """See Store."""
         return list(self._line.log("leases", name))
 
     def claimed(self, name: str) -> Lease | None:
-        """See Store."""
         claim: Lease | None = self._line.log("claimed", name)
         return claim
 
     def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
-        """See Store."""
         return bool(self._line.log("claim", name, claim, instead_of))
 
     def renew(self, name: str, lease: Lease) -> None:
-        """See Store."""
         self._line.log("renew", name, lease)
 
     def __reduce__(self) -> NoReturn:

@@ -42,11 +42,9 @@ class SqlStore(ABC):
 
     @property
     def outages(self) -> int:
-        """See Store."""
         return self._database.outages
 
     def address(self) -> str:
-        """See Store."""
         return self._address
 
     def now(self) -> float:
@@ -54,12 +52,9 @@ class SqlStore(ABC):
         return self._clock()
 
     def names(self) -> list[str]:
-        """See Store."""
         return self._run(lambda c: list(c.scalars(tables.NAMES)), write=False)
 
     def create(self, name: str, first: Event) -> bool:
-        """See Store."""
-
         def exists(c: sa.Connection) -> bool:
             return c.scalar(tables.ID, {"of_name": name}) is not None
 
@@ -127,14 +122,12 @@ class SqlStore(ABC):
         """See Store."""
 
     def leases(self, name: str) -> list[Lease]:
-        """See Store."""
         return self._run(
             lambda c: rows.leases(c, tables.LEASES, self._id(c, name), self._whose(name)),
             write=False,
         )
 
     def renew(self, name: str, lease: Lease) -> None:
-        """See Store."""
         mine = {"of_trial": lease.trial, "of_holder": lease.holder, "of_attempt": lease.attempt}
         anew = {"expires": lease.expires, "renewed": lease.renewed}
 
@@ -145,8 +138,6 @@ class SqlStore(ABC):
         self._run(work)
 
     def claimed(self, name: str) -> Lease | None:
-        """See Store."""
-
         def work(c: sa.Connection) -> Lease | None:
             found = rows.leases(c, tables.CLAIMED, self._id(c, name), self._whose(name))
             return found[0] if found else None
@@ -154,8 +145,6 @@ class SqlStore(ABC):
         return self._run(work, write=False)
 
     def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
-        """See Store."""
-
         def work(c: sa.Connection) -> bool:
             self._hurry(c)
             study = self._locked(c, name)

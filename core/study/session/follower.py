@@ -57,7 +57,6 @@ class FollowerSession:
 
     @property
     def settings(self) -> Settings:
-        """See Session."""
         return self._given.found(self.log, self.budget, self.lease_seconds)
 
     @property
@@ -73,12 +72,10 @@ class FollowerSession:
         """Rank 0 does."""
 
     def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
-        """See Session."""
         found = self._rank_0.decide("ask", answer_from_json)
         return found if isinstance(found, Wait | Finish) else make(found)
 
     def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
-        """See Session."""
         return bool(self._rank_0.decide("enqueues"))
 
     def take(
@@ -89,16 +86,13 @@ class FollowerSession:
         leaving: Callable[[], str | None],
         make: Callable[[Attempt], A],
     ) -> A:
-        """See Session."""
         return make(self._rank_0.decide("takes a trial", Attempt.from_json))
 
     def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
-        """See Session."""
         about = f"{attempt.label} reports epoch {report.epoch:g}"
         return self._rank_0.decide(about, verdict_from_json, attempt.change)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
-        """See Session."""
         attempt.checkpoint = attempt.checkpoint if keep else path
         return True
 
@@ -127,11 +121,9 @@ class FollowerSession:
             raise error_from_json(kind, words)
 
     def lose(self, attempt: Attempt, reason: str) -> None:
-        """See Session."""
         self._rank_0.decide(f"{attempt.label} is lost", change=attempt.change)
 
     def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
-        """See Session."""
         return self._is_forgiven(attempt)
 
     def _is_forgiven(self, attempt: Attempt) -> bool:
@@ -163,15 +155,12 @@ class FollowerSession:
         to_json: Callable[[T], Any] = same,
         from_json: Callable[[Any], T] = same,
     ) -> T:
-        """See Session."""
         return self._rank_0.decide(f"{attempt.label} {about}", from_json, attempt.change)
 
     def wait(self, seconds: float, why: str | None) -> None:
         """Rank 0 waits."""
 
     def pass_over(self) -> None:
-        """See Session."""
-
         def is_over(line: Line) -> bool:
             told = line.get("answer", {})
             if "trial" not in told:
@@ -209,7 +198,6 @@ class HeardLog:
         )
 
     def after_fork(self) -> None:
-        """See forks.Heir."""
         if not is_free(self.lock):
             self.lock = threading.RLock()
             self._begin()
@@ -243,7 +231,6 @@ class HeardLog:
             return self._fold.state
 
     def events(self, start: int = 0) -> Iterator[Event]:
-        """See Log."""
         return self.store.read(self.name, start, self.history.position)
 
 

@@ -87,36 +87,28 @@ class LocalSession:
 
     @property
     def log(self) -> Replica:
-        """See Session."""
         return self.replica
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """See Session."""
         return self.replica.checkpoints
 
     @property
     def settings(self) -> Settings:
-        """See Session."""
         return self._given.found(self.replica, self.budget, self.lease_seconds)
 
     @property
     def holder(self) -> str:
-        """See Session."""
         return self.replica.holder()
 
     @property
     def lease_seconds(self) -> float:
-        """See Session."""
         return self.replica.term
 
     def sync(self) -> None:
-        """See Session."""
         self._retried(self.replica.sync)
 
     def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
-        """See Session."""
-
         begun: Attempts = set()
         self.tell()
 
@@ -141,7 +133,6 @@ class LocalSession:
             raise
 
     def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
-        """See Session."""
         work = partial(enqueue, self.replica, config, again)
         return self._leader.decide("enqueues", partial(self._retried, work))
 
@@ -153,8 +144,6 @@ class LocalSession:
         leaving: Callable[[], str | None],
         make: Callable[[Attempt], A],
     ) -> A:
-        """See Session."""
-
         def taken() -> A:
             self.hold_as(holder, {(id, attempt)})
             self.replica.leaving = leaving
@@ -174,7 +163,6 @@ class LocalSession:
         self.replica.handed_out |= handed_out
 
     def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
-        """See Session."""
         once = partial(record, self.replica, self.budget, attempt, report, judge, self.monotonic)
         about = f"{attempt.label} reports epoch {report.epoch:g}"
         work = partial(self._retried, once, attempt.patient)
@@ -184,16 +172,13 @@ class LocalSession:
         return verdict
 
     def recall(self, attempt: Attempt) -> None:
-        """See Session."""
         self._retried(partial(ending.catch_up, self.replica, attempt), attempt.patient)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
-        """See Session."""
         work = partial(ending.checkpointed, self.replica, attempt, path, seconds, keep)
         return self._retried(work, attempt.patient)
 
     def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
-        """See Session."""
         if attempt.ended is not None:
             return
         once = partial(ending.end, self.replica, attempt, status, failure, self._given.max_failures)
@@ -207,25 +192,20 @@ class LocalSession:
             self.voice.leaves(attempt)
 
     def tell(self) -> None:
-        """See Session."""
         self.voice.tell(self.replica.history, self.budget)
 
     def lose(self, attempt: Attempt, reason: str) -> None:
-        """See Session."""
         once = partial(ending.lose, self.replica, attempt, reason, self._given.max_retries)
         self.decide(attempt, "is lost", partial(self._retried, once))
 
     def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
-        """See Session."""
         work = partial(ending.tolerates, self.replica.history, attempt, error, self._given.max_failures)
         return self.decide(attempt, "is forgiven", work)
 
     def wake(self, attempt: Attempt) -> None:
-        """See Session."""
         self.replica.wake(attempt.id, attempt.attempt)
 
     def renew(self, attempt: Attempt) -> None:
-        """See Session."""
         self.wake(attempt)
         replica = self.replica
         replica.store.renew(replica.name, replica.lease(attempt.id, attempt.attempt))
@@ -243,11 +223,9 @@ class LocalSession:
         to_json: Callable[[T], Any] = same,
         from_json: Callable[[Any], T] = same,
     ) -> T:
-        """See Session."""
         return self._leader.decide(f"{attempt.label} {about}", work, to_json, attempt.changes)
 
     def wait(self, seconds: float, why: str | None) -> None:
-        """See Session."""
         if why is not None:
             _log.info("waiting: %s", why)
         self._sleep(seconds)

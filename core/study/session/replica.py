@@ -87,7 +87,6 @@ class Replica:
                 self._read()
 
     def events(self, start: int = 0) -> Iterator[ev.Event]:
-        """See Log."""
         return self.store.read(self.name, start, self.history.position)
 
     def synced(self, trial: int) -> TrialRecord:

@@ -41,7 +41,6 @@ class PostgresStore(SqlStore):
         about: int | None,
         lease: Lease | Release | None = None,
     ) -> int:
-        """See Store."""
         self._keep_checksums()
         outages = self.outages
 

@@ -32,13 +32,11 @@ class SqliteDatabase(Database):
         self.file = File(self.engine, self.url, not reading)
 
     def run(self, work: Callable[[sa.Connection], T], write: bool = True) -> T:
-        """See Database."""
         if write:
             self.keep_journal()
         return super().run(work, write)
 
     def close(self) -> None:
-        """See Database."""
         with suppress(*_FAILURES):
             if self.file.journal is not None and os.getpid() == self._pid:
                 self.file.journal.leave(super().run)
@@ -66,7 +64,6 @@ class SqliteDatabase(Database):
         return engine_of(self._address, self._reading)
 
     def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
-        """See Database."""
         with doors.within():  # no fork finds SQLite in the middle of one, nor closes what is looked at
             with self.engine.connect() as c:
                 if write:

@@ -68,7 +68,6 @@ class SqliteStore(SqlStore):
         about: int | None,
         lease: Lease | Release | None = None,
     ) -> int:
-        """See Store."""
         self._keep_checksums()
 
         def work(c: sa.Connection) -> int:
