@@ -24,6 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from peer_optuna import Hyperband
 from stopping import extrapolated as power_law
 from stopping import to_errors
 
@@ -140,6 +141,12 @@ def median_pruner(life: Life) -> int:
     return first(life, stops)
 
 
+def hyperband_pruner() -> Rule:
+    """Optuna's HyperbandPruner, its own code; a study for each order of a task."""
+    pruner = Hyperband()
+    return lambda life: pruner.stops("-".join(map(str, life.seed[:2])), life.before, life.errors)
+
+
 def halving(eta: int, least: int) -> Rule:
     """Asynchronous successive halving that stops: at least x eta^k a run goes on in the top 1 / eta of what arrived."""
 
@@ -178,6 +185,7 @@ def rules(paths: int | None, k1: float | None) -> dict[str, Rule]:
         "faithful": optimal(OptimalStopping("faithful", **sizes), False),
         "median": median,
         "median-pruner": median_pruner,
+        "hyperband-pruner": hyperband_pruner(),
         "halving": halving(3, 1),
         "margin": margin,
         "power-law": extrapolated,

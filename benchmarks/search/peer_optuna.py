@@ -1,4 +1,4 @@
-"""Optuna's TPE with its HyperbandPruner. It cannot resume: a pruned trial is over."""
+"""Optuna's TPE with its HyperbandPruner, which cannot resume: a pruned trial is over; and that pruner alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    import optuna
     from recorded import Meter
 
 
@@ -36,3 +37,40 @@ def run(meter: Meter, seed: int, snapped: bool) -> None:
         direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed), pruner=pruner
     )
     study.optimize(objective)
+
+
+class Hyperband:
+    """The pruner on runs that others chose, one after the other. Raises ImportError without Optuna."""
+
+    def __init__(self) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._studies: dict[str, optuna.Study] = {}
+
+    def stops(self, name: str, before: list[np.ndarray], errors: np.ndarray) -> int:
+        """The epoch at which it prunes errors (N,), N for never, after the runs before in the study of that name."""
+        import optuna
+
+        pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=len(errors), reduction_factor=3)
+        if name not in self._studies:  # by its name and the number of a trial, Hyperband chooses the bracket
+            self._studies[name] = optuna.create_study(study_name=name, pruner=pruner)
+        study = self._studies[name]
+        for curve in before[len(study.trials) :]:
+            self._train(study, curve, obeys=False)
+        return self._train(study, errors, obeys=True)
+
+    @staticmethod
+    def _train(study: optuna.Study, errors: np.ndarray, obeys: bool) -> int:
+        import optuna
+
+        trial = study.ask()
+        for epoch, error in enumerate(errors.tolist(), 1):
+            trial.report(error, epoch)
+            if (
+                trial.should_prune() and obeys and epoch < len(errors)
+            ):  # asked all the same: it counts its rungs so
+                study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+                return epoch
+        study.tell(trial, float(errors[-1]))
+        return len(errors)
