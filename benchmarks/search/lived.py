@@ -8,6 +8,11 @@ far. A run is a winner when its final error beats the incumbent of its time; `wr
 rule stops, `saved` that of all epochs, `foresight` saved over what stopping every loser at epoch 1 saves, `regret` that
 of the best found, over the distance from the best of the runs to the task's median. Of each suite's tasks every second
 is in half 0, on which settings were chosen.
+
+Wrong / share of foresight in percent, half 0 and half 1, over 20 orders: median 2.5 / 45 and .4 / 38; median-pruner
+19 / 75 and 24 / 76; hyperband-pruner 31 / 78 and 31 / 78; power-law 31 / 72 and 10 / 60; halving 63 / 104 and 57 / 102.
+`beside` on half 0 over 6 orders: 4.5 / 72, and over the first 3 of them 1.7 / 73: an order has about 3.5 winners, so
+that few orders tell little of wrong stops.
 """
 
 import os
