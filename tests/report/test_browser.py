@@ -780,6 +780,8 @@ def test_an_address_leads_to_what_was_on_the_screen(opened, browser):
     third.wait_for_function(
         "document.querySelector('figure[data-figure=parallel]').getBoundingClientRect().top < 200"
     )
+    third.get_by_role("link", name="Budget").click()
+    assert third.url.endswith("#figure-budget")
     for wrong in ("#trial-999", "#compare=1,999,x", "#figure-__proto__", '#trial-"><img>'):
         third.goto(page.url.split("#")[0] + wrong)
     assert third.locator(".trials tbody tr").count() == 60

@@ -7,9 +7,15 @@ class Figure {
     this.page = page; this.id = id; this.hidden = new Set(); this.logs = {}; this.view = 0; this.curves = new Map(); this.meta = {};
     this.card = made("figure", { class: "card", "data-figure": id, id: `figure-${id}` });
     this.head = made("a", { href: `#figure-${id}`, title: "a link to this figure" }, made("h2", {}, this.card));
-    this.head.addEventListener("click", (event) => { event.preventDefault(); addressed(`#figure-${id}`); this.card.scrollIntoView({ behavior: "smooth" }); }); // a frame's own address is its parent's this.noted = made("p", { class: "note" }, this.card);
+    this.noted = made("p", { class: "note" }, this.card);
+    this.head.addEventListener("click", (event) => this.linked(event));
     this.bar = made("div", { class: "tools" }, this.card); this.body = made("div", { class: "panels" }, this.card);
     this.panels = [];
+  }
+  linked(event) { // by hand: within a notebook's frame the link would lead to the notebook
+    event.preventDefault();
+    addressed(`#${this.card.id}`);
+    this.card.scrollIntoView({ behavior: "smooth" });
   }
   set(spec) {
     this.spec = spec; this.meta = spec.layout.meta || {};
