@@ -47,7 +47,7 @@ fill(SqliteStore("sqlite:///" + path), 300, "r" * 3000)
 
 def killed(path: Path, moment: str, number: int) -> None:
     """A search whose process is killed in the moment of its checkpoint of that number."""
-    here = {"PYTHONPATH": str(Path(__file__).parents[1] / "support")}
+    here = {"PYTHONPATH": str(Path(__file__).parents[3] / "support")}
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(path), moment, str(number)],
         env=os.environ | here,

@@ -386,7 +386,7 @@ def test_two_processes_agree_on_stops_errors_and_pauses(tmp_path):
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": "1",
     }
-    source = RANKS.format(folder=str(Path(__file__).parents[1] / "support"))
+    source = RANKS.format(folder=str(Path(__file__).parents[2] / "support"))
     ranks = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", source, str(tmp_path)],

@@ -80,7 +80,7 @@ def test_it_holds_after_a_kill_and_after_another_program_has_closed_the_file(tmp
         "import os, signal\nfrom filled import fill\nfrom haltune.store.sql.sqlite.store import SqliteStore\n"
         f"fill(SqliteStore('sqlite:///{path}'), 30)\nos.kill(os.getpid(), signal.SIGKILL)"
     )
-    here = {"PYTHONPATH": str(Path(__file__).parents[1] / "support")}
+    here = {"PYTHONPATH": str(Path(__file__).parents[3] / "support")}
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | here, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     found, said = read(alone(path), True)
