@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,7 +73,8 @@ def trials(
     sort: Annotated[
         str | None,
         typer.Option(
-            help="trial, its number; value, the best first, as --top has it; or a parameter",
+            help="trial, its number; value, the best first as `haltune best` has it: complete runs before those that "
+            "paused or were stopped; or a parameter",
             show_default=False,
         ),
     ] = None,
@@ -95,17 +97,12 @@ def _order(history: History, sort: str) -> Callable[[TrialRecord], Any]:
     if sort == "trial":
         return lambda t: t.id
     if sort == "value":
-        return lambda t: _behind(t, history)
+        place = {id: i for i, id in enumerate(chain.from_iterable(history.ranked()))}
+        return lambda t: place.get(t.id, math.inf)  # runs without a value last
     names = history.problem.space.names
     if sort not in names:
         raise InvalidInput(f"--sort {sort}: trial, value, or a parameter ({', '.join(names)})")
     return lambda t: _among(t.config.get(sort))
-
-
-def _behind(t: TrialRecord, history: History) -> tuple[bool, float]:
-    """Smaller for what is better; runs without a value last."""
-    target = t.target(history.problem.goal)
-    return math.isnan(target), -target
 
 
 def _among(value: Any) -> tuple[int, Any]:

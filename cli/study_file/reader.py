@@ -35,7 +35,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +216,13 @@ class _Reader:
             )
         kind = getattr(policies, name)
         self._lines.known(where, table, [f.name for f in fields(kind) if f.init])
+        needed = [f.name for f in fields(kind) if f.init and f.default is f.default_factory is MISSING]
+        if "policy" in needed and "policy" not in table:
+            inner = ".".join((*map(str, where), "policy"))
+            raise self._lines.error(
+                (*where, "name"),
+                f'{name} is around another policy: write it below, [{inner}] and in it name = "RandomSearch"',
+            )
         options = {key: self._option((*where, key), key, value) for key, value in table.items()}
         try:
             return kind(**options)

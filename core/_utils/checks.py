@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
+from numbers import Real
 from typing import Any
 
 from haltune.errors import InvalidInput
@@ -24,6 +26,27 @@ def check_whole(owner: str, least: int, **values: Any) -> None:
     for option, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InvalidInput(f"{owner}({option}={value!r}): a whole number, at least {least}")
+
+
+def check_kinds(options: Any, of: type | None = None) -> None:
+    """Raises InvalidInput for a dataclass' fields of numbers that hold none; in which range they lie it checks itself.
+
+    of: the class whose fields are checked, where that is one that its own derives from.
+    """
+    for field in fields(of or options):
+        kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
+        what, _, may_be_none = kind.partition(" | ")
+        if what not in _NUMBERS or may_be_none not in ("", "None") or not field.init:
+            continue
+        value = getattr(options, field.name)
+        if not (isinstance(value, Real) or (value is None and may_be_none)):
+            other = ", or None" if may_be_none else ""
+            raise InvalidInput(
+                f"{type(options).__name__}({field.name}={value!r}): {_NUMBERS[what]}{other}, not {type(value).__name__}"
+            )
+
+
+_NUMBERS = {"float": "a number", "int": "a whole number"}
 
 
 def is_number(value: Any) -> bool:

@@ -19,10 +19,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import wraps
 from typing import Any, Generic, TypeVar
 
 from numpy.random import Generator
 
+from haltune._utils.checks import check_kinds
 from haltune.errors import InvalidInput
 from haltune.foreign_words import KnowsArguments
 
@@ -57,6 +59,18 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         >>> study.ask().config["lr"] in (0.1, 1.0)
         True
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls).get("__post_init__")
+        if own is not None and cls.__module__.startswith("haltune."):  # whoever writes one says what it takes
+
+            @wraps(own)
+            def checked(self: Any) -> None:
+                check_kinds(self, cls)
+                own(self)
+
+            cls.__post_init__ = checked  # type: ignore[attr-defined]
 
     @property
     def spec(self) -> dict[str, Any]:

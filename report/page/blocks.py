@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 from haltune._utils.words import clipped, duration, plural, settings, short
 from haltune.notebook import escaped
+from haltune.policies.prospect import FARTHEST
 from haltune.policies.prospect import prospect as foreseen
 
 from ..digest import Digest
@@ -19,7 +20,6 @@ from ..surrogate import Surrogate
 
 _LISTED = 50  # runs of a front
 _AUDITED = 50  # would-be stops that are listed
-_FARTHEST = 4.0  # times what a search took: how far it was measured what more of it brings
 
 
 def head(facts: Digest) -> str:
@@ -88,7 +88,7 @@ def prospect(facts: Digest, model: Surrogate | None) -> str:
             "it."
         )
     spent = facts.history.spent
-    ahead = min(max(3600.0, spent.time / max(spent.trials, 1)), _FARTHEST * spent.time)
+    ahead = min(max(3600.0, spent.time / max(spent.trials, 1)), FARTHEST * spent.time)
     if spent.time and (found := foreseen(facts.history, ahead, spent.time)) is not None:
         told.append(f"{_span(ahead)} {_brings(float(found.chance), float(found.gain), float(found.high))}")
     return f'<p class="facts">{" ".join(told)}</p>' if told else ""
@@ -100,6 +100,8 @@ def _span(more: float) -> str:
 
 def _brings(chance: float, gain: float, high: float) -> str:
     """With as many workers as until now."""
+    if not chance > 0.0:
+        return "may bring anything: all runs came to one value."
     if not gain > 0.0:
         return f"would find a better one with a chance of {chance:.0%}, of little gain."
     often = f", {short(high, 2)} or more in one case of ten" if high > 0.0 else ""

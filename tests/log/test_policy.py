@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import pytest
@@ -13,8 +15,8 @@ from worlds import POLICIES, problem, quick, small_study
 
 import haltune
 from examples import many
-from haltune import Budget, Finish, Float, Minimize, Problem, Space, Start, Study
-from haltune.errors import InvalidInput
+from haltune import Budget, Finish, Float, Minimize, OptimalStopping, Problem, Space, Start, Study, policies
+from haltune.errors import HaltuneError, InvalidInput
 from haltune.log.events import Event, Started
 from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper, in_words
@@ -211,3 +213,38 @@ def test_a_policy_in_words_names_functions_and_leaves_out_what_is_the_default() 
         "anticipate=True)"
     )
     assert in_words(haltune.policies.BOBOS()) == "BOBOS()"
+
+
+_OF_OTHER_KINDS = ("x", [], {}, None, object(), True, 1j, [1, "a"], math.nan)
+
+
+@pytest.mark.parametrize("name", [*policies.NAMES, "OptimalStopping"])
+def test_an_option_of_another_kind_is_answered_by_a_sentence(name):
+    """Whatever stands where a number, a word or a policy is asked for: what it takes is taken, or refused in words."""
+    kind = OptimalStopping if name == "OptimalStopping" else getattr(policies, name)
+    needed = {"policy": policies.RandomSearch(), "threshold": 0.5}
+    given = {f.name: needed[f.name] for f in fields(kind) if f.name in needed}
+    kind(**given)
+    for option in (f.name for f in fields(kind) if f.init):
+        for value in _OF_OTHER_KINDS:
+            with suppress(HaltuneError):  # what else is raised fails
+                kind(**{**given, option: value})
+
+
+def test_which_option_is_wrong_is_said():
+    with pytest.raises(InvalidInput, match=r"BOBOS\(K1='x'\): a number, or None, not str"):
+        policies.BOBOS(K1="x")
+    with pytest.raises(InvalidInput, match=r"RandomSearch\(trials='9'\): a whole number, or None, not str"):
+        policies.RandomSearch(trials="9")
+    with pytest.raises(InvalidInput, match=r"stopping='robust': its settings, such as OptimalStopping"):
+        policies.BOBOS(stopping="robust")
+
+
+def test_a_policy_of_the_users_own_says_itself_what_it_takes():
+    @dataclass(frozen=True)
+    class Own(RandomSearch):
+        rate: float = "to be found"
+
+    assert Own().rate == "to be found"
+    with pytest.raises(InvalidInput, match=r"Own\(trials='9'\)"):
+        Own(trials="9")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from told import tell_trial, told
 
-from haltune import Float, Maximize, Minimize, Problem, Space
+from haltune import Float, Maximize, Minimize, Problem, Space, Study
 from haltune.errors import InvalidInput
 from haltune.policies import RandomSearch
-from haltune.policies.prospect import prospect
+from haltune.policies.prospect import prospect, spent
 
 RNG = np.random.default_rng(0)
 
@@ -97,3 +97,88 @@ def test_the_outlook_of_a_search_that_is_no_autobcts_tells_the_same():
     assert f"chance of {float(expected.chance):.0%}" in str(told_of)
     with pytest.raises(InvalidInput, match="too few to expect"):
         search(study(RandomSearch(), Budget(trials=2))).outlook()
+
+
+@pytest.mark.parametrize("runs", [4, 8, 20])
+def test_among_values_that_tie_a_better_one_comes_as_often_as_is_said(runs):
+    """Values of a small validation set: draws of which many share the best."""
+    chances, gains, came = [], [], []
+    for _ in range(600):
+        values = RNG.binomial(12, 0.7, size=2 * runs) / 12
+        found = prospect(searched(values[:runs]), float(runs), so_far=float(runs))
+        chances.append(float(found.chance))
+        gains.append(float(found.gain))
+        came.append(max(0.0, values[runs:].max() - values[:runs].max()))
+    assert np.mean(chances) == pytest.approx(np.mean(np.array(came) > 0.0), abs=0.08)
+    assert 0.3 < np.mean(gains) / np.mean(came) < 3.0
+
+
+def test_runs_that_all_came_to_one_value_tell_nothing():
+    history = searched([0.5] * 12)
+    found = prospect(history, [1.0, 1e6], so_far=12.0)
+    assert (found.chance.tolist(), found.gain.tolist(), found.high.tolist()) == ([0, 0], [0, 0], [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("goal", "values", "limit"),
+    [
+        (Maximize("val_acc"), [0.3, 0.5, 0.8756], 1.0),
+        (Maximize("val/f1_macro"), [31.0, 55.0, 87.56], 100.0),
+        (Minimize("val_rmse"), [3.0, 2.0, 0.5], 0.0),
+        (Maximize("val_acc", of="best"), [0.3, 0.5, 1.0], 1.0),
+    ],
+)
+def test_a_metric_that_is_known_by_its_name_is_promised_no_further_than_it_goes(goal, values, limit):
+    found = prospect(searched(values, goal), [1.0, 1e3, 1e7], so_far=3.0)
+    room = abs(limit - values[-1])
+    assert (found.gain <= found.chance * room).all()
+    assert (found.high <= room).all()
+
+
+@pytest.mark.parametrize(
+    ("goal", "values"),
+    [
+        (Maximize("reward"), [0.3, 0.5, 0.9]),
+        (Maximize("acc"), [150.0, 200.0, 400.0]),  # no share
+        (Maximize("acc"), [-3.0, -2.0, -1.0]),
+        (Minimize("acc"), [0.9, 0.5, 0.2]),
+        (Minimize("val_loss"), [3.0, 2.0, 0.5]),
+        (Maximize("acc_gain"), [0.3, 0.5, 0.9]),
+    ],
+)
+def test_a_name_that_does_not_say_so_bounds_nothing(goal, values):
+    found = prospect(searched(values, goal), 1e7, so_far=3.0)
+    assert float(found.high) > abs(values[-1])
+
+
+def test_an_outlook_tells_of_four_times_what_was_spent_at_most_and_says_so():
+    from virtual import search, study
+
+    from haltune import Budget
+
+    found = search(study(RandomSearch(), Budget(trials=8)))
+    told_of, far = found.outlook("30d"), 4.0 * spent(found.history)
+    expected = prospect(found.history, far)
+    assert (told_of.farthest, told_of.chance) == (far, float(expected.chance)) == (far, pytest.approx(0.8))
+    assert told_of.gain[-1] == float(expected.gain)
+    assert "4 times what was spent, beats it with a chance of 80%" in str(told_of)
+    assert "in 720 h, so short a search does not tell" in str(told_of)
+    near = found.outlook(far / 2)
+    assert near.farthest is None
+    assert "times what was spent" not in str(near)
+
+
+def test_an_outlook_of_equal_runs_says_that_nothing_tells():
+    study = Study({"x": Float(0, 1)}, "val_acc", max_epochs=1, policy=RandomSearch(trials=12), verbose=0)
+    study.optimize(lambda trial: 0.5)
+    assert "all runs came to it: nothing tells what another 1 h would bring" in str(study.outlook("1h"))
+
+
+def test_a_smaller_value_is_promised_as_much_as_a_larger_one():
+    values, more = [0.3, 0.5, 0.6, 0.9], [1.0, 10.0]
+    up = prospect(searched(values), more, so_far=4.0)
+    down = prospect(searched([-v for v in values], Minimize("gain")), more, so_far=4.0)
+    assert (down.chance.tolist(), down.gain.tolist(), down.high.tolist()) == (
+        up.chance.tolist(), up.gain.tolist(), up.high.tolist(),
+    )  # fmt: skip
+    assert down.gain[0] > 0.0

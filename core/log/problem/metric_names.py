@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from haltune._utils.arrays import Array
+
 
 def _words_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -28,6 +30,13 @@ _TURNS = _words_of(  # what turns a metric round, or makes another of it
     """neg negative minus inverse inv drop gap gain improvement reduction diff difference delta change decrease
     increase"""
 )
+_SHARES = _words_of(  # of a whole: at most 1, or 100 in percent
+    """acc accuracy auc auroc auprc aucpr f1 precision recall map ap iou miou dice jaccard ndcg mrr top sensitivity
+    specificity"""
+)
+_AT_LEAST_0 = _words_of(
+    """rmse mse mae mape smape rmsle error err errors merror wer cer ter mer der fid brier ece eer misclassification"""
+)
 _PARTS = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[^\W\dA-Z_]+\d*|\d+")
 
@@ -41,6 +50,20 @@ def direction(metric: str) -> float | None:
     if not found and _UP_ALONE.intersection(words):
         return 1.0
     return found.pop() if len(found) == 1 else None
+
+
+def limit(metric: str, sign: float, values: Array) -> float | None:
+    """The best that a metric can come to, as far as its name tells and its finite values agree: 1, or 100, for val_acc.
+
+    sign: +1 where the largest value is searched for, -1 for the smallest. None where nothing is told.
+    """
+    words = set(_words(metric))
+    if direction(metric) != sign or "log" in words or not len(values) or values.min() < 0.0:
+        return None
+    highest = float(values.max())
+    if sign > 0 and words & _SHARES and highest <= 100.0:
+        return 1.0 if highest <= 1.0 else 100.0
+    return 0.0 if sign < 0 and words & _AT_LEAST_0 else None
 
 
 def _words(metric: str) -> list[str]:

@@ -9,6 +9,7 @@ promised from a fifth of what came to nineteen times that, by the policy (benchm
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from haltune.errors import InvalidInput
 from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import seconds_of
-from haltune.policies.prospect import LEAST, prospect
+from haltune.policies.prospect import FARTHEST, LEAST, best_possible, prospect, spent
 
 from .assessment import Assessment
 from .observations import ENDED, Searched, whole_cost
@@ -50,15 +51,14 @@ class Outlook:
     chance: float | None = (
         None  # that a run is better than the best by then; None where the search was simulated
     )
+    farthest: float | None = (
+        None  # how far records tell, where more was asked: beyond it, what they tell of it
+    )
 
     def __str__(self) -> str:
         span = _cost if self.own else _span
         if self.chance is not None:
-            return (
-                f"{self.metric} {self.now:.4g} is the best so far. Another {span(self.seconds[-1])} beats it with a "
-                f"chance of {self.chance:.0%}, by {self.gain[-1]:.3g} on average, by {self.high[-1]:.3g} or more in "
-                f"one case of ten; a full training takes about {span(self.training)}"
-            )
+            return self._by_records(span)
         least = "" if self.most is None else "at least "
         more = (
             "" if self.most is None else f", by the next {self.most} trainings alone: there is time for more"
@@ -67,6 +67,23 @@ class Outlook:
             f"{self.metric} {self.now:.4g} is expected of the best configuration so far. Another "
             f"{span(self.seconds[-1])} would gain {least}{self.gain[-1]:.3g} on average, {self.low[-1]:.3g} to "
             f"{self.high[-1]:.3g} in eight cases of ten{more}; the next training takes about {span(self.training)}"
+        )
+
+    def _by_records(self, span: Callable[[float], str]) -> str:
+        training = f"a full training takes about {span(self.training)}"
+        if not self.chance:
+            return (
+                f"{self.metric} {self.now:.4g} is the best so far, and all runs came to it: nothing tells what another "
+                f"{span(self.seconds[-1])} would bring; {training}"
+            )
+        told, beyond = span(self.seconds[-1]), ""
+        if self.farthest is not None:
+            beyond = f"; what comes after that, in {told}, so short a search does not tell"
+            told = f"{span(self.farthest)}, {FARTHEST:.0f} times what was spent,"
+        return (
+            f"{self.metric} {self.now:.4g} is the best so far. Another {told} beats it with a chance of "
+            f"{self.chance:.0%}, by {self.gain[-1]:.3g} on average, by {self.high[-1]:.3g} or more in one case of ten"
+            f"{beyond}; {training}"
         )
 
 
@@ -83,7 +100,7 @@ def outlook(
         study: a study, or the history of one.
         time: seconds or a text such as "1h"; where trials report costs, a number in the same units. At most eight
             more trainings are simulated: of far more time than these take, the gain is a lower bound, and the sentence
-            says so. Default: "1h".
+            says so. Records tell of four times what was spent at most: of more, what they tell of that. Default: "1h".
         policy: whose AutoBCT would go on: its search is simulated. Default: the study's own; where that is no AutoBCT
             nothing is simulated, and the gain is told by how records fall among runs.
         worlds: how many searches are simulated. Default: 200.
@@ -136,8 +153,9 @@ def _need_units(time: float | str, own: bool) -> None:
 
 def _by_records(history: History, time: float | str, last: float) -> Outlook:
     """Of a search whose policy has no beliefs about what it gains."""
-    seconds = np.linspace(0.0, last, _TIMES)
-    found, best, own = prospect(history, seconds), history.best(), bool(history.spent.cost)
+    seconds, far = np.linspace(0.0, last, _TIMES), FARTHEST * spent(history)
+    found = prospect(history, np.minimum(seconds, far))
+    best, own = history.best(), bool(history.spent.cost)
     if found is None or best is None:
         ended = [t for t in history.trials if t.status in ENDED]
         raise _too_few(len(ended), LEAST)
@@ -145,7 +163,7 @@ def _by_records(history: History, time: float | str, last: float) -> Outlook:
     training = np.median([whole_cost(history, t) for t in history.trials if len(t.epochs)])
     return Outlook(
         history.problem.goal.metric, best.value, seconds, found.gain, np.zeros_like(seconds), found.high,
-        float(training), own=own, chance=float(found.chance[-1]),
+        float(training), own=own, chance=float(found.chance[-1]), farthest=far if far < last else None,
     )  # fmt: skip
 
 
@@ -174,8 +192,10 @@ def _simulated(
     futures = simulate(x, worlds, many, rng, ends=False, effort=effort, trained=here)
     seconds = np.linspace(0.0, last, _TIMES)
     tops = _tops(futures, now, seconds, assessment, least)
-    bounds = goal.bounds or (-math.inf, math.inf)
-    raw, so_far = (np.clip(np.vectorize(ruler.raw)(h), *bounds) for h in (tops, now))
+    worst = -goal.sign * math.inf if goal.bounds is None else goal.bounds[goal.sign < 0]
+    values = goal.sign * np.array([t.target(goal) for t in history.trials])
+    low_end, high_end = sorted((worst, best_possible(goal, values)))
+    raw, so_far = (np.clip(np.vectorize(ruler.raw)(h), low_end, high_end) for h in (tops, now))
     gains = np.maximum(goal.sign * (raw - so_far), 0.0)
     low, high = np.quantile(gains, [0.1, 0.9], axis=1)
     training = ruler.seconds(float(first[int(np.argmax(x.m[:, 0] - first))]) / assessment.gamma)

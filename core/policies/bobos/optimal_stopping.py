@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from haltune._utils.arrays import Array
-from haltune._utils.checks import is_number
+from haltune._utils.checks import check_kinds, is_number
 from haltune.errors import InvalidInput
 
 from .decay_curves import Paths, checked_errors, conditional_paths
@@ -107,11 +107,16 @@ class OptimalStopping:
     beside: bool | None = None  # learn from other runs; None: True or (faithful) False
 
     def __post_init__(self) -> None:
-        if self.mode not in _K1:
+        check_kinds(self)
+        if self.mode not in tuple(_K1):
             raise InvalidInput(f"mode is {self.mode!r}; it is 'robust' or 'faithful'.")
         if self.resolve_at is None:
             object.__setattr__(self, "resolve_at", _RESOLVE_AT[self.mode])
-        object.__setattr__(self, "resolve_at", tuple(self.resolve_at or ()))
+        if not isinstance(self.resolve_at, list | tuple) or not all(map(is_number, self.resolve_at)):
+            raise InvalidInput(
+                f"resolve_at is {self.resolve_at!r}; it is a list of epochs, such as (10, 20)."
+            )
+        object.__setattr__(self, "resolve_at", tuple(self.resolve_at))
         for name, defaults in (("K1", _K1), ("paths", _PATHS), ("missing", _MISSING), ("beside", _BESIDE)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, defaults[self.mode])

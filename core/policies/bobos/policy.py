@@ -124,7 +124,7 @@ class BOBOS(Policy[State]):
                 f"BOBOS(kappa={self.kappa!r}): at least 1, or infinity to stop whatever the surrogate believes"
             )
         check_share("BOBOS", self.audit)
-        settings = self.stopping or self._settings()
+        settings = self._settings() if self.stopping is None else self.stopping
         stopper = Stopper(settings, self.growth, self.certain_from, self.epoch_cost, self.noise, self.delta)
         object.__setattr__(self, "_stopper", stopper)
         rows = marked_rows if settings.mode == "faithful" else late_rows

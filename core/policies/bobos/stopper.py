@@ -74,6 +74,8 @@ class Stopper:
     _curves: Memo[Beside] = field(default_factory=lambda: Memo(8), repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.settings, OptimalStopping):
+            raise InvalidInput(f"stopping={self.settings!r}: its settings, such as OptimalStopping(K1=500)")
         if not self.growth >= 1.0:
             raise InvalidInput(f"growth={self.growth!r}: K1 may not shrink from trial to trial; at least 1")
         if self.epoch_cost not in ("epochs", "seconds"):

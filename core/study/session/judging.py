@@ -15,7 +15,7 @@ from haltune._utils.words import one_line
 from haltune.log import events as ev
 from haltune.log.codec import plain
 from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, go_on, stop
-from haltune.log.events import Status
+from haltune.log.events import OVER, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy, S
 from haltune.log.problem import Budget
@@ -185,7 +185,9 @@ def _longer(column: Array, last: float) -> Array:
 
 def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:
     """Store the report of a worker that no longer holds the trial; it never enters the curve."""
-    unjudged = Verdict(Action.UNJUDGED, "this worker's lease on the trial had ended before the report")
+    ended = attempt.ended if attempt.ended in OVER else None
+    before = "the trial" if ended else "this worker's lease on the trial"
+    unjudged = Verdict(Action.UNJUDGED, f"{before} had ended before the report")
     event = ev.Reported(
         at=replica.now(), trial=attempt.id, attempt=attempt.attempt, verdict=unjudged,
         seen=replica.history.position, **vars(report),
@@ -196,8 +198,16 @@ def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:
         replica.warn_once(
             f"this worker's lease on trial {attempt.id} expired; the trial was offered again: training stops"
         )
+    if ended:
+        why = (
+            f"trial {attempt.id} has ended ({ended}), by trial.finish(), trial.fail() or at the end of "
+            "`with trial`. What is reported after that counts for nothing"
+        )
+        replica.warn_once(why, about="ended")
+    else:
+        why = "the lease on this trial was lost: another worker may train it now"
     if not (attempt.verdict and attempt.verdict.stops):
-        attempt.verdict = stop("the lease on this trial was lost: another worker may train it now")
+        attempt.verdict = stop(why)
     return attempt.verdict
 
 

@@ -537,6 +537,21 @@ def test_trials_are_sorted_cut_and_chosen_by_status(ranked):
     haltune("trials", ranked, "--top", 0, code=2)
 
 
+def test_what_is_best_is_one_rule_in_every_listing(tmp_path):
+    """A run that paused at a higher value than a complete one has come to is not the best: it may yet fall."""
+    study = Study(PROBLEM, SuccessiveHalving(n=9), tmp_path / "s.db", seed=0, budget=Budget(trials=9))
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(0.9 - trial.id / 20 - epoch / 10)
+    values = {t.id: t.values[-1] for t in study.trials}
+    assert max(values, key=values.get) != study.best.trial  # by its value alone another would be first
+    ids = listed("trials", tmp_path / "s.db", "--sort", "value")
+    assert ids == listed("best", tmp_path / "s.db", "--top", 9)
+    assert ids[0] == study.best.trial
+    assert listed("trials", tmp_path / "s.db", "--top", 1) == ids[:1]
+
+
 def test_explain_is_short_first_and_whole_on_demand_and_knows_the_best(ranked):
     short = haltune("explain", ranked, "best")
     assert short == haltune("explain", ranked, 1)

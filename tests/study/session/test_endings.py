@@ -11,7 +11,7 @@ from clocked import World
 from whims import PAUSE, STOP
 
 from haltune import Action
-from haltune.errors import InvalidInput, StoreError
+from haltune.errors import HaltuneWarning, InvalidInput, StoreError
 from haltune.log.events import Ended, Reported, Resumed, Status
 
 
@@ -175,9 +175,17 @@ def test_a_report_after_the_end_is_stored_out_of_the_curve(world: World) -> None
     trial = world.ask()
     trial.report(0.1)
     trial.finish()
-    assert trial.report(0.9).stops
+    with pytest.warns(HaltuneWarning, match=r"trial 0 has ended \(completed\), by trial.finish\(\)") as told:
+        late = [trial.report(0.9), trial.report(0.8)]
+    assert len(told) == 1
+    assert {(v.stops, "has ended (completed)" in v.reason, "lease" in v.reason) for v in late} == {
+        (True, True, False)
+    }
     assert world.curve() == [0.1]
-    assert [e.verdict.action for e in world.events(Reported)] == [Action.CONTINUE, Action.UNJUDGED]
+    assert [e.verdict.action for e in world.events(Reported)] == [
+        Action.CONTINUE,
+        *2 * [Action.UNJUDGED],
+    ]
     assert world.study.spent.epochs == 1
 
 

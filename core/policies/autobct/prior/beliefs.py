@@ -167,8 +167,14 @@ def variances(noise: Noise, phi: Array) -> Array:
 
 
 def prior_from_json(data: Mapping[str, Any]) -> Prior:
-    """The inverse of `Prior.to_json`, bit for bit."""
+    """The inverse of `Prior.to_json`, bit for bit. Raises InvalidInput for what lacks a part of it."""
     rest = dict(data)
+    if lacking := [
+        n for n in ("score_mean", "score_root", "cost_mean", "cost_root", "basis") if n not in rest
+    ]:
+        raise InvalidInput(
+            f"a prior as JSON is what Prior.to_json() gives: this one lacks {', '.join(lacking)}"
+        )
     score, cost = (
         Belief(np.array(rest.pop(f"{name}_mean")), np.array(rest.pop(f"{name}_root")))
         for name in ("score", "cost")

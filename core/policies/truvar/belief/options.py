@@ -141,9 +141,9 @@ def tags_of(level: Level) -> dict[str, Any]:
 
 def kernel_from(name: str, kernel: Any) -> Any:
     """A kernel, its kind, or either from JSON. Raises InvalidInput for anything else."""
-    if isinstance(kernel, Mapping):
+    if isinstance(kernel, Mapping) and kernel.keys() >= {"kind", "variance", "lengthscales"}:
         return Kernel(kernel["kind"], float(kernel["variance"]), np.array(kernel["lengthscales"]))
-    if isinstance(kernel, Kernel) or kernel in ("se", "matern32", "matern52"):
+    if isinstance(kernel, Kernel) or (isinstance(kernel, str) and kernel in ("se", "matern32", "matern52")):
         return kernel
     raise InvalidInput(
         f"{name}(kernel={kernel!r}): 'se', 'matern32' or 'matern52' to learn one, or a haltune.gp.Kernel"
