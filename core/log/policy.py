@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 from numpy.random import Generator
 
 from haltune._utils.checks import check_kinds
-from haltune.errors import InvalidInput
+from haltune.errors import HaltuneError, InvalidInput
 from haltune.foreign_words import KnowsArguments
 
 from .decisions import Move, Verdict, go_on
@@ -67,8 +67,15 @@ class Policy(KnowsArguments, ABC, Generic[S]):
 
             @wraps(own)
             def checked(self: Any) -> None:
+                try:
+                    own(self)
+                except (TypeError, ValueError, AttributeError) as error:
+                    if not isinstance(
+                        error, HaltuneError
+                    ):  # it knows what it takes; this, that it is no number
+                        check_kinds(self, cls)
+                    raise
                 check_kinds(self, cls)
-                own(self)
 
             cls.__post_init__ = checked  # type: ignore[attr-defined]
 

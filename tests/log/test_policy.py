@@ -232,7 +232,7 @@ def test_an_option_of_another_kind_is_answered_by_a_sentence(name):
 
 
 def test_which_option_is_wrong_is_said():
-    with pytest.raises(InvalidInput, match=r"BOBOS\(K1='x'\): a number, or None, not str"):
+    with pytest.raises(InvalidInput, match=r"K1='x'\): a number, or None, not str"):
         policies.BOBOS(K1="x")
     with pytest.raises(InvalidInput, match=r"RandomSearch\(trials='9'\): a whole number, or None, not str"):
         policies.RandomSearch(trials="9")

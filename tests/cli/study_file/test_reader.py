@@ -166,7 +166,7 @@ ERRORS = [
     ("max_epochs = 30", "max_epochs = 0", 3, "at least 1"),
     ("[policy]", "[[start]]\nlr = 0.01\n\n[policy]", 20, "start[0]: 'kernel' is missing"),
     ("[policy]", "[start]\nlr = 0.01\n\n[policy]", 20, "a list of configurations"),
-    ('name = "BOBOS"', 'name = "BOBOS"\nK1 = "x"', 22, "BOBOS(K1='x'): a number, or None, not str"),
+    ('name = "BOBOS"', 'name = "BOBOS"\nK1 = "x"', 22, "(K1='x'): a number, or None, not str"),
     (
         'name = "BOBOS"',
         'name = "Halting"',
