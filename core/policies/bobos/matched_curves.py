@@ -27,14 +27,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from haltune._utils.arrays import Array, Array32
+from haltune._utils.arrays import Array, Array32, Indices
 
 from .decay_curves import Paths, check_sizes, checked_errors
 from .power_law_curves import power_law_paths
 
-Rows = NDArray[np.intp]
+Rows = Indices
 _WARP = 0.1  # errors far below it differ little
 _NEAR_V, _NEAR_S = 0.1, 0.2  # h_v and h_s
 _WIDE = 3.0  # times as far a run may be and still be followed
