@@ -154,7 +154,7 @@ def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_mark
     maps = {f"haltune/{value}/{file.name}" for file in (ROOT / "core" / value).glob("*.npz")}
     drawn = "haltune/report/page/assets"
     assets = {f"{drawn}/{file.name}" for file in (ROOT / "report/page/assets").iterdir()}
-    assert (len(maps), len(assets)) == (2, 10)
+    assert (len(maps), len(assets)) == (2, 11)
     assert ours | maps | assets | {"haltune/py.typed"} == {
         name for name in inside if ".dist-info/" not in name
     }
