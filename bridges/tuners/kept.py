@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from haltune.errors import InvalidInput, LeaseLost
 from haltune.log.codec import from_json, to_json, verdict_from_json, verdict_to_json
+from haltune.log.events import OVER
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget
 from haltune.space.constraints import Constraints
@@ -75,6 +77,9 @@ def conductor_of(
     )
     conductor = Conductor(study, bool(state["pauses"]))
     conductor.numbers.update(state["numbers"])
+    unheard = sum(t.status in OVER and t.id not in state["numbers"].values() for t in study.trials)
+    if unheard and budget.trials is not None:  # the other tuner trains others in their place
+        study.budget = replace(budget, trials=budget.trials + unheard)
     for key, (id, attempt) in state["held"].items():
         try:
             conductor.hold(key, study.take(id, attempt, holder, lambda: None))

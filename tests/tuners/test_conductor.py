@@ -187,6 +187,19 @@ def test_trials_that_began_after_the_state_was_written_are_offered_again(tmp_pat
     assert [r.status for r in back.study.trials] == ["running", "running", "completed", "completed"]
 
 
+def test_what_the_other_tuner_never_heard_of_is_none_of_those_that_it_may_train(tmp_path):
+    c = conductor(RandomSearch(), tmp_path / "s.db", trials=3)
+    c.begin("a")
+    state = state_of(c)
+    trained(c, "b")
+    back = conductor_of(state)
+    for name in ("c", "d"):
+        trained(back, name)
+    back.end("a", "broke")
+    assert isinstance(back.begin("e"), Finish)
+    assert len(back.study.trials) == 4
+
+
 def test_a_trial_that_ended_after_the_state_was_written_stays_as_it_ended(tmp_path):
     c = conductor(RandomSearch(), tmp_path / "s.db")
     c.begin("a")
