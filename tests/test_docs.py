@@ -155,7 +155,7 @@ def test_a_tune_program_is_switched_by_two_arguments(tmp_path, monkeypatch):
             tune.report({"accuracy": epoch / (1 + config["lr"])})
 
     few = {"num_samples=20": "num_samples=2", "max_concurrent_trials=4": "max_concurrent_trials=1"}
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
     try:
         names = the(TUNERS[0], COMING).run(
             {"tune": tune, "train": train}, {"max_epochs=30": "max_epochs=3"} | few

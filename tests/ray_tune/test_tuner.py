@@ -39,7 +39,7 @@ def tuner(trainable, search=None, scheduler=None, space=SPACE, samples=6, name="
                       run_config=tune.RunConfig(storage_path=folder, name=name, verbose=0))
 
 if __name__ == "__main__":
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
 """
 
 TOGETHER = """
@@ -106,8 +106,11 @@ KILLED = """
     results = t.fit()
     study = t._local_tuner.get_results and t._local_tuner._tune_config.search_alg.study
     assert len(results) == 5 and not results.errors
-    assert sorted(len(r.values) for r in study.trials) == [9] * 5, study.trials
-    assert {r.config["opt/lr"] for r in study.trials} == {r.config["opt"]["lr"] for r in results}
+    assert {len(r.values) for r in study.trials} == {9}, study.trials
+    assert {r.config["opt/lr"] for r in study.trials} >= {r.config["opt"]["lr"] for r in results}
+    assert len({r.config["opt"]["lr"] for r in results}) == 5
+    if folder + "/s.db" not in study.store.url:  # in a file are those, too, of which Tune had not heard
+        assert len(study.trials) == 5
 """
 
 
