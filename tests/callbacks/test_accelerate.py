@@ -90,13 +90,14 @@ def test_a_pause_that_cannot_be_saved_trains_on():
 
 def test_an_accelerator_that_holds_the_model_of_another_trial_is_refused():
     accelerator = Accelerator(cpu=True)
-    study = pausing_study(at=(), trials=2, verbose=0)
+    study = pausing_study(at=(), trials=3, verbose=0)
     with study.ask() as trial:
         train(trial, accelerator=accelerator)
     with study.ask() as trial, pytest.raises(InvalidInput, match=r"model of trial 0.*free_memory\(\)"):
         train(trial, accelerator=accelerator)
     accelerator.free_memory()
-    train(trial, accelerator=accelerator)
+    with study.ask() as trial:
+        train(trial, accelerator=accelerator)
 
 
 def test_an_accelerator_that_names_its_checkpoints_itself_is_refused(tmp_path):
