@@ -171,7 +171,8 @@ def check_shown(study: Study, auditor: Auditor) -> None:
     )
     cell = r"<td[^>]*>(.*?)</td>"
     cells = re.findall(
-        rf'<tr data-trial="trial-(\d+)" data-kind="\w+"( class="best")?><td[^>]*>\d+</td>{cell}{cell}', html
+        rf'<tr data-trial="trial-(\d+)" data-kind="\w+"( class="best")?.*?><td[^>]*>\d+</td>{cell}{cell}',
+        html,
     )
     assert len(cells) == len(auditor.trials)
     for id, leads, epochs, value in cells:
