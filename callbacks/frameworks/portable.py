@@ -91,7 +91,7 @@ def framework_bases(
     found = [m for m in homes if m in sys.modules] or [m for m in homes if _installed(m)]
     bases = [getattr(importlib.import_module(m), name) for m in found]
     if not bases:
-        raise ImportError(f"HaltuneCallback needs one of {', '.join(homes)}: {install or installing(extra)}")
+        raise ImportError(f"HaltuneCallback needs {' or '.join(homes)}: {install or installing(extra)}")
     return tuple(bases)
 
 

@@ -52,7 +52,8 @@ def metrics(study: Source) -> go.Figure:
 def metrics_spec(facts: Digest) -> Spec:
     """`metrics` as plain data. The first pair of axes is left to the goal's metric, beside which a page shows them."""
     rows = _shown(facts)
-    known = list(dict.fromkeys(name for row in rows for name in row.record.metrics))
+    own = facts.problem.goal.metric  # callbacks record all that is logged
+    known = list(dict.fromkeys(name for row in rows for name in row.record.metrics if name != own))
     names = [name for name in known if any(len(_points(row, name)) for row in rows)]
     data: list[dict[str, Any]] = []
     axes: dict[str, Any] = {}

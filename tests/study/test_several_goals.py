@@ -160,7 +160,10 @@ def test_every_number_of_a_report_is_in_the_log_and_read_back() -> None:
             "a report lacks 'ms', and every report has all goals: this study measures 'acc', 'ms', 'params'",
         ),
         ({"ms": 1.0, "params": 1}, "a report lacks 'acc', and every report"),
-        ({"acc": 1.0, "ms": 1}, "a report lacks 'params', and the first report has it"),
+        (
+            {"acc": 1.0, "ms": 1},
+            "a report lacks 'params', and a constraint is on it, which the first report must have",
+        ),
         ({"Acc": 1.0, "ms": 1}, "Is 'Acc' meant"),
         ({"acc": "high", "ms": 1, "params": 1}, "number"),
         ({"acc": 0.1, "ms": [1, 2], "params": 1}, "metric 'ms'"),

@@ -57,7 +57,9 @@ class Measures:
         near = get_close_matches(name, [str(n) for n in given], n=1)
         meant = f" Is {near[0]!r} meant to be it?" if near else ""
         what = (
-            "every report has all goals" if name in (self.first, *self.goals) else "the first report has it"
+            "every report has all goals"
+            if name in (self.first, *self.goals)
+            else "a constraint is on it, which the first report must have"
         )
         shown = ", ".join(f"{n!r}: ..." for n in (self.first, *self.others))
         return InvalidInput(

@@ -159,9 +159,10 @@ def test_parallel_coordinates_without_a_value_say_so():
 
 
 def test_every_other_metric_has_its_curves():
-    history = tell_trial(
-        told(), [0.1, 0.2, 0.3], metrics={"loss": [3.0, math.nan, 1.0], "params": [7.0, 7.0, 7.0]}
-    )
+    history, values = told(), [0.1, 0.2, 0.3]
+    own = history.problem.goal.metric  # as callbacks record it with all that is logged
+    other = {"loss": [3.0, math.nan, 1.0], "params": [7.0, 7.0, 7.0]}
+    tell_trial(history, values, metrics={own: values, **other})
     tell_trial(history, [0.4], metrics={"loss": [0.5]})
     figure = metrics(history)
     drawn = {(t.yaxis, t.name): (list(t.x), list(t.y)) for t in figure.data}
