@@ -1,5 +1,7 @@
 """What a search has cost so far, and which limit of its budget is spent."""
 
-from .spending import Accounted, Outcome, Spending, Spent, summable
-
-__all__ = ["Accounted", "Outcome", "Spending", "Spent", "summable"]
+from .spending import Accounted as Accounted
+from .spending import Outcome as Outcome
+from .spending import Spending as Spending
+from .spending import Spent as Spent
+from .spending import summable as summable

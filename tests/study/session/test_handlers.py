@@ -114,7 +114,7 @@ def test_while_a_policy_thinks_a_handler_may_look_but_is_told_to_set_a_flag_wher
     assert list(study.trials[0].values) == [0.5]
 
 
-def test_ctrl_c_is_heard_while_another_thread_is_in_a_step() -> None:
+def test_an_interruption_is_heard_while_another_thread_is_in_a_step() -> None:
     study = Study(PROBLEM, Whims(), seed=1, budget=Budget(trials=3), verbose=0)
     entered, leave = threading.Event(), threading.Event()
 
@@ -126,13 +126,21 @@ def test_ctrl_c_is_heard_while_another_thread_is_in_a_step() -> None:
     thread = threading.Thread(target=holds)
     thread.start()
     entered.wait(20.0)
-    timer = threading.Timer(
-        0.2, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-    )
+
+    def interrupts(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupts)
+    main = threading.main_thread().ident or 0
+    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGUSR1))
     timer.start()
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        study.ask()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            study.ask()
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
     assert time.monotonic() - began < 10.0
     leave.set()
     thread.join()
