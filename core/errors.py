@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import sys
 import traceback
 import warnings
 from contextlib import suppress
 
-from haltune.terminal import visible
+from haltune.terminal import is_set_up, visible
+
+_log = logging.getLogger("haltune")
 
 
 class HaltuneError(Exception):
@@ -74,13 +77,29 @@ class NotSupported(HaltuneError):
 class HaltuneWarning(UserWarning):
     """Something that works but that the user should know of; given once."""
 
+    _asked = 0  # how often for its text
 
-def warn(text: str) -> None:
-    """A HaltuneWarning that points at the caller's line outside haltune."""
+    def __str__(self) -> str:
+        self._asked += 1
+        return super().__str__()
+
+    @property
+    def shown(self) -> bool:
+        """Whether it was written out: Python asks for its text once to filter it, and once more to show it."""
+        return self._asked > 1
+
+
+def warn(text: str, aloud: bool = False) -> None:
+    """A HaltuneWarning that points at the caller's line outside haltune.
+
+    aloud: in the log "haltune", too, which nobody filters; not twice on the screen of a program that set up no logging.
+    """
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "haltune":
         level, frame = level + 1, frame.f_back
-    warnings.warn(visible(text), HaltuneWarning, stacklevel=level)
+    warnings.warn(told := HaltuneWarning(visible(text)), stacklevel=level)
+    if aloud and (is_set_up() or not told.shown):
+        _log.warning("%s", told, extra={"style": "yellow"})
 
 
 def installing(extra: str) -> str:

@@ -56,7 +56,7 @@ class _Said(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Written at once, unless another handler has it by now; a pipe that broke ends no search."""
         with suppress(Exception):
-            if _others() or sys.stderr is None:
+            if is_set_up() or sys.stderr is None:
                 return
             if in_notebook() and record.levelno < logging.WARNING:
                 sys.stdout.write(f"{self.format(record)}\n")  # what comes by stderr looks like an error there
@@ -87,8 +87,8 @@ _log, _said = logging.getLogger("haltune"), _Said()
 _log.addFilter(_Visible())
 
 
-def _others() -> bool:
-    """Whether somebody set up logging."""
+def is_set_up() -> bool:
+    """Whether the program set up logging."""
     return any(h is not _said for h in _log.handlers) or (
         _log.propagate and logging.getLogger().hasHandlers()
     )
@@ -101,6 +101,6 @@ def heard() -> bool:
     """
     if _log.level == logging.NOTSET and logging.getLogger().level <= logging.WARNING:
         _log.setLevel(logging.INFO)
-    if not _others() and _said not in _log.handlers:
+    if not is_set_up() and _said not in _log.handlers:
         _log.addHandler(_said)
     return _log.isEnabledFor(logging.INFO)

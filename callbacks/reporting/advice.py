@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from haltune.errors import InvalidInput, warn
+from haltune.errors import InvalidInput
 from haltune.log.problem.metric_names import direction
+from haltune.study.session.session import Session
 
 
 def need_trial(trial: Any, monitor: Any) -> None:
@@ -92,12 +93,12 @@ def _may_stand_for(found: str, name: str) -> bool:
     return ways != {-1.0, 1.0} and of_training != [True, False]
 
 
-def once(study: Any, sentence: str, about: str | None = None) -> None:
-    """A HaltuneWarning, once a study: the same sentence, or the first `about` a matter."""
+def once(study: Session, sentence: str, about: str | None = None) -> None:
+    """A HaltuneWarning, and in the log, once a study: the same sentence, or the first `about` a matter."""
     given = _GIVEN.setdefault(study, set())
     if (about or sentence) not in given:
         given.add(about or sentence)
-        warn(sentence)
+        study.warn(sentence, about)
 
 
 def two_callbacks(where: str) -> InvalidInput:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from haltune._utils.words import plural
-from haltune.errors import HaltuneError, LeaseLost, StoreError, warn
+from haltune.errors import HaltuneError, LeaseLost, StoreError
 from haltune.log.decisions import Verdict
 from haltune.study import Trial
 from haltune.study.session.session import Report
@@ -17,16 +17,16 @@ from haltune.terminal import visible
 
 
 class Warnings:
-    """HaltuneWarnings, each topic once."""
+    """HaltuneWarnings of one training, each topic once."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
 
-    def once(self, topic: str, sentence: str) -> None:
-        """A HaltuneWarning, once for each topic."""
+    def once(self, trial: Trial, topic: str, sentence: str, about: str | None = None) -> None:
+        """A HaltuneWarning, once for each topic; in the log once for what it is `about` in the whole search."""
         if topic not in self._given:
             self._given.add(topic)
-            warn(sentence)
+            trial.session.warn(sentence, about or topic)
 
 
 class Delivery:
@@ -50,6 +50,7 @@ class Delivery:
             stored = not isinstance(error, LeaseLost) and float(trial.epoch) >= report.epoch
             if stored:  # only then is a policy asked
                 self._warnings.once(
+                    trial,
                     "policy",
                     f"the policy failed to judge epoch {report.epoch:g} of trial {trial.id} "
                     f"({type(error).__name__}: {error}); the report is stored, and training continues",
@@ -59,6 +60,7 @@ class Delivery:
                 raise
             self._waiting.append(report)
             self._warnings.once(
+                trial,
                 "outage",
                 f"the study cannot take reports now ({type(error).__name__}: {error}); training continues, "
                 "they are kept and delivered later, unjudged",
@@ -73,6 +75,7 @@ class Delivery:
         if self._waiting:
             with suppress(Exception):  # warnings may be errors
                 self._warnings.once(
+                    trial,
                     "late",
                     f"{plural(len(self._waiting), 'report')} of trial {trial.id} could not be delivered",
                 )

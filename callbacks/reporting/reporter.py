@@ -107,6 +107,13 @@ class Reporter(Saving):
                 "max_epochs of the search",
                 "horizon",
             )
+        elif planned is not None and self.trial.horizon is not None and planned > self.trial.horizon:
+            self.advise(
+                f"this fit plans {plural(planned, 'epoch')} and the search's max_epochs is {self.trial.horizon}, which "
+                "counts: haltune ends each fit there, and a schedule of the learning rate made for more is cut short. "
+                f"Give the loop trial.max_epochs, or make {planned:g} the max_epochs of the search",
+                "horizon",
+            )
         if model is not None and (first := trained_by(self.trial.session, model, self.trial.id)) is not None:
             self.advise(
                 f"trial {self.trial.id} trains the very model that trial {first} has trained, with its weights and the "
@@ -259,11 +266,13 @@ class Reporter(Saving):
         if trials == 1:
             self.warn_once("repeat", sentence)
         else:
-            self.warn_once(
+            self._warnings.once(
+                self.trial,
                 "repeat",
                 f"{trials} fits have begun again though their trials had been trained: "
                 f"{plural(epochs, 'epoch')} were paid for twice. {self._resume_hint}; "
                 "or choose BOBOS(), a policy that never pauses",
+                about="repeats",
             )
 
     def advise(self, sentence: str, about: str | None = None) -> None:
@@ -272,4 +281,4 @@ class Reporter(Saving):
 
     def warn_once(self, topic: str, sentence: str) -> None:
         """A HaltuneWarning, once for each topic."""
-        self._warnings.once(topic, sentence)
+        self._warnings.once(self.trial, topic, sentence)

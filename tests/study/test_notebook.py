@@ -89,7 +89,7 @@ def test_a_study_without_trials_shows_no_empty_table():
 
 def test_what_the_log_says_is_no_error_there_but_its_warnings(monkeypatch, capsys):
     notebook(monkeypatch)
-    monkeypatch.setattr(terminal, "_others", lambda: False)
+    monkeypatch.setattr(terminal, "is_set_up", lambda: False)
     for level in (logging.INFO, logging.WARNING):
         terminal._said.emit(logging.makeLogRecord({"msg": f"at {level}", "levelno": level}))
     assert capsys.readouterr() == ("at 20\n", "at 30\n")

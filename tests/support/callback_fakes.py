@@ -8,7 +8,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from haltune.errors import StoreError
+from haltune.errors import StoreError, warn
 from haltune.log.decisions import Action, Verdict, go_on, stop
 from haltune.log.problem import Maximize, Minimize
 from haltune.log.problem.measures import Measures
@@ -40,6 +40,10 @@ class FakeTrial:
         self.reports: list[dict[str, Any]] = []
         self.endings: list[Any] = []  # statuses and exceptions, in order
         self._verdicts = verdicts or {}
+
+    def warn(self, text, about=None):
+        """As its session."""
+        warn(text)
 
     @property
     def horizon(self):

@@ -48,7 +48,8 @@ def problem_of(
     if all(isinstance(domain, Constant) for domain in given.parameters.values()):
         warn(
             "the space holds constants alone, so that all trials train one configuration: Float(low, high), "
-            "Int(low, high) and Choice([...]) are varied"
+            "Int(low, high) and Choice([...]) are varied",
+            aloud=says,
         )
     if isinstance(policy, str) and (named := [n for n in policies.NAMES if n.lower() == policy.lower()]):
         raise InvalidInput(f"policy={policy!r}: give the policy itself, haltune.policies.{named[0]}()")
@@ -125,8 +126,8 @@ def wrong_way(goal: Goal) -> str | None:
     said, other = type(goal).__name__, "Minimize" if goal.sign > 0 else "Maximize"
     which = "largest" if goal.sign > 0 else "smallest"
     return (
-        f"{said}({goal.metric!r}) takes the {which} {goal.metric} for the best. Is {other}({goal.metric!r}) meant? "
-        f"Where it is not: warnings.filterwarnings('ignore', {said!r}, haltune.HaltuneWarning)"
+        f"{said}({goal.metric!r}) takes the {which} {goal.metric} for the best. Is {other}({goal.metric!r}) meant? If "
+        "not, nothing is to do: this is said once, when a search is made, and not with verbose=0"
     )
 
 

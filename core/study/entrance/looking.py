@@ -78,6 +78,9 @@ class ReadingSession:
     def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
         self._refuse()
 
+    def warn(self, text: str, about: str | None = None) -> None:
+        self._refuse()
+
     def lose(self, attempt: Attempt, reason: str) -> None:
         self._refuse()
 

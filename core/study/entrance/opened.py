@@ -146,8 +146,8 @@ class Opened(Results):
         if follows():
             return
         if self.history.position == 1:
-            for doubt in filter(None, map(wrong_way, self.problem.goals)):
-                warn(doubt)
+            for doubt in filter(None, map(wrong_way, self.problem.goals)) if self._speaks else ():
+                warn(doubt, aloud=True)
             for said in self.policy.remarks(self.problem) if self._speaks else ():
                 _log.info("%s", said)
         elif self.policy is not given and self._speaks:

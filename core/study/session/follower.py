@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from haltune._utils.forks import heirs, is_free
 from haltune._utils.process import new_holder
-from haltune.errors import RankLost
+from haltune.errors import RankLost, warn
 from haltune.log.codec import from_json, verdict_from_json
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Event, Status
@@ -119,6 +119,10 @@ class FollowerSession:
         if line["answer"] is not None and not self._is_forgiven(attempt):
             kind, _, words = line["answer"].partition(": ")
             raise error_from_json(kind, words)
+
+    def warn(self, text: str, about: str | None = None) -> None:
+        """Rank 0 has the log."""
+        warn(text)
 
     def lose(self, attempt: Attempt, reason: str) -> None:
         self._rank_0.decide(f"{attempt.label} is lost", change=attempt.change)

@@ -194,6 +194,9 @@ class LocalSession:
     def tell(self) -> None:
         self.voice.tell(self.replica.history, self.budget)
 
+    def warn(self, text: str, about: str | None = None) -> None:
+        warn(text, aloud=self.replica.first_time(f"aloud: {about or text}", advice=True))
+
     def lose(self, attempt: Attempt, reason: str) -> None:
         once = partial(ending.lose, self.replica, attempt, reason, self._given.max_retries)
         self.decide(attempt, "is lost", partial(self._retried, once))

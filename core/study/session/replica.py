@@ -243,7 +243,7 @@ class Replica:
     def warn_once(self, text: str, about: str | None = None) -> None:
         """A HaltuneWarning, once a process and study: the same text, or the first `about` a matter."""
         if self.first_time(about or text):
-            warn(text)
+            warn(text, aloud=self.speaks)
 
     def first_time(self, about: str, advice: bool = False) -> bool:
         """Whether this process says something about this matter of the study for the first time; advice if welcome."""

@@ -195,6 +195,10 @@ class Session(Protocol):
         """Say how the trials went that have ended: by now their training draws nothing on the terminal."""
         ...
 
+    def warn(self, text: str, about: str | None = None) -> None:
+        """A HaltuneWarning, and in the log, once a search: the same text, or the first `about` a matter."""
+        ...
+
     def lose(self, attempt: Attempt, reason: str) -> None:
         """Append that the training of a trial was lost: it is offered again, up to max_retries times."""
         ...

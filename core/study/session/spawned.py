@@ -11,7 +11,7 @@ from functools import partial
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
-from haltune.errors import NotSupported
+from haltune.errors import NotSupported, warn
 
 from .session import Session
 
@@ -41,6 +41,13 @@ class SpawnedSession:
             super().__setattr__(name, value)
         else:
             setattr(self._opened(), name, value)
+
+    def warn(self, text: str, about: str | None = None) -> None:
+        """See Session. Opens nothing."""
+        if self._session is None:
+            warn(text)
+        else:
+            self._session.warn(text, about)
 
     def _opened(self) -> Session:
         if self._session is None:

@@ -422,7 +422,7 @@ def test_a_real_sigterm_interrupts_the_trial():
 
 
 def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name():
-    trial = FakeTrial()
+    trial = FakeTrial(max_epochs=9)
     with pytest.raises(
         InvalidInput, match=r"'val_los' was not logged.* train_loss, .*val_loss\. .*mean 'val_loss'\?"
     ):

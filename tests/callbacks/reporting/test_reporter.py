@@ -395,6 +395,12 @@ def test_a_fit_planned_too_short_is_pointed_out():
         Reporter(FakeTrial(max_epochs=3)).begin(planned=2)
 
 
+def test_a_fit_planned_too_long_is_told_which_number_of_epochs_counts():
+    with pytest.warns(HaltuneWarning, match=r"plans 9 epochs.*max_epochs is 3, which counts.*make 9 the max"):
+        Reporter(FakeTrial(max_epochs=3)).begin(planned=9)
+    Reporter(FakeTrial(max_epochs=3)).begin(planned=3)
+
+
 def test_a_fit_after_the_end_is_not_reported_and_not_stopped():
     trial = FakeTrial(max_epochs=1)
     r = reporter(trial)

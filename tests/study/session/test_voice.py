@@ -326,7 +326,7 @@ def test_in_a_terminal_it_is_coloured_and_stands_above_what_is_drawn_there(monke
     screen = io.StringIO()
     screen.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(terminal, "_others", lambda: False)
+    monkeypatch.setattr(terminal, "is_set_up", lambda: False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     record = logging.makeLogRecord({"msg": "trial 0 begins", "style": "bold"})
@@ -344,7 +344,7 @@ def test_in_a_terminal_it_is_coloured_and_stands_above_what_is_drawn_there(monke
 
 
 def test_a_handler_of_the_programs_own_is_found():
-    assert terminal._others()  # pytest's
+    assert terminal.is_set_up()  # pytest's
 
 
 def launched(trial):

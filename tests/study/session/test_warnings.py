@@ -1,0 +1,112 @@
+"""What a search warns of reaches who filters warnings, too: it is said in its log, once, and not twice on a screen."""
+
+import logging
+import subprocess
+import sys
+import warnings
+
+import pytest
+from paused_studies import pausing_study
+
+from haltune import Float, HaltuneWarning, Maximize, Minimize, Study
+from haltune.callbacks.reporting.reporter import Reporter
+from haltune.cli.study_file.reader import read
+
+X = {"x": Float(0.0, 1.0)}
+
+
+@pytest.fixture
+def said(caplog):
+    """What was warned of in the log "haltune"."""
+    caplog.clear()
+    return lambda: [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+
+
+@pytest.fixture
+def _unheard():
+    """Of Python's warnings, as many programs have it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.usefixtures("_unheard")
+def test_a_goal_the_wrong_way_round_is_said_however_it_is_given(said, tmp_path):
+    Study(X, Maximize("val_loss"), max_epochs=3, budget="1 trial")
+    Study(X, [Maximize("auc"), Minimize("val_acc")], max_epochs=3, budget="1 trial")
+    file = tmp_path / "s.toml"
+    file.write_text(
+        '[study]\nmax_epochs = 3\n[goal]\nminimize = "f1"\n[space]\nx = {float = [0, 1]}\n[budget]\ntrials = 1\n'
+    )
+    read(file).open().ask()
+    read(file).open()  # it is known by now
+    assert [line.partition(" takes the ")[0] for line in said()] == [
+        "Maximize('val_loss')",
+        "Minimize('val_acc')",
+        "Minimize('f1')",
+    ]
+
+
+def test_verbose_0_says_nothing_of_the_goals_way(said):
+    Study(X, Maximize("val_loss"), max_epochs=3, budget="1 trial", verbose=0)  # warnings are errors here
+    assert said() == []
+
+
+@pytest.mark.usefixtures("_unheard")
+def test_what_callbacks_warn_of_is_said_once_a_search(said):
+    study = pausing_study(at=(2,), trials=4)
+    for trial in study:
+        reporter = Reporter(trial, resume_hint="Call fit(..., ckpt_path=trial.checkpoint)")
+        reporter.begin(planned=2)
+        for epoch in (1, 2):
+            reporter.report(0.5, epoch)
+        if reporter.pausing:
+            reporter.save(lambda path: path.write_text("state"))
+        reporter.end_of_fit()
+    assert [line[:24] for line in said()] == [
+        "this fit plans 2 epochs ",
+        "trial 0 has reported epo",
+        "2 fits have begun again ",
+    ]
+
+
+@pytest.mark.usefixtures("_unheard")
+def test_what_the_study_warns_of_is_said_too_and_not_with_verbose_0(said):
+    for verbose in (1, 0):
+        study = Study(X, Maximize("acc", (0, 1)), max_epochs=3, budget="1 trial", verbose=verbose)
+        study.ask().report(90.0)
+    assert [line.partition(" lies outside")[0] for line in said()] == ["acc = 90"]
+
+
+PROGRAM = """
+import warnings, logging
+{setup}
+from haltune import Float, Maximize, Study
+study = Study({{"x": Float(0, 1)}}, Maximize("val_loss"), max_epochs=3, budget="1 trial")
+"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "times"),
+    [
+        ("", 1),
+        ("warnings.simplefilter('ignore')", 1),
+        ("logging.basicConfig(filename='/dev/null')", 1),
+        ("warnings.simplefilter('ignore'); logging.disable()", 0),
+    ],
+)
+def test_a_screen_has_a_warning_once(setup, times):
+    code = [sys.executable, "-c", PROGRAM.format(setup=setup)]
+    done = subprocess.run(code, text=True, timeout=120, check=True, capture_output=True)
+    assert done.stderr.count("takes the largest val_loss for the best") == times
+
+
+def test_a_warning_tells_whether_it_was_written_out(capsys):
+    with warnings.catch_warnings():
+        for action, shown in (("always", True), ("ignore", False)):
+            warnings.simplefilter(action)
+            warnings.showwarning = lambda message, *_: print(message)
+            told = HaltuneWarning("look")
+            warnings.warn(told, stacklevel=1)
+            assert told.shown is shown
+    assert capsys.readouterr().out == "look\n"
