@@ -7,16 +7,17 @@ import typer
 from .commands import exports, listings, tracking, training, watching
 from .commands.maps import maps
 from .doctor.command import doctor
-from .find import LEFT, OVER, RUNS, STOPPED, STORE, USAGE
+from .find import DONE, INTERRUPTED, RUNS, STOPPED, STORE, USAGE
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_show_locals=False, add_completion=False,
     help="Spend training time where it pays: run a search, look at it, stop it, continue with it.\n\n"
     "A search is a study file (digits.toml) or the database it writes (digits.db, or a URL); any number of machines "
     "may run it at the same time.\n\n"
-    f"Exit codes: {OVER} done; 1 the training failed, or the doctor found something bad; "
+    f"Exit codes: {DONE} done; 1 the training failed, or the doctor found something bad; "
     f"{USAGE} wrong usage; {STORE} no such study, or its store "
-    f"failed; {STOPPED} stopped before the search was over; {RUNS} of status: not over yet; {LEFT} left at once.",
+    f"failed; {STOPPED} stopped before the search was over; {RUNS} of status: not over yet; "
+    f"{INTERRUPTED} left at once.",
 )  # fmt: skip
 
 for command in (

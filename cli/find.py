@@ -27,14 +27,26 @@ from haltune.study.reading import Reading, read_study
 from .options import say
 from .study_file.reader import StudyFile, read
 
-OVER, BUG, USAGE, STORE, STOPPED, RUNS, LEFT = 0, 1, 2, 3, 4, 5, 130  # exit codes
+DONE, BUG, USAGE, STORE, STOPPED, RUNS, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130  # exit codes
 UNWELL = BUG  # of the doctor
 _CODES: dict[type[Exception], int] = {
     TrainingFailed: BUG, StoreError: STORE, StudyMismatch: STORE, InvalidInput: USAGE, InvalidSpace: USAGE,
     NotSupported: USAGE,
 }  # fmt: skip
 
-__all__ = ["BUG", "LEFT", "OVER", "RUNS", "STOPPED", "STORE", "UNWELL", "USAGE", "errors", "find", "study_of"]
+__all__ = [
+    "BUG",
+    "DONE",
+    "INTERRUPTED",
+    "RUNS",
+    "STOPPED",
+    "STORE",
+    "UNWELL",
+    "USAGE",
+    "errors",
+    "find",
+    "study_of",
+]
 
 
 @contextmanager
@@ -48,7 +60,7 @@ def errors() -> Iterator[None]:
         raise typer.Exit(code) from None
     except KeyboardInterrupt:
         say("haltune: left at once; the same command continues where it was", err=True)
-        raise typer.Exit(LEFT) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
 class NotBegun(StoreError):

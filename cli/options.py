@@ -23,7 +23,7 @@ Name = Annotated[str | None, typer.Option("--name", help="the study's name, wher
 As = Annotated[Format, typer.Option("--format", help="a table to read, or JSON for programs")]
 
 
-class Rows(StrEnum):
+class ExportFormat(StrEnum):
     """What trials and reports are exported as."""
 
     csv = "csv"

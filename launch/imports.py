@@ -20,12 +20,12 @@ def imports_of(program: Path, root: Path) -> list[str]:
 
     Raises OSError, SyntaxError and ValueError for a file that is no program.
     """
-    reading = _Reading(root)
+    reading = _ImportScan(root)
     reading.file(program)
     return list(dict.fromkeys(reading.found))
 
 
-class _Reading:
+class _ImportScan:
     def __init__(self, root: Path) -> None:
         self.found: list[str] = []
         self._root, self._seen = root, set[Path]()

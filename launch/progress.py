@@ -41,7 +41,7 @@ def progress_of(study: Study, wanted: bool | None) -> Iterator[Progress]:
         from rich.live import Live
 
         with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-            yield _Table(study, live)
+            yield _LiveTable(study, live)
     else:
         yield _Nothing()
 
@@ -51,7 +51,7 @@ class _Nothing:
         """Nothing."""
 
 
-class _Table:
+class _LiveTable:
     """Trials, epochs, what is spent, the incumbent, and a row for each worker."""
 
     def __init__(self, study: Study, live: Any) -> None:

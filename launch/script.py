@@ -91,7 +91,7 @@ def run_script(
         return crew.work()
 
 
-class Run(Protocol):
+class TrialProcess(Protocol):
     """The process of a trial."""
 
     @property
@@ -108,8 +108,8 @@ class Run(Protocol):
         ...
 
 
-class Fresh:
-    """A Run: the interpreter, or whatever the command says, is started for it."""
+class FreshProcess:
+    """A TrialProcess: the interpreter, or whatever the command says, is started for it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         """Raises OSError when there is no such program."""
@@ -121,12 +121,12 @@ class Fresh:
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
-        """See Run."""
+        """See TrialProcess."""
         limits.kill_rest(self.pid)
         return self._process.poll()
 
     def kill(self) -> None:
-        """See Run."""
+        """See TrialProcess."""
         limits.kill(self.pid)
         self._process.wait()
 
@@ -140,7 +140,7 @@ class Script:
         """program: what the command runs, where its runs may begin warm."""
         self._study, self._command, self._slot, self._marker = study, list(command), slot, marker
         self._program, self._zygote = program, cast(Zygote | None, None)
-        self._run: Run | None = None
+        self._run: TrialProcess | None = None
         self._trial: Trial | None = None
         self._environment: dict[str, str] = {}
         self._log = Path()
@@ -173,7 +173,7 @@ class Script:
 
     def _start(self) -> None:
         if self._zygote is None:
-            self._run = Fresh(self._command, self._environment, self._log)
+            self._run = FreshProcess(self._command, self._environment, self._log)
         else:
             self._run = self._zygote
             self._zygote.begin(self._environment, self._log)

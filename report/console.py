@@ -25,7 +25,7 @@ from haltune.study import Study
 from haltune.terminal import cell
 
 from .digest import Digest, Row, digest
-from .palette import LOOKS
+from .palette import GROUP_STYLES
 from .summary import BARS, epochs, sparkline, spending
 from .watch.cell import Cell
 
@@ -72,7 +72,7 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
     if shows is not None:
         screen = watch = Cell(shows, study)
     else:
-        screen, watch = _screen(console or _console()), _Watch(study)
+        screen, watch = _screen(console or _console()), _WatchedLog(study)
     over = threading.Event()
     thread = threading.Thread(target=_repeat, args=(watch, screen, over), name="haltune-live", daemon=True)
     thread.start()
@@ -85,7 +85,7 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
             screen.close(watch)
 
 
-class _Watch:
+class _WatchedLog:
     """A history of its own, folded from the study's log."""
 
     def __init__(self, study: Study) -> None:
@@ -129,7 +129,7 @@ class _Screen:
         rows = max(3, self._console.height - _AROUND)
         self._live.update(_picture(*seen, self._console, rows), refresh=True)
 
-    def close(self, watch: _Watch) -> None:
+    def close(self, watch: _WatchedLog) -> None:
         """All trials, to stay. The terminal is given back first, should the log be out of reach."""
         self._live.stop()
         self._console.print(_picture(*watch.look(), self._console, None))
@@ -150,7 +150,7 @@ class _Paper:
                 self._told.add(row.record.id)
                 self._console.print(cell(_line(facts, row)), soft_wrap=True)
 
-    def close(self, watch: _Watch) -> None:
+    def close(self, watch: _WatchedLog) -> None:
         """The rest."""
         self.show(watch.look())
 
@@ -172,7 +172,7 @@ def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int 
         curve = sparkline(row.record, span, last, width, bars)
         reason = latest.get(row.record.id, "") if row.record.status is Status.RUNNING else row.reason
         texts = (str(row.record.id), curve, _value(row), epochs(facts, row), row.outcome, reason)
-        table.add_row(*(cell(text, LOOKS[row.group].rich) for text in texts))
+        table.add_row(*(cell(text, GROUP_STYLES[row.group].rich) for text in texts))
     return Group(table, *([] if most is None else [cell(_standing(facts))]))
 
 

@@ -65,7 +65,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptCheckpoints:
     """Checkpoints on the disk."""
 
     count: int
@@ -96,7 +96,7 @@ class Digest:
         None  # epochs, from and to, of trials that were paused and not continued
     )
     lifted: bool = False  # a larger budget may continue them
-    kept: Kept | None = None  # where more than a history is known, and there is one
+    kept: KeptCheckpoints | None = None  # where more than a history is known, and there is one
     front: tuple[OnFront, ...] = ()  # of several goals
     audit: Audit | None = None  # where a share of the runs is audited, and more than a history is known
 
@@ -156,7 +156,7 @@ def story_of(source: object) -> Story:
     return Story(study.history.problem).fold(study.events())
 
 
-def _kept(source: Results) -> Kept | None:
+def _kept(source: Results) -> KeptCheckpoints | None:
     """Of trials that may continue, and of the best one: as the log has them, so that all ranks tell the same."""
     waiting = source.history.with_status(Status.PAUSED, Status.INTERRUPTED)
     paths = [t.checkpoint for t in waiting if t.checkpoint is not None]
@@ -165,7 +165,7 @@ def _kept(source: Results) -> Kept | None:
     paths += [run.checkpoint for run in leads if run is not None and run.checkpoint is not None]
     there = [Path(path) for path in dict.fromkeys(paths) if not source.checkpoints.missing(path)]
     sizes = [disk.size(path) for path in there]
-    return Kept(len(sizes), sum(sizes), str(source.checkpoints.folder), some) if sizes else None
+    return KeptCheckpoints(len(sizes), sum(sizes), str(source.checkpoints.folder), some) if sizes else None
 
 
 def _digest(

@@ -17,12 +17,12 @@ class BestSoFar:
 
     problem: Problem
     _runs: list[Growing] = field(default_factory=list)
-    _leader: scores.Leader = field(default_factory=scores.Leader)
+    _top: scores.TopRun = field(default_factory=scores.TopRun)
 
     @property
     def run(self) -> Growing | None:
         """The best."""
-        top = self._leader.among(self._runs)
+        top = self._top.among(self._runs)
         return None if top is None else self._runs[top]
 
     @property
@@ -42,4 +42,4 @@ class BestSoFar:
                 self._runs[event.trial].take(event)
             case _:
                 return
-        self._leader.weigh(self._runs[event.trial])
+        self._top.weigh(self._runs[event.trial])

@@ -16,7 +16,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, '
 
 
 @dataclass(frozen=True)
-class Look:
+class GroupStyle:
     """How the trials of one group are drawn."""
 
     label: str
@@ -28,20 +28,20 @@ class Look:
     rich: str  # style in a terminal
 
 
-LOOKS = {  # drawn in this order, the last on top
-    "stopped": Look("stopped early", FAINT, 1.3, "solid", "x-thin", 7, "dim"),
-    "paused": Look("paused", FAINT, 1.3, "solid", "square-open", 7, "dim"),
-    "left": Look("not continued", FAINT, 1.3, "solid", "square-open", 7, "dim"),
-    "failed": Look("failed", FAINT, 1.3, "dot", "triangle-down-open", 8, "red"),
-    "interrupted": Look("interrupted", SOFT, 1.3, "dash", "circle-open", 7, "yellow"),
-    "aside": Look("paused by you", SOFT, 1.3, "dash", "square-open", 7, "yellow"),
-    "held": Look("stopped for now", SOFT, 1.3, "dash", "square-open", 7, "yellow"),
-    "lost": Look("lost", SOFT, 1.3, "dash", "circle-open", 7, "yellow"),
-    "running": Look("running", MUTED, 1.3, "dash", "circle-open", 7, "cyan"),
-    "nothing": Look("ended without a value", FAINT, 1.3, "dot", "triangle-down-open", 8, "red"),
-    "part": Look("trained in part", SOFT, 1.3, "solid", "circle-open", 6, "default"),
-    "itself": Look("ended by itself", MUTED, 1.5, "solid", "diamond", 6, "default"),
-    "schedule": Look("trained to the end of its schedule", MUTED, 1.5, "solid", "circle", 6, "default"),
-    "completed": Look("trained in full", MUTED, 1.5, "solid", "circle", 6, "default"),
-    "best": Look("best", ACCENT, 3.0, "solid", "circle", 11, "bold #e07b1f"),
+GROUP_STYLES = {  # drawn in this order, the last on top
+    "stopped": GroupStyle("stopped early", FAINT, 1.3, "solid", "x-thin", 7, "dim"),
+    "paused": GroupStyle("paused", FAINT, 1.3, "solid", "square-open", 7, "dim"),
+    "left": GroupStyle("not continued", FAINT, 1.3, "solid", "square-open", 7, "dim"),
+    "failed": GroupStyle("failed", FAINT, 1.3, "dot", "triangle-down-open", 8, "red"),
+    "interrupted": GroupStyle("interrupted", SOFT, 1.3, "dash", "circle-open", 7, "yellow"),
+    "aside": GroupStyle("paused by you", SOFT, 1.3, "dash", "square-open", 7, "yellow"),
+    "held": GroupStyle("stopped for now", SOFT, 1.3, "dash", "square-open", 7, "yellow"),
+    "lost": GroupStyle("lost", SOFT, 1.3, "dash", "circle-open", 7, "yellow"),
+    "running": GroupStyle("running", MUTED, 1.3, "dash", "circle-open", 7, "cyan"),
+    "nothing": GroupStyle("ended without a value", FAINT, 1.3, "dot", "triangle-down-open", 8, "red"),
+    "part": GroupStyle("trained in part", SOFT, 1.3, "solid", "circle-open", 6, "default"),
+    "itself": GroupStyle("ended by itself", MUTED, 1.5, "solid", "diamond", 6, "default"),
+    "schedule": GroupStyle("trained to the end of its schedule", MUTED, 1.5, "solid", "circle", 6, "default"),
+    "completed": GroupStyle("trained in full", MUTED, 1.5, "solid", "circle", 6, "default"),
+    "best": GroupStyle("best", ACCENT, 3.0, "solid", "circle", 11, "bold #e07b1f"),
 }

@@ -18,7 +18,7 @@ from haltune.study.counterfactual import Lived
 from haltune.study.reading import read_study
 from haltune.study.results import Results
 
-from .replayed import Replay, Rule, Run
+from .replayed import Replay, RuleOutcome, RunUnderRule
 
 LOG = "as recorded"
 
@@ -84,17 +84,17 @@ def replay(
     return Replay(problem.goal.metric, _rule(LOG, log, log), tuple(rules))
 
 
-def _rule(name: str, log: Lived, lived: Lived) -> Rule:
+def _rule(name: str, log: Lived, lived: Lived) -> RuleOutcome:
     goal, best, top = log.history.problem.goal, lived.history.best(), log.history.best()
     regret = goal.sign * (top.value - best.value) + 0.0 if top and best else math.nan  # 0, not -0
-    return Rule(name, tuple(_run(t, log, lived) for t in log.history.trials), best, regret)
+    return RuleOutcome(name, tuple(_run(t, log, lived) for t in log.history.trials), best, regret)
 
 
-def _run(t: TrialRecord, log: Lived, lived: Lived) -> Run:
+def _run(t: TrialRecord, log: Lived, lived: Lived) -> RunUnderRule:
     """`t` is the run as the log holds it."""
     problem, word = log.history.problem, lived.ended.get(t.id)
     incumbent = lived.incumbents.get(t.id, math.nan)
-    return Run(
+    return RunUnderRule(
         trial=t.id,
         trained=lived.trained.get(t.id, 0.0),
         recorded=log.trained.get(t.id, 0.0),

@@ -13,7 +13,7 @@ from haltune.terminal import visible
 
 
 @dataclass(frozen=True)
-class Run:
+class RunUnderRule:
     """One run under a rule."""
 
     trial: int
@@ -37,11 +37,11 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RuleOutcome:
     """What a rule comes to on the recorded runs."""
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[RunUnderRule, ...]
     best: Best | None  # that it leaves, by the rule of `study.best`
     regret: (
         float  # how far that lies behind the log's best, the metric's units; NaN where one of them is missing
@@ -98,16 +98,16 @@ class Replay:
     """A study's log under several stopping rules; print it. `replayed["a name"]` is one of them."""
 
     metric: str
-    log: Rule  # what the study itself did
-    rules: tuple[Rule, ...]
+    log: RuleOutcome  # what the study itself did
+    rules: tuple[RuleOutcome, ...]
 
-    def __iter__(self) -> Iterator[Rule]:
+    def __iter__(self) -> Iterator[RuleOutcome]:
         return iter(self.rules)
 
     def __len__(self) -> int:
         return len(self.rules)
 
-    def __getitem__(self, name: str) -> Rule:
+    def __getitem__(self, name: str) -> RuleOutcome:
         for rule in self.rules:
             if rule.name == name:
                 return rule
@@ -127,7 +127,7 @@ class Replay:
         return {name: _finite(value) for name, value in told.items()}
 
 
-def _table(metric: str, rules: Sequence[Rule]) -> list[str]:
+def _table(metric: str, rules: Sequence[RuleOutcome]) -> list[str]:
     titles = ("rule", "stopped", "trained", "saved", "wrong stops", "unknown", f"best {metric}", "regret")
     rows = [titles, *(_cells(rule) for rule in rules)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -137,7 +137,7 @@ def _table(metric: str, rules: Sequence[Rule]) -> list[str]:
     ]
 
 
-def _cells(rule: Rule) -> tuple[str, ...]:
+def _cells(rule: RuleOutcome) -> tuple[str, ...]:
     share = f" ({rule.saved / rule.recorded:.0%})" if rule.recorded else ""
     least, most = ("at least ", "at most ") if rule.beyond else ("", "")
     return (
@@ -152,7 +152,7 @@ def _cells(rule: Rule) -> tuple[str, ...]:
     )
 
 
-def _words(metric: str, log: Rule, rules: Sequence[Rule]) -> list[str]:
+def _words(metric: str, log: RuleOutcome, rules: Sequence[RuleOutcome]) -> list[str]:
     """What the columns mean."""
     bound = (
         "; at most so many where a rule would train on beyond them" if any(r.beyond for r in rules) else ""
@@ -166,7 +166,7 @@ def _words(metric: str, log: Rule, rules: Sequence[Rule]) -> list[str]:
     ]
 
 
-def _notes(rule: Rule) -> list[str]:
+def _notes(rule: RuleOutcome) -> list[str]:
     """What is unknown of a rule, and why."""
     stops, left, found = rule.unjudged, rule.unknown - rule.unjudged, []
     if stops:
@@ -182,7 +182,7 @@ def _notes(rule: Rule) -> list[str]:
     return [f"{rule.name}: {'; '.join(found)}"] if found else []
 
 
-def _told(rule: Rule) -> dict[str, Any]:
+def _told(rule: RuleOutcome) -> dict[str, Any]:
     totals = (
         "stopped",
         "recorded",

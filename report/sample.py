@@ -1,9 +1,9 @@
 """Which trials a picture shows where there are too many for one, and which points of their curves.
 
-Up to MOST trials all are shown. Beyond, half of MOST are the best, in the order of haltune.log.scores, and half are
-taken at even distances from the others, by their numbers. Up to POINTS points in all, and FINEST of one, every curve is
-whole; beyond, each has its share: its ends, and of parts of equal length the highest and the lowest point each, so that
-no peak is lost. Totals are of all.
+Up to MOST_TRIALS all are shown. Beyond, half of so many are the best, in the order of haltune.log.scores, and half
+are taken at even distances from the others, by their numbers. Up to POINTS points in all, and FINEST of one, every
+curve is whole; beyond, each has its share: its ends, and of parts of equal length the highest and the lowest point
+each, so that no peak is lost. Totals are of all.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 
-MOST = 2000  # trials: more are slow to draw, and nobody looks at them all
+MOST_TRIALS = 2000  # trials: more are slow to draw, and nobody looks at them all
 POINTS = 60_000  # of all curves
 FINEST = 2000  # of a curve: more than a screen has pixels
 _LEAST = 20  # points of a curve
 
 
-def sample(history: History, most: int = MOST) -> list[int]:
+def sample(history: History, most: int = MOST_TRIALS) -> list[int]:
     """The numbers of the trials that are shown, lowest first."""
     if len(history) <= most:
         return list(range(len(history)))

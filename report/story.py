@@ -39,7 +39,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NewBest:
     """The best run was another, or came to another value."""
 
     trial: int
@@ -59,7 +59,7 @@ class Story:
     now: float = math.nan  # the last event's time
     epochs: float = 0.0
     cost: float = 0.0
-    steps: list[Step] = field(default_factory=list)
+    steps: list[NewBest] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
     rungs: set[float] = field(default_factory=set)  # epochs at which runs were to be compared, and the last
     compared: dict[int, dict[float, Verdict]] = field(
@@ -107,7 +107,7 @@ class Story:
         run, value = self._leader.run, self._leader.value
         last = (self.steps[-1].trial, self.steps[-1].value) if self.steps else None
         if run is not None and last != (run.id, value):
-            self.steps.append(Step(run.id, value, self.epochs, event.at - self.begun, self.cost))
+            self.steps.append(NewBest(run.id, value, self.epochs, event.at - self.begun, self.cost))
 
     def _begun(self, e: ev.Started | ev.Resumed) -> None:
         if math.isnan(self.begun):

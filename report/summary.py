@@ -10,7 +10,7 @@ from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
 from haltune.terminal import visible
 
-from .digest import Digest, Kept, Row, Source, digest
+from .digest import Digest, KeptCheckpoints, Row, Source, digest
 
 _LISTED = 20  # runs of a front
 IDLE = "nobody trains now, and the search is not over: its program, run again, continues it"
@@ -106,7 +106,7 @@ def why_left(facts: Digest) -> str:
     return f"not continued: paused at epoch {span}{of}, where others were ahead{more}"
 
 
-def kept(found: Kept) -> str:
+def kept(found: KeptCheckpoints) -> str:
     """What lies on the disk."""
     what = f"{plural(found.count, 'checkpoint')} ({readable(found.size)})"
     return f"{what} kept in {found.folder}{', those of paused trials among them' if found.waiting else ''}"

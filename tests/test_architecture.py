@@ -59,6 +59,13 @@ ARROWS: dict[str, set[str]] = {
     "policies.autobct": MODELS | {"policies.bobos", "policies.prospect"},
     "study.session": LOG | {"store", "ranks"},
 }
+SAME_EVERYWHERE = {
+    "Config": "a configuration: a mapping where it is read, a dict where it is made",
+    "HaltuneCallback": "a user's word: the callback, whatever the framework",
+    "HaltuneScheduler": "a user's word: the scheduler, whatever the tuner",
+    "State": "what a policy folds of a log: each has its own",
+    "T": "whatever type it is",
+}  # names that modules define for the same thing, each for its own surroundings, and what it is
 ABOVE = {  # which may ask all that stands below, policies included
     "policies": set(),  # the face, and from_spec
     "study": {"store", "ranks", "study.session"},
@@ -242,6 +249,27 @@ def test_a_folder_holds_what_the_eye_takes_in() -> None:
         if len(entries) > 13:
             wrong[str(folder.relative_to(ROOT))] = len(entries)
     assert wrong == {}
+
+
+def names_defined(path: Path) -> Iterator[str]:
+    """Classes, and types and constants that other modules may ask for, as a module defines them."""
+    body = ast.parse(path.read_text(encoding="utf-8"))
+    yield from (node.name for node in ast.walk(body) if isinstance(node, ast.ClassDef))
+    for node in body.body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+            yield from (name for name in found if name[0] != "_")
+
+
+def test_a_name_stands_for_one_thing() -> None:
+    """A class is called as no other, a leading underscore aside; so is a type or a constant that modules share."""
+    where: dict[str, list[str]] = {}
+    for name, path in MODULES.items():
+        for word in names_defined(path):
+            where.setdefault(word.lstrip("_"), []).append(name)
+    assert {word: at for word, at in where.items() if len(at) > 1 and word not in SAME_EVERYWHERE} == {}
+    assert {word for word in SAME_EVERYWHERE if len(where.get(word, [])) < 2} == set()
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -337,7 +337,7 @@ def test_the_table_names_every_policy():
         (ROOT / "docs" / "policies.md").read_text(encoding="utf-8").split("## All of them")[1].splitlines()
     )
     table = "\n".join(line for line in lines if line.startswith("| `"))
-    assert {name for name in haltune.policies.NAMES if f"| `{name}(" not in table} == set()
+    assert {name for name in haltune.policies.POLICY_NAMES if f"| `{name}(" not in table} == set()
 
 
 def test_the_extras_are_there():

@@ -14,7 +14,7 @@ from typing import Any
 from haltune.errors import InvalidSpace
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
-from haltune.tuners.grids import MOST
+from haltune.tuners.grids import MOST_VALUES
 
 from .library import keras_tuner
 
@@ -135,8 +135,8 @@ def _range(hp: Any) -> Domain:
         )
     if hp.step is not None and not (whole and hp.step == 1 and hp.sampling == "linear"):
         values = [int(v) if whole else float(f"{v:.12g}") for v in hp.values]
-        if len(values) > MOST:
-            raise InvalidSpace(f"more than {MOST} steps: leave step= out, and round in build(hp)")
+        if len(values) > MOST_VALUES:
+            raise InvalidSpace(f"more than {MOST_VALUES} steps: leave step= out, and round in build(hp)")
         return Choice(values, ordered=True) if len(values) > 1 else Constant(values[0])
     if hp.sampling == "reverse_log":
         raise InvalidSpace("sampling='reverse_log' is not known here: ask for 1 - value by sampling='log'")

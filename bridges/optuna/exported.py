@@ -25,6 +25,7 @@ from haltune.store.base import Store
 from haltune.study.reading import read_study
 from haltune.study.results import Results
 
+from .curves import TrialState
 from .library import optuna
 from .spaces import Translated
 
@@ -33,7 +34,6 @@ PREFIX = "haltune:"
 PROBLEM = f"{PREFIX}problem"  # attribute of a study: the whole problem, from which its space comes back
 _ID = f"{PREFIX}id"
 _OPEN = (Status.RUNNING, Status.INTERRUPTED)
-State = optuna.trial.TrialState
 
 
 def to_study(
@@ -123,7 +123,7 @@ def _trial(
     kept = {n: c.distribution for n, c in translated.counterparts.items() if n in t.config}
     found = optuna.trial.create_trial(
         state=state,
-        value=None if state in (State.FAIL, State.RUNNING) or math.isnan(value) else value,
+        value=None if state in (TrialState.FAIL, TrialState.RUNNING) or math.isnan(value) else value,
         params=translated.outward(dict(t.config)),
         distributions=kept,
         intermediate_values={
@@ -137,14 +137,14 @@ def _trial(
     return found
 
 
-def _state(t: TrialRecord, goal: Any) -> optuna.trial.TrialState:
+def _state(t: TrialRecord, goal: Any) -> TrialState:
     if t.status in _OPEN:
-        return State.RUNNING
+        return TrialState.RUNNING
     if t.status is Status.FAILED:
-        return State.FAIL
+        return TrialState.FAIL
     if t.complete:
-        return State.FAIL if math.isnan(t.result(goal)) else State.COMPLETE
-    return State.PRUNED
+        return TrialState.FAIL if math.isnan(t.result(goal)) else TrialState.COMPLETE
+    return TrialState.PRUNED
 
 
 def _attributes(t: TrialRecord) -> dict[str, Any]:

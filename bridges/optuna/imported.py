@@ -26,7 +26,7 @@ from haltune.study.joining.loading import load_study
 from .curves import WHOLE, FrozenTrial, TrialState, alike, curve_of
 from .exported import PROBLEM
 from .library import optuna
-from .recorded import Recorder, Run
+from .recorded import RecordedTrial, Recorder
 from .spaces import Translated, space_of
 
 _log = logging.getLogger("haltune")
@@ -117,7 +117,7 @@ def _translated(study: optuna.Study, trials: Sequence[FrozenTrial], space: Space
     return space_of([t for t in trials if t.state in WHOLE])
 
 
-def _runs(trials: Sequence[FrozenTrial], translated: Translated) -> tuple[list[Run], list[str]]:
+def _runs(trials: Sequence[FrozenTrial], translated: Translated) -> tuple[list[RecordedTrial], list[str]]:
     """What can be recorded, and what not."""
     from_zero = any(0 in t.intermediate_values for t in trials)
     runs, outside, constrained = [], 0, 0
@@ -130,7 +130,7 @@ def _runs(trials: Sequence[FrozenTrial], translated: Translated) -> tuple[list[R
             outside += 1
             continue
         constrained += "constraints" in trial.system_attrs
-        runs.append(Run(trial, config, curve_of(trial, from_zero)))
+        runs.append(RecordedTrial(trial, config, curve_of(trial, from_zero)))
     said = (
         [f"{plural(outside, 'trial')} left out, which lack a parameter or lie outside the space"]
         if outside
@@ -139,7 +139,7 @@ def _runs(trials: Sequence[FrozenTrial], translated: Translated) -> tuple[list[R
     return runs, said + ["the constraints of its trials are not known here"] * bool(constrained)
 
 
-def _horizon(study: optuna.Study, runs: list[Run], given: int | None) -> int:
+def _horizon(study: optuna.Study, runs: list[RecordedTrial], given: int | None) -> int:
     """The epochs of a full training. Raises InvalidInput when a trial has more."""
     longest = max([1, *(max(run.curve) for run in runs if run.curve)])
     written = study.user_attrs.get(PROBLEM, {}).get("max_epochs")
@@ -149,7 +149,7 @@ def _horizon(study: optuna.Study, runs: list[Run], given: int | None) -> int:
     return horizon
 
 
-def _goal(study: optuna.Study, runs: list[Run]) -> tuple[Goal, list[str]]:
+def _goal(study: optuna.Study, runs: list[RecordedTrial]) -> tuple[Goal, list[str]]:
     """The goal that haltune wrote, or the one that the trials show; and what fits neither."""
     if (written := study.user_attrs.get(PROBLEM)) is not None:
         return goal_from_json(written["goal"]), []

@@ -29,7 +29,7 @@ _STATUS = {**ENDS, TrialState.FAIL: Status.FAILED, TrialState.RUNNING: Status.IN
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedTrial:
     """A trial of Optuna's."""
 
     trial: FrozenTrial
@@ -62,7 +62,7 @@ class Recorder:
         self._policy = policy
         self._written: list[Event] = []
 
-    def events(self, runs: Sequence[Run]) -> list[Event]:
+    def events(self, runs: Sequence[RecordedTrial]) -> list[Event]:
         """All of them, in the order of their times."""
         begun = [run for run in runs if run.trial.state is not TrialState.WAITING]
         now = min((run.begins for run in begun), default=0.0)
@@ -85,7 +85,7 @@ class Recorder:
                 self._write(ev.Enqueued(at=last, config=plain(run.config)))
         return self._written
 
-    def _facts(self, run: Run) -> Iterator[tuple[float, int, int, Run, Any]]:
+    def _facts(self, run: RecordedTrial) -> Iterator[tuple[float, int, int, RecordedTrial, Any]]:
         """(time, trial, which of it, run, (epoch, value, seconds) or None): its beginning, its reports and its end."""
         reports = self._reports(run)
         seconds = (run.ends - run.begins) / max(1, len(reports))
@@ -94,7 +94,7 @@ class Recorder:
             yield run.begins + i * seconds, run.trial.number, i, run, (epoch, value, max(0.0, seconds))
         yield max(run.ends, run.begins), run.trial.number, len(reports) + 1, run, None
 
-    def _reports(self, run: Run) -> list[tuple[int, float]]:
+    def _reports(self, run: RecordedTrial) -> list[tuple[int, float]]:
         """Its curve, whose last value is what Optuna says that it came to."""
         curve, final = dict(run.curve), run.trial.value
         if run.trial.state is TrialState.COMPLETE and final is not None:
@@ -104,7 +104,7 @@ class Recorder:
                 curve[last] = final
         return sorted(curve.items())
 
-    def _begin(self, run: Run, trial: int, at: float) -> None:
+    def _begin(self, run: RecordedTrial, trial: int, at: float) -> None:
         new = self._fold.history.learnt_scale()
         if new is not None and outgrown(self._fold.history.scale, new):
             self._write(ev.Rescaled(at=at, low=new.low, high=new.high))
@@ -126,7 +126,9 @@ class Recorder:
             )
         )
 
-    def _report(self, run: Run, trial: int, at: float, epoch: int, value: float, seconds: float) -> None:
+    def _report(
+        self, run: RecordedTrial, trial: int, at: float, epoch: int, value: float, seconds: float
+    ) -> None:
         verdict = Verdict(Action.UNJUDGED, "reported to Optuna")
         if run.trial.state is TrialState.PRUNED and epoch == max(run.curve):
             verdict = stop("pruned in Optuna", **{ASKED: "not asked"})
@@ -143,7 +145,7 @@ class Recorder:
             )
         )
 
-    def _end(self, run: Run, trial: int, at: float) -> None:
+    def _end(self, run: RecordedTrial, trial: int, at: float) -> None:
         error = run.trial.system_attrs.get("fail_reason") if run.trial.state is TrialState.FAIL else None
         status = _STATUS[run.trial.state]
         self._write(ev.Ended(at=at, trial=trial, attempt=1, status=status, error=error and str(error)))
@@ -153,7 +155,7 @@ class Recorder:
         self._written.append(event)
 
 
-def _evidence(run: Run) -> dict[str, Any]:
+def _evidence(run: RecordedTrial) -> dict[str, Any]:
     """What Optuna knows of a trial besides, as far as a log keeps it."""
     told: dict[str, Any] = {"number": run.trial.number}
     for name, value in run.trial.user_attrs.items():

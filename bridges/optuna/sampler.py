@@ -20,8 +20,8 @@ from haltune.policies.guided.candidates import candidates, first_untried
 from haltune.policies.multifidelity.model import Model
 from haltune.policies.multifidelity.stage_kernel import StageKernel, Stages
 
-from .belief import Belief, choose, longest
 from .counterparts import Distribution, inward
+from .curve_history import CurveHistory, choose, longest
 from .curves import WHOLE, FrozenTrial, TrialState
 from .library import optuna
 from .spaces import Translated
@@ -133,8 +133,8 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         rng: np.random.Generator,
     ) -> dict[str, Any] | None:
         """The candidate of the highest upper bound that was not tried; None while too little is known, or all was."""
-        belief = Belief.of(problem, trials, translated, self._seed)
-        history, rows = belief.history, belief.rows.table
+        known = CurveHistory.of(problem, trials, translated, self._seed)
+        history, rows = known.history, known.rows.table
         if len(history) - len(history.pending) < self._initial:
             return None
         stages = Stages(MultiFidelity().rungs(problem.max_epochs or 1), problem.space.dim)

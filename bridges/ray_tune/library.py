@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from haltune.errors import installing
 
 try:
@@ -13,6 +15,7 @@ from ray.tune.result import AUTO_RESULT_KEYS, DEFAULT_METRIC, TIME_THIS_ITER_S, 
 
 from haltune.tuners.results import Words
 
+Params = dict[str, Any]  # as Tune hands them over
 _OWN = (*AUTO_RESULT_KEYS, "trial_id", "experiment_tag", "done", "date", "should_checkpoint")
 
 
@@ -25,4 +28,4 @@ def _is_own(name: str) -> bool:
     return name in _OWN or name.startswith("config/")
 
 
-__all__ = ["DEFAULT_METRIC", "TRAINING_ITERATION", "tune", "words"]
+__all__ = ["DEFAULT_METRIC", "TRAINING_ITERATION", "Params", "tune", "words"]

@@ -16,10 +16,8 @@ from haltune.tuners.conducting import Conducting
 from haltune.tuners.conductor import UNLIMITED, Conductor, anonymous, check_epochs, goal_of
 from haltune.tuners.results import Result
 
-from .library import DEFAULT_METRIC, TRAINING_ITERATION, tune, words
+from .library import DEFAULT_METRIC, TRAINING_ITERATION, Params, tune, words
 from .search import HaltuneSearch
-
-Params = dict[str, Any]
 
 
 class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: ignore[misc, unused-ignore]

@@ -16,10 +16,8 @@ from haltune.tuners.conducting import Conducting
 from haltune.tuners.conductor import UNLIMITED, check_epochs, goal_of
 from haltune.tuners.results import Result
 
-from .library import DEFAULT_METRIC, TRAINING_ITERATION, tune, words
+from .library import DEFAULT_METRIC, TRAINING_ITERATION, Params, tune, words
 from .spaces import fixed, flat, is_haltunes, nested, space_of
-
-Params = dict[str, Any]
 
 
 class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unused-ignore]

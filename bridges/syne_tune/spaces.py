@@ -8,7 +8,7 @@ from typing import Any
 from haltune.errors import InvalidSpace
 from haltune.space import Space
 from haltune.space.domains import Domain
-from haltune.tuners.grids import MOST
+from haltune.tuners.grids import MOST_VALUES
 from haltune.tuners.sampled import chosen, domain_of
 
 from .library import config_space as theirs
@@ -43,9 +43,9 @@ def _translated(name: str, domain: Any) -> Domain:
 
 def _domain(domain: Any) -> Domain:
     if isinstance(domain, theirs.FiniteRange):
-        if domain.size > MOST:
+        if domain.size > MOST_VALUES:
             raise InvalidSpace(
-                f"more than {MOST} values: write uniform or randint, and round in your training"
+                f"more than {MOST_VALUES} values: write uniform or randint, and round in your training"
             )
         return chosen(list(dict.fromkeys(domain.values)), theirs.Domain, _KNOWN, ordered=True)
     if isinstance(domain, theirs.Ordinal):

@@ -91,7 +91,7 @@ class Mirror:
         self._position = -1  # of the log, up to which it was told; -1: it was not opened
         self._due: deque[Callable[[], None]] = deque()
         self._seen = 0  # of the log, up to which it was read
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, _ReportsRead] = {}
         self._waiting: dict[int, list[Point]] = {}  # trial -> reports that are told together
         self._warned = False
 
@@ -147,7 +147,7 @@ class Mirror:
     def _take(self, event: Event, tell: bool) -> None:
         match event:
             case ev.Started():
-                self._runs[event.trial] = _Run()
+                self._runs[event.trial] = _ReportsRead()
             case ev.Resumed():
                 run = self._runs[event.trial]
                 run.attempt, run.epoch = event.attempt, 0.0 if event.anew else run.saved
@@ -179,7 +179,7 @@ class Mirror:
 
 
 @dataclass
-class _Run:
+class _ReportsRead:
     """How far a trial's reports are read."""
 
     attempt: int = 1

@@ -8,14 +8,14 @@ from typing import Any
 from haltune.study import Study
 
 from .conductor import Conductor
-from .kept import State, conductor_of, read_state, state_of, write_state
+from .kept import KeptState, conductor_of, read_state, state_of, write_state
 
 
 class Conducting:
     """Base of the bridges' searches and schedulers. A pickle, as other tuners make of them, holds JSON of the study."""
 
     _conductor: Conductor | None = None
-    _saved: State | None = None  # what a copy, or one that was restored, goes on from
+    _saved: KeptState | None = None  # what a copy, or one that was restored, goes on from
     _store: str | os.PathLike[str] | None = None
 
     def _opened(self) -> Study:
@@ -55,7 +55,7 @@ class Conducting:
     def _read(self, path: str | os.PathLike[str]) -> None:
         self._conductor, self._saved = None, read_state(path)
 
-    def _kept(self) -> State:
+    def _kept(self) -> KeptState:
         return (
             self._saved if self._conductor is None and self._saved is not None else state_of(self._conductor)
         )

@@ -25,12 +25,12 @@ from haltune.study.joining.loading import load_study
 
 from .conductor import UNLIMITED, Conductor
 
-State = dict[str, Any]
+KeptState = dict[str, Any]
 StoreLike = str | os.PathLike[str] | Store | None
 _VERSION = 1
 
 
-def state_of(conductor: Conductor | None) -> State:
+def state_of(conductor: Conductor | None) -> KeptState:
     """Strict JSON; None: of a search that has not begun."""
     if conductor is None:
         return {"haltune": _VERSION}
@@ -103,12 +103,12 @@ def _refilled(name: str, holder: str, state: Mapping[str, Any]) -> MemoryStore:
     return store
 
 
-def write_state(state: State, path: str | os.PathLike[str]) -> None:
+def write_state(state: KeptState, path: str | os.PathLike[str]) -> None:
     """Write a state."""
     Path(path).write_text(json.dumps(state, allow_nan=False), encoding="utf-8")
 
 
-def read_state(path: str | os.PathLike[str]) -> State:
+def read_state(path: str | os.PathLike[str]) -> KeptState:
     """What was written. Raises InvalidInput for another file."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))

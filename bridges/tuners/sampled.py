@@ -7,7 +7,7 @@ from typing import Any
 from haltune.errors import InvalidSpace
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
 
-from .grids import MOST, listed
+from .grids import MOST_VALUES, listed
 
 
 def domain_of(domain: Any, words: Any, known: str, open_above: bool) -> Domain:
@@ -50,6 +50,6 @@ def chosen(options: Any, ranges: type, known: str, ordered: bool = False) -> Dom
 def _stepped(low: float, high: float, step: float, log: bool) -> Domain:
     values = listed(low, high, step)
     if log or values is None:
-        why = "steps on a log scale" if log else f"more than {MOST} steps"
+        why = "steps on a log scale" if log else f"more than {MOST_VALUES} steps"
         raise InvalidSpace(f"{why}: write it without, and round in your training")
     return chosen(values, type(None), "", ordered=True)

@@ -22,8 +22,8 @@ from haltune.errors import InvalidInput
 from ..frameworks import randomness
 from .randomness import capture, restore
 
-WHOLE, WEIGHTS = ".keras", ".weights.h5"
-OURS = (WHOLE, WEIGHTS)
+MODEL_SUFFIX, WEIGHTS_SUFFIX = ".keras", ".weights.h5"
+OURS = (MODEL_SUFFIX, WEIGHTS_SUFFIX)
 _BESIDE = ".random"
 _LIMIT = 0xFFFF  # bytes in the comment of a zip archive; Python, NumPy and torch take 14 kB of it
 _MARK = b"haltune1"
@@ -32,7 +32,7 @@ _MARK = b"haltune1"
 def write(model: Any, path: Path) -> None:
     """Save `model`, or its weights, and the random state. Raises what Keras raises, OSError on a full disk."""
     state = {"random": capture(model)}
-    if path.name.endswith(WEIGHTS):
+    if path.name.endswith(WEIGHTS_SUFFIX):
         model.save_weights(str(path))
         build = json.dumps(state | {"build": model.get_build_config()})
         Path(f"{path}{_BESIDE}").write_text(build, encoding="utf-8")
@@ -50,7 +50,7 @@ def write(model: Any, path: Path) -> None:
 
 def read_randomness(path: str) -> dict[str, Any] | None:
     """The random state in a file; None for a model that another program saved."""
-    if path.endswith(WEIGHTS):
+    if path.endswith(WEIGHTS_SUFFIX):
         return randomness.checked(_beside(path)["random"])
     with zipfile.ZipFile(path) as archive:
         comment = archive.comment
@@ -86,7 +86,7 @@ def load(path: str, randomness: bool = True, **options: Any) -> Any:
                 f"the model in {path} holds a lambda, code that Keras runs only where you say that you trust the file: "
                 f"{whose}.load_model(safe_mode=False); or {whose}.load_model(make_model), by your function"
             ) from error
-        error.add_note(f"haltune: {ADVICE.replace('trial.', f'{whose}.')}")
+        error.add_note(f"haltune: {LOADING_ADVICE.replace('trial.', f'{whose}.')}")
         raise
     if randomness:
         restore_randomness(model, path)
@@ -120,7 +120,7 @@ def load_into(model: Any, path: str, randomness: bool = True) -> None:
         restore_randomness(model, path)
 
 
-ADVICE = (
+LOADING_ADVICE = (
     "begin with model = trial.load_model(make_model), which builds the model by your function and loads its weights "
     "and its optimizer; or give Keras what it lacks: classes and functions of your own need "
     "@keras.saving.register_keras_serializable() or trial.load_model(custom_objects={'Net': Net}), "
@@ -132,7 +132,7 @@ def _need(path: str, whole: bool = False) -> None:
     """Raises InvalidInput for a file that was not written here, or not of a whole model."""
     if not path.endswith(OURS):
         raise InvalidInput(f"the trial's checkpoint {path!r} is no .keras file: load it with what wrote it")
-    if whole and path.endswith(WEIGHTS):
+    if whole and path.endswith(WEIGHTS_SUFFIX):
         raise InvalidInput(
             f"the trial's checkpoint {path!r} holds weights and optimizer alone, as its training began with "
             "trial.load_model(make_model), or Keras cannot write down how the model is built: give load_model the "
@@ -142,7 +142,7 @@ def _need(path: str, whole: bool = False) -> None:
 
 def _build_config(path: str) -> Any:
     """With which shapes the model in a file was built."""
-    if path.endswith(WEIGHTS):
+    if path.endswith(WEIGHTS_SUFFIX):
         return _beside(path)["build"]
     with zipfile.ZipFile(path) as archive:
         return json.loads(archive.read("config.json")).get("build_config")

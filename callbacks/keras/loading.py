@@ -39,7 +39,7 @@ class Loading:
     @property
     def suffix(self) -> str:
         """The ending of the file to save."""
-        return checkpoint.WEIGHTS if self.by_function else checkpoint.WHOLE
+        return checkpoint.WEIGHTS_SUFFIX if self.by_function else checkpoint.MODEL_SUFFIX
 
 
 def of(trial: Trial) -> Loading:
@@ -99,20 +99,28 @@ def write(model: Any, path: Path, loading: Loading) -> None:
         checkpoint.write(model, path)
         return
     if (why := _unwritten(model)) is not None:
-        raise NotSupported(f"Keras cannot write down how this model is built ({why}): {checkpoint.ADVICE}")
+        raise NotSupported(
+            f"Keras cannot write down how this model is built ({why}): {checkpoint.LOADING_ADVICE}"
+        )
     kind = _structure(model, loading.options)
     if _ANSWERS.get(kind) is None:
         checkpoint.write(model, path)
     if kind not in _ANSWERS:
         _ANSWERS[kind] = _failure(model, path, loading.options)
     if (why := _ANSWERS[kind]) is not None:
-        raise NotSupported(f"a file of this model could not be loaded again ({why}): {checkpoint.ADVICE}")
+        raise NotSupported(
+            f"a file of this model could not be loaded again ({why}): {checkpoint.LOADING_ADVICE}"
+        )
 
 
 def kept_suffix(trial: Trial, model: Any) -> str:
     """The ending of the best run's file: of weights alone where Keras cannot write down how the model is built."""
     suffix = of(trial).suffix
-    return suffix if suffix == checkpoint.WEIGHTS or _unwritten(model) is None else checkpoint.WEIGHTS
+    return (
+        suffix
+        if suffix == checkpoint.WEIGHTS_SUFFIX or _unwritten(model) is None
+        else checkpoint.WEIGHTS_SUFFIX
+    )
 
 
 def _unwritten(model: Any) -> str | None:

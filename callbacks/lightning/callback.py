@@ -18,7 +18,7 @@ from ..frameworks.trackers import tell_loggers
 from ..reporting.advice import missing, need_instance, two_callbacks
 from ..reporting.reporter import Reporter
 from . import checkpoint, hook_order, interruption, limits, randomness
-from .fresh_metrics import TRAINING, VALIDATION, Fresh, numbers
+from .fresh_metrics import TRAINING, VALIDATION, FreshMetrics, numbers
 from .progress import at_boundary, epochs_done, planned_epochs, ranks_of, silent
 from .schedules import advice
 
@@ -31,7 +31,7 @@ _NO_LENGTH = (
     "it came within an epoch whose number of batches is not known, as the training loader has no length. "
     "Give it a length or set Trainer(limit_train_batches=...)"
 )
-EPOCHS_WITHOUT_VALUE = 2  # at first; a metric logged every other epoch may be absent in the first
+_EPOCHS_WITHOUT_VALUE = 2  # at first; a metric logged every other epoch may be absent in the first
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     ) -> None:
         hint = "Call trainer.fit(..., ckpt_path=trial.checkpoint)"
         self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
-        self._fresh = Fresh(self.monitor)
+        self._fresh = FreshMetrics(self.monitor)
         self._loaded: list[Any] = []  # random states of all ranks, from a checkpoint, until they are put back
         self._to_save: list[Any] = []  # the same, while this callback saves
         self._trained: float | None = None  # epochs trained when the last one ended
@@ -257,7 +257,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if trainer.should_stop and not self._ends:
             reporter.ends_by_itself()
         if phase == TRAINING and (self._validations or not trainer.enable_validation):
-            self._need_a_value(logged, EPOCHS_WITHOUT_VALUE)
+            self._need_a_value(logged, _EPOCHS_WITHOUT_VALUE)
         return reporter.stopping or reporter.leaving, reporter.pausing
 
     def _report_late(self) -> None:

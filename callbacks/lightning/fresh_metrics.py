@@ -20,7 +20,7 @@ VALIDATION = "validation"
 TRAINING = "training"  # the whole epoch; validations within it belong to it
 
 
-class Fresh:
+class FreshMetrics:
     """The new values of a table of metrics, `name` being the goal's.
 
     Used as `before(phase, logged)` ... `take(phase, logged)`, where `logged` maps names to scalar tensors.

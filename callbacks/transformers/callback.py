@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-EPOCHS_WITHOUT_VALUE = 2  # epochs without an evaluation of a Trainer that does not evaluate by itself
+_EPOCHS_WITHOUT_VALUE = 2  # epochs without an evaluation of a Trainer that does not evaluate by itself
 _BEGUN = "_haltune"  # attribute of a state: a callback of haltune's has begun its training
 GO_ON, END, SAVE = "go on", "end", "save"  # what the first rank tells the others
 
@@ -102,7 +102,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         control.should_training_stop |= over
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        self._need_a_value(late=args.eval_strategy == "no" and self._epochs >= EPOCHS_WITHOUT_VALUE)
+        self._need_a_value(late=args.eval_strategy == "no" and self._epochs >= _EPOCHS_WITHOUT_VALUE)
         self._epochs += 1
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:

@@ -103,14 +103,14 @@ def hyperparameter_search(
     for trial in search:
         with trial:
             name = f"run-{trial.id}" if hp_name is None else hp_name(trial)
-            callback = _Objective(trial, compute, _sets(trainer))
+            callback = _ObjectiveCallback(trial, compute, _sets(trainer))
             with _arranged(trainer, trial, str(folder / name), callback):
                 trainer.train(resume_from_checkpoint=trial.checkpoint)
     best = search.best_trial
     return BestRun(str(best.id), search.best_value, search.best_params, search)
 
 
-class _Objective(HaltuneCallback):
+class _ObjectiveCallback(HaltuneCallback):
     """Reports what compute_objective makes of the metrics of all evaluation sets."""
 
     def __init__(self, trial: Trial, compute: Objective, sets: int) -> None:

@@ -19,20 +19,20 @@ from haltune.study.reading import Reading
 from haltune.trackers.hparams import write_runs
 
 from ..find import errors, study_of
-from ..options import Name, Of, Rows, Where, as_json, say
+from ..options import ExportFormat, Name, Of, Where, as_json, say
 from . import listing_data
 
 
 def export(
     where: Where,
     to: Annotated[
-        Rows,
+        ExportFormat,
         typer.Option(
             "--format",
             help="csv (what begins like a formula after a '), json, parquet, tensorboard (HParams); into a file or a "
             "pipe a text goes as it was recorded, control characters too, which JSON escapes",
         ),
-    ] = Rows.csv,
+    ] = ExportFormat.csv,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="a file, of tensorboard a folder; else the terminal")
     ] = None,
@@ -42,17 +42,17 @@ def export(
     """Every report, a row each, with its trial's configuration and further metrics; or every trial."""
     with errors():
         study = study_of(where, name)
-        if to is Rows.tensorboard:
+        if to is ExportFormat.tensorboard:
             say(f"tensorboard --logdir {write_runs(study, _needed(out, 'a folder'))}")
             return
         rows = _rows(study, of)
-        if to is Rows.parquet:
+        if to is ExportFormat.parquet:
             _parquet(rows, _needed(out, "a file"))
             return
-        text = as_json(rows) + "\n" if to is Rows.json else _csv(rows)
+        text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows)
         if out is not None:
             keep(text, out)
-        elif to is Rows.csv and sys.stdout.isatty():
+        elif to is ExportFormat.csv and sys.stdout.isatty():
             say(text.replace("\r\n", "\n"))
         else:
             sys.stdout.write(text)  # for programs: as it is
@@ -129,7 +129,7 @@ def _guarded(value: Any) -> Any:
     return value
 
 
-class Drawn(StrEnum):
+class FigureName(StrEnum):
     """The figures that need nothing but a study, some of them one of a kind."""
 
     learning_curves = "learning_curves"
@@ -149,7 +149,7 @@ class Drawn(StrEnum):
 
 def figure(
     where: Where,
-    what: Annotated[Drawn, typer.Argument(help="which of them", show_default=False)],
+    what: Annotated[FigureName, typer.Argument(help="which of them", show_default=False)],
     out: Annotated[
         Path,
         typer.Option("--out", "-o", help="its file: .html, .json, .png, .svg or .pdf", show_default=False),

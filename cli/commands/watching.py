@@ -122,7 +122,7 @@ def _socket(host: str, port: int) -> socket.socket:
 
 def _places(where: Sequence[str], name: str | None) -> list[Any]:
     """Every study of what was named. Raises what `find` raises, where there is nothing of one."""
-    from haltune.report.watch.place import Place
+    from haltune.report.watch.location import Location
 
     found = []
     for text in where:
@@ -134,5 +134,5 @@ def _places(where: Sequence[str], name: str | None) -> list[Any]:
             store = open_store(text, reading=True)
             names = store.names()
         folder = file.options.get("checkpoints") if file else None
-        found += [Place(store, known, file.store if file else text, folder) for known in names]
+        found += [Location(store, known, file.store if file else text, folder) for known in names]
     return found

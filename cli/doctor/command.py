@@ -18,7 +18,7 @@ from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.folders import own_folder
 
-from ..find import OVER, UNWELL, NotBegun, errors, find
+from ..find import DONE, UNWELL, NotBegun, errors, find
 from ..options import As, Format, Name, Where, say, say_json
 from ..study_file.reader import StudyFile, read
 from . import checks
@@ -45,7 +45,7 @@ def doctor(
     with errors():
         file = read(where) if where.endswith(".toml") else None
         found = _tell(_findings(where, name, file, command or [], epochs), format)
-        raise typer.Exit(UNWELL if any(finding.well is False for finding in found) else OVER)
+        raise typer.Exit(UNWELL if any(finding.well is False for finding in found) else DONE)
 
 
 def _tell(findings: Iterator[Finding], format: Format) -> list[Finding]:

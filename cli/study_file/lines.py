@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from haltune.errors import HaltuneError, InvalidInput
 
 T = TypeVar("T")
-Keys = tuple[str, ...]  # from the outermost table inwards
+TablePath = tuple[str, ...]  # from the outermost table inwards
 
 
 class Lines:
@@ -20,7 +20,7 @@ class Lines:
     def __init__(self, path: Path, text: str, data: Mapping[str, Any]) -> None:
         self._path, self._lines, self._data = path, text.split("\n"), data
 
-    def line(self, where: Keys) -> int:
+    def line(self, where: TablePath) -> int:
         """The line, from 1, on which a key begins, or the innermost table around it that is there.
 
         A key is complete with the first lines that are TOML by themselves and hold it; it begins where the
@@ -39,11 +39,11 @@ class Lines:
             before = count
         return before + 1
 
-    def error(self, where: Keys, text: str) -> InvalidInput:
+    def error(self, where: TablePath, text: str) -> InvalidInput:
         """The error to raise for a key."""
         return _Located(f"{self._path}, line {self.line(where)}: {'.'.join(where)}: {text}")
 
-    def at(self, where: Keys, make: Callable[[], T]) -> T:
+    def at(self, where: TablePath, make: Callable[[], T]) -> T:
         """What `make` returns; what it raises, as an error at this key."""
         try:
             return make()
@@ -53,7 +53,11 @@ class Lines:
             raise self.error(where, str(error)) from error
 
     def known(
-        self, where: Keys, table: Mapping[str, Any], known: Iterable[str], elsewhere: Mapping[str, str] = {}
+        self,
+        where: TablePath,
+        table: Mapping[str, Any],
+        known: Iterable[str],
+        elsewhere: Mapping[str, str] = {},
     ) -> None:
         """Raises InvalidInput for a key that is none of `known`, at its line. elsewhere: key -> the table it has."""
         known = list(known)
@@ -74,7 +78,7 @@ def meant(word: Any, known: Iterable[str]) -> str:
     return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
 
 
-def _holds(data: Any, where: Keys) -> bool:
+def _holds(data: Any, where: TablePath) -> bool:
     for key in where:
         if not isinstance(data, Mapping) or key not in data:
             return False

@@ -49,7 +49,7 @@ from haltune.space.domains import Domain
 from haltune.store.checkpoints import bytes_of
 from haltune.study import Study
 
-from .lines import Keys, Lines, meant
+from .lines import Lines, TablePath, meant
 from .parameters import parameter
 
 _TABLES = ("study", "goal", "constraints", "space", "policy", "budget", "start")
@@ -102,10 +102,10 @@ def read(path: str | Path) -> StudyFile:
         raise InvalidInput(f"{path}: lists or tables nested too deep for a study file") from error
     except (OSError, ValueError) as error:  # ValueError: of TOML, of a number or of a path
         raise InvalidInput(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    return _Reader(path, data, lines).read()
+    return _TableReader(path, data, lines).read()
 
 
-def _check_numbers(lines: Lines, value: Any, where: Keys = ()) -> None:
+def _check_numbers(lines: Lines, value: Any, where: TablePath = ()) -> None:
     """Raises InvalidInput for a whole number beyond TOML's."""
     if isinstance(value, dict):
         for key, part in value.items():
@@ -117,7 +117,7 @@ def _check_numbers(lines: Lines, value: Any, where: Keys = ()) -> None:
         raise lines.error(where, f"a whole number of {value.bit_length()} bits: they have 64")
 
 
-class _Reader:
+class _TableReader:
     """Turns tables into what they stand for."""
 
     def __init__(self, path: Path, data: dict[str, Any], lines: Lines) -> None:
@@ -207,12 +207,12 @@ class _Reader:
             self._beside(given) if isinstance(given, str) else (self._beside(given["store"]), given["name"])
         )
 
-    def _policy(self, where: Keys, table: dict[str, Any]) -> Any:
+    def _policy(self, where: TablePath, table: dict[str, Any]) -> Any:
         name = table.pop("name", "MultiFidelity")
-        if name not in policies.NAMES:
+        if name not in policies.POLICY_NAMES:
             raise self._lines.error(
                 (*where, "name"),
-                f"no policy {name!r}{meant(name, policies.NAMES)}; there are {', '.join(policies.NAMES)}",
+                f"no policy {name!r}{meant(name, policies.POLICY_NAMES)}; there are {', '.join(policies.POLICY_NAMES)}",
             )
         kind = getattr(policies, name)
         self._lines.known(where, table, [f.name for f in fields(kind) if f.init])
@@ -234,7 +234,7 @@ class _Reader:
             told = str(error) if ours else f"{name} cannot be made of this: {one_line(error)}"
             raise self._lines.error((*where, *about[:1]), told) from error
 
-    def _option(self, where: Keys, key: str, value: Any) -> Any:
+    def _option(self, where: TablePath, key: str, value: Any) -> Any:
         if key == "stopping" and isinstance(value, dict):
             from haltune.policies.bobos.optimal_stopping import OptimalStopping  # with it half of scipy
 

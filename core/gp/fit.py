@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 
-from .kernels import Kernel, Kind, as_points, check_kind
+from .kernels import Kernel, KernelName, as_points, check_kind
 from .likelihood import Likelihood
 from .posterior import Posterior, as_noise, as_targets, condition_on
 from .priors import LogNormal, Priors
@@ -25,7 +25,7 @@ def fit(
     X: ArrayLike,
     y: ArrayLike,
     *,
-    kernel: Kind = "matern52",
+    kernel: KernelName = "matern52",
     point_noise: ArrayLike | None = None,
     priors: Priors | None = None,
     starts: int = 3,
@@ -57,7 +57,7 @@ def fit(
     likelihood = Likelihood(
         kernel, points[learnt], (targets[learnt] - centre) / scale, extra[learnt] / scale**2
     )
-    objective = _Objective(likelihood, priors or Priors.default(points.shape[1]))
+    objective = _NegativeLogPosterior(likelihood, priors or Priors.default(points.shape[1]))
     theta = _search(objective, _starts(objective, starts, rng or np.random.default_rng(0), start_from, scale))
     scales, variance, noise = objective.unpack(theta)
     constant = centre + scale * likelihood(scales, variance, noise).constant
@@ -65,7 +65,7 @@ def fit(
     return condition_on(fitted, points, targets, noise=noise * scale**2, constant=constant, point_noise=extra)
 
 
-class _Objective:
+class _NegativeLogPosterior:
     """Minus the log posterior density of theta, with its gradient, for standardised targets."""
 
     def __init__(self, likelihood: Likelihood, priors: Priors) -> None:
@@ -87,13 +87,13 @@ class _Objective:
         rest = [(self.priors.variance, by_variance), (self.priors.noise, by_noise)]
         return np.array([*lengthscales, *(value for prior, value in rest if isinstance(prior, LogNormal))])
 
-    def rough(self) -> "_Objective":
+    def rough(self) -> "_NegativeLogPosterior":
         """The same of a subset small enough that which hill is highest is found out in no time."""
         whole = self.likelihood
         kept = subset(whole.X, whole.y, _ROUGH)
         if len(kept) == len(whole.y):
             return self
-        return _Objective(
+        return _NegativeLogPosterior(
             Likelihood(whole.kind, whole.X[kept], whole.y[kept], whole.point_noise[kept]), self.priors
         )
 
@@ -117,7 +117,11 @@ def standard(targets: Array) -> tuple[float, float]:
 
 
 def _starts(
-    objective: _Objective, count: int, rng: np.random.Generator, start_from: Posterior | None, scale: float
+    objective: _NegativeLogPosterior,
+    count: int,
+    rng: np.random.Generator,
+    start_from: Posterior | None,
+    scale: float,
 ) -> list[Array]:
     """Start points: the prior's mode, draws around it, and the hyperparameters of an earlier posterior."""
     modes = np.array([prior.mode for prior in objective.free])
@@ -139,7 +143,7 @@ def _bounds(free: list[LogNormal]) -> list[tuple[float, float]]:
     return [(log(prior.low), log(prior.high)) for prior in free]
 
 
-def _search(objective: _Objective, starts: list[Array]) -> Array:
+def _search(objective: _NegativeLogPosterior, starts: list[Array]) -> Array:
     """The best theta of short searches from every start, on few observations, followed to convergence on all."""
     if not len(starts[0]):
         return starts[0]
@@ -149,7 +153,9 @@ def _search(objective: _Objective, starts: list[Array]) -> Array:
     return _descend(objective, best, iterations=200, tolerance=1e-9)[1]
 
 
-def _descend(objective: _Objective, start: Array, iterations: int, tolerance: float) -> tuple[float, Array]:
+def _descend(
+    objective: _NegativeLogPosterior, start: Array, iterations: int, tolerance: float
+) -> tuple[float, Array]:
     """The value and theta that L-BFGS-B ends at; `tolerance` is the relative decrease that ends it."""
     from scipy.optimize import minimize  # slow to import, and many a process fits nothing
 

@@ -19,7 +19,7 @@ from scipy.linalg import blas
 from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 
-Kind: TypeAlias = Literal["se", "matern32", "matern52"]
+KernelName: TypeAlias = Literal["se", "matern32", "matern52"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Kernel:
     Raises InvalidInput when the kind is unknown, or a number is not positive and finite.
     """
 
-    kind: Kind
+    kind: KernelName
     variance: float  # signal variance, in squared units of the target
     lengthscales: Array  # (d,), in units of the inputs
 
@@ -91,7 +91,7 @@ def squared_distances(left: Array, right: Array) -> Array:
     return np.maximum(squared, 0.0, out=squared)
 
 
-def profile(kind: Kind, squared: Array) -> tuple[Array, Array]:
+def profile(kind: KernelName, squared: Array) -> tuple[Array, Array]:
     """Correlation rho and slope h = -rho'(s)/s at squared scaled distances, each of the shape of `squared`.
 
     se exp(-s^2/2); matern32 (1 + a) exp(-a), a = sqrt(3) s; matern52 (1 + a + a^2/3) exp(-a), a = sqrt(5) s.
@@ -138,8 +138,8 @@ def lengthscale_gradient(weights: Array, scaled: Array) -> Array:
 
 def check_kind(kind: str) -> None:
     """Raises InvalidInput unless kind names a kernel."""
-    if kind not in get_args(Kind):
-        raise InvalidInput(f"unknown kernel {kind!r}; choose one of {', '.join(get_args(Kind))}")
+    if kind not in get_args(KernelName):
+        raise InvalidInput(f"unknown kernel {kind!r}; choose one of {', '.join(get_args(KernelName))}")
 
 
 def as_points(points: ArrayLike, dim: int | None = None, name: str = "X") -> Array:

@@ -20,7 +20,7 @@ from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 
 from .cholesky import JITTERS, well_conditioned
-from .kernels import Kind, lengthscale_gradient, profile, row_blocks, squared_distances
+from .kernels import KernelName, lengthscale_gradient, profile, row_blocks, squared_distances
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +40,8 @@ class Likelihood:
     Only half of each symmetric matrix is ever filled: upper in C order, which LAPACK sees as lower.
     """
 
-    def __init__(self, kind: Kind, X: Array, y: Array, point_noise: Array) -> None:
-        self.kind: Kind = kind
+    def __init__(self, kind: KernelName, X: Array, y: Array, point_noise: Array) -> None:
+        self.kind: KernelName = kind
         self.X = X - X.mean(axis=0)  # near the origin, where |a|^2 + |b|^2 - 2 a.b cancels least
         self.y = y
         self.point_noise = point_noise

@@ -20,7 +20,7 @@ from haltune.errors import InvalidInput
 
 from .cholesky import solve_lower
 from .fit import standard
-from .kernels import Kernel, Kind, as_points, check_kind, profile, squared_distances
+from .kernels import Kernel, KernelName, as_points, check_kind, profile, squared_distances
 from .posterior import Posterior, as_targets, condition_on
 from .priors import LogNormal, Priors
 from .subset import subset
@@ -37,7 +37,7 @@ def sample(
     y: ArrayLike,
     *,
     count: int = 6,
-    kernel: Kind = "matern52",
+    kernel: KernelName = "matern52",
     priors: Priors | None = None,
     rng: np.random.Generator | None = None,
     learn_from: int = 200,
@@ -56,18 +56,18 @@ def sample(
         raise InvalidInput(f"sample needs 1 observation and 1 draw or more, not {len(points)} and {count}")
     learnt = subset(points, targets, learn_from)
     centre, scale = standard(targets[learnt])
-    evidence = _Evidence(
+    evidence = _LogDensity(
         kernel, points[learnt], (targets[learnt] - centre) / scale, priors or Priors.default(points.shape[1])
     )
     drawn = _chain(evidence, count, rng or np.random.default_rng(0))
     return tuple(_posterior(evidence, theta, points, targets, centre, scale) for theta in drawn)
 
 
-class _Evidence:
+class _LogDensity:
     """log p(z | theta), for theta within the bounds of its prior."""
 
-    def __init__(self, kind: Kind, X: Array, z: Array, priors: Priors) -> None:
-        self.kind: Kind = kind
+    def __init__(self, kind: KernelName, X: Array, z: Array, priors: Priors) -> None:
+        self.kind: KernelName = kind
         self.X = X - X.mean(axis=0)
         self.z, self.priors, self.dim = z, priors, X.shape[1]
         self.both = np.asfortranarray(np.column_stack([z, np.ones(len(z))]))
@@ -114,7 +114,7 @@ class _Evidence:
         return -0.5 * float(rest @ rest) - determinant - 0.5 * log(q), m
 
 
-def _chain(evidence: _Evidence, count: int, rng: np.random.Generator) -> list[Array]:
+def _chain(evidence: _LogDensity, count: int, rng: np.random.Generator) -> list[Array]:
     """Draws of theta, from a start where the prior is largest in the middle of what is usual for cubes."""
     theta = np.clip(evidence.location, evidence.low, evidence.high)
     level, drawn = evidence(theta), []
@@ -125,7 +125,9 @@ def _chain(evidence: _Evidence, count: int, rng: np.random.Generator) -> list[Ar
     return drawn
 
 
-def _slice(evidence: _Evidence, theta: Array, level: float, rng: np.random.Generator) -> tuple[Array, float]:
+def _slice(
+    evidence: _LogDensity, theta: Array, level: float, rng: np.random.Generator
+) -> tuple[Array, float]:
     """One step: theta and its evidence."""
     centred = theta - evidence.location
     other = evidence.spread * rng.standard_normal(len(theta))
@@ -143,7 +145,7 @@ def _slice(evidence: _Evidence, theta: Array, level: float, rng: np.random.Gener
 
 
 def _posterior(
-    evidence: _Evidence, theta: Array, points: Array, targets: Array, centre: float, scale: float
+    evidence: _LogDensity, theta: Array, points: Array, targets: Array, centre: float, scale: float
 ) -> Posterior:
     scales, variance, noise = evidence.unpack(theta)
     constant = centre + scale * evidence.constant(theta)

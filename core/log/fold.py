@@ -13,16 +13,16 @@ from .policy import Policy
 from .problem import Problem
 from .validity import unfolded
 
-Finished = tuple[int, ...]  # ids of the trials that ended with something learnt, in log order
+FinishedTrials = tuple[int, ...]  # ids of the trials that ended with something learnt, in log order
 _TRAINED = (Status.COMPLETED, Status.STOPPED)
 
 
-def fold_finished(finished: Finished, event: Event) -> Finished:
+def fold_finished(finished: FinishedTrials, event: Event) -> FinishedTrials:
     """Append the trial of an `Ended` event that completed or was stopped."""
     return (*finished, event.trial) if isinstance(event, Ended) and event.status in _TRAINED else finished
 
 
-def fold_over(finished: Finished, event: Event) -> Finished:
+def fold_over(finished: FinishedTrials, event: Event) -> FinishedTrials:
     """Append the trial of an event after which it is over, one that failed or was lost too often among them."""
     return (
         (*finished, event.trial) if isinstance(event, Ended | Expired) and event.status in OVER else finished

@@ -24,7 +24,7 @@ from .events import Event, Status, trial_of
 from .growing import Growing, Grown, restore
 from .problem import Budget, Problem
 from .records import Best, OnFront, TrialRecord
-from .scores import Leader, Scale, given
+from .scores import Scale, TopRun, given
 from .spending import Accounted, Spending, summable
 from .validity import ADVICE, misplaced, spanning
 
@@ -58,7 +58,7 @@ class History(Accounted, Grown):
         self._firsts: dict[int, float] = {}  # trial -> sign * first value that is measured
         self._points = Points(problem.space)
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
-        self._leader, self._spending = Leader(), Spending()
+        self._top_run, self._spending = TopRun(), Spending()
         self._further: dict[str, Scale] = {}
         self.whose = "the study"  # in words, for errors
         self.locate: Callable[[str | None], str | None] = lambda path: path  # of the log, as users open it
@@ -131,7 +131,7 @@ class History(Accounted, Grown):
 
     def best(self) -> Best | None:
         """The best run by the rule of haltune.log.scores; None before one has a value."""
-        top = self._leader.among(self._trials)
+        top = self._top_run.among(self._trials)
         return None if top is None else self.as_best(top)
 
     def as_best(self, id: int) -> Best:
@@ -190,7 +190,7 @@ class History(Accounted, Grown):
             case ev.Asked() | ev.Raised():
                 self.wishes.take(event)
         if (about := trial_of(event)) is not None:
-            self._leader.weigh(self._trials[about])
+            self._top_run.weigh(self._trials[about])
         self.position, self.now = self.position + 1, max(self.now, event.at)
 
     def check(self, event: Event) -> None:

@@ -163,7 +163,7 @@ class Ranked(Protocol):
     def stands(self) -> Standing: ...
 
 
-class Leader:
+class TopRun:
     """The run that stands highest, of equals the first, kept while events are folded: it is asked after each."""
 
     def __init__(self) -> None:

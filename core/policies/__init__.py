@@ -65,4 +65,4 @@ __all__ = [
     "SuccessiveHalving",
     "TruVaR",
 ]
-NAMES = tuple(name for name in __all__ if name != "Policy")  # of the policies that there are
+POLICY_NAMES = tuple(name for name in __all__ if name != "Policy")  # of the policies that there are

@@ -24,11 +24,11 @@ def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
     from haltune import policies
 
     name = str(spec.get("policy"))
-    kind = getattr(policies, name, None) if name in policies.NAMES else None
+    kind = getattr(policies, name, None) if name in policies.POLICY_NAMES else None
     if kind is None:
         raise NotSupported(
-            f"a policy {name!r} is not one of haltune's ({', '.join(policies.NAMES)}): build it in your program, "
-            "Study(problem, policy, store)"
+            f"a policy {name!r} is not one of haltune's ({', '.join(policies.POLICY_NAMES)}): build it in "
+            "your program, Study(problem, policy, store)"
         )
     known = {f.name for f in fields(kind) if f.init}
     try:

@@ -29,7 +29,7 @@ from haltune.log.problem import Goal
 from haltune.log.problem.metric_names import limit
 from haltune.log.scores import measured
 
-LEAST = 3  # runs with a value
+FEWEST_RUNS = 3  # runs with a value
 FARTHEST = 4.0  # times what a search took: how far it was measured what more of it brings
 _BEST = 4  # a quarter of the runs
 _BOUNDED = 0.5  # of the gain of an exponential tail: metrics end somewhere
@@ -63,7 +63,7 @@ def prospect(history: History, more: ArrayLike, so_far: float | None = None) -> 
     heights = measured([t.target(goal) for t in history.trials])
     heights = np.sort(heights[~np.isnan(heights)])[::-1]
     total = spent(history) if so_far is None else so_far
-    if best is None or len(heights) < LEAST or not total > 0.0:
+    if best is None or len(heights) < FEWEST_RUNS or not total > 0.0:
         return None
     top = goal.sign * best.value
     tied = max(1, int((heights == top).sum()))

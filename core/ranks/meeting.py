@@ -31,10 +31,10 @@ LEFT = "left"  # the topic of rank 0's last line
 _STALE = 3600.0  # seconds for which the folder of a rank 0 that has left waits for ranks that were to come
 _BEAT = 1.0  # seconds between signs of life
 _FIRST = 4096  # bytes: the first line is shorter
-Found = tuple[Path, int]  # a folder and its lines, opened
+OpenedMeeting = tuple[Path, int]  # a folder and its lines, opened
 
 
-def begin(prefix: Path) -> Found:
+def begin(prefix: Path) -> OpenedMeeting:
     """Rank 0's new folder, and its lines to append to. Raises OSError."""
     make_own_or_shared(prefix.parent)
     tidy(prefix)
@@ -90,7 +90,7 @@ class Entrance:
         self._seen: dict[Path, tuple[int, int]] = {}  # size and time of lines from other machines, at first
         self._ahead: float | None = None  # seconds, of the clock of a shared folder
 
-    def enter(self) -> Found | None:
+    def enter(self) -> OpenedMeeting | None:
         """The folder and its lines, opened for reading; None while there are none."""
         for folder in sorted(self._prefix.parent.glob(f"{self._prefix.name}.*")):
             with suppress(FileNotFoundError):

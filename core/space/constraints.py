@@ -11,7 +11,7 @@ Constraints = Iterable[Predicate | tuple[str, Predicate]] | Mapping[str, Predica
 
 
 @dataclass(frozen=True)
-class Constraint:
+class NamedPredicate:
     """True for the configurations that are allowed; the name stands for it in JSON."""
 
     name: str
@@ -28,7 +28,7 @@ class Constraint:
             ) from error
 
 
-def constraints_from(given: Constraints) -> tuple[Constraint, ...]:
+def constraints_from(given: Constraints) -> tuple[NamedPredicate, ...]:
     """Functions, (name, function) pairs or a mapping. Raises InvalidSpace for repeated names."""
     items = given.items() if isinstance(given, Mapping) else given
     found = tuple(_constraint(item) for item in items)
@@ -41,11 +41,11 @@ def constraints_from(given: Constraints) -> tuple[Constraint, ...]:
     return found
 
 
-def _constraint(item: Any) -> Constraint:
+def _constraint(item: Any) -> NamedPredicate:
     if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and callable(item[1]):
-        return Constraint(*item)
+        return NamedPredicate(*item)
     if callable(item):
-        return Constraint(getattr(item, "__qualname__", type(item).__qualname__), item)
+        return NamedPredicate(getattr(item, "__qualname__", type(item).__qualname__), item)
     raise InvalidSpace(
         f"A constraint is a function of a configuration, or a pair (name, function); got {item!r}."
     )

@@ -144,14 +144,14 @@ def ends(verdict: Verdict) -> bool:
     return verdict.stops and not {CUT, FULL, ASKED} & verdict.evidence.keys()
 
 
-Decision = tuple[int, int, Reported]  # log position that was seen, of the report, and the report
+JudgedReport = tuple[int, int, Reported]  # log position that was seen, of the report, and the report
 
 
-def _order(decision: Decision) -> tuple[int, int]:
+def _order(decision: JudgedReport) -> tuple[int, int]:
     return decision[:2]
 
 
-def _decisions(log: Sequence[ev.Event], problem: Problem) -> Iterator[Decision]:
+def _decisions(log: Sequence[ev.Event], problem: Problem) -> Iterator[JudgedReport]:
     """The reports on which a rule is asked.
 
     Those that the log's policy judged, but for the last of a run that had all it gives any; and those of a training

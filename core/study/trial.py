@@ -21,11 +21,11 @@ from haltune.log.problem import ENDLESS
 from haltune.log.problem.measures import Measures
 
 from .session.attempt import Attempt
-from .session.saving import Saving
+from .session.saving import SavedAttempt
 from .session.session import Failure, Report, Session
 
 
-class Trial(Saving, KnowsAttributes):
+class Trial(SavedAttempt, KnowsAttributes):
     """One attempt at one configuration, held by this worker under a lease.
 
     Use it as a context manager: an exception inside is recorded, Ctrl-C gives the trial back. A Study makes it; its

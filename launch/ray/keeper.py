@@ -39,7 +39,7 @@ class Keeper:
 
     def __init__(self, address: str, checkpoints: Checkpoints) -> None:
         self._store = open_store(address)
-        self._log, self._files = Log(self._store), Files(checkpoints)
+        self._log, self._files = PagedLog(self._store), Files(checkpoints)
         self._leave: str | None = None
 
     def leave(self, why: str) -> None:
@@ -47,7 +47,7 @@ class Keeper:
         self._leave = why
 
     def log(self, what: str, *arguments: Any) -> Reply:
-        """A method of Log."""
+        """A method of PagedLog."""
         return self._reply(self._log, what, arguments)
 
     def files(self, what: str, *arguments: Any) -> Reply:
@@ -62,7 +62,7 @@ class Keeper:
         return Reply(answer, error, self._store.now(), self._leave)
 
 
-class Log:
+class PagedLog:
     """A store, as it can be asked from afar: in pages, and the same thing twice."""
 
     def __init__(self, store: Store) -> None:

@@ -19,7 +19,7 @@ from .keeper import PAGE, Reply
 _PAUSE = 0.5  # seconds before a keeper that cannot be reached is called again
 
 
-class Line:
+class KeeperConnection:
     """What connects a process with the keeper; remembers what every answer tells besides."""
 
     def __init__(self, keeper: Any) -> None:
@@ -32,7 +32,7 @@ class Line:
         return self._leave
 
     def log(self, what: str, *arguments: Any) -> Any:
-        """A method of haltune.launch.ray.keeper.Log. Raises what it raises, StoreError when the keeper is gone."""
+        """A method of haltune.launch.ray.keeper.PagedLog. Raises what it raises, StoreError when the keeper is gone."""
         return self._call(self._keeper.log.options(concurrency_group="log"), what, *arguments)
 
     def files(self, what: str, *arguments: Any) -> Any:
@@ -68,7 +68,7 @@ class KeeperStore:
     scratch: Path | None = None
     outages = 0  # the keeper notices them
 
-    def __init__(self, line: Line, url: str) -> None:
+    def __init__(self, line: KeeperConnection, url: str) -> None:
         self._line, self.url = line, url
 
     def address(self) -> str:

@@ -23,7 +23,7 @@ from haltune.study import Study, Trial
 from ..child import Ending
 from ..worker import Errors, Train, train_one
 from .checkpoints import Carried
-from .store import KeeperStore, Line
+from .store import KeeperConnection, KeeperStore
 
 _log = logging.getLogger("haltune")
 _SILENCE = 20.0  # seconds without room before a word is said
@@ -64,14 +64,14 @@ def train_trial(job: Job, id: int, attempt: int) -> str | None:
         kept.clear()
 
 
-_studies: dict[str, tuple[Study, Line]] = {}  # of this process: the launcher's it last worked for
+_studies: dict[str, tuple[Study, KeeperConnection]] = {}  # of this process: the launcher's it last worked for
 
 
-def _opened(job: Job) -> tuple[Study, Line]:
+def _opened(job: Job) -> tuple[Study, KeeperConnection]:
     """The study as this process has it: its log is read once."""
     if job.token not in _studies:
         _studies.clear()
-        line = Line(job.keeper)
+        line = KeeperConnection(job.keeper)
         arguments = dict(job.arguments)
         sees = job.probe.exists() if job.shared is None else job.shared
         if not sees:

@@ -13,7 +13,7 @@ from haltune.log.spending import Spent
 
 from ..digest import Digest, Row, Source, digest
 from ..palette import ACCENT, COOL, COOL_SOFT, INK, MUTED, RULE
-from ..sample import MOST
+from ..sample import MOST_TRIALS
 from .drawing import Spec, axis, drawn, layout, nothing
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def budget(study: Source) -> go.Figure:
         >>> [a.text for a in budget(study).layout.annotations]
         ['6 of 6 epochs', '3 of 4 trials']
     """
-    return drawn(budget_spec(digest(study, MOST)))
+    return drawn(budget_spec(digest(study, MOST_TRIALS)))
 
 
 def budget_spec(facts: Digest) -> Spec:

@@ -14,8 +14,8 @@ from haltune.log.events import Status
 from haltune.study.telling.audit import WouldBeStop
 
 from ..digest import Digest, Row, Source, digest
-from ..palette import ACCENT_INK, INK, LOOKS, MUTED, Look
-from ..sample import MOST, points
+from ..palette import ACCENT_INK, GROUP_STYLES, INK, MUTED, GroupStyle
+from ..sample import MOST_TRIALS, points
 from .drawing import axis, drawn, layout, nothing
 from .forecast import Forecasts, bands
 from .wording import plotly_text
@@ -53,7 +53,7 @@ def learning_curves(study: Source) -> go.Figure:
         >>> type(learning_curves(study)).__name__
         'Figure'
     """
-    facts = digest(study, MOST)
+    facts = digest(study, MOST_TRIALS)
     return drawn(
         {"data": [*lines(facts), *around(facts, Forecasts()), *marks(facts)], "layout": laid_out(facts)}
     )
@@ -69,13 +69,13 @@ def lines(facts: Digest, made: Made | None = None) -> list[dict[str, Any]]:
     """
     metric, made = plotly_text(facts.problem.goal.metric), {} if made is None else made
     found = []
-    for height, (look, rows) in enumerate(_groups(facts)):
+    for height, (style, rows) in enumerate(_groups(facts)):
         for row in rows:
             shown = points(row.record, len(facts.rows))
             said = (row.record, row.leads, row.kind, row.outcome, row.saved, len(shown))
             known = made.get(row.record.id)
             if known is None or known[0] != said:
-                known = said, {**_curve(facts, row, look, metric, shown), "zorder": height}
+                known = said, {**_curve(facts, row, style, metric, shown), "zorder": height}
                 made[row.record.id] = known
             found.append(known[1])
     return found
@@ -94,21 +94,26 @@ def marks(facts: Digest, speaking: bool = True) -> list[dict[str, Any]]:
     metric = plotly_text(facts.problem.goal.metric)
     found = [
         {
-            **_marks(facts, rows, look),
+            **_marks(facts, rows, style),
             **(_said(facts, rows, metric) if speaking else {}),
-            "zorder": len(LOOKS) + height,
+            "zorder": len(GROUP_STYLES) + height,
         }
-        for height, (look, rows) in enumerate(_groups(facts))
+        for height, (style, rows) in enumerate(_groups(facts))
         if rows
     ]
     return [*found, _would_be(facts, metric)] if would_be_stops(facts) else found
 
 
-def _groups(facts: Digest) -> list[tuple[Look, list[Row]]]:
-    return [(look, [r for r in facts.rows if r.group == name and r.ending]) for name, look in LOOKS.items()]
+def _groups(facts: Digest) -> list[tuple[GroupStyle, list[Row]]]:
+    return [
+        (style, [r for r in facts.rows if r.group == name and r.ending])
+        for name, style in GROUP_STYLES.items()
+    ]
 
 
-def _curve(facts: Digest, row: Row, look: Look, metric: str, drawn: NDArray[np.int64]) -> dict[str, Any]:
+def _curve(
+    facts: Digest, row: Row, style: GroupStyle, metric: str, drawn: NDArray[np.int64]
+) -> dict[str, Any]:
     values = row.record.values[drawn]
     return {
         "uid": f"trial-{row.record.id}",  # also a class in the SVG, by which the page finds the curve
@@ -116,31 +121,31 @@ def _curve(facts: Digest, row: Row, look: Look, metric: str, drawn: NDArray[np.i
         "x": row.record.epochs[drawn].tolist(),
         "y": [v if math.isfinite(v) else None for v in values.tolist()],
         "mode": "lines",
-        "line": {"color": look.line, "width": look.width, "dash": look.dash},
-        "legendgroup": look.label,
+        "line": {"color": style.line, "width": style.width, "dash": style.dash},
+        "legendgroup": style.label,
         "showlegend": False,
         "meta": [metric, _title(facts, row), _details(row)],
         "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}<br>%{meta[2]}<extra></extra>",
     }
 
 
-def _marks(facts: Digest, rows: list[Row], look: Look) -> dict[str, Any]:
+def _marks(facts: Digest, rows: list[Row], style: GroupStyle) -> dict[str, Any]:
     """One trace for the ends of all curves of a group; its legend entry speaks for the curves too."""
     ends = [row.ending or (math.nan, math.nan) for row in rows]
-    colour = look.line if look.label == "best" else INK if look.label == "trained in full" else MUTED
+    colour = style.line if style.label == "best" else INK if style.label == "trained in full" else MUTED
     return {
         "uid": f"ends-{rows[0].group}",
         "x": [epoch for epoch, _ in ends],
         "y": [value for _, value in ends],
         "mode": "markers",
         "marker": {
-            "symbol": look.mark,
-            "size": look.size,
+            "symbol": style.mark,
+            "size": style.size,
             "color": colour,
             "line": {"width": 1.6, "color": colour},
         },
-        "name": look.label if look.label == "best" else f"{look.label} ({_count(facts, rows)})",
-        "legendgroup": look.label,
+        "name": style.label if style.label == "best" else f"{style.label} ({_count(facts, rows)})",
+        "legendgroup": style.label,
         "ids": [f"trial-{row.record.id}" for row in rows],
     }
 
@@ -170,7 +175,7 @@ def _would_be(facts: Digest, metric: str) -> dict[str, Any]:
     stops = would_be_stops(facts)
     return {
         "uid": "audited",
-        "zorder": 2 * len(LOOKS),
+        "zorder": 2 * len(GROUP_STYLES),
         "x": [run.epoch for run, _ in stops],
         "y": [value for _, value in stops],
         "mode": "markers",
@@ -257,8 +262,8 @@ def _shown(facts: Digest) -> str:
     if count == facts.trials:
         return ""
     return (
-        f" Of {facts.trials:,} trials {count:,} are shown: the best {MOST // 2:,}, and of all others as many at even "
-        "distances by their numbers. Totals are of all."
+        f" Of {facts.trials:,} trials {count:,} are shown: the best {MOST_TRIALS // 2:,}, and of all others as many "
+        "at even distances by their numbers. Totals are of all."
     )
 
 

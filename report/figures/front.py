@@ -11,7 +11,7 @@ from haltune.log.problem import Goal
 
 from ..digest import Digest, Row, Source, digest
 from ..palette import ACCENT, FAINT, MUTED
-from ..sample import MOST
+from ..sample import MOST_TRIALS
 from .drawing import Spec, axis, drawn, layout, nothing
 from .wording import plotly_text
 
@@ -42,7 +42,7 @@ def front(study: Source) -> go.Figure:
         >>> [trace.name for trace in front(study).data]
         ['other runs', 'the front']
     """
-    facts = digest(study, MOST)
+    facts = digest(study, MOST_TRIALS)
     if not facts.problem.further:
         raise InvalidInput(
             f"front(study) draws several goals against each other, and this study has one, "

@@ -12,9 +12,9 @@ from haltune._utils.words import plural, short
 from haltune.errors import InvalidInput
 
 from ..digest import Digest, Source, digest
+from ..metric_model import FEWEST_TRIALS, Importance, MetricModel, Slice
 from ..palette import ACCENT, COOL, COOL_SOFT, INK, MUTED, PAPER, RULE
-from ..sample import MOST
-from ..surrogate import LEAST, Importance, Slice, Surrogate
+from ..sample import MOST_TRIALS
 from .drawing import Spec, axis, drawn, layout, nothing, plain, scale_of
 from .wording import plotly_text
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _SLICES = 6  # parameters
-_FEW = f"At least {LEAST} trials with different values tell it"
+_FEW = f"At least {FEWEST_TRIALS} trials with different values tell it"
 _HEAT: list[tuple[float, str]] = [(0.0, RULE), (0.5, COOL_SOFT), (1.0, COOL)]  # the worst, between, the best
 
 
@@ -55,7 +55,7 @@ def importance(study: Source) -> go.Figure:
         'lr'
     """
     history = digest(study, 0).history
-    return drawn(importance_spec(Surrogate.of(history)))
+    return drawn(importance_spec(MetricModel.of(history)))
 
 
 def slices(study: Source) -> go.Figure:
@@ -76,8 +76,8 @@ def slices(study: Source) -> go.Figure:
 
             slices(study)
     """
-    facts = digest(study, MOST)
-    model = Surrogate.of(facts.history)
+    facts = digest(study, MOST_TRIALS)
+    model = MetricModel.of(facts.history)
     names = model.importance().names[:_SLICES] if model else ()
     return drawn(slices_spec(facts, model, names))
 
@@ -102,19 +102,19 @@ def contour(study: Source, across: str | None = None, along: str | None = None) 
 
             contour(study)
     """
-    facts = digest(study, MOST)
+    facts = digest(study, MOST_TRIALS)
     known = list(facts.problem.space.columns)
     given = [name for name in (across, along) if name is not None]
     if not set(given) <= set(known) or len(set(given)) < len(given):
         raise InvalidInput(f"contour({across!r}, {along!r}): two of the parameters {', '.join(known)}")
-    model = Surrogate.of(facts.history)
+    model = MetricModel.of(facts.history)
     ranked = [name for name in (model.importance().names if model else known) if name not in given]
     first = across or next(iter(ranked), None)
     second = along or next((name for name in ranked if name != first), None)
     return drawn(contour_spec(facts, model, first, second))
 
 
-def importance_spec(model: Surrogate | None, found: Importance | None = None) -> Spec:
+def importance_spec(model: MetricModel | None, found: Importance | None = None) -> Spec:
     """`importance` as plain data."""
     found = found or (model.importance() if model else None)
     if model is None or found is None:
@@ -148,7 +148,7 @@ def importance_spec(model: Surrogate | None, found: Importance | None = None) ->
     }  # fmt: skip
 
 
-def slices_spec(facts: Digest, model: Surrogate | None, names: tuple[str, ...]) -> Spec:
+def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]) -> Spec:
     """`slices` as plain data, a pair of axes a parameter."""
     metric = plotly_text(facts.problem.goal.metric)
     data: list[dict[str, Any]] = []
@@ -176,7 +176,7 @@ def slices_spec(facts: Digest, model: Surrogate | None, names: tuple[str, ...]) 
     }  # fmt: skip
 
 
-def contour_spec(facts: Digest, model: Surrogate | None, across: str | None, along: str | None) -> Spec:
+def contour_spec(facts: Digest, model: MetricModel | None, across: str | None, along: str | None) -> Spec:
     """`contour` as plain data."""
     title = "Where it is good" if across is None or along is None else f"{across} and {along}"
     if model is None or across is None or along is None:

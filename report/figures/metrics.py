@@ -12,8 +12,8 @@ from haltune._utils.words import plural
 from haltune.log.events import Status
 
 from ..digest import Digest, Row, Source, digest
-from ..palette import LOOKS, Look
-from ..sample import MOST, evenly
+from ..palette import GROUP_STYLES, GroupStyle
+from ..sample import MOST_TRIALS, evenly
 from .drawing import Spec, axis, drawn, layout, nothing
 from .wording import plotly_text
 
@@ -46,7 +46,7 @@ def metrics(study: Source) -> go.Figure:
 
             metrics(study)
     """
-    return drawn(metrics_spec(digest(study, MOST)))
+    return drawn(metrics_spec(digest(study, MOST_TRIALS)))
 
 
 def metrics_spec(facts: Digest) -> Spec:
@@ -59,8 +59,8 @@ def metrics_spec(facts: Digest) -> Spec:
     axes: dict[str, Any] = {}
     logs = {}
     for k, name in enumerate(names[:_PANELS], 2):
-        having = [(look, row) for look, row in _drawn(rows) if len(_points(row, name))]
-        data += [_curve(row, look, name, k) for look, row in having]
+        having = [(style, row) for style, row in _drawn(rows) if len(_points(row, name))]
+        data += [_curve(row, style, name, k) for style, row in having]
         values = np.concatenate([row.record.metrics[name][_points(row, name)] for _, row in having])
         axes[f"xaxis{k}"] = axis("epoch", anchor=f"y{k}")
         axes[f"yaxis{k}"] = axis(plotly_text(name), anchor=f"x{k}", range=_range(values))
@@ -86,9 +86,9 @@ def _shown(facts: Digest) -> list[Row]:
     return [row for n, row in enumerate(rows) if n < _TRIALS or row.record.status is Status.RUNNING]
 
 
-def _drawn(rows: list[Row]) -> list[tuple[Look, Row]]:
+def _drawn(rows: list[Row]) -> list[tuple[GroupStyle, Row]]:
     """In the order in which they are drawn, the best on top."""
-    return [(look, row) for group, look in LOOKS.items() for row in rows if row.group == group]
+    return [(style, row) for group, style in GROUP_STYLES.items() for row in rows if row.group == group]
 
 
 def _points(row: Row, name: str) -> NDArray[np.int64]:
@@ -102,13 +102,13 @@ def _points(row: Row, name: str) -> NDArray[np.int64]:
     return np.unique(np.concatenate([found[:1], found[evenly(len(found), _POINTS)], found[-1:]]))
 
 
-def _curve(row: Row, look: Look, name: str, k: int) -> dict[str, Any]:
+def _curve(row: Row, style: GroupStyle, name: str, k: int) -> dict[str, Any]:
     at = _points(row, name)
     return {
         "type": "scatter", "mode": "lines", "uid": f"trial-{row.record.id}", "name": f"trial {row.record.id}",
         "x": row.record.epochs[at].tolist(), "y": row.record.metrics[name][at].tolist(),
         "xaxis": f"x{k}", "yaxis": f"y{k}", "showlegend": False,
-        "line": {"color": look.line, "width": look.width, "dash": look.dash},
+        "line": {"color": style.line, "width": style.width, "dash": style.dash},
         "meta": [plotly_text(name), f"Trial {row.record.id}: {row.outcome}"],
         "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}<extra></extra>",
     }  # fmt: skip

@@ -12,7 +12,7 @@ from haltune.space.domains import Choice, Constant, Float, Int
 
 from ..digest import Digest, Row, Source, digest
 from ..palette import ACCENT, FAINT, MUTED
-from ..sample import MOST
+from ..sample import MOST_TRIALS
 from .drawing import Spec, drawn, layout, nothing
 from .wording import plotly_text
 
@@ -49,7 +49,7 @@ def parallel(study: Source) -> go.Figure:
         >>> [axis.label for axis in parallel(study).data[0].dimensions]
         ['lr', 'loss']
     """
-    return drawn(parallel_spec(digest(study, MOST)))
+    return drawn(parallel_spec(digest(study, MOST_TRIALS)))
 
 
 def parallel_spec(facts: Digest) -> Spec:

@@ -16,7 +16,7 @@ from haltune.study.results import Results
 from ..digest import story_of
 from ..palette import ACCENT, INK, MUTED
 from ..sample import evenly
-from ..story import Step, Story
+from ..story import NewBest, Story
 from .drawing import Spec, axis, drawn, layout, nothing, time_unit
 from .wording import plotly_text
 
@@ -88,7 +88,7 @@ def progress_spec(story: Story, problem: Problem, best: Best | None) -> Spec:
     }  # fmt: skip
 
 
-def _drawn(steps: list[Step]) -> list[Step]:
+def _drawn(steps: list[NewBest]) -> list[NewBest]:
     """All of them, or so many as are told apart: where another run took the lead, and others at even distances."""
     if len(steps) <= _MOST:
         return steps
@@ -109,7 +109,7 @@ def _near(ys: list[float], sign: float) -> list[float] | None:
     return sorted([sign * (low - pad), sign * (high + pad)])
 
 
-def _views(story: Story, steps: list[Step]) -> list[tuple[str, list[float], str]]:
+def _views(story: Story, steps: list[NewBest]) -> list[tuple[str, list[float], str]]:
     """(title, x of each step and of now, button): what progress is measured against."""
     elapsed = [s.seconds for s in steps] + ([story.now - story.begun] if steps else [])
     unit, name = time_unit(max(elapsed, default=0.0))
@@ -126,7 +126,7 @@ def _button(title: str, xs: list[float], dots: list[float], label: str) -> dict[
     return {"label": label, "method": "update", "args": [{"x": [xs, dots]}, {"xaxis.title.text": title}]}
 
 
-def _leaders(steps: list[Step], xs: list[float], metric: str, best: Best | None) -> dict[str, Any]:
+def _leaders(steps: list[NewBest], xs: list[float], metric: str, best: Best | None) -> dict[str, Any]:
     leads = [best is not None and s.trial == best.trial for s in steps]
     return {
         "type": "scatter", "mode": "markers", "name": "a new leader", "x": xs, "y": [s.value for s in steps],
@@ -140,7 +140,7 @@ def _leaders(steps: list[Step], xs: list[float], metric: str, best: Best | None)
     }  # fmt: skip
 
 
-def _told(steps: list[Step], metric: str) -> str:
+def _told(steps: list[NewBest], metric: str) -> str:
     if not steps:
         return "No value yet."
     last, led = steps[-1], sum(a.trial != b.trial for a, b in pairwise(steps))

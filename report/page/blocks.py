@@ -14,9 +14,9 @@ from haltune.policies.prospect import FARTHEST
 from haltune.policies.prospect import prospect as foreseen
 
 from ..digest import Digest
+from ..metric_model import MetricModel
 from ..story import Story
 from ..summary import IDLE, kept, why_left
-from ..surrogate import Surrogate
 
 _LISTED = 50  # runs of a front
 _AUDITED = 50  # would-be stops that are listed
@@ -75,7 +75,7 @@ def _saved(facts: Digest) -> str:
     )
 
 
-def prospect(facts: Digest, model: Surrogate | None) -> str:
+def prospect(facts: Digest, model: MetricModel | None) -> str:
     """How sure the best is, and what another hour would bring: at least a trial's time, at most what can be told."""
     if facts.best is None:
         return ""

@@ -26,7 +26,7 @@ from ..figures.policies.calibration import calibration_spec
 from ..figures.policies.rungs import rungs_spec
 from ..figures.progress import progress_spec
 from ..figures.timeline import timeline_spec
-from ..sample import MOST
+from ..sample import MOST_TRIALS
 from ..story import Story
 from . import blocks, trials
 from .asks import asks
@@ -34,7 +34,7 @@ from .models import Items, Models, learnt_from
 
 
 @dataclass
-class Told:
+class ToldSearch:
     """A search as a page tells it, read to one position: `read` again reads on."""
 
     source: Source
@@ -52,7 +52,7 @@ class Told:
 
     def read(self) -> Digest:
         """The facts up to the newest event."""
-        self.facts = digest(self.source, MOST)
+        self.facts = digest(self.source, MOST_TRIALS)
         self.position = self.facts.history.position
         if isinstance(self.source, Results):
             self.story = self.story or Story(self.source.history.problem)

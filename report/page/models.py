@@ -18,8 +18,8 @@ from ..figures.policies.beliefs import beliefs_of
 from ..figures.policies.decisions import Decisions, decisions_spec
 from ..figures.policies.posterior import posterior_spec
 from ..figures.policies.region import region_spec
+from ..metric_model import MetricModel
 from ..story import Story
-from ..surrogate import Surrogate
 from . import blocks
 
 Items = dict[str, Any]
@@ -44,7 +44,7 @@ class Models:
         return self._made[1]
 
     def _surrogate(self, facts: Digest) -> Items:
-        model = Surrogate.of(facts.history)
+        model = MetricModel.of(facts.history)
         told: Items = {"prospect": blocks.prospect(facts, model) if facts.problem.plain else ""}
         if model is None:
             return told

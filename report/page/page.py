@@ -23,7 +23,7 @@ from haltune.study.results import Results
 from ..digest import Digest, Source
 from ..palette import COLOURS
 from . import trials
-from .items import Told
+from .items import ToldSearch
 from .models import Items
 
 ASSETS = Path(__file__).parent / "assets"
@@ -85,7 +85,7 @@ def _need_own(target: Path) -> None:
 
 def page(source: Source) -> str:
     """The page as HTML, all in one file."""
-    told = Told(source)
+    told = ToldSearch(source)
     return shell(told.facts, told.items(), f"<style>{style()}</style>", f"<script>{script()}</script>")
 
 

@@ -66,12 +66,12 @@ class _Server:
         try:
             listed = self._board.listed()
         except HaltuneError as error:
-            listed, trouble = list(self._board.places), f'<p class="reason">{escaped(str(error))}</p>'
-        for number, place in enumerate(listed):
+            listed, trouble = list(self._board.locations), f'<p class="reason">{escaped(str(error))}</p>'
+        for number, location in enumerate(listed):
             best, standing = self._board.brief(number)
             rows.append(
-                f'<tr><td><a href="{number}/">{escaped(place.name)}</a></td><td>{escaped(best)}</td>'
-                f'<td class="reason">{escaped(standing)}</td><td class="quiet">{escaped(place.store.url)}</td></tr>'
+                f'<tr><td><a href="{number}/">{escaped(location.name)}</a></td><td>{escaped(best)}</td>'
+                f'<td class="reason">{escaped(standing)}</td><td class="quiet">{escaped(location.store.url)}</td></tr>'
             )
         body = "".join(rows) or "<tr><td>There is no study yet.</td></tr>"
         return (
@@ -124,13 +124,15 @@ class _Server:
         found = await self._study(request)
         if isinstance(found, Response):
             return found
-        place = self._board.place(_number(request))
-        if does is None or place is None:
+        location = self._board.location(_number(request))
+        if does is None or location is None:
             return PlainTextResponse("there is no such thing to do", 404)
         if asked is None:
             return JSONResponse({"error": "an object in JSON, of at most 100 kB, within ten seconds"}, 400)
         try:
-            return JSONResponse({"said": await run_in_threadpool(found.acted, partial(does, place), asked)})
+            return JSONResponse(
+                {"said": await run_in_threadpool(found.acted, partial(does, location), asked)}
+            )
         except HaltuneError as error:
             return JSONResponse({"error": str(error)}, 400)
 

@@ -11,40 +11,44 @@ from haltune.log.fate import lead_of
 from haltune.log.history import History
 from haltune.study.reading import follow_study
 
-from .place import Place
+from .location import Location
 from .watched import Watched
 
-Opened = Callable[[], Sequence[Place]]
+FindLocations = Callable[[], Sequence[Location]]
 
 
 @dataclass
 class Board:
-    """Places by number, which stay; a study is opened when somebody looks at it."""
+    """Locations by number, which stay; a study is opened when somebody looks at it."""
 
-    find: Opened  # lists the studies there are now
-    places: list[Place] = field(default_factory=list)
+    find: FindLocations  # lists the studies there are now
+    locations: list[Location] = field(default_factory=list)
     _open: dict[int, Watched] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def listed(self) -> list[Place]:
+    def listed(self) -> list[Location]:
         """All studies, those that began since among them."""
         with self._lock:
-            known = {(place.url, place.name) for place in self.places}
-            self.places += [place for place in self.find() if (place.url, place.name) not in known]
-            return list(self.places)
+            known = {(location.url, location.name) for location in self.locations}
+            self.locations += [
+                location for location in self.find() if (location.url, location.name) not in known
+            ]
+            return list(self.locations)
 
-    def place(self, number: int) -> Place | None:
+    def location(self, number: int) -> Location | None:
         """Where the study of a number is; None where there is none."""
-        found = self.places if number < len(self.places) else self.listed()
+        found = self.locations if number < len(self.locations) else self.listed()
         return found[number] if 0 <= number < len(found) else None
 
     def study(self, number: int) -> Watched | None:
         """The study of a number; None where there is none. Raises HaltuneError when it cannot be read."""
-        if (place := self.place(number)) is None:
+        if (location := self.location(number)) is None:
             return None
         with self._lock:
             if number not in self._open:
-                self._open[number] = Watched(follow_study(place.store, place.name, place.checkpoints))
+                self._open[number] = Watched(
+                    follow_study(location.store, location.name, location.checkpoints)
+                )
             return self._open[number]
 
     def brief(self, number: int) -> tuple[str, str]:

@@ -36,10 +36,10 @@ def server(app: Guard) -> uvicorn.Server:
         lifespan="off",
         ws="none",
     )
-    return _Ending(config)
+    return _StreamingServer(config)
 
 
-class _Ending(uvicorn.Server):
+class _StreamingServer(uvicorn.Server):
     """Ends its streams before itself: cut, each would leave a traceback on the terminal."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

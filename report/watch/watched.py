@@ -12,7 +12,7 @@ from typing import Any
 from haltune.errors import HaltuneError
 from haltune.study.reading import Following, follow_study
 
-from ..page.items import Told
+from ..page.items import ToldSearch
 from ..page.models import learnt_from
 from ..page.page import shell
 from .item import Item
@@ -37,8 +37,8 @@ class Watched:
     def __init__(self, study: Following, rests: bool = True) -> None:
         """rests: looks no more often than leaves time for others."""
         self.study, self._rests, self._lock = study, rests, Lock()
-        self._told = Told(study)
-        self._thinking: Told | None = None  # made by the thread
+        self._told = ToldSearch(study)
+        self._thinking: ToldSearch | None = None  # made by the thread
         self._thread: Thread | None = None
         self._series = secrets.token_hex(4)  # moments of another server are others
         self._items: dict[str, Item] = {}
@@ -83,7 +83,7 @@ class Watched:
         began = time.thread_time()
         try:
             if self._thinking is None:
-                self._thinking = Told(follow_study(self.study.store, self.study.name))
+                self._thinking = ToldSearch(follow_study(self.study.store, self.study.name))
             self._thinking.read()
             made = self._thinking.slow()
         except HaltuneError:  # the store is away: who looks is told, and models are made when it is back

@@ -17,7 +17,7 @@ def shown(study, busy, over):
     """What the table last shows, as plain text."""
     file = io.StringIO()
     with rich_live.Live(console=rich_console.Console(file=file, width=120), auto_refresh=False) as live:
-        progress._Table(study, live).show(busy, over)
+        progress._LiveTable(study, live).show(busy, over)
     return file.getvalue()
 
 

@@ -16,7 +16,7 @@ from haltune import Budget, Maximize, Problem, Study
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, TrainingFailed
 from haltune.launch import limits, run_script
 from haltune.launch.child import Slot
-from haltune.launch.script import Fresh, Script
+from haltune.launch.script import FreshProcess, Script
 from haltune.log.events import Status
 from haltune.policies import EIPerCost, Hyperband, RandomSearch
 from haltune.study.joining.current import VARIABLE
@@ -249,7 +249,7 @@ def test_the_number_of_a_process_that_was_reaped_is_signalled_no_more(tmp_path, 
     monkeypatch.setattr(os, "killpg", lambda *what: signalled.append(what))
     monkeypatch.setattr(os, "kill", lambda *what: signalled.append(what))
     script = Script(a_study(tmp_path, 1), ["true"], Slot(0, {}), tmp_path / "leave")
-    script._run = run = Fresh([sys.executable, "-c", ""], os.environ, tmp_path / "log")
+    script._run = run = FreshProcess([sys.executable, "-c", ""], os.environ, tmp_path / "log")
     run._process.wait()
     script.close(kill=True)
     limits.kill(run.pid)

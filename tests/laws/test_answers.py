@@ -30,7 +30,7 @@ from haltune.log.codec import to_json
 from haltune.log.fate import FATES
 from haltune.report import summary
 from haltune.report.digest import digest
-from haltune.report.page.items import Told
+from haltune.report.page.items import ToldSearch
 from haltune.store.checkpoints import keepers
 from haltune.store.memory import MemoryStore
 from haltune.study.reading import read_study
@@ -165,7 +165,7 @@ def check_shown(study: Study, auditor: Auditor) -> None:
     assert {kind: int(counted[FATES[kind][n > 1]]) for kind, n in fates.items()} == dict(fates)
     best = auditor.best()
     assert (f"(trial {best[0]}, epoch {best[2]:g})" in text) if best else "no trial has reported" in text
-    items = Told(study).quick()
+    items = ToldSearch(study).quick()
     html = unescape(
         "\n".join([items["head"], *(text for key, text in items.items() if key.startswith("row/"))])
     )

@@ -218,7 +218,7 @@ def test_a_policy_in_words_names_functions_and_leaves_out_what_is_the_default() 
 _OF_OTHER_KINDS = ("x", [], {}, None, object(), True, 1j, [1, "a"], math.nan)
 
 
-@pytest.mark.parametrize("name", [*policies.NAMES, "OptimalStopping"])
+@pytest.mark.parametrize("name", [*policies.POLICY_NAMES, "OptimalStopping"])
 def test_an_option_of_another_kind_is_answered_by_a_sentence(name):
     """Whatever stands where a number, a word or a policy is asked for: what it takes is taken, or refused in words."""
     kind = OptimalStopping if name == "OptimalStopping" else getattr(policies, name)

@@ -12,7 +12,7 @@ optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 from haltune.errors import InvalidInput  # noqa: E402
 from haltune.log.problem import Minimize, Problem  # noqa: E402
 from haltune.optuna import HaltunePruner, HaltuneSampler  # noqa: E402
-from haltune.optuna.belief import Belief  # noqa: E402
+from haltune.optuna.curve_history import CurveHistory  # noqa: E402
 from haltune.optuna.spaces import Translated  # noqa: E402
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -182,7 +182,7 @@ def test_the_model_is_told_the_marks_of_a_curve_and_what_the_objective_returned(
     study.ask({"x": UNIT})
     trials = [t for t in study.trials if t.state is not State.FAIL]
     translated = Translated.of_distributions({"x": UNIT})
-    belief = Belief.of(Problem(translated.space, Minimize("value"), 20), trials, translated, 0)
+    belief = CurveHistory.of(Problem(translated.space, Minimize("value"), 20), trials, translated, 0)
     rows = belief.rows.listed
     assert [row for row in rows if row[0] == 0] == [(0, 1, 0.0), (0, 3, 2.0), (0, 9, 8.0), (0, 20, -5.0)]
     assert [row[1:] for row in rows if row[0] == 1] == [(1, 0.0), (3, 2.0), (9, 8.0), (20, 19.0)]

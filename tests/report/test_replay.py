@@ -18,19 +18,19 @@ from haltune.log.codec import to_json
 from haltune.log.decisions import Action
 from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch
 from haltune.report import replay
-from haltune.report.replay import Rule
+from haltune.report.replay import RuleOutcome
 
 RISING, LATE, FLAT, LOW = (0.1, 0.2, 0.3, 0.4), (0.1, 0.1, 0.2, 0.6), (0.5,) * 4, (0.0, 0.0, 0.0, 0.1)
 CURVES = [RISING, LATE, FLAT, LOW]
 STOP, PAUSE = Action.STOP, Action.PAUSE
 
 
-def only(study: Study, policy: Scripted) -> Rule:
+def only(study: Study, policy: Scripted) -> RuleOutcome:
     (rule,) = replay(study, policy)
     return rule
 
 
-def ended(rule: Rule) -> list[float | None]:
+def ended(rule: RuleOutcome) -> list[float | None]:
     return [r.ended for r in rule.runs]
 
 

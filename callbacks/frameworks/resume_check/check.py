@@ -115,9 +115,9 @@ def check_resume(
             f"pause_at={middle} of epochs={epochs}: the pause lies within, at 1 to {epochs - 1}"
         )
     goal = goal or Minimize("val_loss")
-    straight = _Run(goal, epochs, None, config)
+    straight = _CheckedTraining(goal, epochs, None, config)
     straight.train(make_run, seed)
-    broken = _Run(goal, epochs, middle, config)
+    broken = _CheckedTraining(goal, epochs, middle, config)
     broken.train(make_run, seed)
     if (why := broken.not_paused()) is not None:
         return ResumeCheck(epochs, middle, (), (why,))
@@ -155,7 +155,7 @@ class _PausesOnce(Policy[None]):
         return go_on("on to the end")
 
 
-class _Run:
+class _CheckedTraining:
     """One training, whole or in two parts, and what it left."""
 
     def __init__(self, goal: Goal, epochs: int, pause_at: int | None, config: Any) -> None:
@@ -201,7 +201,7 @@ class _Run:
         return {"epoch": list(r.epochs), self.study.problem.goal.metric: list(r.values), **own}
 
 
-def _compare(straight: _Run, broken: _Run, epochs: int, middle: int) -> ResumeCheck:
+def _compare(straight: _CheckedTraining, broken: _CheckedTraining, epochs: int, middle: int) -> ResumeCheck:
     parts = {"metrics": (straight.metrics(), broken.metrics())}
     for part in (*straight.state, *(p for p in broken.state if p not in straight.state)):
         parts[part] = (straight.state.get(part, {}), broken.state.get(part, {}))

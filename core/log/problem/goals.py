@@ -16,7 +16,7 @@ from haltune.foreign_words import KnowsArguments
 
 
 @dataclass(frozen=True)
-class _Goal(KnowsArguments):
+class _MetricGoal(KnowsArguments):
     metric: str  # the name under which the training loop logs it
     bounds: tuple[float, float] | None = None  # (lowest, highest) possible value, metric units
     of: Literal["last", "best"] = "last"  # the epoch whose value a run counts for
@@ -46,7 +46,7 @@ class _Goal(KnowsArguments):
         return {"goal": name, "metric": self.metric, "bounds": self.bounds and list(self.bounds), **other}
 
 
-class Maximize(_Goal):
+class Maximize(_MetricGoal):
     """Larger values of a metric are better.
 
     Args:
@@ -67,7 +67,7 @@ class Maximize(_Goal):
     sign = 1.0
 
 
-class Minimize(_Goal):
+class Minimize(_MetricGoal):
     """Smaller values of a metric are better.
 
     Args:

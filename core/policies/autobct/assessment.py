@@ -23,7 +23,7 @@ from haltune.log.scores import plausible
 from .controls import Controls, controls_of
 from .observations import Training, in_own_units, trainings
 from .prior.beliefs import Prior
-from .prior.units import Kind, Ruler, cost_ends, score_ends
+from .prior.units import Ruler, Transform, cost_ends, score_ends
 from .value.valuation import GridBelief, grid_belief
 
 _LOWEST, _HIGHEST, _DEAREST = -1.0, 4.0, 10.0  # h and t beyond count as these
@@ -74,7 +74,7 @@ class Assessor:
     gamma: float
     score_per_hour: float | None
     ends: tuple[float, float] | None  # raw scores at 0 and 1
-    kind: Kind
+    kind: Transform
     seconds: tuple[float, float] | None  # at cost 0 and 1
     initial: int  # trainings that estimates rest on
     odds: bool = False  # by the log odds of a metric with bounds, unless the ends are known

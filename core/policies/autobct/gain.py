@@ -23,7 +23,7 @@ from haltune.errors import InvalidInput
 from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import seconds_of
-from haltune.policies.prospect import FARTHEST, LEAST, best_possible, prospect, spent
+from haltune.policies.prospect import FARTHEST, FEWEST_RUNS, best_possible, prospect, spent
 
 from .assessment import Assessment
 from .observations import ENDED, Searched, whole_cost
@@ -158,7 +158,7 @@ def _by_records(history: History, time: float | str, last: float) -> Outlook:
     best, own = history.best(), bool(history.spent.cost)
     if found is None or best is None:
         ended = [t for t in history.trials if t.status in ENDED]
-        raise _too_few(len(ended), LEAST)
+        raise _too_few(len(ended), FEWEST_RUNS)
     _need_units(time, own)
     training = np.median([whole_cost(history, t) for t in history.trials if len(t.epochs)])
     return Outlook(

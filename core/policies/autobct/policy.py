@@ -32,7 +32,7 @@ from .observations import ENDED, TAG
 from .prior.beliefs import Prior, prior_from_json
 from .prior.published import preset
 from .prior.sampled import sampled
-from .prior.units import Kind, check_map
+from .prior.units import Transform, check_map
 from .reasons import ending, used_up
 from .value.maps import cautious, check_dim, mapped, shipped
 from .value.valuation import effort_for, expected_cost, values
@@ -97,7 +97,7 @@ class AutoBCT(Policy[Trials]):
     prior: Prior | Mapping[str, Any] | str | None = None
     worst: float | None = None
     best: float | None = None
-    score_scale: Kind = "linear"
+    score_scale: Transform = "linear"
     seconds: tuple[float, float] | None = None
     initial: int = 2
     repeats: int = 1

@@ -102,7 +102,7 @@ class Acquisition(Protocol):
     def __call__(self, points: Array, /) -> tuple[Array, Array]: ...
 
 
-Cost: TypeAlias = Callable[[Array], tuple[Array, Array]]
+LogCostSurface: TypeAlias = Callable[[Array], tuple[Array, Array]]
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Surface:
     posterior: Posterior
     score: Callable[[Array, Array], Score]
     at: tuple[float, ...] = ()
-    log_cost: Cost | None = None
+    log_cost: LogCostSurface | None = None
 
     def values(self, points: Array) -> Array:
         """Values (m,) at points (m, dim); half the work of values and gradients."""

@@ -18,7 +18,7 @@ from haltune._utils.checks import check_whole
 from haltune._utils.words import amount
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
-from haltune.log.fold import Finished, fold_over
+from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
@@ -63,7 +63,7 @@ class _Greedy:
         check_whole(self.name, 1, initial=self.initial, refit_every=self.refit_every)
         object.__setattr__(self, "surrogate", ImprovementSurrogate(self.refit_every))
 
-    def propose(self, state: Finished, history: History, rng: Generator, alpha: float) -> Start:
+    def propose(self, state: FinishedTrials, history: History, rng: Generator, alpha: float) -> Start:
         """The initial design, then the largest EI / cost^alpha."""
         improvement = self.surrogate.improvement(history, state)
         if len(history) < self.initial or improvement is None:
@@ -85,7 +85,7 @@ class _Greedy:
             reason += "; every configuration found has been tried, this one is trained again"
         return Start(choice.config, reason=reason, evidence=evidence)
 
-    def _log_cost(self, history: History, state: Finished, alpha: float) -> LogCost | None:
+    def _log_cost(self, history: History, state: FinishedTrials, alpha: float) -> LogCost | None:
         log_cost = None if self.remaining is None else self.remaining.log_cost(history, state)
         if log_cost is None:
             return None
@@ -96,7 +96,7 @@ class _Greedy:
 
         return cooled
 
-    def _cost(self, history: History, state: Finished, point: Array) -> float | None:
+    def _cost(self, history: History, state: FinishedTrials, point: Array) -> float | None:
         if self.remaining is None:
             return None
         model = self.remaining.model(history, state, self.remaining.unit(history))
@@ -106,7 +106,7 @@ class _Greedy:
 
 
 @dataclass(frozen=True)
-class EI(Policy[Finished]):
+class EI(Policy[FinishedTrials]):
     """Expected improvement, whatever it costs; every trial trains in full.
 
     Trials that run count as observed at their mean.
@@ -138,21 +138,21 @@ class EI(Policy[Finished]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "_greedy", _Greedy("EI", self.initial, self.refit_every))
 
-    def start(self, problem: Problem) -> Finished:
+    def start(self, problem: Problem) -> FinishedTrials:
         """No trial has finished."""
         return ()
 
-    def fold(self, state: Finished, event: Event) -> Finished:
+    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
         """The trials that ended, in log order."""
         return fold_over(state, event)
 
-    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
+    def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
         """The initial design, then the largest expected improvement."""
         return self._greedy.propose(state, history, rng, 0.0)
 
 
 @dataclass(frozen=True)
-class _PerCost(Policy[Finished]):
+class _PerCost(Policy[FinishedTrials]):
     """EI / cost^alpha: what the two policies share, which differ in alpha."""
 
     initial: int = 3
@@ -168,20 +168,20 @@ class _PerCost(Policy[Finished]):
         object.__setattr__(self, "_remaining", remaining)
         object.__setattr__(self, "_greedy", _Greedy(name, self.initial, self.refit_every, remaining))
 
-    def start(self, problem: Problem) -> Finished:
+    def start(self, problem: Problem) -> FinishedTrials:
         """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
         self._remaining.check(problem)
         return ()
 
-    def fold(self, state: Finished, event: Event) -> Finished:
+    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
         """The trials that ended, in log order."""
         return fold_over(state, event)
 
-    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
+    def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
         """The initial design, then the largest EI / cost^alpha."""
         return self._greedy.propose(state, history, rng, self._alpha(state, history))
 
-    def _alpha(self, state: Finished, history: History) -> float:
+    def _alpha(self, state: FinishedTrials, history: History) -> float:
         return 1.0
 
 
@@ -251,5 +251,5 @@ class CostCooledEI(_PerCost):
 
     plans = True  # by the study's budget
 
-    def _alpha(self, state: Finished, history: History) -> float:
+    def _alpha(self, state: FinishedTrials, history: History) -> float:
         return min((left.share for left in self._remaining.lefts(history, state)), default=1.0)

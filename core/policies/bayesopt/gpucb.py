@@ -20,7 +20,7 @@ from haltune.errors import InvalidInput
 from haltune.gp import Posterior
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event, Status
-from haltune.log.fold import Finished, fold_over
+from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
@@ -30,7 +30,7 @@ from haltune.space import Space
 
 from .acquisition import Surface, ucb
 from .maximiser import maximise
-from .surrogate import Rows, Surrogate, hallucinate, targets
+from .surrogate import Surrogate, TrainingRows, hallucinate, targets
 
 Beta = Literal["scaled", "theorem"] | float
 
@@ -99,7 +99,7 @@ def propose_ucb(
 
 
 @dataclass(frozen=True)
-class GPUCB(Policy[Finished]):
+class GPUCB(Policy[FinishedTrials]):
     """GP-UCB: a Gaussian process over final scores chooses the next configuration, which trains in full.
 
     It takes the one where mean plus scaled deviation is highest; trials that run count as seen at their mean (GP-
@@ -139,16 +139,16 @@ class GPUCB(Policy[Finished]):
         check_options("GPUCB", self.initial, self.beta, self.delta, self.refit_every)
         object.__setattr__(self, "_surrogate", Surrogate(_final, self.refit_every, self.initial))
 
-    def start(self, problem: Problem) -> Finished:
+    def start(self, problem: Problem) -> FinishedTrials:
         """No trial has finished. Raises InvalidInput for theorem 1's beta on an infinite space."""
         check_ucb("GPUCB", problem, self.beta)
         return ()
 
-    def fold(self, state: Finished, event: Event) -> Finished:
+    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
         """The trials that ended, in log order."""
         return fold_over(state, event)
 
-    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
+    def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
         """The initial design, then the highest UCB."""
         posterior = self._surrogate.posterior(history, state)
         if len(history) < self.initial or posterior is None:
@@ -157,7 +157,7 @@ class GPUCB(Policy[Finished]):
         return propose_ucb(history, posterior, (), beta, rng)
 
 
-def _final(history: History, trial: TrialRecord) -> Rows:
+def _final(history: History, trial: TrialRecord) -> TrainingRows:
     """One row: the configuration and the score that the trial counts for, the worst where it failed."""
     failed = trial.status is Status.FAILED
     y = targets(history, np.array([np.nan]) if failed else trial.counting(history.problem.goal)[-1:])

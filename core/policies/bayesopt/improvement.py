@@ -23,7 +23,7 @@ from haltune._utils.memo import Memo
 from haltune.gp import Posterior, condition_on, fit
 from haltune.log.decisions import Start
 from haltune.log.events import Status
-from haltune.log.fold import Finished
+from haltune.log.fold import FinishedTrials
 from haltune.log.history import History
 from haltune.log.scores import plausible
 from haltune.policies.costs.remaining import EARLY, LogCost
@@ -109,7 +109,7 @@ class ImprovementSurrogate:
     refit_every: int  # results, beyond the first fifty
     _fits: Memo[Posterior] = field(default_factory=lambda: Memo(8))
 
-    def improvement(self, history: History, finished: Finished) -> Improvement | None:
+    def improvement(self, history: History, finished: FinishedTrials) -> Improvement | None:
         """After `finished`; None while none of them gave a finite value."""
         goal, sign = history.problem.goal, history.problem.goal.sign
         ended = (history.trial(i) for i in finished)

@@ -57,7 +57,7 @@ def maximise(
     """
     if candidates < 1 or starts < 1:
         raise InvalidInput(f"maximise needs 1 candidate and 1 start or more, not {candidates} and {starts}")
-    pool = _Pool(acquisition, space)
+    pool = _Evaluated(acquisition, space)
     small = space.size is not None and space.size <= min(candidates, MOST_ROWS)
     pool.add(space.enumerate() if small else space.sample_up_to(candidates, rng, "sobol"))
     pool.add([*extra_candidates, *around])
@@ -70,7 +70,7 @@ def maximise(
     return Proposal(pool.configs[chosen], float(pool.values[chosen]), exhausted=found is None)
 
 
-class _Pool:
+class _Evaluated:
     """All configurations looked at in one maximisation, with their points and values; it only grows."""
 
     def __init__(self, acquisition: Acquisition, space: Space) -> None:
@@ -126,7 +126,7 @@ class _Pool:
         return np.where(np.isnan(values), -np.inf, values)[inverse.ravel()]
 
 
-def _apart(pool: _Pool, count: int) -> list[int]:
+def _apart(pool: _Evaluated, count: int) -> list[int]:
     """The best positions that are some distance from each other in the cube, at most count."""
     left = np.full(len(pool.values), True)
     starts: list[int] = []
@@ -137,7 +137,7 @@ def _apart(pool: _Pool, count: int) -> list[int]:
     return starts
 
 
-def _climb(pool: _Pool, tops: list[int]) -> None:
+def _climb(pool: _Evaluated, tops: list[int]) -> None:
     """Uphill from positions, by turns along continuous coordinates and over discrete neighbours.
 
     All go one round, the best few until they stop moving. A round decodes and evaluates for all at once.
@@ -152,13 +152,13 @@ def _climb(pool: _Pool, tops: list[int]) -> None:
             return
 
 
-def _step(pool: _Pool, tops: list[int], points: list[Array]) -> list[int]:
+def _step(pool: _Evaluated, tops: list[int], points: list[Array]) -> list[int]:
     """For each position the best of its own points, where one is allowed and better, else itself."""
     found = iter(pool.snap(np.concatenate(points)))
     return [_better(pool, top, [next(found) for _ in own]) for top, own in zip(tops, points, strict=True)]
 
 
-def _better(pool: _Pool, current: int, others: list[int]) -> int:
+def _better(pool: _Evaluated, current: int, others: list[int]) -> int:
     """The best of others that is allowed, if it is better than `current` by more than rounding, else that."""
     least = float(pool.values[current]) + 1e-9 * (1.0 + abs(float(pool.values[current])))
     better = [other for other in others if pool.values[other] > least]
@@ -166,7 +166,7 @@ def _better(pool: _Pool, current: int, others: list[int]) -> int:
     return next((other for other in better if pool.allows(other)), current)
 
 
-def _ascent(pool: _Pool, start: int) -> Array:
+def _ascent(pool: _Evaluated, start: int) -> Array:
     """Where L-BFGS-B ends along the continuous coordinates of a position's active parameters, and on the way.
 
     The points on the way are for constraints, and for an end that was tried: what is left is close to it.
@@ -235,7 +235,7 @@ def _near(space: Space, around: Sequence[Config], rng: np.random.Generator) -> A
     return np.concatenate(near)
 
 
-def _hunt(pool: _Pool, tried: Set[str], rng: np.random.Generator) -> int | None:
+def _hunt(pool: _Evaluated, tried: Set[str], rng: np.random.Generator) -> int | None:
     """The best of what is left anywhere: of all configurations where they can be listed, else of draws."""
     listed = pool.space.size is not None and pool.space.size <= MOST_ROWS
     configs = pool.space.enumerate() if listed else pool.space.sample_up_to(1024, rng)

@@ -21,20 +21,20 @@ from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior, fit
 from haltune.log.events import Status
-from haltune.log.fold import Finished
+from haltune.log.fold import FinishedTrials
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import measured
 
-Rows = tuple[Array, Array]  # inputs (k, d), targets (k,)
-Keys = tuple[tuple[int, int, int, float | None], ...]  # trial, attempt, reports, last value
+TrainingRows = tuple[Array, Array]  # inputs (k, d), targets (k,)
+DataKeys = tuple[tuple[int, int, int, float | None], ...]  # trial, attempt, reports, last value
 
 
 @dataclass(eq=False)
 class Surrogate:
     """Posteriors by their data."""
 
-    rows: Callable[[History, TrialRecord], Rows]  # what one trial contributes
+    rows: Callable[[History, TrialRecord], TrainingRows]  # what one trial contributes
     refit_every: int  # trials; until the first so many, every trial is a fit
     minimum: int  # trials before the first fit
     _fits: Memo[Posterior | None] = field(init=False)
@@ -42,7 +42,7 @@ class Surrogate:
     def __post_init__(self) -> None:
         self._fits = Memo(2 * self.refit_every + 1)
 
-    def posterior(self, history: History, finished: Finished) -> Posterior | None:
+    def posterior(self, history: History, finished: FinishedTrials) -> Posterior | None:
         """The belief after `finished`; None while fewer than `minimum` trials taught anything."""
         if len(finished) < self.minimum:
             return None
@@ -59,7 +59,7 @@ class Surrogate:
             )
         return posterior
 
-    def _fitted(self, history: History, finished: Finished) -> Posterior | None:
+    def _fitted(self, history: History, finished: FinishedTrials) -> Posterior | None:
         x, y = _stack([self.rows(history, history.trial(i)) for i in finished])
         return fit(x, y, rng=history.rng("fit", len(finished)), learn_from=400) if len(y) else None
 
@@ -81,7 +81,7 @@ def _scale_key(history: History) -> tuple[float, float]:
     return (scale.low, scale.high) if scale else (0.0, 0.0)
 
 
-def _data_keys(history: History, finished: Finished) -> Keys:
+def _data_keys(history: History, finished: FinishedTrials) -> DataKeys:
     """What tells the data of trials apart: a schedule shows the same trials up to another rung, or trained again."""
     trials = (history.trial(i) for i in finished)
     return tuple((t.id, t.attempt, len(t.values), last_value(t)) for t in trials)
@@ -96,7 +96,7 @@ def last_known(last: Array) -> float | None:
     return float(last[0]) if len(last) and np.isfinite(last[0]) else None  # NaN is unlike itself, and no key
 
 
-def _stack(rows: Sequence[Rows]) -> Rows:
+def _stack(rows: Sequence[TrainingRows]) -> TrainingRows:
     return np.vstack([x for x, _ in rows]), np.concatenate([y for _, y in rows])
 
 

@@ -12,22 +12,22 @@ from haltune.log.decisions import Verdict, go_on
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
-from haltune.policies.bayesopt.surrogate import Rows, epoch_coordinate, targets
+from haltune.policies.bayesopt.surrogate import TrainingRows, epoch_coordinate, targets
 
 _MARKS = (0.02, 0.2, 0.4, 0.6, 0.8)  # epochs 1, 10, 20, 30, 40 of 50: BO-BOS, appendix D
 
 
-def marked_rows(history: History, trial: TrialRecord) -> Rows:
+def marked_rows(history: History, trial: TrialRecord) -> TrainingRows:
     """Rows [x, epoch_coordinate(n)] with scores, at the marked epochs before the last and at the last."""
     return _rows_at(history, trial, _MARKS)
 
 
-def late_rows(history: History, trial: TrialRecord) -> Rows:
+def late_rows(history: History, trial: TrialRecord) -> TrainingRows:
     """The same without the first epoch: so unlike the others that it shortens the lengthscale for all."""
     return _rows_at(history, trial, _MARKS[1:])
 
 
-def _rows_at(history: History, trial: TrialRecord, shares: Sequence[float]) -> Rows:
+def _rows_at(history: History, trial: TrialRecord, shares: Sequence[float]) -> TrainingRows:
     horizon = float(history.problem.max_epochs or 1)
     if trial.status is Status.FAILED:  # whatever it came to before, no training ends well there
         return _known(history.points[trial.id], np.ones(1), targets(history, np.array([np.nan])))
@@ -37,7 +37,7 @@ def _rows_at(history: History, trial: TrialRecord, shares: Sequence[float]) -> R
     return _known(history.points[trial.id], epoch_coordinate(trial.epochs[chosen], horizon), y)
 
 
-def _known(x: Array, coordinates: Array, y: Array) -> Rows:
+def _known(x: Array, coordinates: Array, y: Array) -> TrainingRows:
     known = np.isfinite(y)
     return np.column_stack([np.tile(x, (len(y), 1)), coordinates])[known], y[known]
 

@@ -10,7 +10,7 @@ from numpy.random import Generator
 from haltune.errors import InvalidInput
 from haltune.log.decisions import AUDIT, Action, Move, Verdict
 from haltune.log.events import Event
-from haltune.log.fold import Finished, fold_finished
+from haltune.log.fold import FinishedTrials, fold_finished
 from haltune.log.history import History
 from haltune.log.policy import Policy, T, Wrapper, check_policy
 from haltune.log.problem import Problem
@@ -23,7 +23,7 @@ from .optimal_stopping import OptimalStopping
 from .stopper import Stopper
 
 State = tuple[
-    Any, Finished, Audited
+    Any, FinishedTrials, Audited
 ]  # the inner policy's, the trials that ended in log order, the audited ones
 
 

@@ -23,7 +23,7 @@ from haltune.errors import InvalidInput
 from .cells import Cells, Grids, through
 from .decay_curves import Paths, checked_errors
 
-Decision = Literal["stop", "win", "continue"]
+CellDecision = Literal["stop", "win", "continue"]
 
 MIN_PATHS = 1000  # survivors in [0, 1] below which nothing is decided
 
@@ -75,7 +75,7 @@ def losses_for(wrong_stop: float, K2: float = 99.0, c: float = 1.0) -> Losses:
 class StopDecision:
     """What to do after an epoch, with its numbers (NaN where nothing was estimated)."""
 
-    d: Decision
+    d: CellDecision
     p_win: float  # simulated Pr(final error < threshold)
     loss_stop: float  # K1 p_win, and what the final value is worth
     loss_win: float  # K2 (1 - p_win)
@@ -149,7 +149,7 @@ def undecided(basis: str, losses: Losses) -> StopDecision:
 
 def _least_loss(p_win: float, next_value: float, losses: Losses) -> StopDecision:
     stop, win, go_on = (float(loss) for loss in losses.expected(p_win, next_value))
-    d: Decision = "continue"
+    d: CellDecision = "continue"
     if min(stop, win) <= go_on:
         d = "stop" if stop <= win else "win"
     return StopDecision(d, p_win, stop, win, go_on, losses.bound, "solved")

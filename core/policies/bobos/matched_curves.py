@@ -34,7 +34,7 @@ from haltune._utils.arrays import Array, Array32, Indices
 from .decay_curves import Paths, check_sizes, checked_errors
 from .power_law_curves import power_law_paths
 
-Rows = Indices
+RowIndices = Indices
 _WARP = 0.1  # errors far below it differ little
 _NEAR_V, _NEAR_S = 0.1, 0.2  # h_v and h_s
 _WIDE = 3.0  # times as far a run may be and still be followed
@@ -168,9 +168,9 @@ def _walked(
 
 
 def _beside(
-    v: Array32, s: Array32, alone: Array32, followed: Rows, others: Array, known: Rows, a: int, b: int,
+    v: Array32, s: Array32, alone: Array32, followed: RowIndices, others: Array, known: RowIndices, a: int, b: int,
     rng: np.random.Generator,
-) -> tuple[Array32, Rows]:  # fmt: skip
+) -> tuple[Array32, RowIndices]:  # fmt: skip
     """The state at b of each path, and the run that it followed, -1 for none."""
     dt, count = math.log(b / a), len(v)
     va, sa = others[known, a - 1].astype(np.float32), _slope(others[known], a).astype(np.float32)

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Move, Verdict
 from haltune.log.events import Event
-from haltune.log.fold import Finished, fold_over
+from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
 from haltune.log.policy import Policy, T
 from haltune.log.problem import Problem
@@ -38,7 +38,7 @@ from .induction import losses_for
 from .optimal_stopping import OptimalStopping
 from .stopper import Stopper
 
-State = tuple[Finished, Audited]  # the trials that ended in log order, and the audited ones
+State = tuple[FinishedTrials, Audited]  # the trials that ended in log order, and the audited ones
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class BOBOS(Policy[State]):
         """The initial design, then the highest UCB at the full horizon (line 2); it may be declared audited."""
         return declare(self._proposed(state[0], history, rng), self.audit, history)
 
-    def _proposed(self, finished: Finished, history: History, rng: Generator) -> Move:
+    def _proposed(self, finished: FinishedTrials, history: History, rng: Generator) -> Move:
         posterior = self._surrogate.posterior(history, finished)
         if len(history) < self.initial or posterior is None:
             return initial_design(history, self.initial, rng)
@@ -189,7 +189,7 @@ class BOBOS(Policy[State]):
         """See Policy; its rule of stopping is one."""
         return self._stopper if isinstance(self._stopper, kind) else super().part(kind)
 
-    def _ruled(self, finished: Finished, history: History, trial: TrialRecord) -> Verdict:
+    def _ruled(self, finished: FinishedTrials, history: History, trial: TrialRecord) -> Verdict:
         verdict = self._stopper.verdict(history, trial)
         if not verdict.stops or math.isinf(self.kappa):
             return verdict

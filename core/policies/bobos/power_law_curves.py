@@ -42,7 +42,7 @@ _RANK = 8  # terms of the walk's Karhunen-Loeve series; running means do not see
 
 
 @dataclass(frozen=True)
-class _Design:
+class _PowerLawDesign:
     """What depends on the epochs only: shapes, whitened for each walk."""
 
     shapes: Array  # (shapes, horizon)
@@ -177,7 +177,7 @@ def _inputs(posterior: PowerLawPosterior, node: NDArray[np.int64], rng: np.rando
 
 
 @lru_cache(maxsize=64)
-def _design(n0: int, horizon: int) -> _Design:
+def _design(n0: int, horizon: int) -> _PowerLawDesign:
     shapes, prior = _shapes(horizon)
     log_epoch = np.log(np.arange(1, horizon + 1))
     back = log_epoch[n0 - 1] - log_epoch[:n0]
@@ -189,7 +189,7 @@ def _design(n0: int, horizon: int) -> _Design:
     basis = np.einsum("wij,sj->wsi", whiten, shapes[:, :n0])
     walk = _walk_series(log_epoch[n0:] - log_epoch[n0 - 1])
     ahead = [np.column_stack([walk, shape[n0:], np.ones(horizon - n0)]) for shape in shapes]
-    return _Design(
+    return _PowerLawDesign(
         shapes, np.log(prior), whiten, log_det, basis, whiten.sum(axis=2), np.array(ahead, dtype=np.float32)
     )
 

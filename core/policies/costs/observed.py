@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from haltune.log.events import Status
-from haltune.log.fold import Finished
+from haltune.log.fold import FinishedTrials
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 
@@ -25,7 +25,7 @@ def full_cost(history: History, id: int, unit: str) -> float:
     )  # a clock of the test's own may stand still
 
 
-def trained_share(history: History, finished: Finished) -> float:
+def trained_share(history: History, finished: FinishedTrials) -> float:
     """The learnt share of a full training that is trained before a run is stopped: 1 where none is.
 
     The mean over finished trials and one imagined that was trained in full. Beyond the theory of rollout, which

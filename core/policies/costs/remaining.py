@@ -18,7 +18,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput, NotSupported
-from haltune.log.fold import Finished
+from haltune.log.fold import FinishedTrials
 from haltune.log.history import History
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Spent
@@ -111,7 +111,7 @@ class RemainingBudget:
         reported = any(history.cost(id) is not None for id in range(min(len(history), 3)))
         return "cost" if reported or (budget is not None and budget.cost) else "seconds"
 
-    def model(self, history: History, finished: Finished, unit: str) -> CostModel | None:
+    def model(self, history: History, finished: FinishedTrials, unit: str) -> CostModel | None:
         """The belief about the cost of a full training; None while nothing is known of it."""
         own = unit == self.unit(history)
         space = history.problem.space
@@ -140,7 +140,7 @@ class RemainingBudget:
 
     # -- what is left ------------------------------------------------------------------
 
-    def lefts(self, history: History, finished: Finished) -> list[Left]:
+    def lefts(self, history: History, finished: FinishedTrials) -> list[Left]:
         """What is left of each budget that is limited, running trials' expected costs set aside."""
         budget, spent = history.budget, history.spent
         if budget is None:
@@ -156,7 +156,7 @@ class RemainingBudget:
             found.append(Left("trials", float(budget.trials - spent.trials), float(budget.trials)))
         return found
 
-    def _aside(self, history: History, finished: Finished, unit: str) -> float:
+    def _aside(self, history: History, finished: FinishedTrials, unit: str) -> float:
         """What the trials that run, or wait to be offered again, are still expected to take."""
         pending = history.pending
         if not pending:
@@ -168,7 +168,7 @@ class RemainingBudget:
     def costs(
         self,
         history: History,
-        finished: Finished,
+        finished: FinishedTrials,
         unit: str,
         points: Array,
         after: Array | None = None,
@@ -187,7 +187,7 @@ class RemainingBudget:
         found = model.predict(points, after)
         return share * (found.mean if expected else found.quantile(self.affordable))
 
-    def log_cost(self, history: History, finished: Finished) -> LogCost | None:
+    def log_cost(self, history: History, finished: FinishedTrials) -> LogCost | None:
         """Log expected cost (m,) and its derivatives (m, d) for a maximiser; None while nothing is known of it."""
         model = self.model(history, finished, self.unit(history))
         standing = self.standing(history)
@@ -200,7 +200,12 @@ class RemainingBudget:
         return model.expected if standing is None else from_here
 
     def means(
-        self, history: History, finished: Finished, points: Array, lefts: Sequence[Left], pairs: bool = True
+        self,
+        history: History,
+        finished: FinishedTrials,
+        points: Array,
+        lefts: Sequence[Left],
+        pairs: bool = True,
     ) -> Means:
         """The budgets, in the order of `lefts`, and what points (m, dim) take of each, for the planner.
 
@@ -223,14 +228,18 @@ class RemainingBudget:
             np.array([moved if unit == own else np.tile(row, (len(points), 1)) for unit, row in rows]),
         )
 
-    def price(self, history: History, finished: Finished, points: Array, lefts: Sequence[Left]) -> Array:
+    def price(
+        self, history: History, finished: FinishedTrials, points: Array, lefts: Sequence[Left]
+    ) -> Array:
         """(m,) one expected cost of a trial at points (m, dim): with several budgets a share of what is left."""
         units, after = [left.unit for left in lefts] or [self.unit(history)], self.standing(history)
         found = [self.costs(history, finished, unit, points, after, expected=True) for unit in units]
         costs = np.array([np.zeros(len(points)) if row is None else row for row in found])
         return Means(np.array([left.amount for left in lefts] or [math.inf]), costs).price(costs)
 
-    def chance(self, history: History, finished: Finished, points: Array, lefts: Sequence[Left]) -> Array:
+    def chance(
+        self, history: History, finished: FinishedTrials, points: Array, lefts: Sequence[Left]
+    ) -> Array:
         """(m,) how probable it is that a trial at points (m, dim) keeps to what is left: one that does not is lost."""
         least, after = np.ones(len(points)), self.standing(history)
         share = trained_share(history, finished)

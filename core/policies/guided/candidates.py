@@ -12,14 +12,14 @@ from haltune.log.history import History
 from haltune.space import Space
 from haltune.space.domains import Float
 
-from .curve_rows import Table
+from .curve_rows import CurveTable
 
 _TOP = 5  # best trials that have neighbours among the candidates
 _NEAR = 0.15  # deviation of a neighbour in the unit cube
 
 
 def candidates(
-    history: History, rows: Table, count: int, rng: Generator, others: Array | None = None
+    history: History, rows: CurveTable, count: int, rng: Generator, others: Array | None = None
 ) -> Array:
     """(n, d) random configurations, and neighbours of the best trials in about half of their coordinates.
 
@@ -39,7 +39,7 @@ def candidates(
     return points if _free(space) else space.encode_many(space.decode_many(points))
 
 
-def _best_trials(rows: Table, sign: float) -> Indices:
+def _best_trials(rows: CurveTable, sign: float) -> Indices:
     """The trials of the best values, best first, of equals the lower number; what is not finite last."""
     score = np.where(np.isfinite(rows.value), -sign * rows.value, np.inf)
     ranked = rows.trial[np.lexsort((rows.trial, score))]

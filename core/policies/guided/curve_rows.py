@@ -20,13 +20,13 @@ from haltune.log.problem import Goal
 from haltune.log.scores import measured
 from haltune.policies.hyperband.persistent import Sparse
 
-Row = tuple[int, float, float]  # trial, epochs, raw value
-Chunk = dict[int, Row]
+CurveRow = tuple[int, float, float]  # trial, epochs, raw value
+Chunk = dict[int, CurveRow]
 _APART = 3  # ratio of the epochs at which a curve is looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CurveTable:
     """Rows as arrays (n,), with values as models take them (see log.scores)."""
 
     trial: Indices
@@ -36,9 +36,9 @@ class Table:
     def __len__(self) -> int:
         return len(self.trial)
 
-    def upto(self, count: int) -> Table:
+    def upto(self, count: int) -> CurveTable:
         """The first rows."""
-        return Table(self.trial[:count], self.epoch[:count], self.value[:count])
+        return CurveTable(self.trial[:count], self.epoch[:count], self.value[:count])
 
 
 class Gathered:
@@ -49,13 +49,13 @@ class Gathered:
             int, tuple[Chunk, Array]
         ] = {}  # by identity; the chunk is held, so that it stays its own
 
-    def table(self, chunks: tuple[Chunk, ...]) -> Table:
+    def table(self, chunks: tuple[Chunk, ...]) -> CurveTable:
         """All rows of some chunks in their order."""
         before = self._kept
         self._kept = {id(c): before.get(id(c)) or (c, _columns(c)) for c in chunks}
         parts = [columns for _, columns in self._kept.values()]
         trial, epoch, value = np.hstack(parts) if parts else np.empty((3, 0))
-        return Table(trial.astype(np.intp), epoch, measured(value))
+        return CurveTable(trial.astype(np.intp), epoch, measured(value))
 
 
 def _columns(chunk: Chunk) -> Array:
@@ -63,7 +63,7 @@ def _columns(chunk: Chunk) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class TrialRows:
     """One trial."""
 
     attempt: int = 1
@@ -81,28 +81,28 @@ class CurveRows:
     """All rows so far; a value that is never changed."""
 
     goal: Goal
-    rows: Sparse[Row] = field(default_factory=Sparse)  # by their numbers
+    rows: Sparse[CurveRow] = field(default_factory=Sparse)  # by their numbers
     count: int = 0  # rows that ever were: the next one's number
-    trials: Sparse[Watched] = field(default_factory=Sparse)
+    trials: Sparse[TrialRows] = field(default_factory=Sparse)
     gathered: Gathered = field(default_factory=Gathered, repr=False, compare=False)
 
     def __len__(self) -> int:
         return self.rows.size
 
     @property
-    def listed(self) -> list[Row]:
+    def listed(self) -> list[CurveRow]:
         """The rows in the order of the log."""
         return [row for i in self.rows if (row := self.rows.get(i)) is not None]
 
     @property
-    def table(self) -> Table:
+    def table(self) -> CurveTable:
         """The same as arrays."""
         return self.gathered.table(self.rows.chunks)
 
     def fold(self, event: Event) -> CurveRows:
         """What is known after `event`."""
         if isinstance(event, ev.Started):
-            return replace(self, trials=self.trials.put(event.trial, Watched()))
+            return replace(self, trials=self.trials.put(event.trial, TrialRows()))
         if not isinstance(event, ev.TrialEvent) or (watched := self.trials.get(event.trial)) is None:
             return self
         if isinstance(event, ev.Resumed):
@@ -117,7 +117,7 @@ class CurveRows:
             return self._let_go(event.trial, replace(watched, held=False), event.status)
         return self
 
-    def _resumed(self, watched: Watched, e: ev.Resumed) -> CurveRows:
+    def _resumed(self, watched: TrialRows, e: ev.Resumed) -> CurveRows:
         """What came after the checkpoint is trained again."""
         saved, kept_top = (0.0, math.nan) if e.anew else (watched.saved, watched.kept)
         rows, kept = self.rows, []
@@ -126,10 +126,10 @@ class CurveRows:
                 kept.append((epoch, number))
             else:
                 rows = rows.drop(number)
-        again = Watched(e.attempt, True, saved, None, saved, kept_top, kept_top, tuple(kept))
+        again = TrialRows(e.attempt, True, saved, None, saved, kept_top, kept_top, tuple(kept))
         return replace(self, rows=rows)._put(e.trial, again)
 
-    def _reported(self, watched: Watched, e: ev.Reported) -> CurveRows:
+    def _reported(self, watched: TrialRows, e: ev.Reported) -> CurveRows:
         if e.epoch <= watched.at:
             return self  # seen before
         marked = _marked(watched.at, e.epoch)
@@ -138,7 +138,7 @@ class CurveRows:
         watched = replace(watched, at=e.epoch, value=value, top=top)
         return self._add(e.trial, watched, value) if marked else self._put(e.trial, watched)
 
-    def _let_go(self, trial: int, watched: Watched, status: Status) -> CurveRows:
+    def _let_go(self, trial: int, watched: TrialRows, status: Status) -> CurveRows:
         """Its last value counts, unless that epoch is trained again. One that failed without any diverged."""
         if status is Status.FAILED and not watched.rows:
             return self._add(trial, replace(watched, at=max(1.0, watched.at)), math.nan)
@@ -147,13 +147,13 @@ class CurveRows:
             return self._put(trial, watched)
         return self._add(trial, watched, watched.value)
 
-    def _add(self, trial: int, watched: Watched, value: float) -> CurveRows:
+    def _add(self, trial: int, watched: TrialRows, value: float) -> CurveRows:
         """One row more, at the trial's last epoch."""
         watched = replace(watched, rows=(*watched.rows, (watched.at, self.count)))
         rows = self.rows.put(self.count, (trial, watched.at, value))
         return replace(self, rows=rows, count=self.count + 1)._put(trial, watched)
 
-    def _put(self, trial: int, watched: Watched) -> CurveRows:
+    def _put(self, trial: int, watched: TrialRows) -> CurveRows:
         return replace(self, trials=self.trials.put(trial, watched))
 
 

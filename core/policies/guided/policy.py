@@ -28,7 +28,7 @@ from haltune.policies.bayesopt.surrogate import epoch_coordinate, hallucinate
 from haltune.policies.hyperband.ladder import Ladder
 
 from .candidates import candidates, first_untried
-from .curve_rows import CurveRows, Table
+from .curve_rows import CurveRows, CurveTable
 from .targets import TargetScale, fitted
 
 State = tuple[Any, CurveRows]  # the inner policy's, and what the model learns from
@@ -118,7 +118,7 @@ class Guided(Wrapper):
         scale = TargetScale.of(known.value, first, history.problem.goal.sign)
         return move if scale is None else self._chosen(move, history, rows, m, scale, rng)
 
-    def _posterior(self, history: History, rows: Table, m: int, scale: TargetScale) -> Posterior:
+    def _posterior(self, history: History, rows: CurveTable, m: int, scale: TargetScale) -> Posterior:
         """Hyperparameters fitted to the first m rows, the rest conditioned on, pending trials hallucinated."""
         x, y = _points(history, rows), scale.targets(rows.value)
 
@@ -132,7 +132,7 @@ class Guided(Wrapper):
         return hallucinate(posterior, _at_end(history.points[[t.id for t in history.pending]]))
 
     def _chosen(
-        self, move: Start, history: History, rows: Table, m: int, scale: TargetScale, rng: Generator
+        self, move: Start, history: History, rows: CurveTable, m: int, scale: TargetScale, rng: Generator
     ) -> Start:
         """The candidate of highest UCB that was not tried."""
         points = candidates(history, rows, self.candidates, rng)
@@ -152,7 +152,7 @@ class Guided(Wrapper):
         return replace(move, config=config, reason=reason, evidence=evidence)
 
 
-def _points(history: History, rows: Table) -> Array:
+def _points(history: History, rows: CurveTable) -> Array:
     """(n, d + 1) [x, epoch_coordinate(n)] of each row; what diverged is known at the horizon: it stays so."""
     horizon = float(history.problem.max_epochs or 1)
     epochs = np.where(np.isfinite(rows.value), rows.epoch, horizon)

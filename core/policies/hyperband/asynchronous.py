@@ -18,7 +18,7 @@ from haltune.log.history import History
 from haltune.log.records import TrialRecord
 
 from .brackets import Bracket
-from .climb import Climb, OnRung, Step, key_of
+from .climb import Climb, OnRung, RungState, key_of
 from .plan import Plan
 from .rungs import OUT, Member, comparison, counted, judged, refused, score_of, until
 from .sampler import Sampler
@@ -74,7 +74,7 @@ class Climber:
         number = int(e.tags["bracket"])
         bracket, ladders = self.plan(number), state.ladders
         if bracket not in ladders:
-            ladders = MappingProxyType({**ladders, bracket: tuple(Step() for _ in bracket.rungs)})
+            ladders = MappingProxyType({**ladders, bracket: tuple(RungState() for _ in bracket.rungs)})
         started = state.started + 1 if number == state.number else 1
         state = replace(state, number=number, started=started, ladders=ladders)
         return state.at(e.trial, OnRung(bracket, 0, Member(1)))
@@ -135,7 +135,7 @@ class Climber:
                     return self._promotion(bracket, rung + 1, id, why, history)
         return self._closing(state, history) if state.begun.no_more else self._new(state, history)
 
-    def _top(self, step: Step, rung: int) -> int:
+    def _top(self, step: RungState, rung: int) -> int:
         """How many of those that arrived at a rung go on."""
         if rung < self.base:
             return step.count
@@ -147,7 +147,7 @@ class Climber:
         """One in so many of a rung goes on."""
         return self.eta if self.first is None or rung > self.base else self.first
 
-    def _promotable(self, step: Step, top: int, history: History) -> int | None:
+    def _promotable(self, step: RungState, top: int, history: History) -> int | None:
         leading = (id for id in step.leading(top) if history.trial(id).status is Status.PAUSED)
         return next(leading, None)
 

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from .brackets import Bracket
-from .persistent import Key, Ranked, Sparse
+from .persistent import Key, SortedKeys, Sparse
 from .plan import Begun
 from .rungs import OUT, Member
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RungState:
     """One rung of a ladder."""
 
-    arrived: Ranked = field(default_factory=Ranked)  # finite values
+    arrived: SortedKeys = field(default_factory=SortedKeys)  # finite values
     count: int = 0  # all that arrived, what is not finite and what failed among them
-    waiting: Ranked = field(default_factory=Ranked)  # paused here
+    waiting: SortedKeys = field(default_factory=SortedKeys)  # paused here
 
-    def arrive(self, key: Key | None) -> Step:
+    def arrive(self, key: Key | None) -> RungState:
         """One more; None: it can only be counted."""
         arrived = self.arrived if key is None else self.arrived.add(key)
         return replace(self, arrived=arrived, count=self.count + 1)
@@ -57,7 +57,7 @@ class OnRung:
             yield replace(self, rung=rung)
 
 
-Steps = tuple[Step, ...]
+RungStates = tuple[RungState, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,15 @@ class Climb:
     horizon: int | None = None  # epochs of a full training, as the problem says
     number: int = 0  # the bracket that new trials belong to
     started: int = 0  # of its configurations
-    ladders: Mapping[Bracket, Steps] = field(default_factory=lambda: MappingProxyType({}))
+    ladders: Mapping[Bracket, RungStates] = field(default_factory=lambda: MappingProxyType({}))
     trials: Sparse[OnRung] = field(default_factory=Sparse)
     begun: Begun = field(default_factory=Begun)
 
-    def step(self, on: OnRung) -> Step:
+    def step(self, on: OnRung) -> RungState:
         """The rung at which a trial is."""
         return self.ladders[on.bracket][on.rung]
 
-    def put(self, on: OnRung, step: Step) -> Climb:
+    def put(self, on: OnRung, step: RungState) -> Climb:
         """Another state of a rung."""
         steps = self.ladders[on.bracket]
         steps = (*steps[: on.rung], step, *steps[on.rung + 1 :])

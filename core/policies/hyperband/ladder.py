@@ -32,7 +32,7 @@ from .climb import Climb
 from .plan import Plan
 from .sampler import Design, Sampler
 
-FEWEST, MOST = 8, 40  # trials that are compared before any goes on, for `patience=None`
+FEWEST_COMPARED, MOST_COMPARED = 8, 40  # trials that are compared before any goes on, for `patience=None`
 
 
 @dataclass(frozen=True)
@@ -147,4 +147,4 @@ def check_cuts(where: str, **cuts: float) -> None:
 
 def usual_patience(horizon: int, epochs: int) -> int:
     """How many trials of so many epochs cost four fifths of a full training, from 8 to 40."""
-    return min(MOST, max(FEWEST, 4 * horizon // (5 * epochs)))
+    return min(MOST_COMPARED, max(FEWEST_COMPARED, 4 * horizon // (5 * epochs)))

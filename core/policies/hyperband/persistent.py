@@ -18,30 +18,32 @@ _CHUNK = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class SortedKeys:
     """Keys in order, as chunks that versions share: an insertion copies one chunk, not ten thousand keys."""
 
     chunks: tuple[tuple[Key, ...], ...] = ()
     size: int = 0
 
-    def add(self, key: Key) -> Ranked:
+    def add(self, key: Key) -> SortedKeys:
         """With one key more."""
         if not self.chunks:
-            return Ranked(((key,),), 1)
+            return SortedKeys(((key,),), 1)
         i = min(bisect_left(self.chunks, key, key=_last), len(self.chunks) - 1)
         chunk = list(self.chunks[i])
         insort(chunk, key)
         half = len(chunk) // 2
         parts = (tuple(chunk),) if len(chunk) <= _CHUNK else (tuple(chunk[:half]), tuple(chunk[half:]))
-        return Ranked((*self.chunks[:i], *parts, *self.chunks[i + 1 :]), self.size + 1)
+        return SortedKeys((*self.chunks[:i], *parts, *self.chunks[i + 1 :]), self.size + 1)
 
-    def drop(self, key: Key) -> Ranked:
+    def drop(self, key: Key) -> SortedKeys:
         """Without a key; the same when it is not there."""
         i = bisect_left(self.chunks, key, key=_last)
         if i == len(self.chunks) or key not in self.chunks[i]:
             return self
         rest = tuple(k for k in self.chunks[i] if k != key)
-        return Ranked((*self.chunks[:i], *((rest,) if rest else ()), *self.chunks[i + 1 :]), self.size - 1)
+        return SortedKeys(
+            (*self.chunks[:i], *((rest,) if rest else ()), *self.chunks[i + 1 :]), self.size - 1
+        )
 
     def rank(self, key: Key) -> int:
         """How many come before a key."""

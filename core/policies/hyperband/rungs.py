@@ -18,7 +18,7 @@ from haltune.log.problem import Goal
 from haltune.log.records import TrialRecord
 
 from .brackets import Bracket, Rung
-from .persistent import Key, Ranked, Sparse
+from .persistent import Key, SortedKeys, Sparse
 
 OUT = -math.inf  # the score of what never goes on
 
@@ -61,7 +61,7 @@ class Open:
     places: int = 0  # how many enter this rung in all
     members: Sparse[Member] = field(default_factory=Sparse)
     arrived: int = 0  # of the members
-    ranked: Ranked = field(default_factory=Ranked)  # those that arrived with a finite value
+    ranked: SortedKeys = field(default_factory=SortedKeys)  # those that arrived with a finite value
     queue: tuple[int, ...] = ()  # winners of the rung before that have not entered yet, best first
     past: Sparse[Member] = field(default_factory=Sparse)  # what those in the queue were in the rung before
     planned: Bracket | None = None  # what the bracket was before it was cut to those that began

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from haltune.log.problem import Budget
-from haltune.policies.hyperband.ladder import MOST, usual_patience
+from haltune.policies.hyperband.ladder import MOST_COMPARED, usual_patience
 
 _TRIALS = 20  # of a budget of trials alone: half of each rung then go on
 
@@ -18,7 +18,7 @@ class Cuts:
     eta: float  # one in so many of a rung goes on
     first: float  # the same of the rung where runs are first compared
     patience: int | None = None  # trials that are compared before any goes on; None: the usual number
-    most: int = MOST  # of these
+    most: int = MOST_COMPARED  # of these
 
     def within(self, budget: Budget | None, begun: int = 0) -> Cuts:
         """The same, or milder where a budget bounds trials and nothing else.

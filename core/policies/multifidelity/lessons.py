@@ -19,12 +19,12 @@ from haltune._utils.words import plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.space import Space
 
-from .evidence import EarlierRun, Evidence
+from .earlier_studies import EarlierRun, EarlierStudy
 from .seen import Seen
 from .stage_kernel import Stages
 from .stage_rows import spread
 
-_OF_KEPT = 120  # of the `KEPT` values
+_OF_KEPT = 120  # of the `VALUES_KEPT`
 _OF_LEARNT = 60  # of the `LEARNT` ones
 _TOP = 3  # best runs of each whose neighbours are tried
 
@@ -39,16 +39,16 @@ class Lessons:
     best: Array  # (k, d) the configurations of the best runs of all
 
     @classmethod
-    def of(cls, evidence: Sequence[Evidence], space: Space, stages: Stages) -> Lessons:
+    def of(cls, studies: Sequence[EarlierStudy], space: Space, stages: Stages) -> Lessons:
         """As the problem's space and stages have it."""
         every, left_out, best = [], [], [np.empty((0, space.dim))]
-        for number, earlier in enumerate(evidence, 1):
+        for number, earlier in enumerate(studies, 1):
             found = [(run, p) for run in earlier.runs if (p := _point(run, space)) is not None]
             points = np.array([p for _, p in found]).reshape(len(found), space.dim)
             every.append(_seen([run for run, _ in found], points, earlier.horizon, stages, number))
             left_out.append(len(earlier.runs) - len(found))
             best.append(points[:_TOP])
-        return cls(tuple(e.name for e in evidence), tuple(left_out), tuple(every), np.vstack(best))
+        return cls(tuple(e.name for e in studies), tuple(left_out), tuple(every), np.vstack(best))
 
     def __bool__(self) -> bool:
         """Whether there is anything to learn from."""

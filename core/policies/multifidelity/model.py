@@ -16,7 +16,7 @@ from numpy.random import Generator
 
 from haltune._utils.memo import Memo
 from haltune.log.history import History
-from haltune.policies.guided.curve_rows import Table
+from haltune.policies.guided.curve_rows import CurveTable
 from haltune.policies.guided.targets import fitted
 
 from .lessons import Lessons
@@ -24,7 +24,7 @@ from .log_regret import LogRegret
 from .seen import Seen
 from .stage_kernel import StageKernel, Stages
 from .stage_process import StageProcess, density, learn
-from .stage_rows import KEPT, LEARNT, seen_at_stages, spread
+from .stage_rows import LEARNT, VALUES_KEPT, seen_at_stages, spread
 
 _TAUGHT = 16  # rows before the first fit: by then eight runs were seen at the first two rungs
 _DOUBTED = 16  # rows before it is asked whether earlier studies mislead
@@ -43,7 +43,7 @@ class Model:
     )
     _earlier: Memo[float] = field(default_factory=lambda: Memo(8), init=False, repr=False, compare=False)
 
-    def kernel(self, history: History, rows: Table) -> StageKernel | None:
+    def kernel(self, history: History, rows: CurveTable) -> StageKernel | None:
         """Learnt from the first m rows, m growing by a fifth; None while there are too few."""
         least = _TAUGHT if self.lessons is None else 0
         if len(rows) < least:
@@ -84,22 +84,22 @@ class Model:
         return learn(self.stages, own).without(range(1, self.stages.earlier + 1))
 
     def process(
-        self, kernel: StageKernel, history: History, rows: Table, scale: LogRegret | None
+        self, kernel: StageKernel, history: History, rows: CurveTable, scale: LogRegret | None
     ) -> StageProcess:
         """Given all that was seen, and pending trials as if they had ended where they are expected to."""
         own = self._own(history, rows, scale)
         earlier = None if self.lessons is None else self.lessons.kept
-        process = StageProcess.of(kernel, _both(own, earlier, KEPT, None))
+        process = StageProcess.of(kernel, _both(own, earlier, VALUES_KEPT, None))
         return process.with_ends(history.points[[t.id for t in history.pending]])
 
-    def scale(self, history: History, rows: Table) -> LogRegret | None:
+    def scale(self, history: History, rows: CurveTable) -> LogRegret | None:
         """By the best so far, and by what the first trials have come to; None while nothing is finite."""
         last = np.full(self.initial, np.nan)
         first = rows.trial < self.initial
         last[rows.trial[first]] = rows.value[first]  # of equals the later stays
         return LogRegret.of(rows.value, last, history.problem.goal.sign)
 
-    def _own(self, history: History, rows: Table, scale: LogRegret | None) -> Seen | None:
+    def _own(self, history: History, rows: CurveTable, scale: LogRegret | None) -> Seen | None:
         return None if scale is None else seen_at_stages(history, rows, self.stages, scale)
 
 

@@ -8,8 +8,8 @@ differs is learnt within the study, by one Gaussian process of what runs reached
 - which configuration begins: the one of the highest mean plus deviations at the end, of which early values move the
   belief only as far as they have foretold ends.
 
-Earlier studies teach the same process (`evidence`, `lessons`), each as far as it foretells this one; those that mislead
-are left out (`model`).
+Earlier studies teach the same process (`earlier_studies`, `lessons`), each as far as it foretells this one; those that
+mislead are left out (`model`).
 
 Who goes on is decided by rank. A fair value of every run, weighed against that of beginning anew (Weitzman 1979; Xie et
 al. 2024), was tried on the same process and was worse on recorded trainings: it begins too many runs.
@@ -41,13 +41,13 @@ from haltune.policies.guided.curve_rows import CurveRows
 from haltune.policies.hyperband.asynchronous import Climber
 from haltune.policies.hyperband.brackets import Bracket, Rung, exact
 from haltune.policies.hyperband.climb import Climb
-from haltune.policies.hyperband.ladder import FEWEST, MOST, check_cuts
+from haltune.policies.hyperband.ladder import FEWEST_COMPARED, MOST_COMPARED, check_cuts
 from haltune.policies.hyperband.plan import Plan
 from haltune.policies.hyperband.rungs import until
 from haltune.policies.hyperband.sampler import Sampler
 
 from .cuts import Cuts
-from .evidence import evidence_of
+from .earlier_studies import earlier_studies_of
 from .first_rung import first_rung
 from .lessons import Lessons, earlier_in_words
 from .log_regret import LogRegret
@@ -128,7 +128,7 @@ class MultiFidelity(Policy[Ascent]):
         check_whole("MultiFidelity", 3, candidates=self.candidates)
         if self.patience is not None:
             check_whole("MultiFidelity", 1, patience=self.patience)
-        object.__setattr__(self, "learn_from", evidence_of(self.learn_from))
+        object.__setattr__(self, "learn_from", earlier_studies_of(self.learn_from))
         if not 0 <= self.deviations < np.inf:
             raise InvalidInput(
                 f"MultiFidelity(deviations={self.deviations!r}): a number that is not negative"
@@ -138,16 +138,16 @@ class MultiFidelity(Policy[Ascent]):
     def spec(self) -> dict[str, Any]:
         """JSON that rebuilds the policy, what it has from earlier studies included."""
         spec = super().spec
-        earlier = [evidence.to_json() for evidence in spec.pop("learn_from")]
+        earlier = [study.to_json() for study in spec.pop("learn_from")]
         return {**spec, "learn_from": earlier} if earlier else spec
 
     def taught_by(self, studies: Sequence[Any]) -> MultiFidelity:
         """See Policy."""
-        return replace(self, learn_from=(*self.learn_from, *evidence_of(studies)))
+        return replace(self, learn_from=(*self.learn_from, *earlier_studies_of(studies)))
 
     def as_recorded(self, spec: Mapping[str, Any]) -> MultiFidelity:
         """See Policy: what earlier studies have told by the time the study was made."""
-        earlier = evidence_of(spec.get("learn_from", ()))
+        earlier = earlier_studies_of(spec.get("learn_from", ()))
         return self if earlier == self.learn_from else replace(self, learn_from=earlier)
 
     def remarks(self, problem: Problem) -> list[str]:
@@ -223,7 +223,7 @@ class MultiFidelity(Policy[Ascent]):
         return self._climbers(state.climb.horizon, partial(self._climbing, state.climb.horizon))
 
     def _climbing(self, horizon: int) -> Climber:
-        bracket = Bracket(tuple(Rung(MOST, float(n)) for n in self.rungs(horizon)), 0)
+        bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in self.rungs(horizon)), 0)
         return Climber(Plan(repeat(bracket)), Sampler("random"), "epochs", exact(self.eta))
 
     def _cuts(self, history: History) -> Cuts:
@@ -239,7 +239,7 @@ class MultiFidelity(Policy[Ascent]):
         cuts, horizon = self._cuts(history), state.climb.horizon or 1
         climber = replace(self._climber(state), eta=exact(cuts.eta), first=exact(cuts.first))
         epochs = self.rungs(horizon)
-        second = len(epochs) > 1 and FEWEST * epochs[1] <= horizon
+        second = len(epochs) > 1 and FEWEST_COMPARED * epochs[1] <= horizon
         base = int(second) if kernel is None else first_rung(kernel.foretells, epochs)
         if state.pauses.declined:  # decided on arrival, and nobody waits to be compared
             return replace(climber, base=base, stops=True)

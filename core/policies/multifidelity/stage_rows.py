@@ -8,17 +8,17 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array, Indices
 from haltune.gp.subset import subset
 from haltune.log.history import History
-from haltune.policies.guided.curve_rows import Table
+from haltune.policies.guided.curve_rows import CurveTable
 
 from .log_regret import LogRegret
 from .seen import Seen
 from .stage_kernel import Stages
 
 LEARNT = 160  # values that hyperparameters are learnt from
-KEPT = 400  # values that a process keeps: a decision costs as much in a long search
+VALUES_KEPT = 400  # values that a process keeps: a decision costs as much in a long search
 
 
-def seen_at_stages(history: History, rows: Table, stages: Stages, scale: LogRegret) -> Seen:
+def seen_at_stages(history: History, rows: CurveTable, stages: Stages, scale: LogRegret) -> Seen:
     """The rows at their stages, as targets of the scale.
 
     What diverged counts for the end: it stays so. A trial's first row at or after a stage's epoch counts for that
@@ -53,7 +53,7 @@ def _numbered(trial: Indices) -> tuple[Indices, Indices]:
     return found[order], place[which]
 
 
-def _before(rows: Table) -> Array:
+def _before(rows: CurveTable) -> Array:
     """(n,) the epoch of the same trial's row before, 0 for its first."""
     order = np.argsort(rows.trial, kind="stable")
     trial, epoch = rows.trial[order], rows.epoch[order]

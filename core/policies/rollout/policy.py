@@ -26,7 +26,7 @@ from haltune._utils.words import amount, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Event
-from haltune.log.fold import Finished, fold_over
+from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
@@ -44,7 +44,7 @@ _CUT = 256  # paths for horizon 2 under "terminate": its value jumps, which quad
 
 
 @dataclass(frozen=True)
-class Rollout(Policy[Finished]):
+class Rollout(Policy[FinishedTrials]):
     """Plans under the budget that is left: a trial is worth what it gains with those paid after it (Lee et al. 2021).
 
     Every trial trains in full. Costs are planned in the units of the study's budget: time, worker time, money,
@@ -115,16 +115,16 @@ class Rollout(Policy[Finished]):
         object.__setattr__(self, "_remaining", remaining)
         object.__setattr__(self, "_surrogate", ImprovementSurrogate(self.refit_every))
 
-    def start(self, problem: Problem) -> Finished:
+    def start(self, problem: Problem) -> FinishedTrials:
         """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
         self._remaining.check(problem)
         return ()
 
-    def fold(self, state: Finished, event: Event) -> Finished:
+    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
         """The trials that ended, in log order."""
         return fold_over(state, event)
 
-    def propose(self, state: Finished, history: History, rng: Generator) -> Move:
+    def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
         """The affordable configuration of largest Lambda_h; Finish when there is none."""
         lefts = self._remaining.lefts(history, state)
         if (end := _spent(history, lefts)) is not None:
@@ -134,7 +134,7 @@ class Rollout(Policy[Finished]):
             return self._design(state, history, lefts, rng)
         return self._planned(state, history, improvement, lefts, rng)
 
-    def judge(self, state: Finished, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+    def judge(self, state: FinishedTrials, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """Every trial goes on, unless time would run out within its next epoch."""
         budget = history.budget
         epoch = float(np.max(trial.epoch_seconds[-2:], initial=0.0))
@@ -146,7 +146,7 @@ class Rollout(Policy[Finished]):
             return stop(f"an epoch takes {epoch:.3g} s, and {max(left, 0.0):.3g} s are left", left=left)
         return go_on("rollout trains every configuration in full", left=left)
 
-    def _design(self, state: Finished, history: History, lefts: list[Left], rng: Generator) -> Move:
+    def _design(self, state: FinishedTrials, history: History, lefts: list[Left], rng: Generator) -> Move:
         """The next of the initial design, or the cheapest configuration where that is not affordable."""
         move = cheap_design(history, self._remaining.log_cost(history, state), rng)
         point = history.problem.space.encode(move.config)[None]
@@ -159,7 +159,7 @@ class Rollout(Policy[Finished]):
             )  # too few epochs for one training pay for a part of it
         return self._cheapest(state, history, lefts, rng)
 
-    def _cheapest(self, state: Finished, history: History, lefts: list[Left], rng: Generator) -> Move:
+    def _cheapest(self, state: FinishedTrials, history: History, lefts: list[Left], rng: Generator) -> Move:
         config = cheapest(history, self._remaining.log_cost(history, state), rng)
         point = history.problem.space.encode(config)[None]
         means = self._remaining.means(history, state, point, lefts, pairs=False)
@@ -168,7 +168,12 @@ class Rollout(Policy[Finished]):
         return _unaffordable(history, lefts, means.first[:, 0])
 
     def _planned(
-        self, state: Finished, history: History, improvement: Improvement, lefts: list[Left], rng: Generator
+        self,
+        state: FinishedTrials,
+        history: History,
+        improvement: Improvement,
+        lefts: list[Left],
+        rng: Generator,
     ) -> Move:
         """The best of a screened pool, then of neighbours of its best."""
         costs = (self._remaining.log_cost(history, state), None)

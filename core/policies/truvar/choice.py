@@ -24,7 +24,7 @@ from haltune.policies.costs.models import CostModel
 from .belief.belief import SiteBelief
 from .belief.levels import Level
 from .stages import Aim
-from .variance import Rows, anticipated_reduction, best_ratio, blocks, excess, truncated_reduction
+from .variance import CovarianceRows, anticipated_reduction, best_ratio, blocks, excess, truncated_reduction
 
 _NOTHING = 1e-12  # of the prior variance: a reduction this small is rounding
 
@@ -122,7 +122,7 @@ def _otherwise(question: Question, tried: Mask) -> Observation:
     )
 
 
-def _anticipated(question: Question, rows: Rows, variance: Array, noise: Array) -> Array:
+def _anticipated(question: Question, rows: CovarianceRows, variance: Array, noise: Array) -> Array:
     """Appendix A: members that would be settled if the observation came out at its mean count whole.
 
     The best lower bound after each observation is itself a maximum over all sites: computed first.
@@ -146,7 +146,9 @@ def _anticipated(question: Question, rows: Rows, variance: Array, noise: Array) 
     return np.array(found)
 
 
-def _lower_after(question: Question, rows: Rows, variance: Array, noise: Array, every: Any) -> Array:
+def _lower_after(
+    question: Question, rows: CovarianceRows, variance: Array, noise: Array, every: Any
+) -> Array:
     """(m,) the best lower bound of all sites after each of m observations; unused for level sets."""
     best = np.full(len(variance), -np.inf)
     if question.aim.sets:

@@ -19,7 +19,7 @@ from haltune.policies.random import fresh
 from .belief.belief import SiteBelief, SiteSurrogate
 from .belief.field import field_of
 from .belief.options import SitePolicy, estimated, first_of, tags_of
-from .members import MemberSet, Progress
+from .members import MemberSet, TruVaRState
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Situation:
 
 
 def situation(
-    policy: SitePolicy, member_set: MemberSet, state: Progress, history: History, rng: Generator
+    policy: SitePolicy, member_set: MemberSet, state: TruVaRState, history: History, rng: Generator
 ) -> Situation | Move:
     """What is known, or a move that needs no more: of the initial design, or the end when nothing is open.
 

@@ -19,14 +19,14 @@ from haltune._utils.checks import is_number, within
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel
-from haltune.gp.kernels import Kind
+from haltune.gp.kernels import KernelName
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import T
 from haltune.log.problem import Problem
 
-from .belief.belief import Noise, SiteBelief, SiteSurrogate
+from .belief.belief import NoiseOption, SiteBelief, SiteSurrogate
 from .belief.options import (
     SitePolicy,
     check_shared,
@@ -36,9 +36,9 @@ from .belief.options import (
     surrogate_of,
 )
 from .belief.prices import prices_of
-from .belief.sites import Grid, grid_to_json
+from .belief.sites import GridOption, grid_to_json
 from .decision import Situation, situation, with_pending
-from .members import Aims, Look, MemberSet, Progress, fold_progress
+from .members import Aims, Look, MemberSet, TruVaRState, fold_state
 from .stages import Confidence
 
 Criterion = Literal["gchk", "straddle", "variance"]
@@ -86,12 +86,12 @@ class LevelSetSearch(SitePolicy):
     threshold: float
     rule: Criterion = "gchk"
     root_beta: float = 3.0
-    noise: Noise = None
-    kernel: Kernel | Kind | Mapping[str, Any] = "matern52"
+    noise: NoiseOption = None
+    kernel: Kernel | KernelName | Mapping[str, Any] = "matern52"
     mean: float = 0.0
     refit_every: int = 3
     initial: int | None = None
-    grid: Grid = None
+    grid: GridOption = None
     representers: int = 400
     several_goals = False  # what it has classified stays so
     _member_set: MemberSet = field(init=False, repr=False, compare=False)
@@ -123,17 +123,17 @@ class LevelSetSearch(SitePolicy):
         """False: it ends when every configuration is classified."""
         return False
 
-    def start(self, problem: Problem) -> Progress:
+    def start(self, problem: Problem) -> TruVaRState:
         """Nothing seen. Raises InvalidInput for a grid or a threshold that does not fit."""
         check_threshold("LevelSetSearch", self.threshold, problem)
         self._surrogate.sites_of(problem)
-        return Progress()
+        return TruVaRState()
 
-    def fold(self, state: Progress, event: Event) -> Progress:
+    def fold(self, state: TruVaRState, event: Event) -> TruVaRState:
         """The trials that ended, and the decisions that were made, in log order."""
-        return fold_progress(state, event)
+        return fold_state(state, event)
 
-    def propose(self, state: Progress, history: History, rng: Generator) -> Move:
+    def propose(self, state: TruVaRState, history: History, rng: Generator) -> Move:
         """The initial design, then the configuration of highest score; the end when none is open."""
         known = situation(self, self._member_set, state, history, rng)
         if not isinstance(known, Situation):

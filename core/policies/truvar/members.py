@@ -18,7 +18,7 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior
 from haltune.log.events import Event, Started
-from haltune.log.fold import Finished, fold_over
+from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
 
 from .belief.belief import SiteBelief, SiteSurrogate
@@ -37,10 +37,10 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TruVaRState:
     """What the log says."""
 
-    finished: Finished = ()
+    finished: FinishedTrials = ()
     looks: tuple[Look, ...] = ()
 
     @property
@@ -49,7 +49,7 @@ class Progress:
         return self.looks[-1].stage if self.looks else Stage()
 
 
-def fold_progress(state: Progress, event: Event) -> Progress:
+def fold_state(state: TruVaRState, event: Event) -> TruVaRState:
     """The trials that ended, and the decisions that were made, in log order."""
     if isinstance(event, Started) and "stage" in event.evidence:
         e = event.evidence
@@ -93,14 +93,14 @@ class MemberSet:
         """What is looked for, in units of the target."""
         return self.aims.of(history.problem.goal.sign)
 
-    def members(self, history: History, state: Progress, belief: SiteBelief, spent: float) -> Mask:
+    def members(self, history: History, state: TruVaRState, belief: SiteBelief, spent: float) -> Mask:
         """M_t (n,), with the beta of the stage that the last decision found."""
         among = np.ones(len(belief.sites), dtype=np.bool_)
         if self.monotone and belief.sites.fixed:
             among = self._standing(history, state)
         return self._found(history, belief, state.stage, spent, among)
 
-    def open(self, history: History, state: Progress, belief: SiteBelief, spent: float) -> Mask:
+    def open(self, history: History, state: TruVaRState, belief: SiteBelief, spent: float) -> Mask:
         """The members that are not settled; under an implicit threshold others may set it."""
         every = self.members(history, state, belief, spent)
         width = self.root(state.stage, belief, spent) * np.sqrt(belief.field.variance)
@@ -133,14 +133,14 @@ class MemberSet:
         widest = float(np.sqrt(belief.field.variance[members].max())) / belief.scale
         return self.confidence.after(stage, widest, belief.seen, self._size(belief), spent)
 
-    def spent(self, history: History, state: Progress, belief: SiteBelief) -> float:
+    def spent(self, history: History, state: TruVaRState, belief: SiteBelief) -> float:
         """What the observations cost, in units of the least cost; their number where beta does not ask."""
         if self.confidence.beta_form != "theorem":
             return float(belief.seen)
         least = float(self.prices.of(history, state.finished, belief.sites.points).min())
         return self.prices.spent(history, state.finished, least)
 
-    def remember(self, history: History, state: Progress, look: Look, members: Mask) -> None:
+    def remember(self, history: History, state: TruVaRState, look: Look, members: Mask) -> None:
         """Save the next decision the way back to these members."""
         if self.monotone:
             self._sets.put(_key(history, state.finished, (*state.looks, look)), members)
@@ -155,7 +155,7 @@ class MemberSet:
         width = self.root(stage, belief, spent) * np.sqrt(belief.field.variance)
         return self.aim_of(history).members(belief.field.mean, width, among)
 
-    def _standing(self, history: History, state: Progress) -> Mask:
+    def _standing(self, history: History, state: TruVaRState) -> Mask:
         """The members that the decisions so far left: from the last of them that is in memory."""
         known, found = len(state.looks), None
         while known and (found := self._sets.get(_key(history, state.finished, state.looks[:known]))) is None:
@@ -180,5 +180,5 @@ def matters(
     return aims.of(sign).members(mean, width, np.ones(len(points), dtype=np.bool_))
 
 
-def _key(history: History, finished: Finished, looks: tuple[Look, ...]) -> Any:
+def _key(history: History, finished: FinishedTrials, looks: tuple[Look, ...]) -> Any:
     return history.problem, history.seed, looks, data_keys(history, finished[: looks[-1].seen])

@@ -20,14 +20,14 @@ from haltune._utils.arrays import Mask
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel
-from haltune.gp.kernels import Kind
+from haltune.gp.kernels import KernelName
 from haltune.log.decisions import Finish, Move, Start, Wait
 from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import T
 from haltune.log.problem import Problem
 
-from .belief.belief import Noise, SiteBelief, SiteSurrogate
+from .belief.belief import NoiseOption, SiteBelief, SiteSurrogate
 from .belief.levels import Level, levels_from, levels_to_json
 from .belief.options import (
     SitePolicy,
@@ -40,10 +40,10 @@ from .belief.options import (
     tags_of,
 )
 from .belief.prices import Prices, prices_of
-from .belief.sites import Grid, grid_to_json
+from .belief.sites import GridOption, grid_to_json
 from .choice import Observation, Question, choose_anywhere, choose_site
 from .decision import Situation, enough, situation, with_pending
-from .members import Aims, Look, MemberSet, Progress, fold_progress, matters
+from .members import Aims, Look, MemberSet, TruVaRState, fold_state, matters
 from .stages import Confidence, Stage
 
 
@@ -111,12 +111,12 @@ class TruVaR(SitePolicy):
     levels: Sequence[Level | Mapping[str, Any]] = ()
     cost: Callable[..., float] | None = None
     cost_model: Literal["gp"] | None = None
-    noise: Noise = None
-    kernel: Kernel | Kind | Mapping[str, Any] = "matern52"
+    noise: NoiseOption = None
+    kernel: Kernel | KernelName | Mapping[str, Any] = "matern52"
     mean: float = 0.0
     refit_every: int = 3
     initial: int | None = None
-    grid: Grid = None
+    grid: GridOption = None
     representers: int = 400
     candidates: Literal["all", "members"] | int = "all"
     monotone: bool | None = None
@@ -164,7 +164,7 @@ class TruVaR(SitePolicy):
         """True unless it knows when it is done: a level set is complete, or an accuracy reached."""
         return not self._sets_wanted and self.accuracy is None
 
-    def start(self, problem: Problem) -> Progress:
+    def start(self, problem: Problem) -> TruVaRState:
         """Nothing seen. Raises InvalidInput for a grid, a threshold or members that do not fit."""
         check_threshold("TruVaR", self.threshold, problem)
         if self._surrogate.sites_of(problem) is None and self.monotone:
@@ -172,13 +172,13 @@ class TruVaR(SitePolicy):
                 "TruVaR(monotone=True) keeps a set of configurations, and this space is represented by points that "
                 "change: give grid=, or leave monotone out"
             )
-        return Progress()
+        return TruVaRState()
 
-    def fold(self, state: Progress, event: Event) -> Progress:
+    def fold(self, state: TruVaRState, event: Event) -> TruVaRState:
         """The trials that ended, and the decisions that were made, in log order."""
-        return fold_progress(state, event)
+        return fold_state(state, event)
 
-    def propose(self, state: Progress, history: History, rng: Generator) -> Move:
+    def propose(self, state: TruVaRState, history: History, rng: Generator) -> Move:
         """The initial design, then the observation of largest reduction per cost; the end when nothing is open."""
         known = situation(self, self._member_set, state, history, rng)
         if not isinstance(known, Situation):
@@ -215,7 +215,7 @@ class TruVaR(SitePolicy):
     def _question(
         self,
         history: History,
-        state: Progress,
+        state: TruVaRState,
         belief: SiteBelief,
         members: Mask,
         stage: Stage,
@@ -238,7 +238,9 @@ class TruVaR(SitePolicy):
             eta *= confidence.r
         return max(eta, least)
 
-    def _choose(self, question: Question, history: History, state: Progress, rng: Generator) -> Observation:
+    def _choose(
+        self, question: Question, history: History, state: TruVaRState, rng: Generator
+    ) -> Observation:
         sites = question.belief.sites
         if sites.fixed:
             return choose_site(question, sites.tried(history.tried))

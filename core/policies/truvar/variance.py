@@ -23,7 +23,9 @@ from scipy.linalg import blas
 
 from haltune._utils.arrays import Array, Indices, Mask
 
-Rows = Callable[[Indices], Array]  # indices (b,) of points -> their covariances (b, n) with all candidates
+CovarianceRows = Callable[
+    [Indices], Array
+]  # indices (b,) of points -> their covariances (b, n) with all candidates
 _ENTRIES, _THIN = 40_000, 16  # of a block, and its fewest rows
 _TINY = 1e-300  # divides 0 by it instead of by 0: a point known exactly takes nothing off
 
@@ -33,7 +35,7 @@ def excess(variance: Array, floor: float, members: Mask) -> Array:
     return np.where(members, np.maximum(variance - floor, 0.0), 0.0)
 
 
-def truncated_reduction(rows: Rows, variance: Array, noise: Array, over: Array) -> Array:
+def truncated_reduction(rows: CovarianceRows, variance: Array, noise: Array, over: Array) -> Array:
     """The reduction (k, n) by each of n candidates at each of k noise levels.
 
     rows: covariances of points with the candidates, by blocks. variance: (n,) of the candidates. noise:
@@ -56,7 +58,7 @@ def truncated_reduction(rows: Rows, variance: Array, noise: Array, over: Array) 
 
 
 def anticipated_reduction(
-    rows: Rows,
+    rows: CovarianceRows,
     variance: Array,
     noise: Array,
     over: Array,

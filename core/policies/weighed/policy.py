@@ -1,8 +1,8 @@
 """A policy for one goal that searches for several, and within constraints.
 
 Whatever it is asked, a policy for one goal is asked of the log as it would read had its runs had one number each: what
-their vectors come to under some weights (`scalarisation`, `journal`). So its answer is the one that it would have given
-in a study of that one goal, and all that is known of it holds.
+their vectors come to under some weights (`scalarisation`, `weighed_log`). So its answer is the one that it would have
+given in a study of that one goal, and all that is known of it holds.
 
 - What begins, and what goes on: weights are drawn for each question, by the study's seed, from a lattice of at most 11.
 - A run keeps the weights that it was begun under, in its tags: it is judged under these. It is stopped for good only
@@ -30,8 +30,8 @@ from haltune.log.problem import Problem
 from haltune.log.problem.constraints import latest
 from haltune.log.records import TrialRecord
 
-from .journal import Journal, Told, View
 from .scalarisation import Scalarisation, Weights, lattice
+from .weighed_log import LogPrefix, View, WeighedLog
 
 WEIGHTS = "weights"  # in a trial's tags: of the goals, in their order
 
@@ -45,13 +45,13 @@ class Weighed(Wrapper):
     def __repr__(self) -> str:
         return in_words(self.policy)
 
-    def inside(self, state: Told) -> Any:
+    def inside(self, state: LogPrefix) -> Any:
         """Of several goals there are several: none by itself."""
         raise InvalidInput(
             "a search for several goals has a state for each weights: ask it, not the policy inside"
         )
 
-    def start(self, problem: Problem) -> Told:
+    def start(self, problem: Problem) -> LogPrefix:
         """An empty log. Raises InvalidInput for a policy that cannot search for it."""
         if problem.further and not self.policy.several_goals:
             raise InvalidInput(
@@ -61,13 +61,13 @@ class Weighed(Wrapper):
             )
         nothing = Scalarisation(problem, lattice(len(problem.goals))[0], (None,) * len(problem.goals))
         self.policy.start(nothing.of(problem))
-        return Told(Journal(problem, self.policy))
+        return LogPrefix(WeighedLog(problem, self.policy))
 
-    def fold(self, state: Told, event: Event) -> Told:
+    def fold(self, state: LogPrefix, event: Event) -> LogPrefix:
         """The log with one event more."""
         return state.after(event)
 
-    def propose(self, state: Told, history: History, rng: Generator) -> Move:
+    def propose(self, state: LogPrefix, history: History, rng: Generator) -> Move:
         """The move under weights that are drawn; where that is to wait, under the first others that have another."""
         known = lattice(len(history.problem.goals))
         drawn = int(history.rng("weights", history.moves).integers(len(known)))
@@ -77,7 +77,7 @@ class Weighed(Wrapper):
             return first
         return next((move for move in asked if not isinstance(move, Wait)), first)
 
-    def _proposed(self, state: Told, history: History, weights: Weights, rng: Generator) -> Move:
+    def _proposed(self, state: LogPrefix, history: History, weights: Weights, rng: Generator) -> Move:
         view = state.view(history, weights)
         move = self.policy.propose(view.fold.state, view.history, deepcopy(rng))
         if not history.problem.further or not isinstance(move, Start | Resume):
@@ -85,7 +85,7 @@ class Weighed(Wrapper):
         own = history.trial(move.trial).tags[WEIGHTS] if isinstance(move, Resume) else list(weights)
         return replace(move, tags={**move.tags, WEIGHTS: own})
 
-    def judge(self, state: Told, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+    def judge(self, state: LogPrefix, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """Under its own weights; STOP only under all."""
         if (why := _beyond(history.problem, trial)) is not None:
             return stop(why)
@@ -103,7 +103,7 @@ class Weighed(Wrapper):
     def _judged(self, view: View, trial: TrialRecord, rng: Generator) -> Verdict:
         return self.policy.judge(view.fold.state, view.history, view.seen(trial), deepcopy(rng))
 
-    def alive(self, state: Told) -> frozenset[int] | None:
+    def alive(self, state: LogPrefix) -> frozenset[int] | None:
         """All: what one goal leaves behind another may take up."""
         return None
 

@@ -19,7 +19,7 @@ from .axes import FloatAxis
 from .conditions import condition_on
 from .layout import Layout, Parameter
 
-Known = Mapping[str, Parameter]
+KnownParameters = Mapping[str, Parameter]
 
 
 def lacking(new: Layout, old: Layout) -> list[str]:
@@ -59,7 +59,7 @@ def _keeping(new: Parameter, old: Parameter) -> Parameter:
     return replace(new, axis=axis, absent=old.absent)
 
 
-def _holds(new: Parameter, now: Known, before: Known) -> bool:
+def _holds(new: Parameter, now: KnownParameters, before: KnownParameters) -> bool:
     """Whether it is active in the same configurations of the older layout, and has their values."""
     old = before[new.name].domain
     return _contains(new.domain, old) and _keeps_condition(new.domain, old, now, before)
@@ -107,7 +107,7 @@ def _beyond(end: float | str, than: float | str, sign: int) -> bool:
     return sign * end >= sign * than
 
 
-def _keeps_condition(new: Domain, old: Domain, now: Known, before: Known) -> bool:
+def _keeps_condition(new: Domain, old: Domain, now: KnownParameters, before: KnownParameters) -> bool:
     """Whether its condition has the same parents, and more values of these where they could not have them before."""
     was, is_now = old.when or {}, new.when or {}
     if was.keys() != is_now.keys():
@@ -121,7 +121,7 @@ def _keeps_condition(new: Domain, old: Domain, now: Known, before: Known) -> boo
     return True
 
 
-def _is_idle(new: Parameter, now: Known, before: Known) -> bool:
+def _is_idle(new: Parameter, now: KnownParameters, before: KnownParameters) -> bool:
     """Whether a parameter that is new is active in no configuration of the older layout."""
     return any(
         not any(_takes(now[parent], before[parent], value) for value in values)

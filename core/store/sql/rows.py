@@ -78,7 +78,9 @@ def event(row: Sequence[Any], metrics: Mapping[str, float | None]) -> Event:
         raise InvalidInput(
             f"action = {action!r:.80}, evidence = {body!r:.80}: a verdict, and a table of its numbers"
         )
-    verdict = Verdict(_ACTIONS[action], tables.restored(reason), _Evidence(body) if body else _NOTHING, until)
+    verdict = Verdict(
+        _ACTIONS[action], tables.restored(reason), _LazyNumbers(body) if body else _NOTHING, until
+    )
     scalars = {tables.restored(name): math.nan if v is None else v for name, v in metrics.items()}
     report = _report((at, trial, attempt, epoch, math.nan if value is None else value, seconds, verdict,
                       seen, validation, cost, deciding, scalars))  # fmt: skip
@@ -139,7 +141,7 @@ _NONE: Mapping[str, float | None] = MappingProxyType({})
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class _Evidence(Mapping[str, Any]):
+class _LazyNumbers(Mapping[str, Any]):
     """A verdict's numbers, read from their JSON when someone looks: a load of half a million reports does not."""
 
     __slots__ = ("_parsed", "_text")

@@ -52,7 +52,7 @@ class SqlStore(ABC):
         return self._clock()
 
     def names(self) -> list[str]:
-        return self._run(lambda c: list(c.scalars(tables.NAMES)), write=False)
+        return self._run(lambda c: list(c.scalars(tables.STUDY_NAMES)), write=False)
 
     def create(self, name: str, first: Event) -> bool:
         def exists(c: sa.Connection) -> bool:

@@ -79,7 +79,7 @@ leases = sa.Table(
 
 # -- statements ---------------------------------------------------------------------------
 
-NAMES = sa.select(studies.c.name).order_by(studies.c.id)
+STUDY_NAMES = sa.select(studies.c.name).order_by(studies.c.id)
 ID = sa.select(studies.c.id).where(studies.c.name == sa.bindparam("of_name"))
 ID_LOCKED = ID.with_for_update()
 NEW_STUDY = studies.insert()

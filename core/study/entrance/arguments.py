@@ -51,7 +51,9 @@ def problem_of(
             "Int(low, high) and Choice([...]) are varied",
             aloud=says,
         )
-    if isinstance(policy, str) and (named := [n for n in policies.NAMES if n.lower() == policy.lower()]):
+    if isinstance(policy, str) and (
+        named := [n for n in policies.POLICY_NAMES if n.lower() == policy.lower()]
+    ):
         raise InvalidInput(f"policy={policy!r}: give the policy itself, haltune.policies.{named[0]}()")
     decides = check_policy("policy= is a policy such as BOBOS()", _default(policy))
     return Problem(given, _goals(second, says), max_epochs, start, constraints), decides

@@ -26,12 +26,14 @@ from haltune.store.studies import enqueued
 
 from .claims import claimed
 from .replica import Replica, plans_anew
-from .session import Clock, Log
+from .session import Log, MonotonicClock
 
 Taken = tuple[int, int]  # a trial and its attempt, as appended for this worker
 
 
-def answer(replica: Replica, budget: Budget, max_retries: int, clock: Clock) -> TrialRecord | Wait | Finish:
+def answer(
+    replica: Replica, budget: Budget, max_retries: int, clock: MonotonicClock
+) -> TrialRecord | Wait | Finish:
     """As `ask`, once the log says all that must be said before: workers lost, a new scale, a new budget.
 
     A trial is answered as this worker began it. One that was lost meanwhile, for the worker slept between its
@@ -84,7 +86,7 @@ def _need_own(replica: Replica) -> None:
         )
 
 
-def ask(replica: Replica, budget: Budget, clock: Clock) -> Taken | Wait | Finish:
+def ask(replica: Replica, budget: Budget, clock: MonotonicClock) -> Taken | Wait | Finish:
     """The attempt that now belongs to this worker, or why there is none.
 
     A trial that was interrupted comes before the policy's own proposals. Raises store.Conflict when
@@ -104,7 +106,7 @@ def ask(replica: Replica, budget: Budget, clock: Clock) -> Taken | Wait | Finish
         return _decide(replica, full, clock)
 
 
-def _decide(replica: Replica, full: str | None, clock: Clock) -> Taken | Wait | Finish:
+def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken | Wait | Finish:
     """What the policy says. full: why no trial is started any more."""
     began, history = clock(), replica.history
     move = propose(replica.policy, replica.state, history)

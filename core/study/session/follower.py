@@ -27,7 +27,7 @@ from haltune.store.open import open_store
 
 from .attempt import Attempt, Json, answer_from_json, label
 from .local import reopened
-from .session import A, Clock, Failure, Report, Settings
+from .session import A, Failure, MonotonicClock, Report, Settings
 from .spawned import carried
 from .voice import Voice
 
@@ -43,7 +43,7 @@ class FollowerSession:
         self,
         settings: Settings,
         seed: int | None = None,
-        monotonic: Clock = time.perf_counter,
+        monotonic: MonotonicClock = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._given, self.budget = settings, settings.budget

@@ -25,13 +25,13 @@ from haltune.store.base import Conflict
 
 from .attempt import Attempt, counted
 from .replica import Replica
-from .session import Clock, Report
+from .session import MonotonicClock, Report
 
 _log = logging.getLogger("haltune")
 
 
 def record(
-    replica: Replica, budget: Budget, attempt: Attempt, report: Report, judge: bool, clock: Clock
+    replica: Replica, budget: Budget, attempt: Attempt, report: Report, judge: bool, clock: MonotonicClock
 ) -> Verdict:
     """Append a report and its verdict as one event; see Trial.report."""
     with replica.lock:
@@ -52,7 +52,8 @@ def record(
 
 
 def _record_once(
-    replica: Replica, budget: Budget, attempt: Attempt, r: TrialRecord, report: Report, judge: bool, clock: Clock
+    replica: Replica, budget: Budget, attempt: Attempt, r: TrialRecord, report: Report, judge: bool,
+    clock: MonotonicClock,
 ) -> Verdict:  # fmt: skip
     began, now = clock(), replica.now()
     verdict, broken = _unjudged(attempt, report.epoch, replica.problem.max_epochs, judge), None

@@ -27,7 +27,7 @@ from .attempt import Attempt, Json, answer_to_json
 from .claims import in_turn
 from .judging import record
 from .replica import Replica
-from .session import A, Clock, Failure, Report, Settings
+from .session import A, Failure, MonotonicClock, Report, Settings
 from .spawned import Attempts, carried
 from .voice import Voice
 
@@ -45,7 +45,7 @@ class LocalSession:
         self,
         settings: Settings,
         seed: int | None = None,
-        monotonic: Clock = time.perf_counter,
+        monotonic: MonotonicClock = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._given, self.budget = settings, settings.budget

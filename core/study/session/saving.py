@@ -18,7 +18,7 @@ from .attempt import Attempt
 from .session import Session
 
 
-class Saving(Attempt):
+class SavedAttempt(Attempt):
     """An attempt whose states are saved."""
 
     goal: Goal

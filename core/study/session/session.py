@@ -27,7 +27,7 @@ from .voice import Voice
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Attempt)
-Clock = Callable[[], float]  # monotonic, seconds
+MonotonicClock = Callable[[], float]  # monotonic, seconds
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Session(Protocol):
     """One process's work for one study. What changes an attempt writes it there, on every rank."""
 
     budget: Budget
-    monotonic: Clock
+    monotonic: MonotonicClock
     voice: Voice
     waits: bool  # for a server that is away; a launcher does not: it has others to look after
 

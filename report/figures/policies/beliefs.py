@@ -19,7 +19,7 @@ from haltune.study.results import Results
 
 
 @dataclass(frozen=True)
-class Weighed:
+class Weighing:
     """Between two trainings. Scores."""
 
     going: float  # what going on is worth
@@ -38,10 +38,10 @@ class Beliefs:
     history: History
     assessment: Assessment
     worth: Array  # (g,) score: of training each control next; -inf where none was computed
-    weighed: Mapping[int, Weighed]  # by the trainings that had ended, in their order
+    weighed: Mapping[int, Weighing]  # by the trainings that had ended, in their order
 
     @property
-    def now(self) -> Weighed:
+    def now(self) -> Weighing:
         """What is weighed now."""
         return self.weighed[len(self.assessment.done)]
 
@@ -76,17 +76,17 @@ def beliefs_of(study: Results) -> Beliefs | None:
     policy = autobct_of(study.policy)
     if policy is None:
         return None
-    history, weighed = study.history, dict[int, Weighed]()
+    history, weighed = study.history, dict[int, Weighing]()
     state = policy.start(history.problem)
     for event in study.events():
         state = policy.fold(state, event)
         if isinstance(event, ev.Started) and "value" in event.evidence and TAG in event.tags:
-            weighed[event.tags[TAG]] = Weighed(event.evidence["value"], event.evidence.get("last"))
+            weighed[event.tags[TAG]] = Weighing(event.evidence["value"], event.evidence.get("last"))
     with one_thread():  # the same bits as in the search
         assessment = policy.assess(history, state)
         if assessment is None:
             return None
         worth = policy.worth(history.problem, assessment)
     heights = assessment.heights
-    weighed[len(heights)] = Weighed(float(worth.max()), heights[-1] if heights else None)
+    weighed[len(heights)] = Weighing(float(worth.max()), heights[-1] if heights else None)
     return Beliefs(history, assessment, worth, weighed)

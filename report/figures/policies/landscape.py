@@ -14,8 +14,8 @@ from haltune._utils.arrays import Array
 from haltune._utils.words import settings, short
 from haltune.policies.autobct.observations import Training
 
+from ...metric_model import grid
 from ...palette import ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE
-from ...surrogate import grid
 from ..drawing import plain, time_unit
 from ..wording import plotly_text
 from .beliefs import Beliefs

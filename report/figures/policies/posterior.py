@@ -15,8 +15,8 @@ from haltune.policies.autobct.gain import autobct_of
 from haltune.study.results import Results
 
 from ...digest import need_study
+from ...metric_model import grid
 from ...palette import COOL, INK
-from ...surrogate import grid
 from ..drawing import Spec, axis, drawn, layout, nothing, scale_of
 from ..wording import plotly_text
 from .beliefs import Beliefs, beliefs_of

@@ -16,7 +16,7 @@ from haltune.study.results import Results
 
 from ...digest import Digest, Row, digest, story_of
 from ...palette import ACCENT, COOL, FAINT, INK, MUTED, PAPER
-from ...sample import MOST
+from ...sample import MOST_TRIALS
 from ...story import Story
 from ..drawing import Spec, axis, drawn, layout, nothing
 from ..wording import plotly_text
@@ -66,7 +66,7 @@ def rungs(study: Results) -> go.Figure:
         ('1', '3')
     """
     story = story_of(study)
-    return drawn(rungs_spec(story, digest(study, MOST)))
+    return drawn(rungs_spec(story, digest(study, MOST_TRIALS)))
 
 
 def rungs_spec(story: Story, facts: Digest) -> Spec:
@@ -106,16 +106,16 @@ def places(story: Story, facts: Digest) -> list[Arrival]:
     return [replace(p, fate=_fate(p, facts.problem.max_epochs, closed, facts.over)) for p in found.values()]
 
 
-Group = tuple[Any, float]  # a bracket, where runs are compared within one, and a rung of it
+BracketRung = tuple[Any, float]  # a bracket, where runs are compared within one, and a rung of it
 
 
-def _closed(found: Any, sign: float) -> dict[Group, set[int]]:
+def _closed(found: Any, sign: float) -> dict[BracketRung, set[int]]:
     """Of the rungs of brackets that all have come to who are due to go on."""
-    groups: dict[Group, list[Arrival]] = {}
+    groups: dict[BracketRung, list[Arrival]] = {}
     for p in found:
         if "places" in p.verdict.evidence:
             groups.setdefault((p.verdict.evidence["bracket"], p.rung), []).append(p)
-    due: dict[Group, set[int]] = {}
+    due: dict[BracketRung, set[int]] = {}
     for key, group in groups.items():
         last = max(group, key=lambda p: int(p.verdict.evidence["arrived"])).verdict.evidence
         if last["arrived"] >= last["places"]:
@@ -124,7 +124,7 @@ def _closed(found: Any, sign: float) -> dict[Group, set[int]]:
     return due
 
 
-def _fate(p: Arrival, horizon: int | None, closed: dict[Group, set[int]], over: bool) -> str:
+def _fate(p: Arrival, horizon: int | None, closed: dict[BracketRung, set[int]], over: bool) -> str:
     record, evidence = p.row.record, p.verdict.evidence
     if FULL in evidence or ("rung" not in evidence if horizon is None else p.epoch >= horizon):
         return "end"

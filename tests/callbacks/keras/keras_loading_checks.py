@@ -201,7 +201,7 @@ def test_what_is_no_function_of_the_configuration_is_named():
 @once
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"random": [], "build": null}', b"\xff", None])
 def test_what_lies_beside_weights_and_is_damaged_is_a_sentence(tmp_path, text):
-    path = tmp_path / f"a{checkpoint.WEIGHTS}"
+    path = tmp_path / f"a{checkpoint.WEIGHTS_SUFFIX}"
     model = own_loss()
     model.optimizer.build(model.trainable_variables)
     checkpoint.write(model, path)

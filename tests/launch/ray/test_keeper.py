@@ -18,7 +18,7 @@ from haltune import Budget, Study
 from haltune.errors import NoRoom, NotSupported, StoreError
 from haltune.launch.ray import checkpoints
 from haltune.launch.ray.checkpoints import Carried, Files
-from haltune.launch.ray.keeper import PAGE, Keeper, Log
+from haltune.launch.ray.keeper import PAGE, Keeper, PagedLog
 from haltune.launch.ray.store import KeeperStore
 from haltune.log.decisions import go_on
 from haltune.log.events import Created, Expired, Reported, Status
@@ -58,10 +58,10 @@ def reported(value: float, trial: int = 0, epoch: float = 1.0, at: float = 5.0) 
     )  # fmt: skip
 
 
-def new_log() -> tuple[Log, MemoryStore]:
+def new_log() -> tuple[PagedLog, MemoryStore]:
     store = MemoryStore()
     store.create("s", Created(at=0.0, problem={}, policy={}, seed=0))
-    return Log(store), store
+    return PagedLog(store), store
 
 
 @pytest.mark.parametrize("value", [0.5, math.nan, -math.inf])

@@ -25,7 +25,7 @@ from haltune.log.history import History
 from haltune.policies import BOBOS, Guided, Halting, Hyperband, Ladder, RandomSearch, SuccessiveHalving
 from haltune.policies.bayesopt.surrogate import epoch_coordinate
 from haltune.policies.from_spec import policy_from
-from haltune.policies.guided.curve_rows import CurveRows, Row
+from haltune.policies.guided.curve_rows import CurveRow, CurveRows
 from haltune.policies.guided.targets import TargetScale, fitted
 from haltune.study.replay import replay
 from haltune.study.session.asking import propose
@@ -65,7 +65,7 @@ def folded(problem: Problem, log: list[Event], to: int | None = None) -> tuple[H
 # -- what it learns from ----------------------------------------------------------------------
 
 
-def expected(history: History) -> set[Row]:
+def expected(history: History) -> set[CurveRow]:
     """The rows as the history's curves have them, NaN as None."""
     rows: set[Any] = set()
     for t in history.trials:

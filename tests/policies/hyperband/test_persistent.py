@@ -1,4 +1,4 @@
-"""Ranked and Sparse against a sorted list and a dict; old versions stay as they were."""
+"""SortedKeys and Sparse against a sorted list and a dict; old versions stay as they were."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune.policies.hyperband.persistent import Ranked, Sparse
+from haltune.policies.hyperband.persistent import SortedKeys, Sparse
 
 keys = st.tuples(st.integers(-5, 5).map(float), st.integers(0, 400))
 
@@ -21,7 +21,7 @@ keys = st.tuples(st.integers(-5, 5).map(float), st.integers(0, 400))
 def test_ranked_is_a_sorted_list_of_which_every_version_stays(
     steps: list[tuple[str, tuple[float, int]]], asked: tuple[float, int]
 ) -> None:
-    ranked, plain = Ranked(), []
+    ranked, plain = SortedKeys(), []
     versions = []
     for action, key in steps:
         if action == "add" and key not in plain:
@@ -58,7 +58,7 @@ def test_sparse_is_a_dict_of_which_every_version_stays(steps: list[tuple[bool, i
 
 
 def test_an_insertion_among_ten_thousand_copies_one_chunk() -> None:
-    ranked = Ranked()
+    ranked = SortedKeys()
     for n in range(10_000):
         ranked = ranked.add((float(n * 7919 % 10_007), n))
     after = ranked.add((0.5, 10**6))

@@ -32,7 +32,7 @@ from haltune.log.codec import to_json
 from haltune.log.events import Started
 from haltune.policies import BOBOS, Halting, Hyperband, MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
-from haltune.policies.multifidelity.evidence import KEPT, Evidence
+from haltune.policies.multifidelity.earlier_studies import RUNS_KEPT, EarlierStudy
 from haltune.policies.multifidelity.lessons import Lessons
 from haltune.policies.multifidelity.stage_kernel import Stages
 from haltune.study.replay import replay
@@ -84,9 +84,9 @@ def decided(study: Study) -> list[Any]:
 
 
 def test_the_evidence_is_plain_json_that_makes_it_again() -> None:
-    evidence = Evidence.of(before())
+    evidence = EarlierStudy.of(before())
     assert (evidence.name, evidence.horizon, evidence.trials, len(evidence.runs)) == ("before", 9.0, 12, 12)
-    assert Evidence.from_json(json.loads(json.dumps(evidence.to_json(), allow_nan=False))) == evidence
+    assert EarlierStudy.from_json(json.loads(json.dumps(evidence.to_json(), allow_nan=False))) == evidence
     best = evidence.runs[0]
     assert dict(best.config) == before().best_params
     assert best.epochs == (1.0, 3.0, 9.0)
@@ -101,12 +101,12 @@ def test_of_many_runs_the_best_the_furthest_and_a_spread_are_kept() -> None:
     def value(config: dict[str, Any], epoch: float) -> float:
         return math.nan if config["y"] < 0.1 else quality(config, epoch)
 
-    study = searched(RandomSearch(trials=3 * KEPT), budget=None, epochs=1, value=value)
-    evidence = Evidence.of(study)
-    assert (evidence.trials, len(evidence.runs)) == (3 * KEPT, KEPT)
-    assert len(json.dumps(evidence.to_json())) < 200 * KEPT
+    study = searched(RandomSearch(trials=3 * RUNS_KEPT), budget=None, epochs=1, value=value)
+    evidence = EarlierStudy.of(study)
+    assert (evidence.trials, len(evidence.runs)) == (3 * RUNS_KEPT, RUNS_KEPT)
+    assert len(json.dumps(evidence.to_json())) < 200 * RUNS_KEPT
     assert dict(evidence.runs[0].config) == study.best_params
-    far = Evidence.of(searched(MultiFidelity(candidates=20), budget=Budget(epochs=5 * KEPT)))
+    far = EarlierStudy.of(searched(MultiFidelity(candidates=20), budget=Budget(epochs=5 * RUNS_KEPT)))
     assert sum(run.epochs[-1] == EPOCHS for run in far.runs) > 10
 
 
@@ -114,7 +114,7 @@ def test_what_diverged_counts_for_its_end() -> None:
     study = searched(
         RandomSearch(trials=6), budget=None, value=lambda c, e: math.inf if c["x"] > 0.5 else quality(c, e)
     )
-    runs = {r.config["x"]: r for r in Evidence.of(study).runs}
+    runs = {r.config["x"]: r for r in EarlierStudy.of(study).runs}
     diverged = [r for x, r in runs.items() if x > 0.5]
     assert diverged
     assert all(r.epochs[-1] == 9.0 and r.targets[-1] < -3.0 for r in diverged)
@@ -171,7 +171,7 @@ def test_anything_but_studies_is_refused() -> None:
     for wrong in (["earlier.db"], [3], "earlier.db", before()):
         with pytest.raises(InvalidInput, match="learn_from"):
             MultiFidelity(learn_from=wrong)  # type: ignore[arg-type]
-    body = Evidence.of(before()).to_json()
+    body = EarlierStudy.of(before()).to_json()
     for damage in (
         {"horizon": math.inf},
         {"runs": [{"config": {}}]},
@@ -192,7 +192,7 @@ def test_a_policy_that_cannot_learn_from_others_says_which_can(policy: Any) -> N
 
 def lessons(space: Any, epochs: tuple[int, ...] = (1, 3, 9), earlier: Study | None = None) -> Lessons:
     space = Space(space)
-    return Lessons.of([Evidence.of(earlier or before())], space, Stages(epochs, space.dim, 1))
+    return Lessons.of([EarlierStudy.of(earlier or before())], space, Stages(epochs, space.dim, 1))
 
 
 def test_parameters_that_both_have_are_mapped_and_runs_outside_are_left_out() -> None:
@@ -216,7 +216,7 @@ def test_a_run_that_lacks_a_parameter_teaches_nothing(lacking: Any) -> None:
 def test_a_full_training_there_is_one_here_however_many_epochs_either_has(epochs: tuple[int, ...]) -> None:
     seen = lessons(SPACE.parameters, epochs).every[0]
     ends = {round(v, 5) for v in seen.value[seen.stage == len(epochs) - 1]}
-    assert ends == {r.targets[-1] for r in Evidence.of(before()).runs}
+    assert ends == {r.targets[-1] for r in EarlierStudy.of(before()).runs}
     assert seen.study is not None
     assert set(seen.study) == {1}
     if epochs == (1, 3, 9):
@@ -232,7 +232,7 @@ def test_another_metric_counts_by_its_own_best_and_worst() -> None:
     loss = searched(
         RandomSearch(trials=12), budget=None, goal=Minimize("loss"), value=lambda c, e: -quality(c, e)
     )
-    there, here = Evidence.of(loss), Evidence.of(before())
+    there, here = EarlierStudy.of(loss), EarlierStudy.of(before())
     assert [r.config for r in there.runs] == [r.config for r in here.runs]
     assert [r.targets for r in there.runs] == [r.targets for r in here.runs]
 
@@ -375,7 +375,7 @@ def test_what_misleads_is_left_out_with_all_that_it_taught() -> None:
             1 - quality(config, EPOCHS) if epoch > 3 else 0.5 * math.sin(40 * config["x"] + 20 * config["y"])
         )
 
-    earlier = Evidence.of(searched(RandomSearch(trials=30), budget=None, value=misleading))
+    earlier = EarlierStudy.of(searched(RandomSearch(trials=30), budget=None, value=misleading))
     own = searched(RandomSearch(trials=20), budget=None)
     told = MultiFidelity(learn_from=[earlier]).start(own.problem)
     alone = MultiFidelity().start(own.problem)

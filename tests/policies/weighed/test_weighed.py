@@ -149,8 +149,8 @@ def test_a_state_that_others_went_on_from_stays_what_it_was() -> None:
     first = policy.propose(state, history, history.rng("propose", history.moves))
     one = state.after(events[20])
     other = state.after(replace(events[20], at=events[20].at + 1.0))
-    assert one.journal is not other.journal
-    assert repr(state) == "Told(20 events)"
+    assert one.log is not other.log
+    assert repr(state) == "LogPrefix(20 events)"
     again = policy.propose(state, history, history.rng("propose", history.moves))
     assert first == again
 

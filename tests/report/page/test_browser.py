@@ -18,7 +18,7 @@ from haltune.report import write
 from haltune.report.watch.app import application
 from haltune.report.watch.board import Board
 from haltune.report.watch.cell import Cell
-from haltune.report.watch.place import Place
+from haltune.report.watch.location import Location
 from haltune.report.watch.serve import server
 from haltune.store.open import open_store
 
@@ -290,7 +290,7 @@ class Served:
     """The server of a study, in a thread."""
 
     def __init__(self, path):
-        self._board = Board(lambda: [Place(open_store(str(path), reading=True), "study", str(path))])
+        self._board = Board(lambda: [Location(open_store(str(path), reading=True), "study", str(path))])
         self.port = 0
         self.begin()
 
@@ -547,7 +547,7 @@ def test_who_points_at_a_button_of_a_row_keeps_it_while_the_row_changes(watched)
 
 
 def test_trials_that_are_shown_no_more_leave_the_page(watched, monkeypatch):
-    monkeypatch.setattr("haltune.report.page.items.MOST", 3)
+    monkeypatch.setattr("haltune.report.page.items.MOST_TRIALS", 3)
     study, served, context = watched
     said, page = [], None
     for n in range(6):

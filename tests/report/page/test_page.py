@@ -19,7 +19,7 @@ from haltune._utils.words import duration
 from haltune.log.events import Budgeted, Raised, Status
 from haltune.policies import Halting, RandomSearch
 from haltune.report import learning_curves, summary, write
-from haltune.report.page.items import Told
+from haltune.report.page.items import ToldSearch
 
 
 class Seen(HTMLParser):
@@ -363,7 +363,7 @@ def test_up_to_two_thousand_trials_each_is_shown_and_nothing_is_said(tmp_path):
 def test_a_page_that_follows_a_search_shows_a_raised_limit_before_anything_else_happens():
     history = tell_trial(told(), [0.5])
     history.apply(Budgeted(at=history.now, budget={"trials": 4}))
-    page = Told(history)
+    page = ToldSearch(history)
     before = page.items()["figure/budget"]["layout"]["meta"]["alt"]
     history.apply(Raised(at=history.now, budget={"trials": 9}))
     page.read()

@@ -12,7 +12,7 @@ from haltune.errors import StoreAway
 from haltune.log.events import Status
 from haltune.policies import RandomSearch
 from haltune.report.watch import actions
-from haltune.report.watch.place import Place
+from haltune.report.watch.location import Location
 from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store
 from haltune.study.reading import follow_study
@@ -33,7 +33,7 @@ def test_every_button_is_heeded_by_workers_in_processes_of_their_own(tmp_path):
     study = Study(PROBLEM, RandomSearch(), url, seed=0, budget=Budget(trials=3), verbose=0)
     searching = threading.Thread(target=study.optimize, args=(patient,), kwargs={"workers": 2}, daemon=True)
     searching.start()
-    place = Place(open_store(url, reading=True), study.name, url)
+    place = Location(open_store(url, reading=True), study.name, url)
 
     def until(holds):
         end = time.monotonic() + 120

@@ -14,7 +14,7 @@ from haltune.errors import StoreAway
 from haltune.policies import RandomSearch
 from haltune.report.watch.app import application
 from haltune.report.watch.board import Board
-from haltune.report.watch.place import Place
+from haltune.report.watch.location import Location
 from haltune.report.watch.serve import server
 from haltune.store.open import open_store
 
@@ -33,7 +33,7 @@ def searched(folder: Path, trials: int = 1) -> Path:
 @pytest.fixture
 def board(tmp_path):
     path = searched(tmp_path)
-    return Board(lambda: [Place(open_store(str(path), reading=True), "study", str(path))])
+    return Board(lambda: [Location(open_store(str(path), reading=True), "study", str(path))])
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def test_the_list_and_the_pages_stay_while_a_store_is_away(board, monkeypatch):
         raise StoreAway("the server of the database is away")
 
     monkeypatch.setattr(board, "find", away)
-    monkeypatch.setattr(type(board.places[0].store), "read", away)
+    monkeypatch.setattr(type(board.locations[0].store), "read", away)
     board.study(0)._rest = 0.0
     status, text = got(board, f"/{TOKEN}/")
     assert status == 200

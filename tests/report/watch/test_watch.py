@@ -12,11 +12,11 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.errors import StoreAway
 from haltune.log.events import Enqueued, Held
 from haltune.policies import Ladder, RandomSearch
-from haltune.report.surrogate import Surrogate
+from haltune.report.metric_model import MetricModel
 from haltune.report.watch import actions
 from haltune.report.watch.app import _stream, application
 from haltune.report.watch.board import Board
-from haltune.report.watch.place import Place
+from haltune.report.watch.location import Location
 from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store
 from haltune.store.sql.store import SqlStore
@@ -40,7 +40,7 @@ def train(study, epochs=4, value=0.5):
 
 
 def place(path, name="study"):
-    return Place(open_store(str(path), reading=True), name, str(path))
+    return Location(open_store(str(path), reading=True), name, str(path))
 
 
 def ask(app, path, method="GET", host="127.0.0.1:8765", headers=(), body=b""):
@@ -261,8 +261,8 @@ def test_models_that_take_long_hold_up_nothing_else(tmp_path, monkeypatch):
     for n in range(6):
         train(study, value=n / 10)
     watched = Watched(follow_study(str(tmp_path / "a.db")), rests=False)
-    goes_on, of = threading.Event(), Surrogate.of
-    monkeypatch.setattr(Surrogate, "of", lambda history: goes_on.wait(60) and of(history))
+    goes_on, of = threading.Event(), MetricModel.of
+    monkeypatch.setattr(MetricModel, "of", lambda history: goes_on.wait(60) and of(history))
     mark = watched.mark
     train(study, value=0.9)
     while "figure/timeline" not in told(watched, mark)["edits"]:
@@ -278,16 +278,16 @@ def test_models_that_a_store_was_away_for_are_made_when_it_is_back(tmp_path, mon
     for n in range(6):
         train(study, value=n / 10)
     watched = Watched(follow_study(str(tmp_path / "a.db")), rests=False)
-    mark, of = watched.mark, Surrogate.of
+    mark, of = watched.mark, MetricModel.of
 
     def away(history):
         raise StoreAway("the server of the database is away")
 
-    monkeypatch.setattr(Surrogate, "of", away)
+    monkeypatch.setattr(MetricModel, "of", away)
     train(study, value=0.9)
     caught_up(watched, study)
     assert "figure/slices" not in told(watched, mark)["edits"]
-    monkeypatch.setattr(Surrogate, "of", of)
+    monkeypatch.setattr(MetricModel, "of", of)
     caught_up(watched, study)
     assert "figure/slices" in told(watched, mark)["edits"]
 
@@ -447,7 +447,7 @@ def test_a_study_that_cannot_be_read_is_said_and_the_others_stay(tmp_path):
     board = Board(
         lambda: [
             place(tmp_path / "a.db"),
-            Place(open_store(str(tmp_path / "a.db"), reading=True), "none", "x"),
+            Location(open_store(str(tmp_path / "a.db"), reading=True), "none", "x"),
         ]
     )
     app = application(board, TOKEN)

@@ -22,7 +22,7 @@ from haltune.log.history import History
 from ..observations import Searched
 from .beliefs import Belief, Prior, belief, variances
 from .sampled import sampled
-from .units import Kind, Ruler
+from .units import Ruler, Transform
 
 Data = tuple[Array, Array, Array]  # basis functions (n, J), scores (n,), costs (n,)
 _ROUNDS = 60  # of EM
@@ -32,7 +32,7 @@ def from_studies(
     studies: Sequence[History | Searched],
     worst: float | None = None,
     best: float | None = None,
-    score_scale: Kind = "linear",
+    score_scale: Transform = "linear",
     usual: Prior | None = None,
 ) -> Prior:
     """A prior of studies whose spaces are equal, by their trials that were trained in full.
@@ -73,7 +73,7 @@ def _prepared(
     studies: Sequence[History | Searched],
     worst: float | None,
     best: float | None,
-    kind: Kind,
+    kind: Transform,
     usual: Prior | None,
 ) -> tuple[list[History], Ruler, Prior]:
     listed = list(studies) if isinstance(studies, Sequence) else [None]

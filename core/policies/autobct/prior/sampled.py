@@ -21,14 +21,14 @@ from haltune.errors import InvalidInput
 from .bases import Basis, default_basis
 from .beliefs import Belief, Prior, belief
 
-Cost = Literal["any", "increasing", "decreasing", "flat"]
+CostTrend = Literal["any", "increasing", "decreasing", "flat"]
 _SIGNS = {"any": (-1.0, 1.0), "increasing": (0.0, 1.0), "decreasing": (-1.0, 0.0), "flat": (0.0, 0.0)}
 _DRAWS = 2000
 
 
 def sampled(
     dim: int,
-    cost: Cost | Sequence[Cost] = "any",
+    cost: CostTrend | Sequence[CostTrend] = "any",
     basis: Basis | None = None,
     score_noise: float = 0.05,
     cost_noise: float = 0.1,

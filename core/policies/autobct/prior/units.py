@@ -16,7 +16,7 @@ import numpy as np
 from haltune.errors import InvalidInput
 from haltune.log.problem import Goal
 
-Kind = Literal["linear", "log"]
+Transform = Literal["linear", "log"]
 Bounds = tuple[float, float]
 _EDGE = 1e-3  # of the width of the bounds: log odds are infinite at a bound itself
 _FAR = 3.0  # widths of the map beyond its ends
@@ -28,7 +28,7 @@ class Ruler:
 
     worst: float  # raw score of h = 0
     best: float  # raw score of h = 1
-    kind: Kind
+    kind: Transform
     zero: float  # seconds of t = 0
     unit: float  # seconds of t = 1, less zero
     odds: Bounds | None = None  # h is affine in the log odds between these: no expectation reaches a bound
@@ -79,7 +79,7 @@ class Ruler:
         return _bent(value, self.kind, self.odds)
 
 
-def _bent(value: float, kind: Kind, odds: Bounds | None) -> float:
+def _bent(value: float, kind: Transform, odds: Bounds | None) -> float:
     if odds is not None:
         share = _share(value, odds)
         return math.log(share / (1.0 - share))
@@ -88,7 +88,7 @@ def _bent(value: float, kind: Kind, odds: Bounds | None) -> float:
     return math.log(value) if value > 0 else -math.inf
 
 
-def _unbent(bent: float, kind: Kind, odds: Bounds | None) -> float:
+def _unbent(bent: float, kind: Transform, odds: Bounds | None) -> float:
     if odds is not None:
         return odds[0] + (odds[1] - odds[0]) / (1.0 + math.exp(min(-bent, 700.0)))
     return math.exp(min(bent, 700.0)) if kind == "log" else bent
@@ -99,7 +99,7 @@ def _share(value: float, odds: Bounds) -> float:
     return min(max((value - odds[0]) / (odds[1] - odds[0]), _EDGE), 1.0 - _EDGE)
 
 
-def check_map(name: str, worst: float | None, best: float | None, kind: Kind) -> None:
+def check_map(name: str, worst: float | None, best: float | None, kind: Transform) -> None:
     """Raises InvalidInput for ends that make no map."""
     if kind not in ("linear", "log"):
         raise InvalidInput(f"{name}(score_scale={kind!r}): 'linear' or 'log'")
@@ -114,7 +114,7 @@ def check_map(name: str, worst: float | None, best: float | None, kind: Kind) ->
 
 
 def score_ends(
-    goal: Goal, values: Sequence[float], middle: float, kind: Kind, odds: Bounds | None = None
+    goal: Goal, values: Sequence[float], middle: float, kind: Transform, odds: Bounds | None = None
 ) -> tuple[float, float] | None:
     """The raw (worst, best) by the first trainings: their best at h = 0.65, their range 0.4 wide; None without any.
 

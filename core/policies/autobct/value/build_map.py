@@ -25,7 +25,7 @@ from .maps import FORMAT, WITHIN, ValueMap, features, grid, perceptron, scale, t
 from .valuation import Effort, GridBelief, ahead, alone, chosen, grid_belief, nodes, values
 
 Layers = tuple[tuple[Array32, Array32], ...]
-Progress = Callable[[float, float], None]  # share done, seconds left
+ReportProgress = Callable[[float, float], None]  # share done, seconds left
 
 _HIDDEN = (64, 32)
 _SHRUNK = (1.0, 1.0, 0.5, 0.25, 0.0)  # of covariances; 0 is a truth
@@ -39,7 +39,7 @@ GAMMA = 0.16
 
 
 def build_map(
-    dim: int, depth: int = 3, states: int = 20_000, seed: int = 0, progress: Progress | None = None
+    dim: int, depth: int = 3, states: int = 20_000, seed: int = 0, progress: ReportProgress | None = None
 ) -> ValueMap:
     """The map of V_depth in `dim` coordinates, 1 or 2. progress is told the share done and the seconds left.
 
@@ -50,7 +50,7 @@ def build_map(
     rng = np.random.default_rng(seed)
     cloud = list(_cloud(dim, states, rng))
     found: ValueMap | None = None
-    clock = _Clock(progress, states * (depth - 2))
+    clock = _Countdown(progress, states * (depth - 2))
     for level in range(3, depth + 1):
         found = _level(cloud, dim, level, found, rng, clock)
     assert found is not None
@@ -63,7 +63,7 @@ def _level(
     level: int,
     below: ValueMap | None,
     rng: np.random.Generator,
-    clock: _Clock,
+    clock: _Countdown,
 ) -> ValueMap:
     """The map of one depth from that of the depth below."""
     rows, targets, units = [], [], []
@@ -166,10 +166,10 @@ def _slopes(parameters: list[Array], inputs: Array, outputs: Array) -> list[Arra
     return found[::-1]
 
 
-class _Clock:
+class _Countdown:
     """Tells how long a building takes."""
 
-    def __init__(self, progress: Progress | None, total: int) -> None:
+    def __init__(self, progress: ReportProgress | None, total: int) -> None:
         self.progress, self.total, self.done, self.began = progress, total, 0, time.perf_counter()
 
     def tick(self) -> None:

@@ -27,7 +27,7 @@ class Futures:
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
+class _WorldGroup:
     """Worlds with the same controls trained."""
 
     x: GridBelief
@@ -62,11 +62,11 @@ def simulate(
     true = _draw(x, worlds, trainings, rng)
     found = np.zeros((3, trainings, worlds))
     count = np.full(worlds, trainings, dtype=np.intp)
-    groups = [_Group(_repeated(x, worlds), np.arange(worlds), trained)]
+    groups = [_WorldGroup(_repeated(x, worlds), np.arange(worlds), trained)]
     for n in range(trainings):
         found[:, n] = found[:, n - 1] if n else 0.0
         ahead = min(trainings - n, 3) if exact else min(trainings - n, depth)
-        going: list[_Group] = []
+        going: list[_WorldGroup] = []
         for group in groups:
             going += _trained(group, _decided(group, ahead, ends, effort, count, n), true, found, n)
         groups = going
@@ -88,7 +88,7 @@ def _repeated(x: GridBelief, worlds: int) -> GridBelief:
     return replace(x, m=np.repeat(x.m, worlds, axis=1), t=np.repeat(x.t, worlds, axis=1))
 
 
-def _decided(group: _Group, depth: int, ends: bool, effort: Effort, count: Indices, n: int) -> Indices:
+def _decided(group: _WorldGroup, depth: int, ends: bool, effort: Effort, count: Indices, n: int) -> Indices:
     """(b,) the control that each world trains next, -1 for the end of its search."""
     chosen = np.empty(len(group.ids), dtype=np.intp)
     if n == 0:  # all worlds are in the same state
@@ -115,7 +115,7 @@ def _best(x: GridBelief, depth: int, effort: Effort) -> tuple[Array, Indices]:
     return q.max(axis=0), q.argmax(axis=0)
 
 
-def _trained(group: _Group, chosen: Indices, true: _Worlds, found: Array, n: int) -> list[_Group]:
+def _trained(group: _WorldGroup, chosen: Indices, true: _Worlds, found: Array, n: int) -> list[_WorldGroup]:
     """The groups after each world's training; `found` takes its height, top and cost."""
     groups = []
     for u in np.unique(chosen[chosen >= 0]):
@@ -126,7 +126,7 @@ def _trained(group: _Group, chosen: Indices, true: _Worlds, found: Array, n: int
         cost = true.cost[u, ids] + np.sqrt(x.jitter[u]) * true.jitter[n, ids]
         z = (score - x.m[u]) / np.sqrt(x.c[u, u] + x.noise[u])
         w = (cost - x.t[u]) / np.sqrt(x.d[u, u] + x.jitter[u])
-        after = _Group(x.after(int(u), z, w), ids, (*group.trained, int(u)))
+        after = _WorldGroup(x.after(int(u), z, w), ids, (*group.trained, int(u)))
         found[0, n, ids] = after.x.m[u]
         found[1, n, ids] = after.x.m[np.unique(after.trained)].max(axis=0)
         found[2, n, ids] += np.maximum(cost, 0.0)

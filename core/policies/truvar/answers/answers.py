@@ -29,7 +29,7 @@ from haltune.terminal import visible
 
 from ..belief.belief import SiteBelief
 from ..belief.options import check_threshold
-from ..members import Aims, Look, MemberSet, Progress, fold_progress
+from ..members import Aims, Look, MemberSet, TruVaRState, fold_state
 from ..policy import TruVaR
 from ..stages import Stage
 from .rules import Rule, describe
@@ -209,17 +209,17 @@ def _own(history: History, policy: Policy[Any]) -> MemberSet | None:
 
 def _known(
     history: History, log: Iterable[Event], own: MemberSet | None, aims: Aims
-) -> tuple[MemberSet, Progress, SiteBelief]:
+) -> tuple[MemberSet, TruVaRState, SiteBelief]:
     """What a policy's beliefs say of a log, and for another question than its own, as if a stage began now."""
     member_set = TruVaR(initial=1).part(MemberSet) if own is None else own
     assert member_set is not None
     with one_thread():
-        state = Progress()
+        state = TruVaRState()
         for event in log:
-            state = fold_progress(state, event)
+            state = fold_state(state, event)
         if member_set.aims != aims:
             member_set, seen = member_set.towards(aims), len(state.finished)
-            state = Progress(state.finished, (Look(seen, float(seen), Stage(1, seen + 1)),))
+            state = TruVaRState(state.finished, (Look(seen, float(seen), Stage(1, seen + 1)),))
         belief = member_set.surrogate.belief(history, state.finished)
     if belief is None:
         raise InvalidInput("nothing can be said yet: too few trials have finished")

@@ -18,17 +18,17 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, Posterior, Priors, condition_on, fit
-from haltune.gp.kernels import Kind
-from haltune.log.fold import Finished
+from haltune.gp.kernels import KernelName
+from haltune.log.fold import FinishedTrials
 from haltune.log.history import History
 from haltune.log.problem import Problem
 
 from .field import Field, field_of
 from .levels import Level, noises
-from .observations import Keys, data_keys, repeats, target
-from .sites import Grid, Sites, fixed_sites, representers
+from .observations import ObservationKeys, data_keys, repeats, target
+from .sites import GridOption, Sites, fixed_sites, representers
 
-Noise = float | Callable[..., float] | None
+NoiseOption = float | Callable[..., float] | None
 Matters = Callable[[Posterior, Array, int, float], Mask]  # posterior, points, observations, sign of the goal
 _REBASE = (
     50  # observations after which a field under a given kernel is made anew: errors of rank-one steps add up
@@ -71,13 +71,13 @@ class _Base:
 class SiteSurrogate:
     """How a policy believes. `matters`: which points may still be what is looked for, for representers."""
 
-    kernel: Kernel | Kind
+    kernel: Kernel | KernelName
     mean: float  # of the prior, units of the metric; of a given kernel alone
-    noise: Noise
+    noise: NoiseOption
     levels: tuple[Level, ...]
     refit_every: int
     minimum: int  # trials before the kernel is learnt
-    grid: Grid
+    grid: GridOption
     count: int  # representers
     sets: bool  # level sets are looked for
     threshold: float | None  # units of the metric; None: the best, or a share of it
@@ -86,9 +86,11 @@ class SiteSurrogate:
     _fixed: tuple[Sites | None] | None = None
     _sites: Memo[Sites] = field(default_factory=lambda: Memo(1))
     _bases: Memo[_Base] = field(default_factory=lambda: Memo(8))
-    _field: tuple[Any, Keys, Field] | None = None  # base, data beyond it that was observed, and the result
+    _field: tuple[Any, ObservationKeys, Field] | None = (
+        None  # base, data beyond it that was observed, and the result
+    )
 
-    def belief(self, history: History, finished: Finished) -> SiteBelief | None:
+    def belief(self, history: History, finished: FinishedTrials) -> SiteBelief | None:
         """After these trials; None while there are too few to learn a kernel from."""
         if not self._given and len(finished) < self.minimum:
             return None
@@ -145,7 +147,7 @@ class SiteSurrogate:
             return seen - seen % _REBASE
         return max(self.minimum, seen - seen % self.refit_every)
 
-    def _with_given(self, history: History, finished: Finished) -> _Base:
+    def _with_given(self, history: History, finished: FinishedTrials) -> _Base:
         assert isinstance(self.kernel, Kernel)
         constant = history.problem.goal.sign * self.mean
         empty = np.zeros((0, history.problem.space.dim))
@@ -156,7 +158,7 @@ class SiteSurrogate:
         base = _Base(prior, floor, own, _EXACT * self.kernel.variance)
         return replace(base, posterior=self._conditioned(history, finished, base))
 
-    def _learnt(self, history: History, finished: Finished) -> _Base:
+    def _learnt(self, history: History, finished: FinishedTrials) -> _Base:
         assert not isinstance(self.kernel, Kernel)
         x = self._points(history, finished)
         floor = self._floor(history, finished)
@@ -177,7 +179,7 @@ class SiteSurrogate:
         posterior = condition_on(learnt.kernel, x, y, noise=0.0, constant=learnt.constant, point_noise=own)
         return replace(base, posterior=posterior)
 
-    def _floor(self, history: History, finished: Finished) -> float:
+    def _floor(self, history: History, finished: FinishedTrials) -> float:
         """Targets below this count as this: how bad a bad one is must not set the scale that good ones are seen on.
 
         The median for optimisation, as a learnt scale has its 0 there: what is worse tells only that it is. For
@@ -258,8 +260,8 @@ class SiteSurrogate:
     def _grown(
         self,
         history: History,
-        finished: Finished,
-        data: Keys,
+        finished: FinishedTrials,
+        data: ObservationKeys,
         count: int,
         key: Any,
         base: _Base,
@@ -278,7 +280,7 @@ class SiteSurrogate:
         self._field = (key, rest, grown)
         return grown
 
-    def _conditioned(self, history: History, finished: Finished, base: _Base) -> Posterior:
+    def _conditioned(self, history: History, finished: FinishedTrials, base: _Base) -> Posterior:
         if not finished:
             return base.posterior
         y = [target(history, id, base.floor) for id in finished]
@@ -286,6 +288,6 @@ class SiteSurrogate:
         return base.posterior.condition(self._points(history, finished), y, noise)
 
     @staticmethod
-    def _points(history: History, finished: Finished) -> Array:
+    def _points(history: History, finished: FinishedTrials) -> Array:
         points = [history.points[id] for id in finished]
         return np.array(points).reshape(len(points), history.problem.space.dim)

@@ -8,13 +8,13 @@ import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune.log.events import Status
-from haltune.log.fold import Finished
+from haltune.log.fold import FinishedTrials
 from haltune.log.history import History
 from haltune.policies.bayesopt.surrogate import last_value
 
 from .levels import Level
 
-Keys = tuple[tuple[int, int, float | None, Any], ...]  # trial, attempt, last value, level
+ObservationKeys = tuple[tuple[int, int, float | None, Any], ...]  # trial, attempt, last value, level
 
 
 def target(history: History, id: int, floor: float) -> float:
@@ -25,7 +25,7 @@ def target(history: History, id: int, floor: float) -> float:
 
 
 def repeats(
-    history: History, finished: Finished, floor: float, levels: tuple[Level, ...]
+    history: History, finished: FinishedTrials, floor: float, levels: tuple[Level, ...]
 ) -> dict[str, list[Array]]:
     """Values of configurations that were measured more than once at a level."""
     groups: dict[tuple[str, str], list[float]] = {}
@@ -42,7 +42,7 @@ def repeats(
     return found
 
 
-def data_keys(history: History, finished: Finished) -> Keys:
+def data_keys(history: History, finished: FinishedTrials) -> ObservationKeys:
     """What tells the data of trials apart."""
     trials = (history.trial(i) for i in finished)
     return tuple((t.id, t.attempt, last_value(t), t.tags.get("level")) for t in trials)

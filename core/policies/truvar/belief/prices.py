@@ -9,7 +9,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
-from haltune.log.fold import Finished
+from haltune.log.fold import FinishedTrials
 from haltune.log.history import History
 from haltune.policies.costs.gp_models import fit_gp
 from haltune.policies.costs.models import CostModel, KnownCost, within_reach
@@ -31,7 +31,7 @@ class Prices:
     levels: tuple[Level, ...]
     _fits: Memo[CostModel] = field(default_factory=lambda: Memo(1), repr=False, compare=False)
 
-    def of(self, history: History, finished: Finished, points: Array) -> Array:
+    def of(self, history: History, finished: FinishedTrials, points: Array) -> Array:
         """(k, n) at points (n, dim) for each level."""
         factors = np.array([level.cost for level in self.levels])[:, None]
         model = self.model(history, finished)
@@ -40,7 +40,7 @@ class Prices:
         own = model.predict(points, self.remaining.standing(history)).median
         return factors * np.maximum(own, 1e-12)  # what is free is divided by, too
 
-    def model(self, history: History, finished: Finished) -> CostModel | None:
+    def model(self, history: History, finished: FinishedTrials) -> CostModel | None:
         """The cost of a configuration at a level of cost 1; None: 1."""
         if self.remaining.cost is not None:
             return KnownCost(self.remaining.cost, history.problem.space)
@@ -57,7 +57,7 @@ class Prices:
 
         return self._fits((history.seed, history.problem.space, tuple(costs)), fitted)
 
-    def spent(self, history: History, ids: Finished, least: float) -> float:
+    def spent(self, history: History, ids: FinishedTrials, least: float) -> float:
         """What these trials cost, in units of the least cost an observation can have."""
         if self.remaining.cost is None:
             return float(sum(self._factor(history, id) for id in ids)) / least

@@ -23,7 +23,7 @@ from haltune.space import Space
 MOST_SITES = 20_000  # configurations that are looked at one by one
 _NEAR = 0.05  # deviation of the steps around members, in the unit cube
 
-Grid = int | Sequence[Mapping[str, Any]] | None
+GridOption = int | Sequence[Mapping[str, Any]] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ def sites_of(space: Space, configs: Sequence[Config], fixed: bool) -> Sites:
     return Sites([*distinct.values()], [*distinct], space.encode_many([*distinct.values()]), fixed)
 
 
-def fixed_sites(space: Space, grid: Grid) -> Sites | None:
+def fixed_sites(space: Space, grid: GridOption) -> Sites | None:
     """All there is to choose from: a list, a mesh, or a small finite space; None where representers are needed.
 
     grid: configurations; or how many values a continuous parameter takes on a mesh; None leaves it to the space.
@@ -108,7 +108,7 @@ def is_grid(grid: Any) -> bool:
     return isinstance(grid, int) or all(isinstance(config, Mapping) for config in grid)
 
 
-def grid_to_json(grid: Grid) -> Any:
+def grid_to_json(grid: GridOption) -> Any:
     """A number as it is; a list by its length and a digest of its configurations."""
     if grid is None or isinstance(grid, int):
         return grid

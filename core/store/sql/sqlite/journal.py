@@ -37,7 +37,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS haltune_journal (apart INTEGER NOT NULL)"
 _MARK = "INSERT INTO haltune_journal SELECT schema_version FROM pragma_schema_version"
 _APART = "SELECT 1 FROM haltune_journal, pragma_schema_version WHERE apart = schema_version"
 
-Run = Callable[
+RunStatement = Callable[
     [Callable[[sa.Connection], Any], bool], Any
 ]  # of what, in a transaction that writes or does not
 
@@ -82,7 +82,7 @@ class Journal:
         """True when there is something to do before a transaction that writes."""
         return time.monotonic() >= self._next or size(self._path) > self._limit
 
-    def keep(self, run: Run) -> None:
+    def keep(self, run: RunStatement) -> None:
         """Mark the file, and write a long journal to it. Raises what the transactions and SQLite do."""
         with self._working:
             if not self.is_due() or run(_is_empty, False):  # which has nothing to lack
@@ -98,12 +98,12 @@ class Journal:
             )  # what a reader kept from it waits, not each report
             self._next = time.monotonic() + PERIOD
 
-    def leave(self, run: Run) -> None:
+    def leave(self, run: RunStatement) -> None:
         """Before connections are closed: the last to do so takes to the file what somebody killed has left marked."""
         if self._next and run(is_apart, False):
             run(_unmark, True)
 
-    def _write(self, run: Run) -> None:
+    def _write(self, run: RunStatement) -> None:
         try:
             run(_mark, True)
             self._checkpoint()

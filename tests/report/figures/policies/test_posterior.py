@@ -14,7 +14,7 @@ from haltune.policies import AutoBCT, Halting, RandomSearch
 pytest.importorskip("plotly")
 from haltune.report import posterior
 from haltune.report.figures.policies.beliefs import beliefs_of
-from haltune.report.page.items import Told
+from haltune.report.page.items import ToldSearch
 
 LR = Float(1e-4, 1.0, log=True)
 SPACES = {
@@ -149,13 +149,14 @@ def test_of_more_parameters_it_is_a_slice_through_the_last_configuration_along_t
 
 
 def test_the_page_of_such_a_search_shows_it_and_that_of_another_does_not():
-    assert "figure/posterior" in Told(searched()).items()
+    assert "figure/posterior" in ToldSearch(searched()).items()
     guarded = Halting(AutoBCT(gamma=0.02))
     assert (
-        "figure/posterior" in Told(Study(Problem(SPACES["one"], Maximize("acc"), 5), guarded, seed=0)).items()
+        "figure/posterior"
+        in ToldSearch(Study(Problem(SPACES["one"], Maximize("acc"), 5), guarded, seed=0)).items()
     )
     other = Study(Problem(SPACES["one"], Maximize("acc"), 1), RandomSearch(), seed=0, budget=Budget(trials=1))
-    assert "figure/posterior" not in Told(other).items()
+    assert "figure/posterior" not in ToldSearch(other).items()
     with pytest.raises(HaltuneError, match=r"AutoBCT\(\)"):
         posterior(other)
 

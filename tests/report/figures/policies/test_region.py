@@ -9,7 +9,7 @@ from haltune.policies import RandomSearch, TruVaR
 pytest.importorskip("plotly")
 from haltune.report import region
 from haltune.report.figures.policies.region import region_spec
-from haltune.report.page.items import Told
+from haltune.report.page.items import ToldSearch
 
 
 def studied(space, threshold=0.5, **options):
@@ -89,19 +89,19 @@ def test_by_the_only_parameter_there_is_the_metric_is_drawn_against_the_threshol
 
 def test_the_page_of_such_a_search_shows_its_region_and_that_of_another_does_not():
     study = studied(Space({"x": Float(0, 1), "lr": Float(1e-3, 1, log=True)}), grid=6)
-    told = Told(study).items()["figure/region"]
+    told = ToldSearch(study).items()["figure/region"]
     found = study.level_set()
     assert told["layout"]["meta"]["alt"].startswith(f"{len(found.high)} configurations reach it")
     assert told == region_spec(found)
     problem = Problem(Space({"x": Float(0, 1)}), Maximize("v"), 1)
     other = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=1))
-    assert "figure/region" not in Told(other).items()
+    assert "figure/region" not in ToldSearch(other).items()
 
 
 def test_before_anything_is_known_of_it_the_page_stands_without_a_region():
     problem = Problem(Space({"x": Float(0, 1)}), Maximize("v"), 1)
     study = Study(problem, TruVaR(threshold=0.5), seed=0, budget=Budget(trials=14))
-    assert "figure/region" not in Told(study).items()
+    assert "figure/region" not in ToldSearch(study).items()
 
 
 @pytest.mark.parametrize("along", ["lr", None])
@@ -118,7 +118,7 @@ def test_what_may_be_the_best_is_seen_over_what_cannot_be(along):
         zip(zip([c["x"] for c in found.configs], second, strict=True), found.probability, strict=True)
     )
     assert max(zip(may.marker.color, may.x, strict=True))[1] == 1.0  # where the function is largest
-    assert Told(study).items()["figure/region"] == region_spec(found)
+    assert ToldSearch(study).items()["figure/region"] == region_spec(found)
     assert f"{len(found.configs)} configuration" in region_spec(found)["layout"]["meta"]["alt"]
 
 

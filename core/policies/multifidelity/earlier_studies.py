@@ -18,11 +18,11 @@ from haltune.errors import InvalidInput
 from haltune.gp.subset import subset
 from haltune.log.codec import plain
 from haltune.log.history import History
-from haltune.policies.guided.curve_rows import CurveRows, Table
+from haltune.policies.guided.curve_rows import CurveRows, CurveTable
 
 from .log_regret import LogRegret
 
-KEPT = 80  # runs of each earlier study
+RUNS_KEPT = 80  # runs of each earlier study
 _FIRST = 20  # trials that are taken for not chosen by their promise: they set the scale
 _DIGITS = 5  # of a target
 
@@ -41,7 +41,7 @@ class EarlierRun:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class EarlierStudy:
     """What an earlier study found."""
 
     name: str
@@ -50,7 +50,7 @@ class Evidence:
     trials: int  # that it had begun
 
     def __repr__(self) -> str:
-        return f"Evidence({self.name!r}, {len(self.runs)} of {self.trials} runs)"
+        return f"EarlierStudy({self.name!r}, {len(self.runs)} of {self.trials} runs)"
 
     def to_json(self) -> dict[str, Any]:
         """As a log keeps it."""
@@ -58,7 +58,7 @@ class Evidence:
         return {"name": self.name, "horizon": self.horizon, "trials": self.trials, "runs": runs}
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Evidence:
+    def from_json(cls, body: Mapping[str, Any]) -> EarlierStudy:
         """The inverse of `to_json`. Raises InvalidInput for what is none."""
         try:
             runs = tuple(
@@ -67,13 +67,13 @@ class Evidence:
             )
             found = cls(str(body["name"]), float(body["horizon"]), runs, int(body["trials"]))
         except (TypeError, ValueError, KeyError) as error:
-            raise InvalidInput(f"learn_from= holds evidence that is not whole: {error!r}") from error
+            raise InvalidInput(f"learn_from= holds an earlier study that is not whole: {error!r}") from error
         if any(len(run.epochs) != len(run.targets) for run in runs) or not 0 < found.horizon < math.inf:
-            raise InvalidInput(f"learn_from= holds evidence that is not whole: {found!r}")
+            raise InvalidInput(f"learn_from= holds an earlier study that is not whole: {found!r}")
         return found
 
     @classmethod
-    def of(cls, study: Any) -> Evidence:
+    def of(cls, study: Any) -> EarlierStudy:
         """Of a study as far as it is read. Raises InvalidInput for what is none."""
         history = getattr(study, "history", None)
         if not isinstance(history, History):
@@ -89,17 +89,17 @@ class Evidence:
         return cls(str(study.name), horizon, tuple(runs), len(history))
 
 
-def evidence_of(given: Any) -> tuple[Evidence, ...]:
+def earlier_studies_of(given: Any) -> tuple[EarlierStudy, ...]:
     """Of studies, or of what a log keeps of them. Raises InvalidInput for anything else."""
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise InvalidInput(f"learn_from= is a list of studies, learn_from=[study], not {given!r}")
     return tuple(_one(study) for study in given)
 
 
-def _one(given: Any) -> Evidence:
-    if isinstance(given, Evidence):
+def _one(given: Any) -> EarlierStudy:
+    if isinstance(given, EarlierStudy):
         return given
-    return Evidence.from_json(given) if isinstance(given, Mapping) else Evidence.of(given)
+    return EarlierStudy.from_json(given) if isinstance(given, Mapping) else EarlierStudy.of(given)
 
 
 def _numbers(values: Iterable[Any]) -> tuple[float, ...]:
@@ -109,14 +109,14 @@ def _numbers(values: Iterable[Any]) -> tuple[float, ...]:
     return found
 
 
-def _in_full(history: History, rows: Table) -> Table:
+def _in_full(history: History, rows: CurveTable) -> CurveTable:
     """Without runs that were no full trainings, however far they got."""
     whole = np.array([not t.partial for t in history.trials], dtype=bool)
     kept = whole[rows.trial]
-    return Table(rows.trial[kept], rows.epoch[kept], rows.value[kept])
+    return CurveTable(rows.trial[kept], rows.epoch[kept], rows.value[kept])
 
 
-def _runs(history: History, rows: Table, horizon: float) -> Iterator[EarlierRun]:
+def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[EarlierRun]:
     """The runs that are kept, best first."""
     last = np.full(_FIRST, np.nan)
     first = rows.trial < _FIRST
@@ -138,11 +138,11 @@ def _runs(history: History, rows: Table, horizon: float) -> Iterator[EarlierRun]
 
 
 def _spread(trials: Indices, points: Array, ends: Array, reached: Array) -> Indices:
-    """At most `KEPT` of the trials, best first: those that went furthest, the best, the latest, and a spread."""
+    """At most `RUNS_KEPT` of the trials, best first: those that went furthest, the best, the latest, and a spread."""
     kept = np.arange(len(trials))
-    if len(trials) > KEPT:
-        far = np.argsort(-reached, kind="stable")[: KEPT // 2]
+    if len(trials) > RUNS_KEPT:
+        far = np.argsort(-reached, kind="stable")[: RUNS_KEPT // 2]
         rest = np.setdiff1d(kept, far)
-        kept = np.concatenate([far, rest[subset(points[rest], ends[rest], KEPT - len(far))]])
+        kept = np.concatenate([far, rest[subset(points[rest], ends[rest], RUNS_KEPT - len(far))]])
     order = np.lexsort((trials[kept], -ends[kept]))
     return trials[kept[order]]

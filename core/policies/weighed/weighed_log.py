@@ -77,7 +77,7 @@ def _longer(column: Array, last: float) -> Array:
 
 
 @dataclass(eq=False)
-class Journal:
+class WeighedLog:
     """A log, and what was folded of it."""
 
     problem: Problem
@@ -97,23 +97,23 @@ class Journal:
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class LogPrefix:
     """A log up to a position: what a search for several goals remembers."""
 
-    journal: Journal
+    log: WeighedLog
     count: int = 0
 
-    def after(self, event: Event) -> Told:
+    def after(self, event: Event) -> LogPrefix:
         """With one event more. O(1), unless another state has gone on from here: then the log is copied."""
-        journal = self.journal
-        if len(journal.events) != self.count:
-            journal = Journal(journal.problem, journal.policy, journal.events[: self.count])
-        journal.events.append(event)
-        return Told(journal, self.count + 1)
+        log = self.log
+        if len(log.events) != self.count:
+            log = WeighedLog(log.problem, log.policy, log.events[: self.count])
+        log.events.append(event)
+        return LogPrefix(log, self.count + 1)
 
     def view(self, history: History, weights: Weights) -> View:
         """Under some weights, by the scales in force."""
-        return self.journal.view(self.count, Scalarisation.at(history, weights))
+        return self.log.view(self.count, Scalarisation.at(history, weights))
 
     def __repr__(self) -> str:
-        return f"Told({self.count} events)"
+        return f"LogPrefix({self.count} events)"

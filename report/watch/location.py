@@ -10,7 +10,7 @@ from haltune.store.open import open_store
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Where a study is; what writes to it is opened when somebody first asks for something."""
 
     store: Store  # to be read

@@ -6,7 +6,7 @@ from told import tell_trial, told
 
 from haltune import Choice, Constant, Float, Int, Maximize, Problem, Space
 from haltune.log.events import Status
-from haltune.report.surrogate import LEAST, Surrogate
+from haltune.report.metric_model import FEWEST_TRIALS, MetricModel
 
 
 def searched(space, value, count=60, epochs=3, seed=0):
@@ -26,7 +26,7 @@ CUBE = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 1.0), "c": Float(0.0, 1.0)})
 
 def test_total_effects_come_close_to_those_of_a_function_that_is_known():
     """f = 4 a + 2 b: Var = 16/12 + 4/12, so that a has 0.8 of it, b 0.2 and c nothing."""
-    found = Surrogate.of(searched(CUBE, lambda x: 4 * x["a"] + 2 * x["b"])).importance()
+    found = MetricModel.of(searched(CUBE, lambda x: 4 * x["a"] + 2 * x["b"])).importance()
     told_of = dict(zip(found.names, found.mean.tolist(), strict=True))
     assert found.names[0] == "a"
     assert told_of["a"] == pytest.approx(0.8, abs=0.15)
@@ -38,7 +38,7 @@ def test_total_effects_come_close_to_those_of_a_function_that_is_known():
 
 def test_a_parameter_that_acts_only_with_another_has_a_total_effect():
     """f = (2 a - 1) (2 b - 1): no main effect, all of the variance by both together."""
-    found = Surrogate.of(
+    found = MetricModel.of(
         searched(CUBE, lambda x: (2 * x["a"] - 1) * (2 * x["b"] - 1), count=120)
     ).importance()
     told_of = dict(zip(found.names, found.mean.tolist(), strict=True))
@@ -46,7 +46,7 @@ def test_a_parameter_that_acts_only_with_another_has_a_total_effect():
 
 
 def test_a_slice_follows_the_function_along_its_parameter():
-    found = Surrogate.of(searched(CUBE, lambda x: -abs(x["a"] - 0.3))).slice("a")
+    found = MetricModel.of(searched(CUBE, lambda x: -abs(x["a"] - 0.3))).slice("a")
     values = np.array(found.values, dtype=float)
     assert values[0] == 0.0
     assert values[-1] == 1.0
@@ -60,7 +60,7 @@ def test_a_slice_along_a_choice_has_each_option_once_and_an_integer_each_number(
         {"kind": Choice(["x", "y", "z"]), "layers": Int(1, 4), "fixed": Constant(7), "lr": Float(0.0, 1.0)}
     )
     worth = {"x": 0.1, "y": 0.9, "z": 0.4}
-    model = Surrogate.of(searched(space, lambda c: worth[c["kind"]] + 0.01 * c["layers"]))
+    model = MetricModel.of(searched(space, lambda c: worth[c["kind"]] + 0.01 * c["layers"]))
     found = model.slice("kind")
     assert found.values == ("x", "y", "z")
     assert found.values[int(np.argmax(found.mean))] == "y"
@@ -69,7 +69,7 @@ def test_a_slice_along_a_choice_has_each_option_once_and_an_integer_each_number(
 
 
 def test_a_contour_is_highest_where_the_function_is():
-    model = Surrogate.of(searched(CUBE, lambda x: -((x["a"] - 0.2) ** 2) - (x["b"] - 0.8) ** 2, count=80))
+    model = MetricModel.of(searched(CUBE, lambda x: -((x["a"] - 0.2) ** 2) - (x["b"] - 0.8) ** 2, count=80))
     xs, ys, mean, sd = model.contour("a", "b")
     assert mean.shape == sd.shape == (len(ys.values), len(xs.values))
     row, column = np.unravel_index(np.argmax(mean), mean.shape)
@@ -80,10 +80,10 @@ def test_a_contour_is_highest_where_the_function_is():
 def test_how_sure_the_best_is_follows_what_is_known():
     """Of a parabola that is known no other is better by much; where the best was lucky, another may be."""
     known = searched(CUBE, lambda x: -((x["a"] - 0.5) ** 2))
-    assert 0.0 <= Surrogate.of(known).behind(known, known.best().trial) < 0.02
+    assert 0.0 <= MetricModel.of(known).behind(known, known.best().trial) < 0.02
     rng = np.random.default_rng(0)
     noisy = searched(CUBE, lambda x: 0.1 * x["a"] + 0.3 * rng.standard_normal())
-    assert Surrogate.of(noisy).behind(noisy, noisy.best().trial) > 0.02
+    assert MetricModel.of(noisy).behind(noisy, noisy.best().trial) > 0.02
 
 
 def test_no_other_is_better_beyond_a_bound():
@@ -92,27 +92,27 @@ def test_no_other_is_better_beyond_a_bound():
         tell_trial(history, [min(1.0, 0.6 + 0.5 * config["a"])], config=config)
     best = history.best()
     assert best.value == 1.0
-    assert 0.0 <= Surrogate.of(history).behind(history, best.trial) < 0.02
+    assert 0.0 <= MetricModel.of(history).behind(history, best.trial) < 0.02
 
 
 def test_with_too_little_to_learn_from_nothing_is_claimed():
-    few = searched(CUBE, lambda x: x["a"], count=LEAST - 1)
-    assert Surrogate.of(few) is None
-    assert Surrogate.of(searched(CUBE, lambda x: 0.5, epochs=1)) is None
-    assert Surrogate.of(told()) is None
+    few = searched(CUBE, lambda x: x["a"], count=FEWEST_TRIALS - 1)
+    assert MetricModel.of(few) is None
+    assert MetricModel.of(searched(CUBE, lambda x: 0.5, epochs=1)) is None
+    assert MetricModel.of(told()) is None
 
 
 def test_runs_that_diverged_do_not_drown_the_others():
     history = searched(CUBE, lambda x: -1e9 if x["c"] > 0.95 else x["a"])
-    assert Surrogate.of(history).importance().names[0] in ("a", "c")
-    slice_ = Surrogate.of(history).slice("a")
+    assert MetricModel.of(history).importance().names[0] in ("a", "c")
+    slice_ = MetricModel.of(history).slice("a")
     assert np.all(np.abs(slice_.mean) < 10)
 
 
 def test_a_slice_of_a_conditional_parameter_averages_only_where_it_has_a_value():
     """With kind "a" all are at 0, and have no depth; with "b" it is the depth."""
     space = Space({"kind": Choice(["a", "b"]), "depth": Float(0.5, 1.0, when={"kind": "b"})})
-    model = Surrogate.of(searched(space, lambda c: c.get("depth", 0.0), count=80))
+    model = MetricModel.of(searched(space, lambda c: c.get("depth", 0.0), count=80))
     found = model.slice("depth")
     values = np.array(found.values, dtype=float)
     assert found.mean == pytest.approx(values, abs=0.08)
@@ -124,10 +124,10 @@ def test_a_contour_is_empty_where_one_of_its_parameters_has_no_value():
         {"kind": Choice(["a", "b"]), "depth": Float(0.5, 1.0, when={"kind": "b"}), "x": Float(0, 1)}
     )
     history = searched(space, lambda c: c.get("depth", 0.0), count=60)
-    kinds, _, mean, sd = Surrogate.of(history).contour("kind", "depth")
+    kinds, _, mean, sd = MetricModel.of(history).contour("kind", "depth")
     assert kinds.values == ("a", "b")
     assert np.isnan(mean[:, 0]).all()
     assert np.isnan(sd[:, 0]).all()
     assert mean[:, 1] == pytest.approx(np.linspace(0.5, 1.0, len(mean)), abs=0.1)
-    _, _, mean, _ = Surrogate.of(history).contour("depth", "x")
+    _, _, mean, _ = MetricModel.of(history).contour("depth", "x")
     assert np.isfinite(mean).all()

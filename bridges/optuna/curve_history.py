@@ -27,7 +27,7 @@ from .spaces import Translated
 
 _CHOSEN = f"{PREFIX}relative"  # attribute of a trial that runs
 _TOLD = Verdict(Action.UNJUDGED, "reported to Optuna")
-Known = tuple[dict[str, Any], FrozenTrial]  # a trial and its configuration
+ConfiguredTrial = tuple[dict[str, Any], FrozenTrial]  # a trial and its configuration
 
 
 def longest(trials: Sequence[FrozenTrial]) -> int:
@@ -37,14 +37,16 @@ def longest(trials: Sequence[FrozenTrial]) -> int:
 
 
 @dataclass(frozen=True)
-class Belief:
+class CurveHistory:
     """A history, and the rows of its curves."""
 
     history: History
     rows: CurveRows
 
     @classmethod
-    def of(cls, problem: Problem, trials: Sequence[FrozenTrial], translated: Translated, seed: int) -> Belief:
+    def of(
+        cls, problem: Problem, trials: Sequence[FrozenTrial], translated: Translated, seed: int
+    ) -> CurveHistory:
         """Of trials that are over, or run; of those that lie in the space."""
         known = [(config, t) for t in trials if (config := _config(t, translated)) is not None]
         known.sort(key=lambda pair: pair[1].state is TrialState.RUNNING)  # these are pending
@@ -81,7 +83,7 @@ def _chosen(trial: FrozenTrial, translated: Translated) -> dict[str, Any]:
     return {n: kept[n].to_external_repr(v) for n, v in told if n in kept and kept[n]._contains(v)}
 
 
-def _events(problem: Problem, known: Sequence[Known], seed: int) -> Iterator[Event]:
+def _events(problem: Problem, known: Sequence[ConfiguredTrial], seed: int) -> Iterator[Event]:
     from_zero = any(0 in t.intermediate_values for _, t in known)
     yield ev.Created(at=0.0, problem=plain(problem.to_json()), policy={}, seed=seed)
     for number, (config, trial) in enumerate(known):

@@ -18,7 +18,7 @@ from haltune.log.history import History
 from haltune.log.scores import plausible
 from haltune.space import Space
 
-LEAST = 5  # trials with a value
+FEWEST_TRIALS = 5  # trials with a value
 _TRIES = 200  # points at which a parameter's conditions may be met
 _MOST = 300  # that are learnt from
 _LEARNT = 128  # of these, for lengthscales and noise: what takes most of the time
@@ -51,7 +51,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Surrogate:
+class MetricModel:
     """The model; None from `of` where there is too little to learn from."""
 
     space: Space
@@ -63,13 +63,13 @@ class Surrogate:
     trials: int  # learnt from
 
     @classmethod
-    def of(cls, history: History) -> Surrogate | None:
-        """Fitted to all trials with a value; None for fewer than LEAST, or where nothing varies."""
+    def of(cls, history: History) -> MetricModel | None:
+        """Fitted to all trials with a value; None for fewer than FEWEST_TRIALS, or where nothing varies."""
         goal, space = history.problem.goal, history.problem.space
         trials = history.trials
         values = goal.sign * plausible([t.target(goal) for t in trials], reach=1e3)
         known = np.flatnonzero(np.isfinite(values))
-        if len(known) < LEAST or space.dim == 0 or np.ptp(values[known]) == 0:
+        if len(known) < FEWEST_TRIALS or space.dim == 0 or np.ptp(values[known]) == 0:
             return None
         known = known[-_MOST:]
         heights = goal.sign * values[known]
