@@ -16,7 +16,7 @@ from haltune._utils import disk
 from haltune._utils.words import counted, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
-from haltune.log.fate import FATES, fate_of, saved_epochs, saved_seconds
+from haltune.log.fate import FATES, fate_of, saved_epochs, saved_seconds, trained_again
 from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.log.records import Best, OnFront, TrialRecord
@@ -84,7 +84,8 @@ class Digest:
     rows: tuple[Row, ...]  # of all trials, or of those that are shown
     counts: Mapping[str, int]  # of all trials: of each of haltune.log.fate.FATES how many
     best: Best | None  # by the first goal, of several
-    trained: float  # epochs, superseded attempts included
+    trained: float  # epochs, each once
+    again: float  # more epochs, that were not saved and trained again
     saved: float  # epochs that stopped trials did not need
     saved_seconds: float  # about
     seconds: float  # wall-clock while any trial was held
@@ -175,6 +176,7 @@ def _digest(
     shown = range(len(trials)) if most is None else sample(history, most)
     front = tuple(history.on_front(id) for id in history.front()) if history.problem.further else ()
     lead = {run.trial for run in front} if history.problem.further else {best.trial if best else None}
+    again = trained_again(history)
     left = [t.epoch for t in trials if t.status is Status.PAUSED] if over else []
     return Digest(
         problem=history.problem,
@@ -184,7 +186,8 @@ def _digest(
         counts=Counter(fate_of(t, history.problem, over, lost).kind for t in trials),
         best=best,
         front=front,
-        trained=history.spent.epochs,
+        trained=history.spent.epochs - again,
+        again=again,
         saved=sum(saved_epochs(t, history.problem, over) for t in trials),
         saved_seconds=sum(saved_seconds(t, history.problem, over) for t in trials),
         seconds=history.spent.time,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from haltune._utils.words import duration, plural, settings, short
+from haltune._utils.words import counted, duration, plural, settings, short
 from haltune.log.fate import lead_of
 from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
@@ -114,13 +114,18 @@ def kept(found: KeptCheckpoints) -> str:
 
 def spending(facts: Digest) -> str:
     """Epochs and time, trained and saved."""
-    trained = f"{plural(round(facts.trained, 1), 'epoch')} trained in {duration(facts.seconds)}"
+    trained = f"{plural(round(facts.trained, 1), 'epoch')} trained in {duration(facts.seconds)}{trained_again(facts)}"
     if not facts.saved:
         return trained
     return (
         f"{trained}; {plural(facts.saved, 'epoch')} ({facts.saved_share:.0%}) and about "
         f"{duration(facts.saved_seconds)} saved against full training"
     )
+
+
+def trained_again(facts: Digest) -> str:
+    """What was paid for twice, to be said behind what was trained; "" where nothing was."""
+    return f", {counted(round(facts.again, 1))} more not saved and trained again" if facts.again else ""
 
 
 def sparkline(

@@ -9,7 +9,7 @@ from typing import Any
 from haltune._utils.process import surely_gone
 from haltune.log.codec import plain
 from haltune.log.events import Status
-from haltune.log.fate import fate_of
+from haltune.log.fate import fate_of, trained_again
 from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.log.records import Best, OnFront, TrialRecord
@@ -28,7 +28,8 @@ def status(study: Reading) -> dict[str, Any]:
     return {
         "study": name, "store": store.url, "state": state, "reason": outcome.reason,
         "goal": problem.to_json()["goal"], "trials": {s: n for s, n in counts.items() if n},
-        "epochs": spent.epochs, "time": spent.time, "worker_time": spent.worker_time, "deciding": spent.deciding,
+        "epochs": spent.epochs, "trained_again": trained_again(history),
+        "time": spent.time, "worker_time": spent.worker_time, "deciding": spent.deciding,
         "complete": sum(t.complete for t in history.trials), "best": None if top is None else best(top),
         "workers": [
             {"trial": w.trial, "attempt": w.attempt, "worker": w.holder, "silent": store.now() - w.renewed,

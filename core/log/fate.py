@@ -120,6 +120,11 @@ def saved_epochs(t: TrialRecord, problem: Problem, over: bool) -> float:
     return max(0.0, problem.max_epochs - t.epoch) if ended and problem.max_epochs is not None else 0.0
 
 
+def trained_again(history: History) -> float:
+    """Epochs that were trained, not saved and so trained again by later attempts: paid for, and part of no run."""
+    return max(0.0, round(history.spent.epochs - math.fsum(t.epoch for t in history.trials), 6))
+
+
 def saved_seconds(t: TrialRecord, problem: Problem, over: bool) -> float:
     """`saved_epochs` times the run's median epoch, seconds."""
     epochs = saved_epochs(t, problem, over)

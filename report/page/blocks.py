@@ -16,7 +16,7 @@ from haltune.policies.prospect import prospect as foreseen
 from ..digest import Digest
 from ..metric_model import MetricModel
 from ..story import Story
-from ..summary import IDLE, kept, why_left
+from ..summary import IDLE, kept, trained_again, why_left
 
 _LISTED = 50  # runs of a front
 _AUDITED = 50  # would-be stops that are listed
@@ -56,7 +56,10 @@ def stats(facts: Digest) -> str:
     """Trials, epochs, and what was saved, with a bar of trained and saved epochs."""
     found = [
         (plural(facts.trials, "trial"), facts.states or "none yet"),
-        (plural(round(facts.trained, 1), "epoch"), f"trained in {duration(facts.seconds)}"),
+        (
+            plural(round(facts.trained, 1), "epoch"),
+            f"trained in {duration(facts.seconds)}{trained_again(facts)}",
+        ),
     ]
     if facts.saved:
         found.append((f"{facts.saved_share:.0%} saved", "of the epochs of full training"))

@@ -2,10 +2,16 @@
 
 from html import unescape
 
+import pytest
+from paused_studies import pausing_study
+
 from haltune import Budget, Float, Maximize, Problem, Space, Study
-from haltune.policies import BOBOS, Ladder
+from haltune.policies import BOBOS, Hyperband, Ladder
 from haltune.report import summary
+from haltune.report.digest import digest
 from haltune.report.page import page
+from haltune.report.page.blocks import stats
+from haltune.study.session.voice import spending
 
 PROBLEM = Problem(Space({"lr": Float(0.1, 1.0)}), Maximize("acc", (0, 1)), 9)
 
@@ -86,3 +92,39 @@ def test_the_page_says_how_many_epochs_there_are_and_the_whole_reason_of_a_choic
     assert "1 of 9</td>" in text
     reason = "enqueued by you, in the place of: first design: 6 spread over the space"
     assert f"Chosen: {reason}</div>" in text
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+def test_epochs_that_were_not_saved_and_trained_again_are_counted_beside_the_whole(limit):
+    """Each epoch counts once: what was trained and what stopping saved make the epochs of full training."""
+    budget = Budget(epochs=limit) if limit else Budget(trials=3)
+    study = pausing_study(at=(2,), trials=3, budget=budget, verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                if trial.report(1.0 / epoch).stops:
+                    if (trial.id, trial.attempt) != (1, 1):  # of which nothing is saved
+                        trial.save(lambda path: path.write_text("weights"))
+                    break
+    facts = digest(study)
+    assert (study.history.spent.epochs, facts.trained, facts.again) == (14, 12, 2)
+    told = "14 of 100 epochs (2 of them" if limit else "12 epochs (2 more"
+    assert f"{told} not saved and trained again)" in spending(study.history, study.budget)
+    assert ", 2 more not saved and trained again" in summary(study)
+    assert "<b>12 epochs</b>" in stats(facts)
+    assert ", 2 more not saved and trained again</span>" in stats(facts)
+
+
+def test_what_a_search_saved_and_trained_is_the_whole_whatever_was_trained_again():
+    study = Study(
+        Problem(Space({"x": Float(0, 1)}), Maximize("acc"), 6), Hyperband(eta=2, rounds=1), seed=1, verbose=0
+    )
+    for trial in study:
+        with trial:
+            for _ in trial.epochs():
+                if trial.report(trial.config["x"]).stops:
+                    break  # and nothing is saved: each that goes on begins again
+    facts = digest(study)
+    assert facts.again > 0
+    assert facts.trained + facts.saved == 6 * len(study.trials)
+    assert facts.trained + facts.again == study.history.spent.epochs

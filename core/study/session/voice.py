@@ -17,7 +17,7 @@ from typing import Any
 from haltune._utils.words import clipped, clock, counted, plural, settings, short
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
-from haltune.log.fate import FATES, fate_of, lead_of, saved_epochs, values_of
+from haltune.log.fate import FATES, fate_of, lead_of, saved_epochs, trained_again, values_of
 from haltune.log.history import History
 from haltune.log.problem import Budget
 from haltune.log.records import Best, TrialRecord
@@ -167,8 +167,7 @@ def standing(history: History, budget: Budget, over: bool = False) -> str:
     """How far a search is: what it has cost beside its budget, what stopping saved, and its best."""
     problem = history.problem
     saved = sum(saved_epochs(t, problem, over) for t in history.trials)
-    spared = f" ({counted(round(saved, 1))} saved)" if saved else ""
-    told = [spending(history, budget, spared)]
+    told = [spending(history, budget, saved)]
     if (lead := lead_of(history)) is not None:
         told.append(lead)
     elif over and len(history):
@@ -176,12 +175,20 @@ def standing(history: History, budget: Budget, over: bool = False) -> str:
     return "; ".join(told)
 
 
-def spending(history: History, budget: Budget, spared: str = "") -> str:
-    """What a search has cost, beside its budget. spared: to be said behind the epochs."""
-    spent, budget = history.spent, history.wishes.extended(budget)
+def spending(history: History, budget: Budget, saved: float = 0.0) -> str:
+    """What a search has cost, beside its budget. saved: epochs that stopping did.
+
+    Epochs that were trained again are paid for twice: a limit counts them, trained and saved epochs make the whole.
+    """
+    spent, budget, again = history.spent, history.wishes.extended(budget), trained_again(history)
+    once = spent.epochs - (0.0 if _limits(budget.epochs) else again)
+    notes = [f"{counted(round(saved, 1))} saved"] * (saved > 0.0)
+    of_them = "of them" if _limits(budget.epochs) else "more"
+    notes += [f"{counted(round(again, 1))} {of_them} not saved and trained again"] * (again > 0.0)
+    spared = f" ({'; '.join(notes)})" if notes else ""
     told = [
         _beside(counted(spent.trials), budget.trials, "trials"),
-        _beside(counted(round(spent.epochs, 1)), budget.epochs, "epochs") + spared,
+        _beside(counted(round(once, 1)), budget.epochs, "epochs") + spared,
         _beside(clock(spent.time), budget.time, "", clock),
     ]
     if budget.worker_time is not None:
@@ -193,7 +200,11 @@ def spending(history: History, budget: Budget, spared: str = "") -> str:
     return ", ".join(told)
 
 
+def _limits(limit: Any) -> bool:
+    return limit is not None and math.isfinite(limit)
+
+
 def _beside(used: str, limit: Any, unit: str, written: Callable[[float], str] = counted) -> str:
-    limited = limit is not None and math.isfinite(limit)
+    limited = _limits(limit)
     most = f" of {written(float(limit))}" if limited else ""
     return f"{used}{most} {unit.removesuffix('s') if used == '1' and not limited else unit}".rstrip()
