@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
@@ -139,7 +139,8 @@ class Script:
     ) -> None:
         """program: what the command runs, where its runs may begin warm."""
         self._study, self._command, self._slot, self._marker = study, list(command), slot, marker
-        self._program, self._zygote = program, cast(Zygote | None, None)
+        self._program = program
+        self._zygote: Zygote | None = None
         self._run: TrialProcess | None = None
         self._trial: Trial | None = None
         self._environment: dict[str, str] = {}

@@ -63,6 +63,7 @@ SAME_EVERYWHERE = {
     "Config": "a configuration: a mapping where it is read, a dict where it is made",
     "HaltuneCallback": "a user's word: the callback, whatever the framework",
     "HaltuneScheduler": "a user's word: the scheduler, whatever the tuner",
+    "P": "whatever arguments it takes",
     "State": "what a policy folds of a log: each has its own",
     "T": "whatever type it is",
 }  # names that modules define for the same thing, each for its own surroundings, and what it is

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
 from haltune._utils.disk import discard
@@ -23,7 +23,16 @@ from haltune.store.checkpoints import Checkpoints
 
 PIECE = 8 * 2**20  # bytes in a call: object stores are small where memory is
 _FOLDER = "haltune-ray-"
-Call = Callable[..., Any]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsksFiles(Protocol):
+    """Asks the keeper's side: `ask(Files.used)`."""
+
+    def __call__(
+        self, method: Callable[Concatenate[Files, P], T], /, *arguments: P.args, **options: P.kwargs
+    ) -> T: ...
 
 
 class Files:
@@ -87,13 +96,13 @@ class Files:
 
 
 class Carried(Checkpoints):
-    """The worker's side. call: asks Files, call("used")."""
+    """The worker's side."""
 
-    def __init__(self, keep: int, call: Call) -> None:
+    def __init__(self, keep: int, ask: AsksFiles) -> None:
         _sweep()
         name = _FOLDER + quote(new_holder(), safe="")
         super().__init__(Path(tempfile.gettempdir()) / name, keep)
-        self._call = call
+        self._ask = ask
 
     def publish(self, temporary: Path) -> Path:
         """See Checkpoints; returns when the keeper has it."""
@@ -103,11 +112,11 @@ class Carried(Checkpoints):
         try:
             for path in _parts(final):
                 self._send(path, part + self.recorded(path)[len(name) :])
-            self._call("publish", part, name)
+            self._ask(Files.publish, part, name)
         except BaseException:
             discard(final)
             with suppress(Exception):  # what went wrong matters more
-                self._call("discard", part)
+                self._ask(Files.discard, part)
             raise
         return final
 
@@ -116,13 +125,13 @@ class Carried(Checkpoints):
         self.folder.mkdir(mode=0o700, exist_ok=True)
         if path is None or not Path(path).is_relative_to(self.folder):
             return
-        for name, size in self._call("contents", self.recorded(Path(path))):
+        for name, size in self._ask(Files.contents, self.recorded(Path(path))):
             where = self.folder / name
             (where if size is None else where.parent).mkdir(parents=True, exist_ok=True)
             if size is not None:
                 with where.open("wb") as file:
                     for offset in range(0, size, PIECE):
-                        file.write(self._call("read", name, offset))
+                        file.write(self._ask(Files.read, name, offset))
 
     def clear(self) -> None:
         """Delete what is here: the keeper has it."""
@@ -140,35 +149,35 @@ class Carried(Checkpoints):
     def room_for(self, trial: int, size: int) -> None:
         """See Checkpoints; here and there."""
         super().room_for(trial, size)
-        self._call("room_for", trial, size)
+        self._ask(Files.room_for, trial, size)
 
     def used(self) -> int:
         """See Checkpoints."""
-        return int(self._call("used"))
+        return self._ask(Files.used)
 
     def supersede(self, latest: Path) -> None:
         """See Checkpoints."""
         super().supersede(latest)
-        self._call("supersede", self.recorded(latest))
+        self._ask(Files.supersede, self.recorded(latest))
 
     def trials(self) -> list[int]:
         """See Checkpoints."""
-        return list(self._call("trials"))
+        return self._ask(Files.trials)
 
     def forget(self, *trials: int) -> None:
         """See Checkpoints."""
         super().forget(*trials)
         if trials:
-            self._call("forget", *trials)
+            self._ask(Files.forget, *trials)
 
     def _send(self, path: Path, name: str) -> None:
         if path.is_dir():
-            self._call("write", name, None, 0)
+            self._ask(Files.write, name, None, 0)
             return
         with path.open("rb") as file:
-            self._call("write", name, file.read(PIECE), 0)
+            self._ask(Files.write, name, file.read(PIECE), 0)
             while data := file.read(PIECE):
-                self._call("write", name, data, file.tell() - len(data))
+                self._ask(Files.write, name, data, file.tell() - len(data))
 
 
 def _parts(path: Path) -> Iterator[Path]:

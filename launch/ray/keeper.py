@@ -7,10 +7,10 @@ appended again, and a piece of a file is written to its place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from haltune.errors import HaltuneError
 from haltune.log import events as ev
@@ -21,6 +21,7 @@ from haltune.store.open import open_store
 
 from .checkpoints import Files
 
+P = ParamSpec("P")
 PAGE = 2000  # events in an answer
 
 
@@ -35,7 +36,10 @@ class Reply:
 
 
 class Keeper:
-    """Owns the store of a study. The launcher makes an actor of it, on its own node."""
+    """Owns the store of a study. The launcher makes an actor of it, on its own node.
+
+    What it is asked is a method of PagedLog or of Files, as it stands in the class: `keeper.log(PagedLog.names)`.
+    """
 
     def __init__(self, address: str, checkpoints: Checkpoints) -> None:
         self._store = open_store(address)
@@ -46,19 +50,25 @@ class Keeper:
         """Workers are to let go of their trials at their next reports."""
         self._leave = why
 
-    def log(self, what: str, *arguments: Any) -> Reply:
-        """A method of PagedLog."""
-        return self._reply(self._log, what, arguments)
+    def log(
+        self, method: Callable[Concatenate[PagedLog, P], object], *arguments: P.args, **options: P.kwargs
+    ) -> Reply:
+        """Ask the log. Answers and errors alike are in the reply."""
+        return self._reply(lambda: method(self._log, *arguments, **options))
 
-    def files(self, what: str, *arguments: Any) -> Reply:
-        """A method of Files."""
-        return self._reply(self._files, what, arguments)
+    def files(
+        self, method: Callable[Concatenate[Files, P], object], *arguments: P.args, **options: P.kwargs
+    ) -> Reply:
+        """Ask for checkpoints, likewise."""
+        return self._reply(lambda: method(self._files, *arguments, **options))
 
-    def _reply(self, of: object, what: str, arguments: tuple[Any, ...]) -> Reply:
+    def _reply(self, ask: Callable[[], object]) -> Reply:
+        answer: object = None
+        error: Exception | None = None
         try:
-            answer, error = getattr(of, what)(*arguments), None
+            answer = ask()
         except (HaltuneError, Conflict, OSError) as raised:  # the rest is a bug
-            answer, error = None, raised
+            error = raised
         return Reply(answer, error, self._store.now(), self._leave)
 
 

@@ -28,7 +28,7 @@ from haltune.study import Study
 from ..child import Slot
 from ..crew import Crew, Options
 from ..worker import Train, check_called
-from .keeper import Keeper
+from .keeper import Keeper, PagedLog
 from .task import Job, Room, checked
 
 _LOG, _FILES = 8, 2  # calls that the keeper answers at a time
@@ -149,7 +149,7 @@ def _kept(study: Study, max_restarts: int) -> Iterator[Any]:
     where = _from_anywhere(study.store.address())
     keeper = actor(Keeper).options(max_restarts=max_restarts, **options).remote(where, study.checkpoints)
     try:
-        ray.get(keeper.log.remote("names"))
+        ray.get(keeper.log.remote(PagedLog.names))
     except RayError as error:
         raise StoreError(f"the study's actor does not start: {error}") from error
     try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError
@@ -14,8 +14,11 @@ from haltune.errors import NotSupported, StoreError
 from haltune.log import events as ev
 from haltune.store.base import Lease, Release
 
-from .keeper import PAGE, Reply
+from .checkpoints import Files
+from .keeper import PAGE, PagedLog, Reply
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _PAUSE = 0.5  # seconds before a keeper that cannot be reached is called again
 
 
@@ -31,17 +34,23 @@ class KeeperConnection:
         """Why this process should let go of its trial, as of the last answer."""
         return self._leave
 
-    def log(self, what: str, *arguments: Any) -> Any:
-        """A method of haltune.launch.ray.keeper.PagedLog. Raises what it raises, StoreError when the keeper is gone."""
-        return self._call(self._keeper.log.options(concurrency_group="log"), what, *arguments)
+    def log(
+        self, method: Callable[Concatenate[PagedLog, P], T], /, *arguments: P.args, **options: P.kwargs
+    ) -> T:
+        """What a method of the keeper's log answers. Raises what it raises, StoreError when the keeper is gone."""
+        found: T = self._ask(self._keeper.log, "log", method, *arguments, **options)
+        return found
 
-    def files(self, what: str, *arguments: Any) -> Any:
-        """A method of haltune.launch.ray.checkpoints.Files. Raises likewise."""
-        return self._call(self._keeper.files.options(concurrency_group="files"), what, *arguments)
+    def files(
+        self, method: Callable[Concatenate[Files, P], T], /, *arguments: P.args, **options: P.kwargs
+    ) -> T:
+        """What a method of its files answers. Raises likewise."""
+        found: T = self._ask(self._keeper.files, "files", method, *arguments, **options)
+        return found
 
-    def _call(self, method: Any, *arguments: Any) -> Any:
+    def _ask(self, door: Any, group: str, *arguments: Any, **options: Any) -> Any:
         began = time.time()
-        reply: Reply = _answer(method, arguments)
+        reply = _answer(door.options(concurrency_group=group), arguments, options)
         self._leave = reply.leave
         self.ahead = reply.now - (began + time.time()) / 2.0
         if reply.error is not None:
@@ -49,10 +58,11 @@ class KeeperConnection:
         return reply.answer
 
 
-def _answer(method: Any, arguments: tuple[Any, ...]) -> Any:
+def _answer(door: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Reply:
     while True:
         try:
-            return ray.get(method.remote(*arguments))
+            reply: Reply = ray.get(door.remote(*arguments, **options))
+            return reply
         except ActorUnavailableError:
             time.sleep(_PAUSE)
         except RayActorError as error:
@@ -79,7 +89,7 @@ class KeeperStore:
         return time.time() + self._line.ahead
 
     def names(self) -> list[str]:
-        return list(self._line.log("names"))
+        return self._line.log(PagedLog.names)
 
     def create(self, name: str, first: ev.Event) -> bool:
         """See Store: the launcher has made the study."""
@@ -91,7 +101,7 @@ class KeeperStore:
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[ev.Event]:
         while True:
-            page = self._line.log("read", name, start, stop)
+            page = self._line.log(PagedLog.read, name, start, stop)
             yield from page
             if len(page) < PAGE:
                 return
@@ -106,20 +116,19 @@ class KeeperStore:
         about: int | None,
         lease: Lease | Release | None = None,
     ) -> int:
-        return int(self._line.log("append", name, list(events), seen, about, lease))
+        return self._line.log(PagedLog.append, name, list(events), seen, about, lease)
 
     def leases(self, name: str) -> list[Lease]:
-        return list(self._line.log("leases", name))
+        return self._line.log(PagedLog.leases, name)
 
     def claimed(self, name: str) -> Lease | None:
-        claim: Lease | None = self._line.log("claimed", name)
-        return claim
+        return self._line.log(PagedLog.claimed, name)
 
     def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
-        return bool(self._line.log("claim", name, claim, instead_of))
+        return self._line.log(PagedLog.claim, name, claim, instead_of)
 
     def renew(self, name: str, lease: Lease) -> None:
-        self._line.log("renew", name, lease)
+        self._line.log(PagedLog.renew, name, lease)
 
     def __reduce__(self) -> NoReturn:
         raise NotSupported(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,15 +38,16 @@ class Twice:
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
 
-    def log(self, what: str, *arguments: Any) -> Any:
-        return self._call(self._keeper.log, what, arguments)
+    def log(self, method: Any, *arguments: Any) -> Any:
+        return self._ask(self._keeper.log, method, *arguments)
 
-    def files(self, what: str, *arguments: Any) -> Any:
-        return self._call(self._keeper.files, what, arguments)
+    def files(self, method: Any, *arguments: Any) -> Any:
+        return self._ask(self._keeper.files, method, *arguments)
 
-    def _call(self, method: Any, what: str, arguments: tuple[Any, ...]) -> Any:
-        method(what, *arguments)
-        reply = method(what, *arguments)
+    def _ask(self, door: Any, *arguments: Any) -> Any:
+        sent = pickle.dumps(arguments)  # as Ray carries them
+        door(*pickle.loads(sent))
+        reply = door(*pickle.loads(sent))
         if reply.error is not None:
             raise reply.error
         return reply.answer
@@ -162,8 +164,6 @@ def test_a_task_is_told_when_its_attempt_is_over(tmp_path: Path) -> None:
 
 
 def test_the_store_of_a_node_is_not_sent_on() -> None:
-    import pickle
-
     with pytest.raises(NotSupported, match="one process"):
         pickle.dumps(KeeperStore(None, "far"))  # type: ignore[arg-type]
 
@@ -175,11 +175,11 @@ def far(tmp_path: Path, **options: Any) -> tuple[Checkpoints, Carried]:
     kept = Checkpoints(tmp_path / "kept", **options)
     files = Files(kept)
 
-    def call(what: str, *arguments: Any) -> Any:
-        getattr(files, what)(*arguments)
-        return getattr(files, what)(*arguments)
+    def ask(method: Any, *arguments: Any) -> Any:
+        method(files, *arguments)
+        return method(files, *arguments)
 
-    return kept, Carried(kept.keep, call)
+    return kept, Carried(kept.keep, ask)
 
 
 @pytest.fixture(autouse=True)
