@@ -38,7 +38,6 @@ from haltune.study import Trial
 from .frameworks.boosting import find
 from .frameworks.portable import Reporting
 from .reporting.advice import two_callbacks
-from .reporting.detached import Detached
 from .reporting.interruption import Interruption, caller
 from .reporting.reporter import Reporter
 
@@ -112,8 +111,6 @@ class HaltuneCallback(Reporting):
             return self._report(info)
         except Exception as error:
             # CatBoost would let out an error of its own in its place, and quote it in each that comes later
-            if isinstance(self.trial, Detached):
-                raise
             self._model, failed = None, error
             self.trial.before_end(lambda: self._fail(failed))
             return False

@@ -93,7 +93,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._fits = self._trained = False  # a fit is under way; an epoch of it was trained
         self._before = 0  # epochs of the fits before this one
         self._records: list[list[float]] = []  # an epoch's columns of the table, of all fits
-        self._resumes = getattr(trial, "checkpoint", None) is not None  # its checkpoint is to be loaded
+        self._resumes = trial.checkpoint is not None  # its checkpoint is to be loaded
 
     # the events, in the order in which fastai calls them
 

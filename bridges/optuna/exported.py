@@ -18,9 +18,10 @@ from typing import Any
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.log.codec import plain
-from haltune.log.events import Ended, Expired, Status
+from haltune.log.events import Created, Ended, Expired, Status
 from haltune.log.records import TrialRecord
 from haltune.space import Space
+from haltune.space.domains import bounding
 from haltune.store.base import Store
 from haltune.study.reading import read_study
 from haltune.study.results import Results
@@ -112,7 +113,8 @@ def _made(study: Results, storage: Any, name: str) -> optuna.Study:
 
 def _identity(study: Results) -> str:
     first = next(iter(study.events()))
-    return str(getattr(first, "id", "") or f"{study.name} {first.at!r}")
+    known = first.id if isinstance(first, Created) else ""
+    return known or f"{study.name} {first.at!r}"
 
 
 def _trial(
@@ -196,11 +198,7 @@ def _left_out(study: Results) -> list[str]:
 
 def _left_out_of(space: Space) -> list[str]:
     domains = space.parameters.items()
-    bounds = [
-        n
-        for n, d in domains
-        if isinstance(getattr(d, "low", 0), str) or isinstance(getattr(d, "high", 0), str)
-    ]
+    bounds = [n for n, d in domains if bounding(d)]
     said = []
     if conditions := [n for n, d in domains if d.when]:
         said.append(f"the conditions of {', '.join(conditions)}: absent where they do not hold")

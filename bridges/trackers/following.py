@@ -129,7 +129,8 @@ class Mirror:
 
     def _search(self) -> Search:
         first = next(iter(self._read.events()))
-        id = str(getattr(first, "id", "") or f"{crc32(f'{self._name} {first.at!r}'.encode()):08x}")
+        id = first.id if isinstance(first, ev.Created) else ""
+        id = id or f"{crc32(f'{self._name} {first.at!r}'.encode()):08x}"
         return Search(id, self._name, self._read.history.problem, called(self._read.policy))
 
     def _collect(self) -> None:

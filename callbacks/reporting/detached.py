@@ -42,6 +42,10 @@ class Detached:
         """Raises NotSupported."""
         self.adopt()
 
+    def before_end(self, act: object) -> NoReturn:
+        """Raises NotSupported: it never ends."""
+        self.adopt()
+
     def finish(self, status: str | None = None) -> None:
         """Does nothing: the trial is ended where it lives."""
 

@@ -60,7 +60,7 @@ class Reporter(Saving):
         need_record(record)
         self.trial = trial
         self.metric: str = monitor or trial.goal.metric
-        self.measures: Measures = getattr(trial, "measures", None) or Measures(self.metric)
+        self.measures: Measures = trial.measures
         self.verbose, self.record = verbose, record
         self.clock = Clock(now)
         self.reports = 0  # values taken since `begin`, repeats among them

@@ -190,6 +190,12 @@ def domain_from(spec: Mapping[str, Any]) -> Domain:
     return kind(spec["low"], spec["high"], log=spec["log"], when=when)
 
 
+def bounding(domain: Domain) -> tuple[str, ...]:
+    """The parameters that are its bounds; none where these are numbers, or it has none."""
+    bounds = (domain.low, domain.high) if isinstance(domain, Float | Int) else ()
+    return tuple(bound for bound in bounds if isinstance(bound, str))
+
+
 def check_range(domain: Float | Int, low: float | str, high: float | str) -> None:
     """Checks the two outermost bounds of a range as far as they are numbers. Raises InvalidSpace."""
     least = 1 if isinstance(domain, Int) else 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from haltune.errors import installing
 from haltune.space import Space
-from haltune.space.domains import Choice, Int
+from haltune.space.domains import Choice, Float, Int
 
 from ..palette import FONT, INK, MUTED, PAPER, RULE
 from .wording import plotly_text
@@ -67,7 +67,7 @@ def scale_of(space: Space, name: str) -> dict[str, Any]:
     domain = space.parameters[name]
     if isinstance(domain, Choice) and all(isinstance(plain(option), str) for option in domain.options):
         return {"type": "category", "categoryarray": [plain(option) for option in domain.options]}
-    if getattr(domain, "log", False):
+    if isinstance(domain, Float | Int) and domain.log:
         return {"type": "log"}
     if not isinstance(domain, Int) or isinstance(domain.low, str) or isinstance(domain.high, str):
         return {}

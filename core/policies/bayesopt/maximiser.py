@@ -15,6 +15,7 @@ from haltune.errors import InvalidInput
 from haltune.log.decisions import Config
 from haltune.space import Space
 from haltune.space.cube.enumeration import MOST_ROWS
+from haltune.space.domains import bounding
 
 from .acquisition import Acquisition, Surface
 
@@ -79,10 +80,7 @@ class _Evaluated:
         self.configs: list[dict[str, Any]] = []
         self.points: Array = np.zeros((0, space.dim))
         self.values: Array = np.zeros(0)
-        bounds = [
-            getattr(domain, end, None) for domain in space.parameters.values() for end in ("low", "high")
-        ]
-        self._free = not space.constraints and not any(isinstance(bound, str) for bound in bounds)
+        self._free = not space.constraints and not any(map(bounding, space.parameters.values()))
 
     def add(self, configs: Sequence[Config]) -> range:
         """Evaluates configurations; the positions they got."""

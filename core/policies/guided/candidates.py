@@ -10,7 +10,7 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array, Indices
 from haltune.log.history import History
 from haltune.space import Space
-from haltune.space.domains import Float
+from haltune.space.domains import Float, bounding
 
 from .curve_rows import CurveTable
 
@@ -62,7 +62,4 @@ def first_untried(history: History, points: Array, value: Array) -> tuple[int, d
 
 def _free(space: Space) -> bool:
     """True when a point and its configuration are one: all coordinates are numbers that depend on no other."""
-    return all(
-        isinstance(d, Float) and not d.when and not isinstance(d.low, str) and not isinstance(d.high, str)
-        for d in space.parameters.values()
-    )
+    return all(isinstance(d, Float) and not d.when and not bounding(d) for d in space.parameters.values())

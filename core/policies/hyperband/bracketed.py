@@ -122,6 +122,11 @@ class Bracketed(Policy[Any]):
         return float(horizon if given is None else given)  # type: ignore[arg-type]
 
     @property
+    def eta(self) -> float:
+        """A rung keeps the best 1 / eta: an option of each."""
+        raise NotImplementedError
+
+    @property
     def _ends(self) -> bool:
         """True when the last rung of every bracket is a full training."""
         return True
@@ -140,7 +145,7 @@ class Bracketed(Policy[Any]):
         if not self.asynchronous:
             return Halver(plan, sampler, self.resource, self.resume, self._ends)
         stops = self.asynchronous == "stop"
-        return Climber(plan, sampler, self.resource, exact(getattr(self, "eta", 3)), stops, ends=self._ends)
+        return Climber(plan, sampler, self.resource, exact(self.eta), stops, ends=self._ends)
 
 
 def check_rounds(name: str, rounds: int | None) -> None:

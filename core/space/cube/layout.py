@@ -13,7 +13,7 @@ import numpy as np
 
 from haltune.errors import InvalidSpace
 
-from ..domains import Choice, Constant, Domain, Float, Int, check_range
+from ..domains import Choice, Constant, Domain, Float, Int, bounding, check_range
 from .axes import Axis, Column, axis_of
 from .conditions import Condition, condition_on
 
@@ -80,8 +80,7 @@ def constant_bound(domain: Domain) -> float | None:
 
 
 def _references(domain: Domain) -> list[str]:
-    bounds = (domain.low, domain.high) if isinstance(domain, Float | Int) else ()
-    return [*(domain.when or {}), *(bound for bound in bounds if isinstance(bound, str))]
+    return [*(domain.when or {}), *bounding(domain)]
 
 
 def _check_references(name: str, domain: Domain, domains: Mapping[str, Domain]) -> None:
