@@ -28,7 +28,6 @@ from numpy.random import Generator
 
 from haltune._utils.checks import check_whole
 from haltune._utils.memo import Memo
-from haltune._utils.words import amount, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import AUDIT, ENQUEUED, Action, Move, Start, Verdict
 from haltune.log.events import Event, Started
@@ -46,13 +45,15 @@ from haltune.policies.hyperband.plan import Plan
 from haltune.policies.hyperband.rungs import until
 from haltune.policies.hyperband.sampler import Sampler
 
-from .cuts import Cuts
 from .earlier_studies import earlier_studies_of
-from .first_rung import first_rung
-from .lessons import Lessons, earlier_in_words
-from .log_regret import LogRegret
+from .lessons import Lessons
 from .model import Model
-from .pauses import Pauses
+from .promotion.cuts import Cuts
+from .promotion.first_rung import first_rung
+from .promotion.last_runs import furthest, in_time, is_last, most_promising, over, too_late, trained_in_full
+from .promotion.pauses import Pauses
+from .promotion.remaining import Remaining
+from .receipts import chosen_because, expected
 from .stage_kernel import StageKernel, Stages
 
 _STEP = 3  # ratio of the epochs of rungs
@@ -190,19 +191,26 @@ class MultiFidelity(Policy[Ascent]):
         if on is not None and on.member.after("epochs", trial.epoch, 0.0) >= on.needed:
             climber = self._based(state, history, state.model.kernel(history, state.rows.table))
         verdict = climber.judge(state.climb, history, trial)
-        if trial.id == state.baseline and "rank" in verdict.evidence and on is not None:
+        if (why := self._in_full(state, trial)) and "rank" in verdict.evidence and on is not None:
             following = until(on.bracket.rungs[verdict.evidence["rung"] + 1].resource, "epochs", history)
-            text = f"{verdict.reason}; the first that you enqueued trains in full, to compare with"
-            return Verdict(Action.CONTINUE, text, verdict.evidence, following)
+            return Verdict(Action.CONTINUE, f"{verdict.reason}; {why}", verdict.evidence, following)
         if state.pauses.declined and verdict.action is Action.STOP and "rank" in verdict.evidence:
             return replace(verdict, reason=f"{verdict.reason}; stopped for good, for runs cannot pause here")
         return verdict
+
+    def _in_full(self, state: Ascent, trial: TrialRecord) -> str | None:
+        """Why a run is trained in full whatever its rank; None: it is not."""
+        if trial.id == state.baseline:
+            return "the first that you enqueued trains in full, to compare with"
+        return "it trains in full, for no new run would end within the budget" if is_last(trial) else None
 
     def propose(self, state: Ascent, history: History, rng: Generator) -> Move:
         """Who goes on at the highest rung, or the configuration that may end best."""
         kernel = state.model.kernel(history, state.rows.table)
         climber = self._based(state, history, kernel)
         move = climber.propose(state.climb, history)
+        if (last := self._last(move, kernel, state, history)) is not None:
+            return last
         if not isinstance(move, Start) or self._at_random(state, history) or kernel is None:
             return move
         return self._chosen(move, climber.base, kernel, state, history, rng)
@@ -247,6 +255,21 @@ class MultiFidelity(Policy[Ascent]):
 
     # -- the choice ----------------------------------------------------------------------
 
+    def _last(self, move: Move, kernel: StageKernel | None, state: Ascent, history: History) -> Move | None:
+        """What goes on in place of a move that would not end within the budget; None: the move does."""
+        remaining = Remaining.of(history, float(state.climb.horizon or 1))
+        if not too_late(move, remaining, history):
+            return None
+        shares = in_time(state.climb, remaining, history)
+        if not shares:
+            return over(state.climb, history)
+        scale = state.model.scale(history, state.rows.table)
+        if kernel is None or scale is None:
+            return trained_in_full(furthest(state.climb, [*shares]), state.climb, history, shares)
+        process = state.model.process(kernel, history, state.rows.table, scale)
+        id, promise = most_promising(shares, process, scale, history)
+        return trained_in_full(id, state.climb, history, shares, promise)
+
     def _chosen(
         self, move: Start, base: int, kernel: StageKernel, state: Ascent, history: History, rng: Generator
     ) -> Start:
@@ -261,7 +284,7 @@ class MultiFidelity(Policy[Ascent]):
         if (found := first_untried(history, points, value)) is None:
             return move
         best, config = found
-        evidence = _evidence(scale, float(mean[best]), float(deviation[best]), float(value[best])) | {
+        evidence = expected(scale, float(mean[best]), float(deviation[best]), float(value[best])) | {
             "rows": len(rows), "first_rung": base, "compared_from": kernel.stages.epochs[base],
             "foretells": round(float(kernel.foretells[base]), 3),
         }  # fmt: skip
@@ -269,25 +292,4 @@ class MultiFidelity(Policy[Ascent]):
             evidence["earlier"] = lessons.told(kernel.told[1:])
         if AUDIT in move.evidence:
             evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
-        return replace(move, config=config, reason=_reason(history, evidence), evidence=evidence)
-
-
-def _evidence(scale: LogRegret | None, mean: float, deviation: float, ucb: float) -> dict[str, Any]:
-    """What is expected, in the metric's unit, once there is a value that says what that is."""
-    if scale is None:
-        return {}
-    return {"mean": scale.value(mean), "sd": scale.deviation(mean, deviation), "ucb": scale.value(ucb)}
-
-
-def _reason(history: History, evidence: dict[str, Any]) -> str:
-    name, told = history.problem.goal.metric, f"{evidence['foretells']:.2f}"
-    known = [plural(evidence["rows"], "value")] if evidence["rows"] else []
-    known += [earlier_in_words(**earlier) for earlier in evidence.get("earlier", ())]
-    from_what = f"from {' and '.join(known)}"
-    if "mean" in evidence:
-        from_what = (
-            f"{name} {evidence['mean']:.4g} ± {evidence['sd']:.2g} expected in full training, {from_what}"
-        )
-    since = amount(evidence["compared_from"], "epochs")
-    compared = f"runs are compared from {since} on, believed to tell {told} of the end"
-    return f"most promising: {from_what}; {compared}"
+        return replace(move, config=config, reason=chosen_because(history, evidence), evidence=evidence)

@@ -67,6 +67,13 @@ class Seen:
         """(n, n) whether two values are of one run."""
         return np.asarray(self.run[:, None] == self.run)
 
+    def runs_at(self, points: Array) -> Mask:
+        """(n, m) whether a value is of a run of this study at a point of (m, d)."""
+        there = (self.points[:, None] == points).all(axis=2)
+        if self.study is not None:
+            there &= (self.study == 0)[:, None]
+        return np.asarray(there[self.run])
+
     @cached_property
     def pairs(self) -> tuple[Array, Array]:
         """Indices that make (n, n) of a table of stages."""

@@ -53,10 +53,22 @@ class StageProcess:
         weights = solve_lower(factor, solve_lower(factor, seen.value), transposed=True)
         return cls(kernel, seen, factor, weights)
 
-    def ends(self, points: Array) -> tuple[Array, Array]:
-        """Mean and deviation (m,) of where new runs of configurations (m, d) in the unit cube will end."""
+    @property
+    def best_end(self) -> float | None:
+        """The largest value at the last stage, of this study; None: none was seen there."""
+        last = self.seen.stage == len(self.kernel.stages.epochs) - 1
+        here = last if self.seen.of is None else last & (self.seen.of == 0)
+        return float(self.seen.value[here].max()) if here.any() else None
+
+    def ends(self, points: Array, seen: bool = False) -> tuple[Array, Array]:
+        """Mean and deviation (m,) of where runs of configurations (m, d) in the unit cube will end.
+
+        seen: the runs of this study that were seen there, if one was; else new ones.
+        """
         kernel = self.kernel
         cross = kernel.across(self.seen, points)
+        if seen:
+            cross = cross + self.seen.runs_at(points) * kernel.own[self.seen.stage, -1, None]
         explained = (solve_lower(self.factor, cross) ** 2).sum(axis=0)
         prior = kernel.common[-1, -1] + kernel.shared[-1, -1] + kernel.own[-1, -1]
         return cross.T @ self.weights, np.sqrt(np.maximum(prior - explained, 1e-12))

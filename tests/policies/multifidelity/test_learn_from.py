@@ -250,7 +250,7 @@ def test_it_is_told_where_to_begin() -> None:
     earlier = searched(RandomSearch(trials=30), budget=None, epochs=1)
 
     def found(seed: int, **options: Any) -> float:
-        study = searched(seed=seed, budget=Budget(epochs=15), **options)
+        study = searched(seed=seed, budget=Budget(epochs=30), **options)
         return max(quality(dict(t.config), EPOCHS) for t in study.trials[:6])
 
     alone, told = (np.mean([found(s, **o) for s in range(4)]) for o in ({}, {"learn_from": [earlier]}))
@@ -350,9 +350,9 @@ def test_another_setting_is_a_mismatch_all_the_same(tmp_path: Path) -> None:
 
 def test_within_halting_it_learns_and_is_reopened_too(tmp_path: Path) -> None:
     policy = Halting(MultiFidelity(candidates=40))
-    study = searched(policy, learn_from=[before()], store=tmp_path / "h.db", budget=Budget(epochs=10))
+    study = searched(policy, learn_from=[before()], store=tmp_path / "h.db", budget=Budget(epochs=30))
     assert any("12 runs of 'before'" in trial.proposed for trial in study.trials)
-    again = searched(policy, store=tmp_path / "h.db", budget=Budget(epochs=20))
+    again = searched(policy, store=tmp_path / "h.db", budget=Budget(epochs=40))
     assert again.policy.spec == study.policy.spec
     assert policy.policy.learn_from == ()  # the user's own is as it was
 

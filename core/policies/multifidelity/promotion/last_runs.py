@@ -1,0 +1,108 @@
+"""What goes on as the budget ends: what begins or goes on by then can still be trained in full.
+
+Where what the ladder would do cannot, a paused run that can is trained in full, of several the one that promises most
+of what it takes: by its expected improvement, over the best that was trained in full, for its share of what is left.
+Where none can, the search is over once one run was trained in full; before that the ladder does what it would.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from haltune._utils.words import plural
+from haltune.log.decisions import Finish, Move, Resume, Start, Wait
+from haltune.log.events import Status
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
+from haltune.policies.bayesopt.acquisition import expected_improvement
+from haltune.policies.hyperband.climb import Climb
+from haltune.policies.hyperband.rungs import OUT
+
+from ..log_regret import LogRegret
+from ..receipts import expected
+from ..stage_process import StageProcess
+from .remaining import Remaining
+
+LAST = "last"  # tag of a run that is trained in full, for the budget ends
+
+
+def too_late(move: Move, remaining: Remaining, history: History) -> bool:
+    """Whether what a move begins or goes on with cannot be trained in full; not so of what the user enqueued."""
+    if isinstance(move, Resume):
+        return remaining.share(history.trial(move.trial)) > 1.0
+    return isinstance(move, Start) and not history.queue and remaining.share(None) > 1.0
+
+
+def in_time(climb: Climb, remaining: Remaining, history: History) -> dict[int, float]:
+    """The paused runs that can still be trained in full, and what each takes of what is left."""
+    found = {}
+    for trial in history.with_status(Status.PAUSED):
+        on = climb.trials.get(trial.id)
+        waits = on is not None and not on.last and on.member.result not in (None, OUT)
+        if waits and (share := remaining.share(trial)) <= 1.0:
+            found[trial.id] = share
+    return found
+
+
+def over(climb: Climb, history: History) -> Move | None:
+    """What to do when none can: nothing more, if one was trained in full."""
+    if not any(steps[-1].arrived.size for steps in climb.ladders.values()):
+        return None
+    if history.running:
+        return Wait("what is left of the budget trains no other run in full, and some are still trained")
+    return Finish("what is left of the budget trains no other run in full")
+
+
+def furthest(climb: Climb, ids: list[int]) -> int:
+    """Of some, the one that leads at the highest rung."""
+
+    def place(id: int) -> tuple[float, float, int]:
+        on = climb.trials.get(id)
+        assert on is not None
+        assert on.member.result is not None
+        return -on.rung, -on.member.result, id
+
+    return min(ids, key=place)
+
+
+def most_promising(
+    shares: dict[int, float], process: StageProcess, scale: LogRegret, history: History
+) -> tuple[int, dict[str, Any]]:
+    """The run of the largest expected improvement for its share, and what is expected of it."""
+    ids = list(shares)
+    mean, deviation = process.ends(history.points[ids], seen=True)
+    best = process.best_end
+    worth = mean
+    if best is not None:
+        worth = expected_improvement(mean, deviation**2, best) / np.array(list(shares.values()))
+    found = int(worth.argmax())
+    return ids[found], expected(scale, float(mean[found]), float(deviation[found]))
+
+
+def trained_in_full(
+    id: int,
+    climb: Climb,
+    history: History,
+    shares: dict[int, float],
+    promise: dict[str, Any] | None = None,
+) -> Resume:
+    """On to the end."""
+    on, trial = climb.trials.get(id), history.trial(id)
+    assert on is not None
+    horizon = float(history.problem.max_epochs or on.bracket.rungs[-1].resource)
+    name, others = history.problem.goal.metric, len(shares) - 1
+    reason = "what is left of the budget trains no new run in full, but this one"
+    if others:
+        reason += f" or one of {plural(others, 'other')}, which promise less"
+    if promise:
+        reason += f": {name} {promise['mean']:.4g} ± {promise['sd']:.2g} expected"
+    tags = {**trial.tags, "rung": on.rung + 1, LAST: True}
+    evidence = {**(promise or {}), "share": round(shares[id], 4), "in_time": len(shares)}
+    return Resume(id, horizon, horizon, tags, reason, evidence)
+
+
+def is_last(trial: TrialRecord) -> bool:
+    """Whether it goes on for the budget ends."""
+    return bool(trial.tags.get(LAST))
