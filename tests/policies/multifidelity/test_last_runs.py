@@ -17,7 +17,7 @@ from haltune import Budget, Maximize, Minimize, Study
 from haltune.log.decisions import Start
 from haltune.log.events import Reported, Resumed, Status
 from haltune.policies import MultiFidelity
-from haltune.policies.multifidelity.promotion.last_runs import LAST, too_late
+from haltune.policies.multifidelity.promotion.last_runs import CLOSING, too_late
 from haltune.policies.multifidelity.promotion.remaining import Remaining
 from haltune.store.memory import MemoryStore
 
@@ -77,7 +77,7 @@ def test_the_last_runs_end_in_time_and_one_is_trained_in_full(budget: Budget, sa
 def lasts() -> list[tuple[Study, Resumed]]:
     """Searches, and what goes on in them because their budget ends; for reading alone."""
     found = [searched(Budget(epochs=60 + seed), seed=seed) for seed in range(6)]
-    return [(f, e) for f in found for e in f.events() if isinstance(e, Resumed) and e.tags.get(LAST)]
+    return [(f, e) for f in found for e in f.events() if isinstance(e, Resumed) and e.tags.get(CLOSING)]
 
 
 def test_what_goes_on_last_says_why_and_is_not_compared_any_more() -> None:

@@ -25,7 +25,7 @@ from ..receipts import expected
 from ..stage_process import StageProcess
 from .remaining import Remaining
 
-LAST = "last"  # tag of a run that is trained in full, for the budget ends
+CLOSING = "closing"  # tag of a run that is trained in full, for the budget ends
 
 
 def too_late(move: Move, remaining: Remaining, history: History) -> bool:
@@ -98,11 +98,11 @@ def trained_in_full(
         reason += f" or one of {plural(others, 'other')}, which promise less"
     if promise:
         reason += f": {name} {promise['mean']:.4g} ± {promise['sd']:.2g} expected"
-    tags = {**trial.tags, "rung": on.rung + 1, LAST: True}
+    tags = {**trial.tags, "rung": on.rung + 1, CLOSING: True}
     evidence = {**(promise or {}), "share": round(shares[id], 4), "in_time": len(shares)}
     return Resume(id, horizon, horizon, tags, reason, evidence)
 
 
 def is_last(trial: TrialRecord) -> bool:
     """Whether it goes on for the budget ends."""
-    return bool(trial.tags.get(LAST))
+    return bool(trial.tags.get(CLOSING))

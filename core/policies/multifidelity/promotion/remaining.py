@@ -17,7 +17,7 @@ from haltune.log.records import TrialRecord
 _SPARE = 1.1  # seconds and costs are not known exactly, epochs are
 _HOUR = 3600.0
 
-Rate = Callable[[TrialRecord | None], float]
+PerEpoch = Callable[[TrialRecord | None], float]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class _Limit:
     """One of a budget: what is left of it, what an epoch of a run takes of it, and an attempt beside its epochs."""
 
     left: float
-    rate: Rate  # of a run; of a new one, None
+    rate: PerEpoch  # of a run; of a new one, None
     attempt: float = 0.0
     together: bool = False  # all workers spend it at once
 
