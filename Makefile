@@ -25,7 +25,7 @@ environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)
 # bytecode is written on first use (--no-compile): installing takes half the time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint docs figures bench clean always types-of-haltune types-of-examples with-frameworks without-frameworks
+.PHONY: help demo test test-all lint docs figures notebooks bench claims clean always types-of-haltune types-of-examples with-frameworks without-frameworks
 ifndef BESIDE
 .NOTPARALLEL:
 endif
@@ -38,6 +38,7 @@ help:
 	@echo 'make lint      formatting, lint and types'
 	@echo 'make docs      the site of documentation, in build/docs: open index.html'
 	@echo 'make bench     the benchmarks; DATA=folder of recorded curves and costs, BENCH=one script'
+	@echo 'make claims    runs again what the pages claim, where that takes a minute; DATA=folder likewise'
 	@echo 'make clean     remove .venv and everything that was built'
 
 demo:
@@ -66,7 +67,12 @@ figures:
 	$(call environment,docs)
 	@for script in $(filter-out docs/figures/drawing.py,$(wildcard docs/figures/*.py)); do $(PY) $$script || exit 1; done
 
-test test-all bench: export OMP_NUM_THREADS ?= 1
+# runs the notebooks of the documentation anew, and keeps what their cells show
+notebooks:
+	$(call environment,dev)
+	$(PY) docs/site/cells.py
+
+test test-all bench claims: export OMP_NUM_THREADS ?= 1
 test: CHOSEN = -m 'not slow'
 test-all: CHOSEN = --hypothesis-profile=fresh
 test test-all: lint
@@ -83,7 +89,7 @@ with-frameworks:
 without-frameworks:
 	$(PY) -m pytest -q -n $(JOBS) $(CHOSEN) $(FRAMEWORKS:%=--ignore=%)
 
-bench: export HALTUNE_DATA := $(if $(DATA),$(abspath $(DATA)),$(HALTUNE_DATA))
+bench claims: export HALTUNE_DATA := $(if $(DATA),$(abspath $(DATA)),$(HALTUNE_DATA))
 bench: BENCH ?= $(sort $(shell grep -l '^if __name__' benchmarks/speed/*.py)) \
 	$(sort $(shell grep -l '^if __name__' benchmarks/search/*.py benchmarks/papers/*.py))
 bench:
@@ -95,6 +101,11 @@ bench:
 		$(PY) "$$script" || failed="$$failed $$script"; \
 	done; \
 	test -z "$$failed" || { printf '\nNot completed (each says why above):%s\n' "$$failed"; exit 1; }
+
+# which numbers of the pages still come out so: benchmarks/README.md
+claims:
+	$(call environment,bench)
+	@$(PY) benchmarks/claims.py $(ARGS)
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -23,6 +23,7 @@ import numpy as np
 from kinds import BUDGETS, row
 from methods import Method, after
 from recorded import Meter, Task, load_kinds, search
+from table import Row
 
 from haltune import Study
 from haltune.policies import MultiFidelity
@@ -86,6 +87,7 @@ def main() -> None:
         for of in args.of:
             begin = time.perf_counter()
             print(of)
+            rows = []
             for suite, tasks in suites.items():
                 halved = range(args.half or 0, len(tasks), 1 + (args.half is not None))
                 jobs = [
@@ -94,7 +96,10 @@ def main() -> None:
                     for seed in seeds
                 ]
                 regrets = np.array(pool.starmap(one, jobs, chunksize=1))
-                print(row(suite, regrets.reshape(len(halved), args.seeds, len(budgets))), flush=True)
+                regrets = regrets.reshape(len(halved), args.seeds, len(budgets))
+                rows.append(Row.of(regrets).means)
+                print(row(suite, regrets), flush=True)
+            print(f"    {'mean of suites':32s} " + "  ".join(f"{m:.3f}      " for m in np.mean(rows, axis=0)))
             print(f"    {time.perf_counter() - begin:.0f} s", flush=True)
 
 

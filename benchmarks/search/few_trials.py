@@ -15,6 +15,7 @@ import warnings
 import numpy as np
 from methods import METHODS
 from recorded import Meter, Task, load_kinds
+from table import Row
 
 from haltune import Budget
 
@@ -55,13 +56,17 @@ def main() -> None:
     suites = {suite: tasks[args.half :: 2] for suite, tasks in load_kinds(args.data).items()}
     print(f"{args.trials} trials, {args.seeds} seeds: regret / full trainings paid / trials trained in full")
     for name in args.policy:
-        rows = {
-            suite: np.mean([found(name, t, args.trials, s) for t in tasks for s in range(args.seeds)], axis=0)
+        each = {  # (tasks, seeds, three numbers)
+            suite: np.array([[found(name, t, args.trials, s) for s in range(args.seeds)] for t in tasks])
             for suite, tasks in suites.items()
         }
+        errors = {suite: Row.of(numbers[..., :1]).errors[0] for suite, numbers in each.items()}
+        rows = {suite: numbers.mean(axis=(0, 1)) for suite, numbers in each.items()}
+        errors["mean of suites"] = np.sqrt(np.square(list(errors.values())).sum()) / len(each)
         rows = {"mean of suites": np.mean(list(rows.values()), axis=0), **rows}
         for suite, (regret, paid, full) in rows.items():
-            print(f"{name:20s} {suite:16s} {regret:.3f}  {paid:5.1f}  {full:5.1f}", flush=True)
+            cells = f"{regret:.3f}±{errors[suite]:.3f}  {paid:5.1f}  {full:5.1f}"
+            print(f"{name:20s} {suite:16s} {cells}", flush=True)
 
 
 if __name__ == "__main__":

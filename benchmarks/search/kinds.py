@@ -23,6 +23,7 @@ from multiprocessing import get_context
 import numpy as np
 from methods import METHODS, after
 from recorded import Task, load_kinds
+from table import Row
 
 BUDGETS = (2, 5, 10, 20)  # full trainings
 
@@ -34,16 +35,16 @@ def one(name: str, task: Task, seed: int, timed: bool) -> np.ndarray:
 
 
 def row(name: str, regrets: np.ndarray) -> str:
-    """Means over seeds and tasks, and the standard error of the last but one, of regrets (tasks, seeds, budgets)."""
-    error = np.sqrt((regrets.var(axis=1, ddof=1) / regrets.shape[1]).sum(axis=0)) / len(regrets)
-    cells = "  ".join(f"{m:.3f}±{e:.3f}" for m, e in zip(regrets.mean(axis=(0, 1)), error, strict=True))
-    return f"    {name:32s} {cells}"
+    """Means over seeds and tasks, and their standard errors, of regrets (tasks, seeds, budgets)."""
+    return f"    {name:32s} {Row.of(regrets).text()}"
 
 
 def show(name: str, suites: dict[str, list[Task]], found: dict[str, np.ndarray], by_task: bool) -> None:
     """The rows of a method."""
-    means = np.array([found[suite].mean(axis=(0, 1)) for suite in suites])
-    print(f"{name:36s} " + "  ".join(f"{m:.3f}      " for m in means.mean(axis=0)) + "  mean of suites")
+    rows = [Row.of(found[suite]) for suite in suites]
+    means, errors = np.array([r.means for r in rows]), np.array([r.errors for r in rows])
+    mean = Row(means.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / len(rows), rows[0].seeds)
+    print(f"{name:36s} {mean.text()}  mean of suites")
     print(" " * 37 + "  ".join(f"{m:.3f}      " for m in means.max(axis=0)) + "  worst suite")
     for suite, tasks in suites.items():
         print(row(suite, found[suite]), flush=True)

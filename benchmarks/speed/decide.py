@@ -36,10 +36,10 @@ def filled(trials: int) -> Replica:
         with trial:
             for epoch in trial.epochs():
                 trial.report(accuracy(u, epoch), seconds=1.0)
-    policy = BOBOS()
+    policy, events = BOBOS(), list(study.events())
     replica = study.session.replica
     replica.policy, replica.fold = policy, Fold(problem, policy)
-    replica.fold.read(study.events())
+    replica.fold.read(events)
     return replica
 
 

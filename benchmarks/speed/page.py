@@ -100,7 +100,8 @@ def followed(study: Following, trials: int) -> None:
         mark, began = watched.mark, time.perf_counter()
         watched.look()
         took = time.perf_counter() - began
-        watched.thought()
+        if watched._thread is not None:  # models are sent, too
+            watched._thread.join()
         sent = len(watched.since(mark)[1]) / 1e3
         print(f"  {what:<28} {took:6.2f} s until it is told (target: under 1), {sent:.1f} kB in all")
 

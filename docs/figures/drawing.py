@@ -1,18 +1,20 @@
 """A few lines, bands and points between two axes, as an SVG file that is small and takes the colours of the page.
 
-Colours are names: "ink", "quiet", "faint", and "one" to "four". Alone the file stands on white paper.
+Colours are names: "ink", "quiet", "faint", and "one" to "four". Alone the file stands on white paper. A script
+that is called with `--into FOLDER` writes there.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
 Numbers = Sequence[float]
-FOLDER = Path(__file__).parent
+FOLDER = Path(sys.argv[2]) if sys.argv[1:2] == ["--into"] else Path(__file__).parent
 STYLE = """
 .sheet { font: 13px system-ui, sans-serif; }
 .sheet text { fill: var(--ink, #1f2430); } .sheet .quiet { fill: var(--quiet, #5b6472); }
@@ -142,7 +144,7 @@ class Sheet:
         return made
 
     def write(self) -> Path:
-        """The file beside this one."""
+        """The file, beside this one or where it is to go."""
         parts = "\n".join(part for panel in self.panels for part in panel.parts)
         size = f'viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escape(self.told)}"'
         text = (

@@ -12,6 +12,7 @@ import posixpath
 import re
 from pathlib import Path
 
+from cells import page as notebook
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -22,13 +23,13 @@ MOVED = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "benchmarks/README.md": "measured.md",
     "LICENSE": "licence.md",
     "examples": "examples/all.md",
     "examples/digits.png": "examples/digits.png",
 }
-OUTSIDE = {
-    MOVED[name]: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE")
-}  # pages that lie there
+PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")
+OUTSIDE = {MOVED[name]: name for name in (*PAGES, "LICENSE")}  # pages that lie there
 LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".sh": "sh"}
 LINK = re.compile(r"(?<=\]\()([^)\s:]+)(?=\))")
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
@@ -37,8 +38,10 @@ EQUATION = re.compile(r'<(span|div) class="arithmatex">(?:\\\((.*?)\\\)|\\\[(.*?
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are files of the repository outside docs/."""
-    for name in ("CHANGELOG.md", "CONTRIBUTING.md"):
+    """Add the pages that are files of the repository outside docs/, and those that notebooks are."""
+    for path in (ROOT / "docs/notebooks").glob("*.ipynb"):
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook(_text(path))))
+    for name in PAGES:
         files.append(File.generated(config, MOVED[name], content=_text(ROOT / name)))
     licence = f"---\nsearch: {{exclude: true}}\n---\n# Licence\n\n```\n{_text(ROOT / 'LICENSE')}\n```\n"
     files.append(File.generated(config, MOVED["LICENSE"], content=licence))
@@ -78,7 +81,7 @@ def _turned(link: str, there: str, page: Page, files: Files) -> str:
         return link  # of the page of examples, which is made here
     uri = MOVED.get(meant) or (
         f"{meant}.md" if meant.startswith("examples/") else meant.removeprefix("docs/")
-    )
+    ).replace(".ipynb", ".md")
     if files.get_file_from_path(uri) is None:
         return link  # the strict build tells of it
     return posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".") + mark + anchor

@@ -1,0 +1,162 @@
+"""The pages claim what benchmarks/claims.toml lists, no more and no other; and the runner tells what moved."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from documents import ROOT
+
+pytest.importorskip("rich", reason="rich is not installed")
+
+
+@pytest.fixture(scope="module")
+def claims() -> ModuleType:
+    """benchmarks/claims.py, which lies in no package."""
+    spec = importlib.util.spec_from_file_location("haltune_claims", ROOT / "benchmarks/claims.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_each_claim_is_named_once_and_says_how_it_was_measured(claims: ModuleType) -> None:
+    listed = claims.read()
+    assert len({claim.id for claim in listed}) == len(listed) > 15
+    for claim in listed:
+        assert claim.script.is_file(), f"{claim.id}: there is no {claim.script}"
+        assert claim.command.startswith("python "), claim.id
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", claim.date), claim.id
+        assert re.fullmatch(r"[0-9a-f]{7}", claim.commit), claim.id
+        assert claim.machine in claims.machines(), claim.id
+        assert claim.seconds > 0, claim.id
+        for number in claim.numbers:
+            assert re.compile(number.pattern, re.MULTILINE).groups == 1, f"{claim.id}: {number.name}"
+            assert number.within >= 0, f"{claim.id}: {number.name}"
+            assert number.claimed == number.claimed, f"{claim.id}: {number.name} is no number"
+
+
+def test_each_sentence_still_stands_where_it_is_said(claims: ModuleType) -> None:
+    gone = [(claim.id, said.file) for claim in claims.read() for said in claim.said if not said.stands()]
+    assert gone == [], "change claims.toml with the page: the number, its date and its commit"
+
+
+def test_each_number_is_said_by_a_sentence_of_its_claim(claims: ModuleType) -> None:
+    for claim in claims.read():
+        told = " ".join(said.text for said in claim.said)
+        for number in claim.numbers:
+            assert re.search(rf"(?<![\d.]){re.escape(number.says)}(?!\d)", told), f"{claim.id}: {number.says}"
+
+
+def test_the_page_of_claims_is_written_from_the_table(claims: ModuleType) -> None:
+    page = claims.README.read_text(encoding="utf-8")
+    assert page == claims.written(page, claims.read()), "python benchmarks/claims.py --write"
+
+
+def test_every_benchmark_that_a_page_names_is_there_and_has_its_claim(claims: ModuleType) -> None:
+    """A page that names a script beside a number claims what it prints."""
+    scripts = {claim.script.relative_to(ROOT).as_posix() for claim in claims.read()}
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    named = {
+        name for page in pages for name in re.findall(r"benchmarks/\w+/\w+\.py", page.read_text("utf-8"))
+    }
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+    told_to_run = {
+        "benchmarks/speed/decide.py",
+        "benchmarks/speed/rollout.py",
+    }  # by who reads, on their machine
+    assert named - scripts == told_to_run
+
+
+FAKE = """
+import sys
+print("regret of random search 0.34±0.02")
+print("2 regrets, 1,234 epochs")
+sys.exit("--fail" in sys.argv and "the table is not there")
+"""
+TABLE = """
+[machines]
+cpu = "none"
+[[claim]]
+id = "a"
+what = "A search"
+command = "python {script}{more}"
+seconds = {seconds}
+date = 2026-01-01
+commit = "0123456"
+said = [{{ file = "README.md", text = "haltune" }}]
+needs = {needs}
+numbers = [
+  {{ name = "regret", says = ".33", pattern = '^regret of random search ([\\d.]+)', within = {within}, error = 0.02 }},
+  {{ name = "epochs", says = "many", value = 1234, pattern = '{pattern}', within = 0 }},
+]
+"""
+
+
+@pytest.fixture
+def tried(claims: ModuleType, tmp_path: Path):
+    """Run a table of one claim; the exit code, and what was printed."""
+    from rich.console import Console
+
+    def run(
+        *arguments: str, within=0.01, more="", needs="[]", seconds=1, pattern=r"([\d,]+) epochs"
+    ) -> tuple[int, str]:
+        (tmp_path / "fake.py").write_text(FAKE)
+        told = {"within": within, "more": more, "needs": needs, "seconds": seconds, "pattern": pattern}
+        (tmp_path / "claims.toml").write_text(TABLE.format(script=tmp_path / "fake.py", **told))
+        shown = io.StringIO()
+        code = claims.main(arguments, tmp_path / "claims.toml", Console(file=shown, width=120))
+        return code, shown.getvalue()
+
+    return run
+
+
+def test_a_number_within_its_bound_holds(tried) -> None:
+    code, shown = tried()
+    assert code == 0
+    assert "2 holds" in shown
+    assert "0.34" in shown
+    assert "1234" in shown
+
+
+def test_a_number_beyond_its_bound_moved(tried) -> None:
+    code, shown = tried(within=0.009)
+    assert code == 1
+    assert "1 moved, 1 holds" in shown
+
+
+def test_a_number_that_is_not_printed_moved(tried) -> None:
+    code, shown = tried(pattern=r"([\d,]+) trials")
+    assert code == 1
+    assert "not printed" in shown
+
+
+def test_a_command_that_fails_is_told_by_its_last_words(tried) -> None:
+    code, shown = tried(more=" --fail")
+    assert code == 1
+    assert "the table is not there" in shown
+
+
+def test_what_cannot_run_here_is_neither_moved_nor_failed(tried) -> None:
+    code, shown = tried(needs='["no_such_package"]')
+    assert code == 0
+    assert "needs no_such_package" in shown
+    assert "1 not run" in shown
+
+
+def test_long_claims_run_when_they_are_named(tried) -> None:
+    assert "0 of 1 claims" in tried(seconds=61)[1]
+    assert "2 holds" in tried("a", seconds=61)[1]
+
+
+def test_an_unknown_claim_is_answered(tried, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        tried("b")
+    assert "no claim is called b" in capsys.readouterr().err
