@@ -1,13 +1,16 @@
-"""What stands for a parameter where a space is written down."""
+"""What stands for parameters where a space is written down."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from haltune.errors import InvalidSpace
 
 from .domains import Choice, Constant, Domain, Float, Int
+
+Parameters = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 def as_domain(name: str, value: Any) -> Domain:
@@ -33,3 +36,21 @@ def as_domain(name: str, value: Any) -> Domain:
         f"The parameter {name!r} is given as {value!r}, which may mean several things. Write "
         f"Choice([...]) for one of these, Float(low, high) or Int(low, high) for a range, or {meant}."
     )
+
+
+def domains_from(parameters: Parameters) -> dict[str, Domain]:
+    """By name, checked one by one. Raises InvalidSpace."""
+    pairs = list(parameters.items() if isinstance(parameters, Mapping) else parameters)
+    found: dict[str, Domain] = {}
+    for pair in pairs:
+        name, value = pair if isinstance(pair, tuple | list) and len(pair) == 2 else (pair, math.nan)
+        if not isinstance(name, str) or not name or name != name.strip():
+            raise InvalidSpace(
+                f"A space maps names (text without spaces around it) to domains; got {name!r}."
+            )
+        if name in found:
+            raise InvalidSpace(
+                f"The parameter {name!r} is given twice. Names must differ: rename or drop one."
+            )
+        found[name] = as_domain(name, value)
+    return found

@@ -14,8 +14,7 @@ decodes to one, except where bounds cross or a constraint fails; these `contains
 """
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from types import MappingProxyType
@@ -25,23 +24,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from haltune._utils.arrays import Array, Mask
-from haltune.errors import InvalidInput, InvalidSpace
+from haltune.errors import InvalidSpace
 from haltune.foreign_words import KnowsArguments
 
 from .constraints import Constraints, Predicate, constraints_from
 from .cube.enumeration import MOST_ROWS, configurations, hull_size, is_product, mesh_axes
 from .cube.layout import layout_of
-from .cube.tables import Config, read_configs, read_cube, write_configs, write_cube
+from .cube.tables import Config, cube_points, read_configs, read_cube, write_configs, write_cube
 from .cube.widening import lacking, widened
-from .designs import batches
+from .differences import differences
 from .domains import Domain, domain_from
-from .parameters import as_domain
-
-_TRIES = 100_000  # points that sampling tries for each one found, at least, before it gives up
+from .parameters import Parameters, domains_from
+from .sampling import sampled, sampled_up_to
 
 _KEYS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-
-Parameters = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 class Space(KnowsArguments):
@@ -65,7 +61,7 @@ class Space(KnowsArguments):
     """
 
     def __init__(self, parameters: Parameters, constraints: Constraints = ()) -> None:
-        self.parameters: Mapping[str, Domain] = MappingProxyType(_domains(parameters))
+        self.parameters: Mapping[str, Domain] = MappingProxyType(domains_from(parameters))
         self.constraints = constraints_from(constraints)
         self._layout = layout_of(self.parameters)
 
@@ -95,7 +91,15 @@ class Space(KnowsArguments):
     def canonical(self, config: Mapping[str, Any]) -> Config:
         """The configuration in canonical form: floats on their grid, constants filled in, options as given.
 
-        Raises InvalidSpace if it is not of the space; constraints are left to `contains`.
+        Args:
+            config: A value for each active parameter; others, and constants, may be left out.
+
+        Raises:
+            InvalidSpace: When it is not of the space. Constraints are left to `contains`.
+
+        Example:
+            >>> Space({"lr": Float(1e-4, 1e-1, log=True), "optimizer": "adam"}).canonical({"lr": 0.01})
+            {'lr': 0.01, 'optimizer': 'adam'}
         """
         return self.canonical_many([config])[0]
 
@@ -104,7 +108,7 @@ class Space(KnowsArguments):
         return write_configs(self._layout, read_configs(self._layout, configs))
 
     def contains(self, config: Mapping[str, Any]) -> bool:
-        """Whether the configuration is of the space and passes its constraints."""
+        """Whether a configuration, as `canonical` takes it, is of the space and passes its constraints."""
         try:
             canonical = self.canonical(config)
         except InvalidSpace:
@@ -125,7 +129,21 @@ class Space(KnowsArguments):
         return [self.key_of_canonical(c) for c in self.canonical_many(configs)]
 
     def encode(self, config: Mapping[str, Any]) -> Array:
-        """(dim,) the configuration's point, inactive parameters in the middle. Raises InvalidSpace."""
+        """The point of a configuration in the unit cube; `decode` brings it back exactly.
+
+        Args:
+            config: As `canonical` takes it.
+
+        Returns:
+            (dim,) coordinates from 0 to 1, inactive parameters in the middle.
+
+        Raises:
+            InvalidSpace: When it is not of the space.
+
+        Example:
+            >>> Space({"dropout": Float(0.0, 0.5)}).encode({"dropout": 0.125}).tolist()
+            [0.25]
+        """
         return self.encode_many([config]).reshape(self.dim)
 
     def encode_many(self, configs: Sequence[Mapping[str, Any]]) -> Array:
@@ -133,40 +151,47 @@ class Space(KnowsArguments):
         return write_cube(self._layout, read_configs(self._layout, configs))
 
     def decode(self, u: ArrayLike) -> Config:
-        """The configuration at a point (dim,) of the cube. Raises InvalidInput for a bad shape or NaN."""
+        """The configuration at a point of the unit cube.
+
+        Args:
+            u: (dim,) coordinates; those outside [0, 1] are moved to the nearer end.
+
+        Raises:
+            InvalidInput: For another shape, or NaN.
+
+        Example:
+            >>> Space({"layers": Int(1, 4), "act": Choice(["relu", "gelu"])}).decode([0.9, 0.2, 0.7])
+            {'layers': 4, 'act': 'gelu'}
+        """
         return self.decode_many(np.asarray(u, dtype=np.float64)[None])[0]
 
     def decode_many(self, u: ArrayLike) -> list[Config]:
         """`decode` of each row of (n, dim); coordinates outside [0, 1] are moved to the nearer end."""
-        return write_configs(self._layout, read_cube(self._layout, self._points(u)))
+        return write_configs(self._layout, read_cube(self._layout, cube_points(u, self.dim)))
 
     def sample(self, n: int, rng: np.random.Generator, design: str = "uniform") -> list[Config]:
-        """n configurations spread over the cube by a design: "uniform", "sobol" or "lhs".
+        """Configurations spread over the unit cube; what a constraint or crossed bounds refuse is passed over.
 
-        What fails a constraint, or has crossed bounds, is passed over. Raises InvalidSpace when too few pass.
+        Args:
+            n: How many.
+            rng: What draws them, such as np.random.default_rng(0).
+            design: "uniform", independent points; "sobol", that fill the space evenly; or "lhs", a Latin
+                hypercube. Default: "uniform".
+
+        Raises:
+            InvalidSpace: When too few points pass.
+            InvalidInput: For another design.
+
+        Example:
+            >>> [c["layers"] for c in Space({"layers": Int(1, 4)}).sample(4, np.random.default_rng(0), "lhs")]
+            [1, 3, 2, 4]
         """
-        found, tried = self._drawn(n, rng, design, max(_TRIES, 100 * n))
-        if len(found) < n:
-            raise InvalidSpace(self._scarce(n, len(found), tried))
-        return found
+        return sampled(n, rng, design, len(self._layout.coordinates), self._passing, self._named)
 
     def sample_up_to(self, n: int, rng: np.random.Generator, design: str = "uniform") -> list[Config]:
         """`sample`, content with fewer where little passes: of some 20 n points, at least one configuration."""
-        found, _ = self._drawn(n, rng, design, 20 * n)
+        found = sampled_up_to(n, rng, design, len(self._layout.coordinates), self._passing)
         return found or self.sample(1, rng)
-
-    def _drawn(
-        self, n: int, rng: np.random.Generator, design: str, patience: int
-    ) -> tuple[list[Config], int]:
-        """At most n configurations that pass, of `patience` points or somewhat more; and the points tried."""
-        found: list[Config] = []
-        tried = 0
-        for points in batches(design, n, len(self._layout.coordinates), rng):
-            if len(found) >= n or tried >= patience:
-                break
-            found += self._passing(points)
-            tried += len(points)
-        return found[:n], tried
 
     @cached_property
     def size(self) -> int | None:
@@ -181,10 +206,18 @@ class Space(KnowsArguments):
         return [config for config in configurations(self._layout) if self._allows(config)]
 
     def mesh(self, levels: int, most: int = MOST_ROWS) -> list[Config]:
-        """The configurations of a mesh: `levels` values of each continuous parameter, at most as many of an Int.
+        """The configurations of a mesh, the last parameter fastest: of choices and short ranges all values.
 
-        Of choices and short ranges all values; along a log scale in equal ratios. The last parameter is fastest.
-        Raises InvalidInput when levels < 2 or the mesh has more than `most` nodes.
+        Args:
+            levels: Values of each continuous parameter, along a log scale in equal ratios; at most as many of an Int.
+            most: Nodes that it may have. Default: 100,000.
+
+        Raises:
+            InvalidInput: For levels < 2, and for more nodes.
+
+        Example:
+            >>> [c["lr"] for c in Space({"lr": Float(0.01, 1.0, log=True)}).mesh(3)]
+            [0.01, 0.1, 1.0]
         """
         axes = mesh_axes(self._layout, levels, most)
         nodes = np.meshgrid(*axes, indexing="ij") if axes else []
@@ -224,17 +257,11 @@ class Space(KnowsArguments):
 
     def diff(self, other: "Space") -> list[str]:
         """How `other` differs from this space, a sentence for each difference; empty when they are equal."""
-        mine, theirs = self.parameters, other.parameters
-        said = [f"The parameter {n!r} is gone; it was {mine[n]!r}." for n in mine if n not in theirs]
-        said += [f"The parameter {n!r} is new: {theirs[n]!r}." for n in theirs if n not in mine]
-        shared = [n for n in mine if n in theirs]
-        said += [f"{n!r} was {mine[n]!r} and is {theirs[n]!r}." for n in shared if mine[n] != theirs[n]]
-        if shared != [n for n in theirs if n in mine]:
-            said.append(f"The order was {', '.join(mine)} and is {', '.join(theirs)}.")
-        old, new = [c.name for c in self.constraints], [c.name for c in other.constraints]
-        said += [f"The constraint {name!r} is gone." for name in old if name not in new]
-        said += [f"The constraint {name!r} is new." for name in new if name not in old]
-        return said
+        return differences(self.parameters, self._named, other.parameters, other._named)
+
+    @property
+    def _named(self) -> list[str]:
+        return [constraint.name for constraint in self.constraints]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Space, (list(self.parameters.items()), [(c.name, c.predicate) for c in self.constraints])
@@ -257,44 +284,8 @@ class Space(KnowsArguments):
     def _allows(self, canonical: Config) -> bool:
         return all(constraint.allows(canonical) for constraint in self.constraints)
 
-    def _points(self, u: ArrayLike) -> Array:
-        points = np.asarray(u, dtype=np.float64)
-        if points.ndim != 2 or points.shape[1] != self.dim:
-            raise InvalidInput(
-                f"Points of this space have {self.dim} coordinates; got the shape {points.shape}."
-            )
-        if np.isnan(points).any():
-            raise InvalidInput("A point of the unit cube holds NaN. Coordinates are numbers from 0 to 1.")
-        return np.clip(points, 0.0, 1.0)
-
     def _passing(self, points: Array) -> list[Config]:
         """One design coordinate a parameter, so that a one-hot choice is balanced too."""
         parts = [p.axis.spread(points[:, i]) for i, p in enumerate(self._layout.coordinates)]
         table = read_cube(self._layout, np.hstack([np.empty((len(points), 0)), *parts]))
         return [c for c in write_configs(self._layout, table.rows(table.valid)) if self._allows(c)]
-
-    def _scarce(self, n: int, found: int, tried: int) -> str:
-        named = ", ".join(repr(c.name) for c in self.constraints) or "bounds that cross"
-        most = "nothing" if found == 0 else f"only {found:,} of {n:,} wanted"
-        return (
-            f"Of {tried:,} points of the space, {most} passed ({named}). Loosen this, or say it with bounds "
-            f"that name other parameters and conditions, which need no luck."
-        )
-
-
-def _domains(parameters: Parameters) -> dict[str, Domain]:
-    """By name, checked one by one."""
-    pairs = list(parameters.items() if isinstance(parameters, Mapping) else parameters)
-    found: dict[str, Domain] = {}
-    for pair in pairs:
-        name, value = pair if isinstance(pair, tuple | list) and len(pair) == 2 else (pair, math.nan)
-        if not isinstance(name, str) or not name or name != name.strip():
-            raise InvalidSpace(
-                f"A space maps names (text without spaces around it) to domains; got {name!r}."
-            )
-        if name in found:
-            raise InvalidSpace(
-                f"The parameter {name!r} is given twice. Names must differ: rename or drop one."
-            )
-        found[name] = as_domain(name, value)
-    return found

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from haltune._utils.arrays import Array, Mask
-from haltune.errors import InvalidSpace
+from haltune.errors import InvalidInput, InvalidSpace
 
 from .axes import Column
 from .layout import MISSING, Layout, Parameter, full, nearest
@@ -169,3 +170,13 @@ def _check_bounds(table: Table, p: Parameter, raw: Mapping[str, Column]) -> None
     high = np.maximum(table.highs[p.name], table._bound(p, p.high_of, 1, raw))
     for row in np.flatnonzero(active & ((column < low) | (column > high)))[:1]:
         raise InvalidSpace(f"{p.name!r} is {column[row]}, but must lie in [{low[row]}, {high[row]}].")
+
+
+def cube_points(u: ArrayLike, dim: int) -> Array:
+    """Points (n, dim), moved into the cube where they lie outside. Raises InvalidInput for other shapes and NaN."""
+    points = np.asarray(u, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != dim:
+        raise InvalidInput(f"Points of this space have {dim} coordinates; got the shape {points.shape}.")
+    if np.isnan(points).any():
+        raise InvalidInput("A point of the unit cube holds NaN. Coordinates are numbers from 0 to 1.")
+    return np.clip(points, 0.0, 1.0)
