@@ -121,12 +121,10 @@ class FreshProcess:
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
-        """See TrialProcess."""
         limits.kill_rest(self.pid)
         return self._process.poll()
 
     def kill(self) -> None:
-        """See TrialProcess."""
         limits.kill(self.pid)
         self._process.wait()
 
@@ -149,11 +147,9 @@ class Script:
 
     @property
     def session(self) -> int:
-        """See Child."""
         return self._run.pid if self._run else 0
 
     def ready(self) -> bool:
-        """See Child."""
         return True
 
     def begin(self, trial: Trial, log: Path) -> None:
@@ -180,11 +176,9 @@ class Script:
             self._zygote.begin(self._environment, self._log)
 
     def waitables(self) -> Sequence[Any]:
-        """See Child."""
         return self._zygote.waitables if self._zygote is not None else []
 
     def poll(self) -> Ending | None:
-        """See Child."""
         if self._run is None or self._trial is None:
             return None
         code = self._run.poll()
@@ -212,7 +206,6 @@ class Script:
         return Ending() if self._study.session.tolerates(trial, error) else Ending(raised=tail or str(error))
 
     def close(self, kill: bool = False) -> None:
-        """See Child."""
         for run in (self._run, self._zygote):
             if run is not None:
                 run.kill()

@@ -111,7 +111,6 @@ class Zygote:
 
     @property
     def pid(self) -> int:
-        """See Run."""
         return self._child or self._process.pid
 
     @property
@@ -131,7 +130,6 @@ class Zygote:
         })  # fmt: skip
 
     def poll(self) -> int | None:
-        """See Run."""
         self._hear()
         if self._gone and self._code is None and self.ready:  # it was killed, and by nobody here
             self.kill()

@@ -48,22 +48,18 @@ class Worker:
         self._started = False
 
     def ready(self) -> bool:
-        """See Child."""
         return True
 
     def begin(self, trial: Trial, log: Path) -> None:
-        """See Child."""
         self.began = None
         log.parent.mkdir(parents=True, exist_ok=True)
         with suppress(OSError):  # it is dead already, which poll says
             self._pipe.send((trial.id, trial.attempt, str(log)))
 
     def waitables(self) -> Sequence[Any]:
-        """See Child."""
         return [self._pipe, self._process.sentinel]
 
     def poll(self) -> Ending | None:
-        """See Child."""
         try:
             while self._pipe.poll():
                 if isinstance(told := self._pipe.recv(), Ending):
@@ -86,7 +82,6 @@ class Worker:
         return Ending(died=how)
 
     def close(self, kill: bool = False) -> None:
-        """See Child."""
         self._pipe.close()
         self._process.join(0.0 if kill else 10.0)
         if self._process.is_alive():

@@ -63,6 +63,8 @@ DOORS = {
         "current_trial",
         "load_study",
     ],
+    "haltune.gp": ["Kernel", "LogNormal", "condition_on", "fit", "sample", "subset"],
+    "haltune.policies": ["Hyperband.table"],
     "haltune.store.open": ["open_store"],
     "haltune.callbacks": ["check_resume"],
     "haltune.callbacks.loop": ["TrainingLoop"],

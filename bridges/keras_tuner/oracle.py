@@ -117,11 +117,9 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         self._retry_queue.clear()
 
     def get_state(self) -> dict[str, Any]:
-        """See keras_tuner.Oracle."""
         return {**super().get_state(), "searched": self._searched and self._searched.get_config()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """See keras_tuner.Oracle."""
         super().set_state(state)
         if state.get("searched"):
             self._searched = keras_tuner.HyperParameters.from_config(state["searched"])

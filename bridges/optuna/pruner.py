@@ -88,7 +88,6 @@ class HaltunePruner(optuna.pruners.BasePruner):
         self._lock = Lock()  # for the trials of several threads
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """See optuna.pruners.BasePruner."""
         verdict = self._verdict(study, trial)
         if verdict is None:
             return False

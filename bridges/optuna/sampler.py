@@ -91,7 +91,6 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, Distribution]
     ) -> dict[str, Any]:
-        """See optuna.samplers.BaseSampler."""
         self._raise_error_if_multi_objective(study)
         if not search_space:
             return {}
@@ -108,7 +107,6 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: Distribution
     ) -> Any:
-        """See optuna.samplers.BaseSampler."""
         self._raise_error_if_multi_objective(study)
         drawn = self._independent
         if drawn is None:

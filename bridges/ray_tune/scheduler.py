@@ -79,7 +79,6 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
         self._search: HaltuneSearch | None = None  # which decides
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """See ray.tune.schedulers.TrialScheduler."""
         if (self._metric and metric) or (self._mode and mode):
             return False
         self._metric, self._mode = metric or self._metric, mode or self._mode
@@ -94,23 +93,19 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
         self.conductor  # noqa: B018 - opened before anything trains
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
-        """See ray.tune.schedulers.TrialScheduler."""
         verdict = self._told(trial, result, judge=True)
         return str(self.STOP if verdict is not None and verdict.stops else self.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> None:
-        """See ray.tune.schedulers.TrialScheduler."""
         if self._search is None:  # which hears it itself
             self._told(trial, result, judge=False)
             self.conductor.end(trial.trial_id)
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
-        """See ray.tune.schedulers.TrialScheduler."""
         if self._search is None:
             self.conductor.end(trial.trial_id, "the trial failed in Ray Tune")
 
     def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
-        """See ray.tune.schedulers.TrialScheduler."""
         if self._search is None:
             self.conductor.end(trial.trial_id)
 
@@ -148,7 +143,6 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
 
     @property
     def reasons(self) -> dict[str, str]:
-        """See Conducting."""
         return super().reasons if self._search is None else self._search.reasons
 
     def __getstate__(self) -> Params:

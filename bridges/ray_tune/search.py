@@ -105,7 +105,6 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
         return True
 
     def suggest(self, trial_id: str) -> Any:
-        """See ray.tune.search.Searcher."""
         answer = self.conductor.begin(trial_id)
         if isinstance(answer, Finish):
             return self.FINISHED
@@ -120,7 +119,6 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """See ray.tune.search.Searcher."""
         whole = {self.time_attr: self._max_epochs}  # Repeater tells the mean alone
         self.told(trial_id, {**whole, **(result or {})}, judge=False)
         self.conductor.end(trial_id, "the trial failed in Ray Tune" if error else None, cut=True)

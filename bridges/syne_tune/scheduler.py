@@ -110,13 +110,11 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
         return TrialSuggestion.start_suggestion({**fixed(self.config_space), **answer.config})
 
     def on_trial_add(self, trial: Any) -> None:
-        """See syne_tune's TrialScheduler."""
         suggested = [name for name in self.conductor.held if name.startswith(_NEXT)]
         alike = [n for n in suggested if self.conductor.held[n].config.items() <= dict(trial.config).items()]
         self.conductor.rename((alike or suggested)[0], str(trial.trial_id))
 
     def on_trial_result(self, trial: Any, result: Mapping[str, Any]) -> str:
-        """See syne_tune's TrialScheduler."""
         verdict = self._told(trial, result)
         if verdict is None or not verdict.stops:
             return str(SchedulerDecision.CONTINUE)
@@ -124,7 +122,6 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
         return str(SchedulerDecision.PAUSE if pauses else SchedulerDecision.STOP)
 
     def on_trial_complete(self, trial: Any, result: Mapping[str, Any]) -> None:
-        """See syne_tune's TrialScheduler."""
         self._told(trial, result)
         self.conductor.end(str(trial.trial_id))
 
@@ -133,7 +130,6 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
         self.conductor.end(str(trial.trial_id))
 
     def on_trial_error(self, trial: Any) -> None:
-        """See syne_tune's TrialScheduler."""
         self.conductor.end(str(trial.trial_id), "the trial failed, or was stopped, in Syne Tune")
 
     def metric_names(self) -> list[str]:
@@ -145,7 +141,6 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
         return self.mode
 
     def metadata(self) -> dict[str, Any]:
-        """See syne_tune's TrialScheduler."""
         return {
             "scheduler_name": type(self).__name__,
             "scheduler_kwargs": {"max_epochs": self._problem.max_epochs, "time_attr": self.time_attr},

@@ -61,7 +61,6 @@ class MLflow:
         self._paused: set[int] = set()
 
     def open(self, search: Search) -> int:
-        """See Tracker."""
         self._search = search
         self._open_parent()
         found = self._client.get_run(self._parent).data.tags.get("haltune.position", "0")
@@ -94,7 +93,6 @@ class MLflow:
         return str(self._client.create_run(self._id, start_time=when, tags=all_tags).info.run_id)
 
     def begin(self, trial: TrialRecord) -> None:
-        """See Tracker."""
         from mlflow.entities import Param
 
         known = trial.id in self._runs
@@ -126,7 +124,6 @@ class MLflow:
             self._client.log_batch(self._of(trial), metrics=metrics[i : i + _AT_ONCE])
 
     def end(self, trial: TrialRecord, status: Status, tags: Mapping[str, str]) -> None:
-        """See Tracker."""
         self._tag(self._of(trial), tags)
         self._client.set_terminated(self._of(trial), _STATUS[status])
         if status is Status.PAUSED:
@@ -138,7 +135,6 @@ class MLflow:
         self._client.log_batch(run, tags=[RunTag(name, text[:_LONGEST]) for name, text in tags.items()])
 
     def told(self, position: int) -> None:
-        """See Tracker."""
         self._client.set_tag(self._parent, "haltune.position", str(position))
 
     def close(self, tags: Mapping[str, str], over: bool) -> None:

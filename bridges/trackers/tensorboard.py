@@ -48,13 +48,11 @@ class TensorBoard:
         self._runs: dict[int, Any] = {}
 
     def open(self, search: Search) -> int:
-        """See Tracker."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._bookmark = Bookmark(self._folder, search)
         return self._bookmark.read()
 
     def begin(self, trial: TrialRecord) -> None:
-        """See Tracker."""
         self._add(trial, trial.started, 0, started(trial))
 
     def _add(self, trial: TrialRecord, at: float, step: int, summary: Any) -> None:
@@ -65,14 +63,12 @@ class TensorBoard:
         self._runs[trial.id].add_event(Event(wall_time=at, step=step, summary=summary))
 
     def report(self, trial: TrialRecord, points: Sequence[Point]) -> None:
-        """See Tracker."""
         for point in points:
             for name, value in point.values.items():
                 self._add(trial, point.at, round(point.epoch), scalar(name, value))
         self._runs[trial.id].flush()
 
     def end(self, trial: TrialRecord, status: Status, tags: Mapping[str, str]) -> None:
-        """See Tracker."""
         at, step = trial.started + float(trial.seconds.sum()), round(trial.epoch)
         for name, words in tags.items():
             self._add(trial, at, step, text(name, words))
@@ -80,11 +76,9 @@ class TensorBoard:
         self._runs.pop(trial.id).close()
 
     def told(self, position: int) -> None:
-        """See Tracker."""
         self._bookmark.write(position)
 
     def close(self, tags: Mapping[str, str], over: bool) -> None:
-        """See Tracker."""
         for writer in self._runs.values():
             writer.close()
         self._runs.clear()

@@ -57,13 +57,11 @@ class WandB:
         self._runs: dict[int, Any] = {}  # trial -> its run, while it is open
 
     def open(self, search: Search) -> int:
-        """See Tracker."""
         self._search = search
         self._bookmark = Bookmark(Path(self._folder) / "wandb", search)
         return self._bookmark.read()
 
     def begin(self, trial: TrialRecord) -> None:
-        """See Tracker."""
         self._of(trial)
 
     def _of(self, trial: TrialRecord) -> Any:
@@ -79,12 +77,10 @@ class WandB:
         return self._runs[trial.id]
 
     def report(self, trial: TrialRecord, points: Sequence[Point]) -> None:
-        """See Tracker."""
         for point in points:
             self._of(trial).log({**point.values, "epoch": point.epoch}, step=round(point.epoch))
 
     def end(self, trial: TrialRecord, status: Status, tags: Mapping[str, str]) -> None:
-        """See Tracker."""
         run = self._of(trial)
         run.summary.update(dict(tags))
         others = [tag for tag in run.tags or () if tag not in set(Status)]
@@ -93,7 +89,6 @@ class WandB:
         del self._runs[trial.id]
 
     def told(self, position: int) -> None:
-        """See Tracker."""
         self._bookmark.write(position)
 
     def close(self, tags: Mapping[str, str], over: bool) -> None:

@@ -37,12 +37,27 @@ def fit(
     """The posterior of targets y (n,) at X (n, d) under the most probable hyperparameters.
 
     Targets are standardised for the search, the result is in their own units; constant ones keep the scale 1.
-    point_noise: known variances, one or (n,), on top of the fitted one. priors: for standardised targets,
-    default Priors.default(d). starts: of the search, the first at the prior's mode, the others drawn from
-    the prior by rng (default_rng(0) if none). start_from: a posterior whose hyperparameters are one more
-    start. Beyond `limit` observations a `subset` is kept; hyperparameters are learnt from a subset of
-    `learn_from` of these.
-    Raises InvalidInput on an unknown kernel, wrong shapes, non-finite values, no observations or starts < 1.
+
+    Args:
+        X: (n, d) inputs, in the unit cube where the default priors are to suit.
+        y: (n,) targets.
+        kernel: "matern52", "matern32" or "se". Default: "matern52".
+        point_noise: Known variances, one or (n,), on top of the fitted one. Default: none.
+        priors: For standardised targets. Default: Priors.default(d).
+        starts: Of the search: the first at the prior's mode, the others drawn from the prior. Default: 3.
+        rng: What draws them. Default: np.random.default_rng(0).
+        start_from: A posterior whose hyperparameters are one more start. Default: none.
+        limit: Beyond so many observations a `subset` is kept. Default: 2000.
+        learn_from: Hyperparameters are learnt from a subset of so many. Default: 500.
+
+    Raises:
+        InvalidInput: On an unknown kernel, wrong shapes, non-finite values, no observations or starts < 1.
+
+    Example:
+        >>> x = np.linspace(0.0, 1.0, 12)[:, None]
+        >>> mean, variance = fit(x, np.sin(6.0 * x[:, 0])).predict([[0.5]])
+        >>> round(float(mean[0]), 1), float(variance[0]) < 0.01
+        (0.1, True)
     """
     check_kind(kernel)
     points = as_points(X)

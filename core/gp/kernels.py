@@ -26,7 +26,17 @@ KernelName: TypeAlias = Literal["se", "matern32", "matern52"]
 class Kernel:
     """An ARD kernel. Calling it with (n, d) and (m, d) points gives the (n, m) covariances.
 
-    Raises InvalidInput when the kind is unknown, or a number is not positive and finite.
+    Args:
+        kind: "matern52", "matern32" or "se".
+        variance: Of the signal, in squared units of the target.
+        lengthscales: (d,) in units of the inputs.
+
+    Raises:
+        InvalidInput: When the kind is unknown, or a number is not positive and finite.
+
+    Example:
+        >>> Kernel("se", 2.0, [0.5])(np.array([[0.0]]), np.array([[0.0], [0.5]])).round(3).tolist()
+        [[2.0, 1.213]]
     """
 
     kind: KernelName

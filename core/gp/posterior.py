@@ -119,9 +119,15 @@ class Posterior:
     def condition(self, x: ArrayLike, y: ArrayLike, noise: ArrayLike | None = None) -> "Posterior":
         """The posterior after further observations: x (d,) with y a number, or x (m, d) with y (m,).
 
-        `noise`: variances on top of the posterior's own, one for all or (m,). Hyperparameters stay.
-        O(n^2) per point. The same observations in the same order give the same bits.
-        Raises InvalidInput on wrong shapes, non-finite values or negative noise.
+        Hyperparameters stay. O(n^2) per point. The same observations in the same order give the same bits.
+
+        Args:
+            x: Where they were made.
+            y: What was observed.
+            noise: Variances on top of the posterior's own, one for all or (m,). Default: none.
+
+        Raises:
+            InvalidInput: On wrong shapes, non-finite values or negative noise.
         """
         points = as_points(np.atleast_2d(np.asarray(x)), self.dim, "x")
         targets = as_targets(y, len(points))
@@ -159,8 +165,21 @@ def condition_on(
 ) -> Posterior:
     """The posterior of GP(constant, kernel) given targets y (n,) at X (n, d), in O(n^3).
 
-    noise: variance of every observation; point_noise: variances (n,) on top of it, or one for all.
-    Raises InvalidInput on wrong shapes, non-finite values or negative noise.
+    Args:
+        kernel: With its hyperparameters.
+        X: (n, d) inputs, in the units of the kernel's lengthscales.
+        y: (n,) targets.
+        noise: The variance of every observation, in squared units of the target.
+        constant: The prior mean, in units of the target. Default: 0.
+        point_noise: Variances on top of `noise`, one for all or (n,). Default: none.
+
+    Raises:
+        InvalidInput: On wrong shapes, non-finite values or negative noise.
+
+    Example:
+        >>> posterior = condition_on(Kernel("se", 1.0, [0.3]), [[0.2]], [1.5], noise=1e-9)
+        >>> round(float(posterior.mean([[0.2]])[0]), 6)
+        1.5
     """
     points = as_points(X, len(kernel.lengthscales))
     targets = as_targets(y, len(points))

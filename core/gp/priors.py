@@ -17,10 +17,22 @@ from haltune.errors import InvalidInput
 
 @dataclass(frozen=True)
 class LogNormal:
-    """log theta ~ N(location, spread^2), restricted to low <= theta <= high. Densities are of theta itself,
-    as GPyTorch's.
+    """log theta ~ N(location, spread^2), restricted to low <= theta <= high.
 
-    Raises InvalidInput when the spread or the bounds are not positive, or the bounds are the wrong way round.
+    Densities are of theta itself, as GPyTorch's.
+
+    Args:
+        location: The mean of log theta.
+        spread: The standard deviation of log theta.
+        low: The least theta.
+        high: The greatest.
+
+    Raises:
+        InvalidInput: When the spread or the bounds are not positive, or the bounds are the wrong way round.
+
+    Example:
+        >>> LogNormal(0.0, 1.0, 1e-3, 1e3).mode
+        -1.0
     """
 
     location: float  # mean of log theta
@@ -51,7 +63,17 @@ class LogNormal:
 
 @dataclass(frozen=True)
 class Priors:
-    """Priors for targets of mean 0 and deviation 1; a plain number fixes that variance instead."""
+    """Priors for targets of mean 0 and deviation 1; a plain number fixes that variance instead.
+
+    Args:
+        lengthscale: Of each coordinate.
+        variance: Of the signal.
+        noise: The variance of an observation.
+
+    Example:
+        >>> Priors.default(1).noise.location
+        -4.0
+    """
 
     lengthscale: LogNormal
     variance: LogNormal | float

@@ -45,9 +45,23 @@ def sample(
     """`count` posteriors of targets y (n,) at X (n, d), hyperparameters drawn from theirs: equally probable beliefs.
 
     Targets are standardised for the chain, the results are in their own units; constant ones keep the scale 1.
-    priors: for standardised targets, default Priors.default(d). rng: default_rng(0) if none. Beyond `learn_from`
-    observations hyperparameters are learnt from a `subset` of so many.
-    Raises InvalidInput on an unknown kernel, wrong shapes, non-finite values, no observations or count < 1.
+
+    Args:
+        X: (n, d) inputs, in the unit cube where the default priors are to suit.
+        y: (n,) targets.
+        count: Draws. Default: 6.
+        kernel: As in `fit`. Default: "matern52".
+        priors: For standardised targets. Default: Priors.default(d).
+        rng: Of the chain. Default: np.random.default_rng(0).
+        learn_from: Beyond so many observations hyperparameters are learnt from a `subset`. Default: 200.
+
+    Raises:
+        InvalidInput: On an unknown kernel, wrong shapes, non-finite values, no observations or count < 1.
+
+    Example:
+        >>> x = np.linspace(0.0, 1.0, 12)[:, None]
+        >>> [round(float(p.mean([[0.5]])[0]), 1) for p in sample(x, np.sin(6.0 * x[:, 0]), count=3)]
+        [0.1, 0.1, 0.1]
     """
     check_kind(kernel)
     points = as_points(X)

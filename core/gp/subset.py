@@ -17,7 +17,18 @@ def subset(X: ArrayLike, y: ArrayLike, limit: int = 2000) -> Indices:
     them; a quarter the latest, because they say what the search does now; the rest fill the space greedily,
     each the point farthest from all kept ones, so that no region already seen looks unknown. Deterministic;
     O(limit n d).
-    Raises InvalidInput when limit < 1, or on wrong shapes or non-finite values.
+
+    Args:
+        X: (n, d) inputs.
+        y: (n,) targets, in the order in which they were seen.
+        limit: At most so many are kept. Default: 2000.
+
+    Raises:
+        InvalidInput: When limit < 1, or on wrong shapes or non-finite values.
+
+    Example:
+        >>> subset([[0.0], [0.1], [0.9], [1.0]], [1.0, 0.0, 0.0, 0.0], limit=2).tolist()
+        [0, 3]
     """
     points = as_points(X)
     targets = as_targets(y, len(points))

@@ -98,13 +98,24 @@ class Policy(KnowsArguments, ABC, Generic[S]):
 
     @abstractmethod
     def propose(self, state: S, history: History, rng: Generator) -> Move:
-        """What a free worker does next."""
+        """What a free worker does next: Start, Resume, Wait or Finish.
+
+        Args:
+            state: What `fold` has made of the log.
+            history: The same log as trials, those included that others train now.
+            rng: All randomness: it is the same when the search is replayed.
+        """
 
     def judge(self, state: S, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """Whether `trial` goes on, after the report that ends its arrays.
 
-        `state` and `history` are those before that report; it is the last entry of `trial`.
         Asked at whole epochs before the horizon only.
+
+        Args:
+            state: As of before that report, and so is `history`.
+            history: The trials.
+            trial: Its last entry is the report.
+            rng: As in `propose`.
         """
         return go_on(f"{type(self).__name__} trains every configuration in full")
 
@@ -176,7 +187,6 @@ class Wrapper(Policy[Any]):
         return self._around(self.policy.as_recorded(spec.get("inner", spec)))
 
     def remarks(self, problem: Problem) -> list[str]:
-        """As the inner policy."""
         return self.policy.remarks(problem)
 
     def _around(self, policy: Policy[Any]) -> Policy[Any]:
@@ -187,43 +197,34 @@ class Wrapper(Policy[Any]):
         return found
 
     def start(self, problem: Problem) -> Any:
-        """As the inner policy."""
         return self.policy.start(problem)
 
     def fold(self, state: Any, event: Event) -> Any:
-        """As the inner policy."""
         return self.policy.fold(state, event)
 
     def propose(self, state: Any, history: History, rng: Generator) -> Move:
-        """The inner policy's move."""
         return self.policy.propose(self.inside(state), history, rng)
 
     def judge(self, state: Any, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """The inner policy's verdict."""
         return self.policy.judge(self.inside(state), history, trial, rng)
 
     def alive(self, state: Any) -> frozenset[int] | None:
-        """As the inner policy."""
         return self.policy.alive(self.inside(state))
 
     @property
     def endless(self) -> bool:
-        """As the inner policy."""
         return self.policy.endless
 
     @property
     def plans(self) -> bool:
-        """As the inner policy."""
         return self.policy.plans
 
     @property
     def retrains(self) -> bool:
-        """As the inner policy."""
         return self.policy.retrains
 
     @property
     def several_goals(self) -> bool:
-        """As the inner policy."""
         return self.policy.several_goals
 
     def part(self, kind: type[T]) -> T | None:

@@ -128,14 +128,12 @@ class Reading(Results):
 
     @property
     def lost(self) -> Set[int]:
-        """See Results."""
         running = {t.id for t in self.history.with_status(Status.RUNNING)}
         gone = (w.trial for w in self.store.leases(self.name) if not self._alive(w))
         return running.intersection(gone)
 
     @property
     def idle(self) -> bool:
-        """See Results."""
         return not self.attended and not self.outcome.over and self._doubt() is None
 
     @property

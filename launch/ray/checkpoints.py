@@ -42,19 +42,15 @@ class Files:
         self._kept = checkpoints
 
     def trials(self) -> list[int]:
-        """See Checkpoints."""
         return self._kept.trials()
 
     def forget(self, *trials: int) -> None:
-        """See Checkpoints."""
         self._kept.forget(*trials)
 
     def used(self) -> int:
-        """See Checkpoints."""
         return self._kept.used()
 
     def room_for(self, trial: int, size: int) -> None:
-        """See Checkpoints."""
         self._kept.room_for(trial, size)
 
     def write(self, path: str, data: bytes | None, offset: int) -> None:
@@ -78,7 +74,6 @@ class Files:
         discard(self._kept.folder / path)
 
     def supersede(self, latest: str) -> None:
-        """See Checkpoints."""
         self._kept.supersede(self._kept.folder / latest)
 
     def contents(self, path: str) -> list[tuple[str, int | None]]:
@@ -152,20 +147,16 @@ class Carried(Checkpoints):
         self._ask(Files.room_for, trial, size)
 
     def used(self) -> int:
-        """See Checkpoints."""
         return self._ask(Files.used)
 
     def supersede(self, latest: Path) -> None:
-        """See Checkpoints."""
         super().supersede(latest)
         self._ask(Files.supersede, self.recorded(latest))
 
     def trials(self) -> list[int]:
-        """See Checkpoints."""
         return self._ask(Files.trials)
 
     def forget(self, *trials: int) -> None:
-        """See Checkpoints."""
         super().forget(*trials)
         if trials:
             self._ask(Files.forget, *trials)

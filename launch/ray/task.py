@@ -98,7 +98,6 @@ class Room:
         self.began: float | None = None
 
     def ready(self) -> bool:
-        """See Child."""
         now = time.monotonic()
         if now < self._next_look:
             return False
@@ -111,7 +110,6 @@ class Room:
         return False
 
     def begin(self, trial: Trial, log: Path) -> None:
-        """See Child."""
         task = _TASK.options(
             name=f"haltune trial {trial.id}", max_retries=0, **_options(self._resources),
             scheduling_strategy=PlacementGroupSchedulingStrategy(self._group),
@@ -120,11 +118,9 @@ class Room:
         self.began = time.monotonic()
 
     def waitables(self) -> Sequence[Any]:
-        """See Child."""
         return []
 
     def poll(self) -> Ending | None:
-        """See Child."""
         if self._marker.exists() and time.monotonic() > self._next_request:
             self._next_request = time.monotonic() + _REPEAT
             self._keeper.leave.remote("the launcher was asked to stop: this run continues later")
@@ -149,7 +145,6 @@ class Room:
         return self._lacks is not None and now - self._lacks > _DISPLACED
 
     def close(self, kill: bool = False) -> None:
-        """See Child."""
         if kill and self._run is not None:
             ray.cancel(self._run, force=True)
         remove_placement_group(self._group)  # Ray ends what still runs in it

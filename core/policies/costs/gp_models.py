@@ -77,7 +77,6 @@ class MixedCost:
         return means.mean(axis=0) + 0.5 * spread, slopes.mean(axis=0) + 0.5 * steeper
 
     def extended(self, points: ArrayLike, costs: ArrayLike) -> "MixedCost":
-        """See GPCost."""
         return MixedCost(tuple(part.extended(points, costs) for part in self.parts))
 
 

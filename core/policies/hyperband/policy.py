@@ -112,6 +112,17 @@ class Hyperband(Bracketed):
         """One round: `.table()` prints it as table 1 does, `.total()` is what it spends.
 
         `.total(resume=False)` is where each rung trains anew: with a resource of yours, such as samples.
+
+        Args:
+            max_resource: The resource of a full training, epochs unless `resource` says otherwise. Default: the
+                policy's own.
+
+        Raises:
+            InvalidInput: Where neither says it, and for the schedule "growing", which has no end.
+
+        Example:
+            >>> Hyperband().table(max_resource=81).total()
+            1581.0
         """
         R = self.max_resource if max_resource is None else max_resource
         if R is None:

@@ -143,7 +143,6 @@ class MultiFidelity(Policy[Ascent]):
         return {**spec, "learn_from": earlier} if earlier else spec
 
     def taught_by(self, studies: Sequence[Any]) -> MultiFidelity:
-        """See Policy."""
         return replace(self, learn_from=(*self.learn_from, *earlier_studies_of(studies)))
 
     def as_recorded(self, spec: Mapping[str, Any]) -> MultiFidelity:

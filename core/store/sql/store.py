@@ -119,7 +119,7 @@ class SqlStore(ABC):
         about: int | None,
         lease: Lease | Release | None = None,
     ) -> int:
-        """See Store."""
+        """See Store. Each kind of database has statements of its own for it."""
 
     def leases(self, name: str) -> list[Lease]:
         return self._run(

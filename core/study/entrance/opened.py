@@ -47,7 +47,7 @@ class Rarer(TypedDict, total=False):
 
 
 class Opened(Results):
-    """See Study."""
+    """A study as it is opened: what it is made of, and its sessions. What is asked of it is Study's."""
 
     _speaks = False
 

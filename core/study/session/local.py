@@ -234,7 +234,7 @@ class LocalSession:
         self._sleep(seconds)
 
     def pass_over(self) -> None:
-        """See Session."""
+        """Nothing: a process by itself repeats no training."""
 
     def _trained(self, attempt: A) -> A:
         self.replica.trains(attempt.id, attempt.attempt, attempt)

@@ -30,11 +30,23 @@ class SavedAttempt(Attempt):
         self._last_act: Callable[[], object] | None = None
 
     def before_end(self, act: Callable[[], object] | None) -> None:
-        """Have `act` called when the trial is given back in order: of loops that tell no callback of their end."""
+        """Have something done when the trial is given back in order: for loops that tell no callback of their end.
+
+        Args:
+            act: It is called once, without arguments; None: nothing is.
+        """
         self._last_act = act
 
     def checkpointed(self, path: str, seconds: float = 0.0) -> None:
-        """Say that `path` holds the state after the last epoch reported: a later attempt begins there."""
+        """Say that a path holds the state after the last epoch reported: a later attempt begins there.
+
+        Args:
+            path: A file or a folder of yours, which haltune does not delete.
+            seconds: What saving it took, for the account of the time. Default: 0.
+
+        Raises:
+            StoreError: When the store cannot be reached.
+        """
         self.session.checkpointed(self, str(path), seconds)
 
     def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
@@ -101,12 +113,26 @@ class SavedAttempt(Attempt):
         return load(self, make_model, **options)
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
-        """A temporary path for `commit_save`, the same on all ranks; for states that they write together."""
+        """A temporary path for `commit_save`, the same on all ranks; for states that they write together.
+
+        Args:
+            suffix: What it ends in. Default: ".ckpt".
+            keep: As in `save`. Default: False.
+        """
         work = partial(self.session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep)
         return self.session.decide(self, "begins to be saved", work, str, Path)
 
     def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
-        """Make what was written at a path of `begin_save` the trial's checkpoint; its path. Raises as `save`."""
+        """Make what was written at a path of `begin_save` the trial's checkpoint; its path.
+
+        Args:
+            temporary: That path.
+            seconds: What writing took, for the account of the time. Default: 0.
+            keep: As in `save`. Default: False.
+
+        Raises:
+            NoRoom: As `save` does; and LeaseLost likewise.
+        """
         return self.session.decide(self, "commits", partial(self._commit_save, temporary, seconds, keep))
 
     def _commit_save(self, temporary: Path, seconds: float, keep: bool) -> str:
@@ -122,7 +148,14 @@ class SavedAttempt(Attempt):
         return str(final)
 
     def room_for(self, size: int) -> None:
-        """Raises NoRoom or OSError when a checkpoint of `size` bytes could not be saved now."""
+        """Find out whether a checkpoint could be saved now.
+
+        Args:
+            size: Of the checkpoint, in bytes.
+
+        Raises:
+            NoRoom: When it does not fit in the quota; OSError when not on the disk.
+        """
         self.session.decide(self, "needs room", partial(self.session.checkpoints.room_for, self.id, size))
 
     def cannot_save(self, why: str) -> None:

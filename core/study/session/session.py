@@ -168,9 +168,7 @@ class Session(Protocol):
         holder: str,
         leaving: Callable[[], str | None],
         make: Callable[[Attempt], A],
-    ) -> A:
-        """See Study.take."""
-        ...
+    ) -> A: ...
 
     def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
         """Append a report with its verdict; see Trial.report."""

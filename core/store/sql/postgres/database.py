@@ -37,7 +37,7 @@ AND a.wait_event_type IS DISTINCT FROM 'Lock' ORDER BY a.xact_start LIMIT 1
 
 
 class PostgresDatabase(Database):
-    """See Database."""
+    """A database on a PostgreSQL server."""
 
     def raw(self, c: sa.Connection, work: Callable[[], T]) -> T:
         """`work` on the driver's connection, whose errors become SQLAlchemy's."""
