@@ -1,14 +1,15 @@
 """Searching every kind of recorded training: mean regret after 2, 5, 10 and 20 full trainings, suite by suite.
 
     python benchmarks/search/kinds.py --data DIR [--policy multifidelity ...] [--seeds 20] [--half 0 or 1] [--by-task]
-                                      [--seconds]
+                                      [--seconds] [--workers 4]
 
 Data: learning_curves.npz (text RNNs) and training_curves.npz (AlexNet and DeBERTa, small CNNs, LSTMs and architectures,
 OpenCLIP, tabular MLPs); every table keeps its own number of epochs. Protocol as in curves.py, regret at most 1; a run
 counts for its best epoch. A suite's row is the mean over its tasks, `mean` that over the suites, `worst` the worst
 suite. Settings are chosen on half 0, the first, third, ... task of each suite; half 1 shows what they are worth
-elsewhere. With --seconds a training costs what it took, where that was recorded, and budgets are as many times the mean
-seconds of a full training of the table.
+elsewhere. With --workers so many train at a time, an epoch each in turn, and budgets are what they train together (of
+haltune's policies alone). With --seconds a training costs what it took, where that was recorded, and budgets are as
+many times the mean seconds of a full training of the table.
 """
 
 import os
@@ -28,10 +29,10 @@ from table import Row
 BUDGETS = (2, 5, 10, 20)  # full trainings
 
 
-def one(name: str, task: Task, seed: int, timed: bool) -> np.ndarray:
+def one(name: str, task: Task, seed: int, timed: bool, workers: int) -> np.ndarray:
     """The regrets of one search, at each budget."""
     warnings.simplefilter("ignore")
-    return np.minimum(after(METHODS[name], task, seed, True, BUDGETS, timed), 1.0)
+    return np.minimum(after(METHODS[name], task, seed, True, BUDGETS, timed, workers), 1.0)
 
 
 def row(name: str, regrets: np.ndarray) -> str:
@@ -61,6 +62,7 @@ def main() -> None:
     parser.add_argument("--half", type=int, choices=(0, 1), help="of the tasks of each suite; default: all")
     parser.add_argument("--suite", nargs="+", help="default: all")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--workers", type=int, default=1, help="that train at a time, each an epoch in turn")
     parser.add_argument("--by-task", action="store_true")
     parser.add_argument(
         "--seconds", action="store_true", help="budgets in seconds, of the tasks that recorded them"
@@ -84,7 +86,7 @@ def main() -> None:
             begin, found = time.perf_counter(), {}
             for suite, tasks in suites.items():
                 seeds = range(args.first_seed, args.first_seed + args.seeds)
-                jobs = [(name, task, seed, args.seconds) for task in tasks for seed in seeds]
+                jobs = [(name, task, seed, args.seconds, args.workers) for task in tasks for seed in seeds]
                 regrets = np.array(pool.starmap(one, jobs, chunksize=1))
                 found[suite] = regrets.reshape(len(tasks), args.seeds, len(BUDGETS))
             show(name, suites, found, args.by_task)

@@ -98,10 +98,16 @@ METHODS: dict[str, Method] = {
 
 
 def after(
-    method: Method, task: Task, seed: int, snapped: bool, budgets: tuple[int, ...], timed: bool = False
+    method: Method,
+    task: Task,
+    seed: int,
+    snapped: bool,
+    budgets: tuple[int, ...],
+    timed: bool = False,
+    workers: int = 1,
 ) -> list[float]:
     """The regrets of one search, at each budget of full trainings, in epochs or in mean seconds."""
     training = method.trains * Meter(task, 0, timed).training
-    meter = Meter(task, max(budgets) * training, timed)
+    meter = Meter(task, max(budgets) * training, timed, workers)
     method.run(meter, 100 * seed + task.number, snapped)
     return [float(r) for r in meter.after([b * training for b in budgets])]

@@ -1,14 +1,15 @@
 """Recorded trainings that answer a search: tables of learning curves, and the meter that pays for epochs.
 
 A proposed point of the unit cube becomes the nearest configuration of the table that was not tried yet; its
-curve is then read epoch by epoch. One worker trains; a resumed trial pays only its further epochs. The scripts beside
-this one run searches on it: `python benchmarks/search/curves.py --help`.
+curve is then read epoch by epoch. One worker trains, or several; a resumed trial pays only its further epochs. The
+scripts beside this one run searches on it: `python benchmarks/search/curves.py --help`.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune.log.decisions import Move, Start
 from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper
@@ -140,12 +141,14 @@ def to_scores(loss: Array) -> Array:
 class Meter:
     """Trains rows of a task and remembers the incumbent after every epoch that was paid.
 
-    timed: epochs cost the seconds that they took; else 1 each.
+    timed: epochs cost the seconds that they took; else 1 each. workers: how many train at a time, an epoch each in
+    turn; of haltune's policies alone.
     """
 
     task: Task
     budget: float  # epochs, or seconds
     timed: bool = False
+    workers: int = 1
     incumbents: list[float] = field(default_factory=list)
     paid: list[float] = field(default_factory=list)  # in all, after each epoch
     free: NDArray[np.bool_] = field(init=False)
@@ -221,13 +224,34 @@ def search(policy: Policy[Any], meter: Meter, seed: int, snapped: bool = True) -
     asked: Any = OnRows(policy, task) if snapped else policy
     with alone():  # no other rank listens
         study = Study(task.problem, asked, seed=seed, budget=meter.bounds, verbose=0)
+    at_work: list[Training] = []
     rows: dict[int, int] = {}
-    for trial in study:
-        if trial.id not in rows:
-            rows[trial.id] = meter.take(task.point(trial.config))
-        for epoch in trial.epochs():
-            price = meter.price(rows[trial.id], epoch)
-            verdict = trial.report(meter.train(rows[trial.id], epoch), seconds=price, cost=price)
+    while True:
+        while len(at_work) < meter.workers and isinstance(trial := study.ask(), Trial):
+            if trial.id not in rows:
+                rows[trial.id] = meter.take(task.point(trial.config))
+            at_work.append(Training(trial, rows[trial.id], trial.epochs()))
+        if not at_work:
+            return study
+        at_work = [training for training in at_work if training.goes_on(meter)]
+
+
+@dataclass(frozen=True)
+class Training:
+    """A trial with its worker."""
+
+    trial: Trial
+    row: int
+    epochs: Iterator[int]
+
+    def goes_on(self, meter: Meter) -> bool:
+        """Train an epoch; False when that was the last before it pauses or ends."""
+        epoch = next(self.epochs)
+        price = meter.price(self.row, epoch)
+        verdict = self.trial.report(meter.train(self.row, epoch), seconds=price, cost=price)
         if verdict.resumable:
-            trial.checkpointed(f"row-{rows[trial.id]}")  # so that it goes on where it was
-    return study
+            self.trial.checkpointed(f"row-{self.row}")  # so that it goes on where it was
+        if not verdict.stops and epoch < meter.task.scores.shape[1]:
+            return True
+        self.trial.finish()
+        return False
