@@ -14,9 +14,10 @@ from .summary import summary
 if TYPE_CHECKING:
     from .console import live
     from .figures.budget import budget
+    from .figures.contour import contour
     from .figures.curves import learning_curves
     from .figures.front import front
-    from .figures.importance import contour, importance, slices
+    from .figures.importance import importance, slices
     from .figures.metrics import metrics
     from .figures.parallel import parallel
     from .figures.policies.calibration import calibration
@@ -24,16 +25,17 @@ if TYPE_CHECKING:
     from .figures.policies.posterior import posterior
     from .figures.policies.region import region
     from .figures.policies.rungs import rungs
-    from .figures.progress import progress
+    from .figures.progress import edf, progress
     from .figures.timeline import timeline
     from .page import write
 
 _ROOMS = {
     "console": ("live",),
     "figures.budget": ("budget",),
+    "figures.contour": ("contour",),
     "figures.curves": ("learning_curves",),
     "figures.front": ("front",),
-    "figures.importance": ("contour", "importance", "slices"),
+    "figures.importance": ("importance", "slices"),
     "figures.metrics": ("metrics",),
     "figures.parallel": ("parallel",),
     "figures.policies.calibration": ("calibration",),
@@ -41,13 +43,13 @@ _ROOMS = {
     "figures.policies.posterior": ("posterior",),
     "figures.policies.region": ("region",),
     "figures.policies.rungs": ("rungs",),
-    "figures.progress": ("progress",),
+    "figures.progress": ("edf", "progress"),
     "figures.timeline": ("timeline",),
     "page": ("write",),
 }
 __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = [
-    "budget", "calibration", "contour", "decisions", "front", "importance", "learning_curves", "live", "metrics",
+    "budget", "calibration", "contour", "decisions", "edf", "front", "importance", "learning_curves", "live", "metrics",
     "parallel", "posterior", "progress", "region", "replay", "rungs", "slices", "summary", "timeline", "write",
 ]  # fmt: skip

@@ -38,15 +38,21 @@ class Stretch:
         return max(0.0, self.end - self.start - known)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a search had cost at some time."""
+
+    epochs: float  # trained by all until then
+    seconds: float  # since the first trial began
+    cost: float  # as trials reported it
+
+
 @dataclass(frozen=True, slots=True)
-class NewBest:
+class NewBest(Cost):
     """The best run was another, or came to another value."""
 
     trial: int
     value: float
-    epochs: float  # trained by all until then
-    seconds: float  # since the first trial began
-    cost: float  # as trials reported it
 
 
 @dataclass
@@ -70,6 +76,7 @@ class Story:
         default_factory=dict
     )  # audited trial -> the chances to win that were stated of it, each with what it had to beat
     tracebacks: dict[int, str] = field(default_factory=dict)  # trial -> of its last failure
+    ends: dict[int, Cost] = field(default_factory=dict)  # trial -> what all had cost when it last reported
     _open: dict[int, Stretch] = field(default_factory=dict)  # trial -> its attempt
     _at: dict[int, float] = field(default_factory=dict)  # trial -> the last epoch of its attempt
     _until: dict[int, float] = field(default_factory=dict)  # trial -> the rung it trains towards
@@ -107,7 +114,8 @@ class Story:
         run, value = self._leader.run, self._leader.value
         last = (self.steps[-1].trial, self.steps[-1].value) if self.steps else None
         if run is not None and last != (run.id, value):
-            self.steps.append(NewBest(run.id, value, self.epochs, event.at - self.begun, self.cost))
+            at = event.at - self.begun
+            self.steps.append(NewBest(run.id, value, epochs=self.epochs, seconds=at, cost=self.cost))
 
     def _begun(self, e: ev.Started | ev.Resumed) -> None:
         if math.isnan(self.begun):
@@ -154,6 +162,7 @@ class Story:
         self._at[e.trial] = e.epoch
         self.epochs += epochs
         self.cost += e.cost if e.cost is not None and math.isfinite(e.cost) else 0.0
+        self.ends[e.trial] = Cost(epochs=self.epochs, seconds=e.at - self.begun, cost=self.cost)
         self._came(e)
         self.stop = e if tells(e) and e.verdict.stops else self.stop
         if e.trial in self.stated:

@@ -136,6 +136,7 @@ class FigureName(StrEnum):
     metrics = "metrics"
     rungs = "rungs"
     progress = "progress"
+    edf = "edf"
     budget = "budget"
     importance = "importance"
     parallel = "parallel"

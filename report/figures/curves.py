@@ -16,9 +16,8 @@ from haltune.study.telling.audit import WouldBeStop
 from ..digest import Digest, Row, Source, digest
 from ..palette import ACCENT_INK, GROUP_STYLES, INK, MUTED, GroupStyle
 from ..sample import MOST_TRIALS, points
-from .drawing import axis, drawn, layout, nothing
+from .drawing import axis, drawn, layout, nothing, plotly_text
 from .forecast import Forecasts, bands
-from .wording import plotly_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from haltune.errors import installing
 from haltune.space import Space
 from haltune.space.domains import Choice, Float, Int
+from haltune.terminal import visible
 
 from ..palette import FONT, INK, MUTED, PAPER, RULE
-from .wording import plotly_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -72,6 +73,11 @@ def scale_of(space: Space, name: str) -> dict[str, Any]:
     if not isinstance(domain, Int) or isinstance(domain.low, str) or isinstance(domain.high, str):
         return {}
     return {"dtick": 1} if domain.high - domain.low <= _FEW else {}
+
+
+def plotly_text(text: object) -> str:
+    """Text for Plotly, which reads a few HTML tags and entities but not &quot;."""
+    return html.escape(visible(text), quote=False)
 
 
 def plain(value: Any) -> Any:

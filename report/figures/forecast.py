@@ -17,7 +17,7 @@ from haltune.policies.bobos.optimal_stopping import OptimalStopping
 
 from ..digest import Digest
 from ..palette import COOL, COOL_SOFT
-from .wording import plotly_text
+from .drawing import plotly_text
 
 _MOST = 8  # curves
 _PATHS = 400

@@ -5,25 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from haltune._utils.checks import LARGEST
 from haltune._utils.words import plural, short
-from haltune.errors import InvalidInput
 
-from ..digest import Digest, Source, digest
+from ..digest import Digest, Row, Source, digest
 from ..metric_model import FEWEST_TRIALS, Importance, MetricModel, Slice
-from ..palette import ACCENT, COOL, COOL_SOFT, INK, MUTED, PAPER, RULE
+from ..palette import ACCENT, COOL, COOL_SOFT, INK, MUTED, PAPER
 from ..sample import MOST_TRIALS
-from .drawing import Spec, axis, drawn, layout, nothing, plain, scale_of
-from .wording import plotly_text
+from .drawing import Spec, axis, drawn, layout, nothing, plain, plotly_text, scale_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _SLICES = 6  # parameters
-_FEW = f"At least {FEWEST_TRIALS} trials with different values tell it"
-_HEAT: list[tuple[float, str]] = [(0.0, RULE), (0.5, COOL_SOFT), (1.0, COOL)]  # the worst, between, the best
+TOO_FEW = f"At least {FEWEST_TRIALS} trials with different values tell it"
 
 
 def importance(study: Source) -> go.Figure:
@@ -82,43 +77,11 @@ def slices(study: Source) -> go.Figure:
     return drawn(slices_spec(facts, model, names))
 
 
-def contour(study: Source, across: str | None = None, along: str | None = None) -> go.Figure:
-    """What is expected over two parameters, the others averaged, and where the trials were.
-
-    Args:
-        study: A Study, or its history. A study is read up to its newest event.
-        across: The parameter from left to right. Default: None, the most important one.
-        along: The one upwards. Default: None, the next.
-
-    Returns:
-        A figure of Plotly's.
-
-    Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study, and for names that are not two of its parameters.
-
-    Example:
-        See docs/guide.md::
-
-            contour(study)
-    """
-    facts = digest(study, MOST_TRIALS)
-    known = list(facts.problem.space.columns)
-    given = [name for name in (across, along) if name is not None]
-    if not set(given) <= set(known) or len(set(given)) < len(given):
-        raise InvalidInput(f"contour({across!r}, {along!r}): two of the parameters {', '.join(known)}")
-    model = MetricModel.of(facts.history)
-    ranked = [name for name in (model.importance().names if model else known) if name not in given]
-    first = across or next(iter(ranked), None)
-    second = along or next((name for name in ranked if name != first), None)
-    return drawn(contour_spec(facts, model, first, second))
-
-
 def importance_spec(model: MetricModel | None, found: Importance | None = None) -> Spec:
     """`importance` as plain data."""
     found = found or (model.importance() if model else None)
     if model is None or found is None:
-        return {"data": [], "layout": layout("Importance", _FEW, order=30, annotations=[nothing(_FEW)])}
+        return {"data": [], "layout": layout("Importance", TOO_FEW, order=30, annotations=[nothing(TOO_FEW)])}
     names = [plotly_text(n) for n in reversed(found.names)]
     mean, low, high = (v[::-1] for v in (found.mean, found.low, found.high))
     bars = {
@@ -171,39 +134,7 @@ def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]
             order=60, wide=True,
             note="What is expected after a full training along one parameter, the others averaged, give or take a "
             "deviation; dots are trials.",
-            annotations=[] if data else [nothing(_FEW)], **axes,
-        ),
-    }  # fmt: skip
-
-
-def contour_spec(facts: Digest, model: MetricModel | None, across: str | None, along: str | None) -> Spec:
-    """`contour` as plain data."""
-    title = "Where it is good" if across is None or along is None else f"{across} and {along}"
-    if model is None or across is None or along is None:
-        return {"data": [], "layout": layout(title, _FEW, order=35, annotations=[nothing(_FEW)])}
-    metric, goal = plotly_text(facts.problem.goal.metric), facts.problem.goal
-    dots = _dots(facts, across, along, metric)
-    if not dots["ids"]:
-        apart = plotly_text(f"no trial with a value has both {across} and {along}")
-        return {"data": [], "layout": layout(title, apart, order=35, annotations=[nothing(apart)])}
-    xs, ys, mean, sd = model.contour(across, along)
-    heat = {
-        "type": "heatmap", "x": list(xs.values), "y": list(ys.values),
-        "z": [[z if math.isfinite(z) else None for z in row] for row in mean.tolist()],
-        "colorscale": _HEAT if goal.sign > 0 else [(1 - at, colour) for at, colour in reversed(_HEAT)],
-        "showscale": False, "text": [[f"give or take {short(s, 2)}" for s in row] for row in sd.tolist()],
-        "name": "expected", "meta": [metric],
-        "hovertemplate": "%{meta[0]} %{z:.4~g} expected<br>%{text}<extra></extra>",
-    }  # fmt: skip
-    empty = "" if np.isfinite(mean).all() else "; empty where one of them has no value"
-    return {
-        "data": [heat, dots],
-        "layout": layout(
-            "Two parameters", f"The {goal.metric} expected over {across} and {along}.", order=35, showlegend=False,
-            note="The bluer, the better: what is expected over the two that matter most, the others "
-            f"averaged{empty}.",
-            xaxis=axis(plotly_text(across), **scale_of(facts.problem.space, across)),
-            yaxis=axis(plotly_text(along), **scale_of(facts.problem.space, along)),
+            annotations=[] if data else [nothing(TOO_FEW)], **axes,
         ),
     }  # fmt: skip
 
@@ -220,28 +151,25 @@ def _slice(facts: Digest, found: Slice, name: str, metric: str) -> list[dict[str
             "marker": {"symbol": "diamond", "size": 10, "color": COOL},
             "error_y": {"array": sd, "color": COOL, "thickness": 2, "width": 0},
         }  # fmt: skip
-        return [_dots(facts, name, None, metric), middle]
+        return [trial_dots(facts, name, None, metric), middle]
     band = {
         "type": "scatter", "mode": "lines", "x": [*xs, *reversed(xs)], "y": [*high, *reversed(low)], "fill": "toself",
         "fillcolor": COOL_SOFT, "line": {"width": 0, "color": COOL_SOFT}, "opacity": 0.6, "hoverinfo": "skip",
     }  # fmt: skip
     middle = {"type": "scatter", "mode": "lines", "x": xs, "y": mean, "line": {"color": COOL, "width": 2}}
-    return [band, _dots(facts, name, None, metric), {**middle, "hovertemplate": said}]
+    return [band, trial_dots(facts, name, None, metric), {**middle, "hovertemplate": said}]
 
 
-def _dots(facts: Digest, across: str, along: str | None, metric: str) -> dict[str, Any]:
-    """The trials, by one parameter and their value or by two parameters."""
-    names = [across] if along is None else [across, along]
-    rows = [
-        r
-        for r in facts.rows
-        if r.value is not None and math.isfinite(r.value) and all(r.record.config.get(n) is not None for n in names)
-    ]  # fmt: skip
+def trial_dots(facts: Digest, across: str, along: str | None, metric: str) -> dict[str, Any]:
+    """The trials, by one parameter and their value or by two parameters: None where a trial has no value for one."""
+    rows = [r for r in facts.rows if r.value is not None and math.isfinite(r.value)]
+    if along is None:
+        rows = [r for r in rows if r.record.config.get(across) is not None]
     symbols = ["circle" if r.record.complete or along else "circle-open" for r in rows]
     return {
         "type": "scatter", "mode": "markers", "name": "a trial", "ids": [f"trial-{r.record.id}" for r in rows],
-        "x": [plain(r.record.config[across]) for r in rows],
-        "y": [r.value if along is None else plain(r.record.config[along]) for r in rows],
+        "x": [place_of(r, across) for r in rows],
+        "y": [r.value if along is None else place_of(r, along) for r in rows],
         "marker": {
             "symbol": symbols, "size": 6, "color": [ACCENT if r.leads else INK if along else MUTED for r in rows],
             **({"line": {"color": PAPER, "width": 1}} if along else {}),
@@ -250,6 +178,12 @@ def _dots(facts: Digest, across: str, along: str | None, metric: str) -> dict[st
         "hovertemplate": "<b>Trial %{customdata[0]}</b>: %{customdata[1]}"
         "<br>%{meta[0]} %{customdata[2]}<extra></extra>",
     }  # fmt: skip
+
+
+def place_of(row: Row, name: str) -> Any:
+    """Where a trial stands on the axis of a parameter; None where it has none."""
+    value = row.record.config.get(name)
+    return None if value is None else plain(value)
 
 
 def _metric_range(facts: Digest) -> list[float] | None:

@@ -14,8 +14,7 @@ from haltune.log.events import Status
 from ..digest import Digest, Row, Source, digest
 from ..palette import GROUP_STYLES, GroupStyle
 from ..sample import MOST_TRIALS, evenly
-from .drawing import Spec, axis, drawn, layout, nothing
-from .wording import plotly_text
+from .drawing import Spec, axis, drawn, layout, nothing, plotly_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -13,8 +13,7 @@ from haltune.space.domains import Choice, Constant, Float, Int
 from ..digest import Digest, Row, Source, digest
 from ..palette import ACCENT, FAINT, MUTED
 from ..sample import MOST_TRIALS
-from .drawing import Spec, drawn, layout, nothing
-from .wording import plotly_text
+from .drawing import Spec, drawn, layout, nothing, plotly_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -11,8 +11,7 @@ from haltune.study.results import Results
 from ..digest import story_of
 from ..palette import ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, RULE, SOFT
 from ..story import Story, Stretch
-from .drawing import Spec, axis, drawn, layout, nothing, time_unit
-from .wording import plotly_text
+from .drawing import Spec, axis, drawn, layout, nothing, plotly_text, time_unit
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

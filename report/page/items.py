@@ -24,7 +24,7 @@ from ..figures.metrics import metrics_spec
 from ..figures.parallel import parallel_spec
 from ..figures.policies.calibration import calibration_spec
 from ..figures.policies.rungs import rungs_spec
-from ..figures.progress import progress_spec
+from ..figures.progress import edf_spec, progress_spec
 from ..figures.timeline import timeline_spec
 from ..sample import MOST_TRIALS
 from ..story import Story
@@ -132,7 +132,8 @@ class ToldSearch:
             return found
         if facts.problem.further:
             return found | {"front": front_spec(facts), "timeline": timeline_spec(story)}
-        found["progress"] = progress_spec(story, facts.problem, facts.best)
+        found["progress"] = progress_spec(story, facts)
+        found["edf"] = edf_spec(facts)
         found["timeline"] = timeline_spec(story)
         if story.compared:
             came = sum(map(len, story.compared.values()))

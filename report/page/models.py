@@ -13,7 +13,8 @@ from haltune.policies.truvar.members import MemberSet
 from haltune.study.results import Results
 
 from ..digest import Digest, Source
-from ..figures.importance import contour_spec, importance_spec, slices_spec
+from ..figures.contour import contour_spec
+from ..figures.importance import importance_spec, slices_spec
 from ..figures.policies.beliefs import beliefs_of
 from ..figures.policies.decisions import Decisions, decisions_spec
 from ..figures.policies.posterior import posterior_spec
@@ -54,7 +55,7 @@ class Models:
             "figure/slices": slices_spec(facts, model, ranked.names[:_SLICES]),
         }
         if len(ranked.names) > 1:
-            told["figure/contour"] = contour_spec(facts, model, *ranked.names[:2])
+            told["figure/contour"] = contour_spec(facts, model, ranked.names)
         return told
 
     def _decisions(self, source: Source, facts: Digest, story: Story | None) -> Items:

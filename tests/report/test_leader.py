@@ -57,10 +57,12 @@ def test_it_is_the_best_of_the_history_after_each_event(name, goal):
 @pytest.mark.parametrize("goal", GOALS, ids=repr)
 def test_the_line_ends_at_the_answer_though_a_run_that_does_not_count_saw_more(goal):
     study = searched("random", goal)
-    line, dots = progress(study).data
+    results, line, dots = progress(study).data
     assert line.y[-1] == study.best.value
     assert dots.ids[-1] == f"trial-{study.best.trial}"
     assert set(line.y) <= {v for t in study.trials for v in t.values if math.isfinite(v)}
+    came = {f"trial-{t.id}": v for t in study.trials if math.isfinite(v := t.result(study.problem.goal))}
+    assert dict(zip(results.ids, results.y, strict=True)) == came
 
 
 def test_where_nothing_that_counts_was_seen_it_says_so():

@@ -27,8 +27,7 @@ from haltune.study.session.judging import with_report
 from ...digest import need_study
 from ...palette import ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, RULE
 from ...story import tells
-from ..drawing import Spec, axis, drawn, layout, nothing
-from ..wording import plotly_text
+from ..drawing import Spec, axis, drawn, layout, nothing, plotly_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -16,8 +16,7 @@ from haltune.policies.autobct.observations import Training
 
 from ...metric_model import grid
 from ...palette import ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE
-from ..drawing import plain, time_unit
-from ..wording import plotly_text
+from ..drawing import plain, plotly_text, time_unit
 from .beliefs import Beliefs
 
 _LINE, _SURFACE = 41, 21  # values of a parameter

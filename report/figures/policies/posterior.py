@@ -17,8 +17,7 @@ from haltune.study.results import Results
 from ...digest import need_study
 from ...metric_model import grid
 from ...palette import COOL, INK
-from ..drawing import Spec, axis, drawn, layout, nothing, scale_of
-from ..wording import plotly_text
+from ..drawing import Spec, axis, drawn, layout, nothing, plotly_text, scale_of
 from .beliefs import Beliefs, beliefs_of
 from .landscape import Landscape, panel
 

@@ -13,8 +13,7 @@ from haltune.errors import InvalidInput
 from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
 
 from ...palette import COOL, COOL_SOFT, FAINT, INK, MUTED
-from ..drawing import Spec, axis, drawn, layout, plain, scale_of
-from ..wording import plotly_text
+from ..drawing import Spec, axis, drawn, layout, plain, plotly_text, scale_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

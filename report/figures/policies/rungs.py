@@ -18,8 +18,7 @@ from ...digest import Digest, Row, digest, story_of
 from ...palette import ACCENT, COOL, FAINT, INK, MUTED, PAPER
 from ...sample import MOST_TRIALS
 from ...story import Story
-from ..drawing import Spec, axis, drawn, layout, nothing
-from ..wording import plotly_text
+from ..drawing import Spec, axis, drawn, layout, nothing, plotly_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -19,8 +19,8 @@ class Figure {
   }
   set(spec) {
     this.spec = spec; this.meta = spec.layout.meta || {};
+    this.view = Math.max(0, this.choices().findIndex((button) => button.label === this.chosen));
     this.head.textContent = this.meta.title || ""; this.noted.textContent = this.meta.note || "";
-    this.alt = this.meta.alt || this.meta.title || "";
     this.card.classList.toggle("wide", Boolean(this.meta.wide));
     for (const panel of this.panels) panel.svg.setAttribute("aria-label", this.alt); // drawn when it is looked at
     this.dirty = true;
@@ -45,9 +45,21 @@ class Figure {
     }
     return layout;
   }
-  menu() {
+  get alt() { // of the view that is chosen
+    const meta = this.layout.meta || {};
+    return meta.alt || meta.title || "";
+  }
+  choices() {
     const menus = this.spec.layout.updatemenus;
-    return menus && menus.length ? menus[0].buttons[this.view] : undefined;
+    return menus && menus.length ? menus[0].buttons : [];
+  }
+  menu() {
+    return this.choices()[this.view];
+  }
+  choose(i) { // by its name: where a figure is told anew its choices may stand in another order
+    this.view = i; this.chosen = this.choices()[i].label;
+    this.panels.forEach((p) => { p.zoomed = null; });
+    this.draw();
   }
   traces() { // with the view, the legend and the filter applied, as of the last drawing
     return (this.applied ||= this.apply());
@@ -97,6 +109,12 @@ class Figure {
     this.tools();
   }
   tools() {
+    const held = [...this.bar.querySelectorAll("button, select")].indexOf(document.activeElement); // the keyboard stays where it was
+    this.listed();
+    const again = this.bar.querySelectorAll("button, select")[held];
+    if (again) again.focus();
+  }
+  listed() {
     this.bar.replaceChildren();
     const groups = new Map();
     for (const t of [...this.spec.data, ...[...this.curves.values()].sort((a, b) => a.zorder - b.zorder)]) {
@@ -107,7 +125,11 @@ class Figure {
     if (groups.size > 1 && this.layout.showlegend !== false) for (const [name, t] of groups) this.entry(name, t);
     made("span", { class: "gap" }, this.bar);
     const menus = this.spec.layout.updatemenus;
-    if (menus && menus.length) menus[0].buttons.forEach((button, i) => this.button(button.label, i === this.view, () => { this.view = i; this.panels.forEach((p) => { p.zoomed = null; }); this.draw(); }));
+    if (menus && menus.length && menus[0].type === "dropdown") {
+      const list = made("select", { "aria-label": menus[0].name }, this.bar);
+      this.choices().forEach((button, i) => { made("option", { value: i }, list, plainly(button.label)).selected = i === this.view; });
+      list.addEventListener("change", () => this.choose(+list.value));
+    } else this.choices().forEach((button, i) => this.button(plainly(button.label), i === this.view, () => this.choose(i)));
     if (this.meta.logs) this.button("log", Boolean(this.logs.y), () => { this.logs.y = !this.logs.y; if (!this.logs.y) delete this.logs.y; this.panels.forEach((p) => { p.zoomed = null; }); this.draw(); });
     if (this.panels.some((p) => p.zoomed)) this.button("whole", false, () => this.panels.forEach((p) => p.reset()));
   }

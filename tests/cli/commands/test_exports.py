@@ -111,6 +111,7 @@ def test_a_figure_is_a_page_of_its_own_or_data(log, tmp_path):
         "learning_curves",
         "metrics",
         "progress",
+        "edf",
         "budget",
         "parallel",
         "importance",

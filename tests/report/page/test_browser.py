@@ -14,7 +14,7 @@ from told import a_search, tell_trial, told
 from haltune import Budget, Choice, Constant, Float, Int, Maximize, Minimize, Problem, Space, Study
 from haltune.log.events import Status
 from haltune.policies import Ladder, RandomSearch
-from haltune.report import write
+from haltune.report import contour, write
 from haltune.report.watch.app import application
 from haltune.report.watch.board import Board
 from haltune.report.watch.cell import Cell
@@ -84,6 +84,17 @@ def many(others=None):
     return history
 
 
+def a_study():
+    """Four runs in full."""
+    space = Space({"lr": Float(0.01, 1.0)})
+    study = Study(Problem(space, Maximize("acc", (0, 1)), 3), RandomSearch(trials=4), seed=0, verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(trial.config["lr"] * epoch / 3)
+    return study
+
+
 def rows(page):
     """The numbers of the trials that are seen in the table, from top to bottom."""
     return page.eval_on_selector_all(
@@ -122,6 +133,38 @@ def test_the_keyboard_walks_along_the_points_and_opens_a_row(opened):
     page.locator("figure[data-figure=curves] .panel > svg[role=img]").focus()
     page.keyboard.press("Escape")
     assert not tip.is_visible()
+
+
+def test_any_two_parameters_have_their_contour_chosen_by_the_keyboard_too(opened):
+    page = opened(many())
+    figure = page.locator("figure[data-figure=contour]")
+    figure.scroll_into_view_if_needed()
+    choice = figure.get_by_label("two parameters")
+    pairs = choice.locator("option").all_text_contents()
+    assert len(pairs) == 3
+    choice.focus()
+    page.keyboard.press("ArrowDown")
+    assert choice.evaluate("list => list === document.activeElement")
+    across, along = pairs[1].split(" and ")
+    picture = figure.locator("svg[role=img]")
+    assert picture.get_attribute("aria-label") == f"The acc expected over {across} and {along}."
+    assert {across, along} <= set(picture.locator("text").all_text_contents())
+    assert picture.locator("rect").count() > 20
+
+
+def test_each_result_is_a_dot_that_leads_to_its_row(opened):
+    page = opened(a_study())
+    for name, words in (("progress", "trained in full"), ("edf", "trained in full")):
+        figure = page.locator(f"figure[data-figure={name}]")
+        figure.scroll_into_view_if_needed()
+        figure.locator("svg[role=img]").focus()
+        page.keyboard.press("ArrowRight")
+        told_of = figure.locator(".tip").inner_text()
+        assert words in told_of
+        page.keyboard.press("Enter")
+        trial = told_of.split(":")[0].replace("Trial ", "trial-")
+        assert page.locator(f"tr.why.open[data-trial={trial}]").count() == 1
+        page.keyboard.press("Escape")
 
 
 def test_trials_stand_best_first_and_are_sorted_by_a_click(opened):
@@ -571,7 +614,7 @@ def test_every_parameter_is_named_beside_its_importance(opened):
     )
 
 
-def test_parameters_that_exclude_each_other_have_their_slices_and_a_word_for_their_contour(opened):
+def test_parameters_that_exclude_each_other_have_their_slices_and_no_contour(opened):
     space = Space(
         {"kind": Choice(["a", "b"]), "left": Float(0.0, 1.0, when={"kind": "a"}),
          "right": Float(0.0, 1.0, when={"kind": "b"})}
@@ -582,7 +625,12 @@ def test_parameters_that_exclude_each_other_have_their_slices_and_a_word_for_the
         value = (n * 5 % 14) / 14
         tell_trial(history, [0.4, 0.2 + value / 2], Status.COMPLETED, {"kind": "ab"[n % 2], name: value})
     page = opened(history)
-    assert "no trial with a value has both" in page.locator("figure[data-figure=contour]").inner_text()
+    pairs = page.locator("figure[data-figure=contour] select option").all_text_contents()
+    assert {frozenset(pair.split(" and ")) for pair in pairs} == {
+        frozenset(("kind", "left")), frozenset(("kind", "right"))
+    }  # fmt: skip
+    apart = contour(history, "left", "right").layout.annotations[0].text
+    assert apart == "no trial with a value has both left and right"
     bands = "figure[data-figure=slices] .panel > svg path[stroke=none][d^=M]"
     page.wait_for_function(f"document.querySelectorAll('{bands}').length >= 2")
 

@@ -1,0 +1,112 @@
+"""What runs came to: as dots beside the best so far, as an empirical distribution, and over pairs of parameters."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from told import tell_trial, told
+
+from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study
+from haltune.errors import InvalidInput
+from haltune.log.events import Status
+from haltune.policies import RandomSearch
+from haltune.report import contour, edf, progress
+
+SPACE = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 64), "kind": Choice(["a", "b"])})
+
+
+def searched(trials=12, epochs=3):
+    """Every third run ends after its first epoch by itself."""
+    study = Study(
+        Problem(SPACE, Minimize("loss"), epochs),
+        RandomSearch(),
+        seed=0,
+        budget=Budget(trials=trials),
+        verbose=0,
+    )
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(math.log10(trial.config["lr"]) ** 2 + 1 / epoch, seconds=1.0, cost=2.0)
+                if trial.id % 3 == 0:
+                    break
+    return study
+
+
+def test_a_dot_stands_where_its_run_had_ended_whatever_progress_is_measured_against():
+    study = searched()
+    results = progress(study).data[0]
+    epochs = np.cumsum([t.epoch for t in study.trials])
+    assert list(results.x) == epochs.tolist()
+    assert list(results.y) == [t.values[-1] for t in study.trials]
+    by = {b.label: b.args[0]["x"][0] for b in progress(study).layout.updatemenus[0].buttons}
+    assert by["cost"] == (2.0 * epochs).tolist()
+    assert sorted(by["time"]) == list(by["time"])
+
+
+def test_a_run_that_trains_has_no_dot_yet_and_one_that_is_cut_a_hollow_one():
+    problem = Problem(SPACE, Maximize("acc", (0, 1)), 3)
+    config = {"lr": 0.1, "width": 8, "kind": "a"}
+    history = told(problem)
+    for status in (Status.COMPLETED, Status.STOPPED, None):
+        tell_trial(history, [0.1, 0.2, 0.3][: 3 if status is Status.COMPLETED else 2], status, config)
+    all_runs, full = edf(history).data
+    assert (list(all_runs.ids), list(full.ids)) == (["trial-1", "trial-0"], ["trial-0"])
+
+
+@pytest.mark.parametrize("worst", [5.0, 1e6])
+def test_results_far_below_the_others_lie_outside_the_view(worst):
+    history = told(Problem(SPACE, Minimize("loss"), 1))
+    for n, value in enumerate([0.5, worst, *np.linspace(0.4, 0.1, 20).tolist()]):
+        tell_trial(history, [value], Status.COMPLETED, {"lr": 0.01 * (n + 1), "width": 8 + n, "kind": "a"})
+    low, high = edf(history).layout.xaxis.range
+    assert 0.0 < low < 0.1
+    assert 0.5 < high < 1.5
+
+
+def test_the_distribution_is_numpys():
+    study = searched(20)
+    (line,) = edf(study).data  # no run was cut
+    values = np.array([t.values[-1] for t in study.trials])
+    for x, y in zip(line.x, line.y, strict=True):
+        assert y == pytest.approx((values <= x).mean())
+    alt = edf(study).layout.meta["alt"]
+    assert alt.startswith(f"Half of 20 runs came to loss {np.sort(values)[10]:.4g} or better")
+    assert (values <= np.sort(values)[10]).mean() >= 0.5
+
+
+def test_before_a_run_has_ended_the_distribution_says_so():
+    assert "No run has ended" in edf(told(Problem(SPACE, Maximize("acc"), 3))).layout.annotations[0].text
+
+
+def test_a_contour_without_names_offers_every_pair_and_each_is_that_of_its_names():
+    study = searched(14)
+    figure = contour(study)
+    buttons = figure.layout.updatemenus[0].buttons
+    assert {frozenset(b.label.split(" and ")) for b in buttons} == {
+        frozenset(p) for p in combinations(SPACE.names, 2)
+    }
+    for button in buttons:
+        across, along = button.args[1]["xaxis.title.text"], button.args[1]["yaxis.title.text"]
+        alone = contour(study, across, along)
+        assert not alone.layout.updatemenus
+        heat, dots = alone.data
+        changed = button.args[0]
+        np.testing.assert_allclose(np.array(changed["z"][0], float), np.array(heat.z, float))
+        assert [list(changed["x"][0]), list(changed["y"][1])] == [list(heat.x), list(dots.y)]
+        assert (
+            button.args[1]["meta.alt"]
+            == alone.layout.meta["alt"]
+            == f"The loss expected over {across} and {along}."
+        )
+        assert button.args[1]["xaxis.type"] == (alone.layout.xaxis.type or "linear")
+    assert list(figure.data[0].x) == list(buttons[0].args[0]["x"][0])
+
+
+def test_a_contour_of_one_name_takes_the_most_important_other():
+    study = searched(14)
+    assert contour(study, along="kind").layout.xaxis.title.text == "lr"
+    assert contour(study, "kind").layout.yaxis.title.text == "lr"
+    with pytest.raises(InvalidInput, match="two of the parameters"):
+        contour(study, "lr", "lr")
