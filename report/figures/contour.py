@@ -67,7 +67,7 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         return _empty(
             "Two parameters", TOO_FEW if len(known) > 1 or model is None else "There is one parameter alone"
         )
-    views = [_View(facts, model, *pair) for pair in pairs if _have_both(facts, *pair)]
+    views = [_Pair(facts, model, *pair) for pair in pairs if _have_both(facts, *pair)]
     if not views:
         apart = " and ".join(pairs[0])
         return _empty("Two parameters", f"no trial with a value has both {apart}")
@@ -95,7 +95,7 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
     }  # fmt: skip
 
 
-class _View:
+class _Pair:
     """A pair of parameters."""
 
     def __init__(self, facts: Digest, model: MetricModel, across: str, along: str) -> None:

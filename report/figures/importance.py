@@ -92,7 +92,7 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
         "<br>%{customdata[0]:.0%} to %{customdata[1]:.0%} in eight cases of ten<extra></extra>",
     }  # fmt: skip
     spans = [
-        {"type": "line", "x0": a, "x1": b, "y0": n, "y1": n, "line": {"color": MUTED, "width": 2}, "layer": "above"}
+        {"type": "line", "x0": a, "x1": b, "y0": n, "y1": n, "line": {"color": INK, "width": 2}, "layer": "above"}
         for n, a, b in zip(names, low.tolist(), high.tolist(), strict=True)
     ]  # fmt: skip
     most = found.names[0]

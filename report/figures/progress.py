@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-class _View(NamedTuple):
+class _Measure(NamedTuple):
     """What progress is measured against."""
 
     title: str
@@ -125,8 +125,8 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         "data": [results, line, dots] if steps else [],
         "layout": layout(
             "Best so far", _told(steps, metric), order=20, showlegend=False,
-            note="The line is the best as it would have been told at the time: of full trainings, once there is one. "
-            "On it another run took the lead at a dot; small dots are what all runs came to, hollow where one was cut.",
+            note="The line is the best as it would have been told at the time, of full trainings once there is one; at "
+            "a large dot another run took the lead. Small dots are what each run came to, hollow where it was cut.",
             logs=bool(steps) and min(ys) > 0,
             xaxis=axis(views[0][0], rangemode="tozero"),
             yaxis=axis(metric, range=_range(ys, [_value(row) for row in came], problem.goal.sign)),
@@ -173,20 +173,20 @@ def _range(steps: list[float], results: list[float], sign: float) -> list[float]
     return sorted([sign * (low - pad), sign * (high + pad)]) if high > low else near
 
 
-def _views(story: Story, steps: list[NewBest]) -> list[_View]:
+def _views(story: Story, steps: list[NewBest]) -> list[_Measure]:
     """What progress is measured against."""
     elapsed = [s.seconds for s in steps] + ([story.now - story.begun] if steps else [])
     unit, name = time_unit(max(elapsed, default=0.0))
     found = [
-        _View(
+        _Measure(
             "epochs trained", [s.epochs for s in steps] + ([story.epochs] if steps else []), "epochs", _epochs
         ),
-        _View(
+        _Measure(
             f"{name} since the first trial", [s / unit for s in elapsed], "time", lambda c: c.seconds / unit
         ),
     ]
     if story.cost:
-        found.append(_View("cost", [*(s.cost for s in steps), story.cost], "cost", lambda c: c.cost))
+        found.append(_Measure("cost", [*(s.cost for s in steps), story.cost], "cost", lambda c: c.cost))
     return found
 
 

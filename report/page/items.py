@@ -32,6 +32,8 @@ from . import blocks, trials
 from .asks import asks
 from .models import Items, Models, learnt_from
 
+_SPREAD = 5  # trials from which on how their results are spread is shown
+
 
 @dataclass
 class ToldSearch:
@@ -133,7 +135,8 @@ class ToldSearch:
         if facts.problem.further:
             return found | {"front": front_spec(facts), "timeline": timeline_spec(story)}
         found["progress"] = progress_spec(story, facts)
-        found["edf"] = edf_spec(facts)
+        if sum(facts.counts.values()) >= _SPREAD:
+            found["edf"] = edf_spec(facts)
         found["timeline"] = timeline_spec(story)
         if story.compared:
             came = sum(map(len, story.compared.values()))

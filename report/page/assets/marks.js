@@ -23,7 +23,8 @@ class Marks extends Sheet {
     let batch = null;
     const scale = [this.x, this.y].map((axis) => [axis.from, axis.to, ...axis.range, axis.log, axis.categories]).join();
     const flush = () => { if (batch) this.path(batch.d, batch.line, batch.opacity); batch = null; };
-    for (const shape of this.figure.layout.shapes || []) this.shape(shape);
+    const shapes = this.figure.layout.shapes || [];
+    for (const shape of shapes) if (shape.layer !== "above") this.shape(shape);
     for (const t of this.drawn) {
       if (t.type === "heatmap") { flush(); this.heat(t); continue; }
       if (t.type === "contour") { flush(); this.contour(t); continue; }
@@ -41,6 +42,7 @@ class Marks extends Sheet {
       if (mode.includes("text")) { flush(); this.texts(t, xs, ys); }
     }
     flush();
+    for (const shape of shapes) if (shape.layer === "above") this.shape(shape);
     for (const note of this.figure.layout.annotations || []) this.note(note);
   }
   placed(t, scale) { // a curve that did not change stands where it stood, in a thousand of them

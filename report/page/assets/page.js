@@ -48,13 +48,28 @@ class Page {
     return this.figures.get(id);
   }
   figure(id, item) {
-    if (item === null) { const old = this.figures.get(id); if (old) { this.sees.unobserve(old.card); this.near.delete(old.card); old.card.remove(); this.figures.delete(id); } return; }
+    if (item === null) { const old = this.figures.get(id); if (old) { this.sees.unobserve(old.card); this.near.delete(old.card); old.card.remove(); this.figures.delete(id); this.fill(); } return; }
     const figure = this.figureOf(id);
     figure.set(item);
     if (figure.card.isConnected) return;
     const after = [...this.figures.values()].filter((f) => f.card.isConnected && f.meta.order > figure.meta.order).sort((a, b) => a.meta.order - b.meta.order)[0];
     this.box.insertBefore(figure.card, after ? after.card : null);
     this.sees.observe(figure.card);
+    this.fill();
+  }
+  fill() { // a card of half the width that has no other beside it takes the whole
+    let odd = null;
+    const whole = new Set(), cards = [...this.box.children];
+    for (const card of cards) {
+      const half = !card.classList.contains("wide");
+      if (!half && odd) whole.add(odd);
+      odd = half && !odd ? card : null;
+    }
+    if (odd) whole.add(odd);
+    for (const card of cards) if (card.classList.contains("alone") !== whole.has(card)) {
+      card.classList.toggle("alone");
+      this.figures.get(card.dataset.figure).dirty = true;
+    }
   }
   later(all) { // drawn once, however much changed
     this.redraw ||= all;

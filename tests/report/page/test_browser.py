@@ -85,9 +85,9 @@ def many(others=None):
 
 
 def a_study():
-    """Four runs in full."""
+    """Six runs in full."""
     space = Space({"lr": Float(0.01, 1.0)})
-    study = Study(Problem(space, Maximize("acc", (0, 1)), 3), RandomSearch(trials=4), seed=0, verbose=0)
+    study = Study(Problem(space, Maximize("acc", (0, 1)), 3), RandomSearch(trials=6), seed=0, verbose=0)
     for trial in study:
         with trial:
             for epoch in trial.epochs():
@@ -165,6 +165,14 @@ def test_each_result_is_a_dot_that_leads_to_its_row(opened):
         trial = told_of.split(":")[0].replace("Trial ", "trial-")
         assert page.locator(f"tr.why.open[data-trial={trial}]").count() == 1
         page.keyboard.press("Escape")
+
+
+def test_a_figure_without_another_beside_it_takes_the_whole_width(opened):
+    page = opened(many())
+    wide = page.locator("figure[data-figure=curves]").bounding_box()["width"]
+    places = page.eval_on_selector_all("figure.card", "cards => cards.map(c => [c.offsetTop, c.offsetWidth])")
+    for top, width in places:
+        assert sum(other == top for other, _ in places) == (1 if width > 0.9 * wide else 2)
 
 
 def test_trials_stand_best_first_and_are_sorted_by_a_click(opened):
