@@ -170,7 +170,9 @@ def test_each_result_is_a_dot_that_leads_to_its_row(opened):
 def test_a_figure_without_another_beside_it_takes_the_whole_width(opened):
     page = opened(many())
     wide = page.locator("figure[data-figure=curves]").bounding_box()["width"]
-    places = page.eval_on_selector_all("figure.card", "cards => cards.map(c => [c.offsetTop, c.offsetWidth])")
+    places = page.eval_on_selector_all(
+        "#figures > figure", "cards => cards.map(c => [c.offsetTop, c.offsetWidth])"
+    )
     for top, width in places:
         assert sum(other == top for other, _ in places) == (1 if width > 0.9 * wide else 2)
 
