@@ -174,12 +174,15 @@ class Expired(AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescaled(Event):
-    """The learnt scale of a goal without bounds: score = (sign * value - low) / (high - low)."""
+    """The learnt scale of a goal: score = (sign * value - low) / (high - low); of one without bounds, or of several."""
 
     kind: ClassVar[str] = "rescaled"
     low: float  # sign * value that scores 0
     high: float  # sign * value that scores 1
-    metric: str = ""  # of a goal beyond the first; "" for the first, which is the only one in most logs
+    metric: str = (
+        ""  # of several goals: the one that is weighed by it; "": the scores of the first, or only, one
+    )
+    worst: float | None = None  # of several goals: sign * value of the worst on the front; None: low
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,17 +14,26 @@ import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune._utils.process import named
-from haltune.errors import InvalidSpace, StoreError, told_shortage
-from haltune.space import Space
+from haltune.errors import told_shortage
 
 from .decisions import Action, Config, Verdict
-from .events import AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status
+from .events import (
+    AttemptEvent,
+    Checkpointed,
+    Ended,
+    Expired,
+    Kept,
+    Reported,
+    Rescaled,
+    Resumed,
+    Started,
+    Status,
+)
 from .problem import Goal, Problem
 from .problem.constraints import latest, violation
 from .problem.dominance import non_dominated
 from .records import Best, Locate, TrialRecord
-from .scores import Scale, Standing, given, is_complete, learn, measured, outgrown, standing
-from .validity import ADVICE
+from .scores import Scale, Span, Standing, is_complete, learn, learn_spans, measured, outgrown, standing
 
 
 @dataclass(eq=False)
@@ -222,7 +231,7 @@ class Grown:
     scale: Scale | None
     _peaks: array[float]
     _firsts: dict[int, float]
-    _further: dict[str, Scale]  # of the goals beyond the first: metric -> its learnt scale
+    _spans: dict[str, Span]  # of several goals, by metric
 
     def ranked(self, leaving: int | None = None) -> list[list[int]]:
         """The trials that have a value, the best first, in groups that compare.
@@ -250,45 +259,37 @@ class Grown:
         best = float(np.fmax.reduce(measured(self._peaks), initial=-math.inf))
         return learn(list(self._firsts.values()), best, self.problem.goal.sign)
 
-    def outgrown(self) -> tuple[str, Scale] | None:
-        """A scale to be learnt anew, and of which further goal it is, "" for the first; None: all fit."""
+    def outgrown(self, at: float) -> Rescaled | None:
+        """The event that learns a scale anew, of scores or of one of several goals; None: all fit."""
         new = self.learnt_scale()
         if new is not None and outgrown(self.scale, new):
-            return "", new
-        further = self.learnt_further() if self.problem.further else {}
-        grown = (m for m, new in further.items() if outgrown(self._further.get(m), new))
-        return next(((metric, further[metric]) for metric in grown), None)
+            return Rescaled(at=at, low=new.low, high=new.high)
+        for metric, span in (self.learnt_spans() if self.problem.further else {}).items():
+            if metric not in self._spans or self._spans[metric].outgrown_by(span):
+                return Rescaled(at=at, low=span.low, high=span.high, metric=metric, worst=span.worst)
+        return None
 
-    def learnt_further(self) -> dict[str, Scale]:
-        """What the scales of the goals beyond the first would be, were they learnt now, as far as there are any."""
-        found = {}
-        for goal in (g for g in self.problem.further if g.bounds is None):
-            columns = (measured(goal.sign * np.array(t.column(goal.metric))) for t in self._trials)
-            known = [c for column in columns if len(c := column[~np.isnan(column)])]
-            best = max((float(c.max()) for c in known), default=-math.inf)
-            if (scale := learn([float(c[0]) for c in known], best, goal.sign)) is not None:
-                found[goal.metric] = scale
-        return found
+    def learnt_spans(self) -> dict[str, Span]:
+        """What several goals would be weighed by, were it learnt now, by metric; none before there is a vector."""
+        goals, vectors = self.problem.goals, self.vectors()
+        firsts = [[g.sign * t.column(g.metric)[0] for t in self._trials if t.epochs] for g in goals]
+        return learn_spans(vectors, non_dominated(vectors), measured(firsts), goals)
+
+    def vectors(self) -> Array:
+        """(n, goals) sign * what runs have come to, of those measured in all; within the constraints where any is."""
+        known = [t for t in self._trials if t.epochs]
+        vectors = measured(np.array([t.vector for t in known]).reshape(len(known), len(self.problem.goals)))
+        kept = ~np.isnan(vectors).any(axis=1)
+        if self.problem.constraints:
+            within = kept & np.array([not t.violation for t in known], dtype=bool)
+            kept = within if within.any() else kept
+        return np.asarray(vectors[kept])
 
     def latest(self, trial: int, metric: str) -> float:
         """What a trial reported last of a metric; NaN before there was any."""
         return self._trials[trial].latest(metric)
 
-    def scale_further(self, goal: Goal) -> Scale | None:
-        """The scale of a goal beyond the first, by its bounds or learnt."""
-        return given(goal) or self._further.get(goal.metric)
-
-
-def restore(trials: Sequence[Growing], space: Space, whose: str) -> None:
-    """Give configurations that come from a log back the types that JSON lacks.
-
-    Raises StoreError when one is none of the space; whose: the study, in words.
-    """
-    if not trials:  # of no configuration it takes 0.2 ms, too, and every report comes here
-        return
-    try:
-        configs = space.canonical_many([t.config for t in trials])
-    except InvalidSpace as error:
-        raise StoreError(f"a configuration in the log of {whose}: {error}. {ADVICE}") from error
-    for t, config in zip(trials, configs, strict=True):
-        t.config, t.restored = MappingProxyType(config), True
+    def span(self, goal: Goal) -> Span:
+        """What one of several goals is weighed by: learnt from the front; before there is one, by bounds."""
+        scale = self.scale if goal == self.problem.goal else None
+        return self._spans.get(goal.metric) or Span.before(goal, scale)

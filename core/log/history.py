@@ -21,12 +21,12 @@ from haltune.space.points import Points
 from . import events as ev
 from .decisions import ENQUEUED, Config
 from .events import Event, Status, trial_of
-from .growing import Growing, Grown, restore
+from .growing import Growing, Grown
 from .problem import Budget, Problem
 from .records import Best, OnFront, TrialRecord
-from .scores import Scale, TopRun, given
+from .scores import Scale, Span, TopRun, given
 from .spending import Accounted, Spending, summable
-from .validity import ADVICE, misplaced, spanning
+from .validity import ADVICE, misplaced, restore, spanning
 
 _RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
 # streams of randomness; numbers are for ever
@@ -59,7 +59,7 @@ class History(Accounted, Grown):
         self._points = Points(problem.space)
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._top_run, self._spending = TopRun(), Spending()
-        self._further: dict[str, Scale] = {}
+        self._spans: dict[str, Span] = {}
         self.whose = "the study"  # in words, for errors
         self.locate: Callable[[str | None], str | None] = lambda path: path  # of the log, as users open it
 
@@ -198,7 +198,7 @@ class History(Accounted, Grown):
         if why := misplaced(event, trial_of(event), self.position, self._trials, self.problem.max_epochs):
             raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
         named = event.metric if isinstance(event, ev.Rescaled) else ""
-        if named and named not in [g.metric for g in self.problem.further]:
+        if named and named not in [g.metric for g in self.problem.goals]:
             raise StoreError(f"event {self.position} of {self.whose}: no goal is called {named!r}. {ADVICE}")
 
     def problem_from(self, event: ev.Created | ev.Widened) -> Problem:
@@ -271,8 +271,9 @@ class History(Accounted, Grown):
 
     def _rescaled(self, e: ev.Rescaled) -> None:
         if e.metric:
-            sign = next(g.sign for g in self.problem.further if g.metric == e.metric)
-            self._further[e.metric] = Scale(e.low, e.high, sign)
+            sign = next(g.sign for g in self.problem.goals if g.metric == e.metric)
+            worst = e.low if e.worst is None else e.worst
+            self._spans[e.metric] = Span(e.low, worst, e.high, sign)
             return
         self.scale = Scale(e.low, e.high, self.problem.goal.sign)
         for t in self._trials:

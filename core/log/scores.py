@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from haltune._utils.arrays import Array
+from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import LARGEST
 
 from .decisions import FULL, Verdict
@@ -103,6 +103,64 @@ def learn(firsts: Sequence[float], best: float, sign: float) -> Scale | None:
     gaps = np.sort(best - np.clip(np.asarray(firsts, dtype=np.float64), -LARGEST, LARGEST))
     median, quartile = gaps[(len(gaps) - 1) // 2], gaps[(len(gaps) - 1) // 4]
     gap = min(median, 10.0 * quartile) if quartile > 0 else median
+    return _within(best, gap, sign)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What one of several goals is weighed by; in units of sign * value, low <= worst < high."""
+
+    low: float  # where curves begin
+    worst: float  # of the front
+    high: float  # somewhat above the best
+    sign: float
+
+    @classmethod
+    def before(cls, goal: Goal, scale: Scale | None = None) -> Span:
+        """Before there is a front: by a scale that is known, by bounds, or by values as they stand."""
+        known = scale or given(goal) or Scale(0.0, 1.0, goal.sign)
+        return cls(known.low, known.low, known.high, goal.sign)
+
+    @property
+    def unit(self) -> float:
+        """From the worst to the best."""
+        return self.high - self.worst
+
+    def outgrown_by(self, new: Span) -> bool:
+        """See `outgrown`."""
+        ends = Scale(self.worst, self.high, self.sign), Scale(new.worst, new.high, new.sign)
+        return outgrown(*ends) or abs(new.low - self.low) > 0.25 * (self.high - self.low)
+
+
+def learn_spans(vectors: Array, on_front: Mask, firsts: Array, goals: Sequence[Goal]) -> dict[str, Span]:
+    """By metric, see `learn_from_front`; vectors: (n, goals) sign * value, measured; firsts: (goals, runs), or NaN."""
+    known = [row[~np.isnan(row)].tolist() for row in firsts]
+    every = zip(goals, vectors.T, known, strict=True) if len(vectors) else ()
+    return {goal.metric: learn_from_front(column, on_front, row, goal) for goal, column, row in every}
+
+
+def learn_from_front(column: Array, on_front: Mask, firsts: Sequence[float], goal: Goal) -> Span:
+    """What a goal is weighed by, learnt from what runs have come to.
+
+    column: (n,) sign * value, all measured; firsts: of each run the first. By how runs spread, a unit would shrink as a
+    search looks where one goal is at its best, and make it look there the more; how many runs lie on one end of the
+    front does not move this one. It is at most ten times the median gap of the front, so that a run which diverged and
+    is the best in another goal cannot stretch it; where the front has no gap, all runs stand for it.
+    """
+    best = float(column.max())
+    gaps = next((g for c in (column[on_front], column) if len(g := _gaps(best, c))), np.zeros(1))
+    ends = _within(best, min(gaps[-1], 10.0 * gaps[(len(gaps) - 1) // 2]), goal.sign)
+    curves = given(goal) or learn(firsts, best, goal.sign)
+    return Span(ends.low if curves is None else min(curves.low, ends.low), ends.low, ends.high, goal.sign)
+
+
+def _gaps(best: float, column: Array) -> Array:
+    """Ascending, of those below the best by more than the last digits."""
+    gaps = np.sort(best - column)
+    return np.asarray(gaps[gaps > 1e-9 * abs(best)])
+
+
+def _within(best: float, gap: float, sign: float) -> Scale:
     if not gap > 1e-9 * abs(best):  # a constant metric: any width will do
         gap = max(0.1 * abs(best), 1e-6)
     return Scale(float(best - gap), float(best + _HEADROOM * gap), sign)

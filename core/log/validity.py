@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields, replace
 from enum import StrEnum
 from functools import cache
+from types import MappingProxyType
 from typing import Any, cast
 
 from haltune._utils.words import one_line
@@ -129,6 +130,8 @@ def check(event: Any) -> None:
             raise InvalidInput(f"budget = {_short(event.budget)}: {error}") from error
     if event.kind == "rescaled" and not event.low < event.high:
         raise InvalidInput(f"low = {event.low!r}, high = {event.high!r}: low is less than high")
+    if event.kind == "rescaled" and event.worst is not None and not event.low <= event.worst < event.high:
+        raise InvalidInput(f"worst = {event.worst!r}: from low, {event.low!r}, to below high, {event.high!r}")
     if event.kind in ("ended", "expired") and event.status == "running":
         raise InvalidInput("status = 'running': what has ended does not run")
 
@@ -176,6 +179,21 @@ def spanning(problem: Problem, event: Any, position: int, whose: str) -> Problem
     except (HaltuneError, KeyError, TypeError, ValueError, AttributeError, IndexError) as found:
         error = found
     raise StoreError(f"event {position} of {whose}: its space, {one_line(error)}. {ADVICE}") from error
+
+
+def restore(trials: Sequence[Any], space: Space, whose: str) -> None:
+    """Give configurations that come from a log back the types that JSON lacks.
+
+    Raises StoreError when one is none of the space; whose: the study, in words.
+    """
+    if not trials:  # of no configuration it takes 0.2 ms, too, and every report comes here
+        return
+    try:
+        configs = space.canonical_many([t.config for t in trials])
+    except InvalidSpace as error:
+        raise StoreError(f"a configuration in the log of {whose}: {error}. {ADVICE}") from error
+    for t, config in zip(trials, configs, strict=True):
+        t.config, t.restored = MappingProxyType(config), True
 
 
 def unfolded(policy: Any, position: int, whose: str, error: Exception) -> StoreError:

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haltune import Maximize, Minimize
-from haltune.log.scores import Scale, learn, outgrown
+from haltune.log.problem import Goal
+from haltune.log.problem.dominance import non_dominated
+from haltune.log.scores import Scale, Span, learn, learn_spans, outgrown
 from haltune.log.scores import given as scale_given
 
 losses = st.lists(st.floats(0.5, 3.0), min_size=1, max_size=20)
@@ -93,3 +95,57 @@ def test_a_scale_is_outgrown_when_the_best_nears_its_top_or_the_bottom_moves() -
 def test_the_raw_value_of_a_score_has_that_score(low: float, width: float, sign: float, score: float) -> None:
     scale = Scale(low, low + width, sign)
     assert float(scale.score(scale.raw(score))) == pytest.approx(score, abs=1e-9 * (1.0 + abs(low) / width))
+
+
+TWO = [Maximize("acc", (0, 1)), Minimize("params")]
+
+
+def spans(
+    *vectors: tuple[float, float], goals: list[Goal] = TWO, firsts: float = math.nan
+) -> dict[str, Span]:
+    """What runs teach; all begin at the same in both goals."""
+    signed = np.array([[g.sign * v for g, v in zip(goals, each, strict=True)] for each in vectors])
+    signed = signed.reshape(-1, len(goals))
+    return learn_spans(signed, non_dominated(signed), np.full((len(goals), len(signed)), firsts), goals)
+
+
+def test_several_goals_are_weighed_by_the_span_of_the_front() -> None:
+    found = spans((0.9, 5000.0), (0.7, 200.0), (0.8, 6000.0), (0.1, 5500.0))
+    acc, params = found["acc"], found["params"]
+    assert (acc.low, acc.worst, acc.high) == pytest.approx((0.0, 0.7, 0.95))
+    assert (params.worst, params.high) == pytest.approx((-5000.0, 1000.0))
+
+
+def test_curves_begin_at_the_bounds_or_where_runs_typically_do_and_never_above_the_front() -> None:
+    ends = [(0.9, 5000.0), (0.7, 200.0)]
+    assert spans(*ends, firsts=-9000.0)["params"].low == -9000.0
+    assert spans(*ends, firsts=-300.0)["params"].low == -5000.0
+    assert spans(*ends, firsts=0.2)["acc"].low == 0.0
+    assert spans(*ends, firsts=0.2, goals=[Maximize("acc"), Minimize("params")])["acc"].low == pytest.approx(
+        0.2
+    )
+
+
+def test_many_runs_at_one_end_of_the_front_leave_its_span_as_it_is() -> None:
+    ends = [(0.9, 5000.0), (0.7, 200.0)]
+    assert spans(*ends) == spans(*ends, *[(0.1 + 0.01 * i, 200.0) for i in range(50)])
+
+
+def test_a_run_that_diverged_stretches_no_span_beyond_ten_times_the_front() -> None:
+    losses = [Minimize("loss"), Minimize("params")]
+    found = spans((1e8, 1.0), (0.9, 2.0), (0.5, 3.0), (0.3, 4.0), (0.1, 9.0), goals=losses)["loss"]
+    assert found.unit == pytest.approx(1.25 * 10.0 * 0.4)
+
+
+def test_a_front_of_one_run_is_measured_by_all_and_a_constant_goal_has_a_span() -> None:
+    assert spans((0.9, 200.0), (0.5, 300.0), (0.3, 300.0))["acc"].worst == pytest.approx(0.3)
+    same = spans((0.9, 200.0), (0.9, 200.0))["params"]
+    assert same.low <= same.worst < -200.0 < same.high
+    assert spans() == {}
+
+
+def test_a_span_is_outgrown_where_the_front_or_the_beginning_of_curves_has_moved() -> None:
+    old = Span(0.0, 0.7, 0.95, 1.0)
+    assert not old.outgrown_by(Span(0.1, 0.71, 0.96, 1.0))
+    assert old.outgrown_by(Span(0.0, 0.8, 0.95, 1.0))
+    assert old.outgrown_by(Span(0.4, 0.7, 0.95, 1.0))

@@ -4,7 +4,8 @@ Whatever it is asked, a policy for one goal is asked of the log as it would read
 their vectors come to under some weights (`scalarisation`, `weighed_log`). So its answer is the one that it would have
 given in a study of that one goal, and all that is known of it holds.
 
-- What begins, and what goes on: weights are drawn for each question, by the study's seed, from a lattice of at most 11.
+- What begins, and what goes on: weights are drawn for each question, by the study's seed, from a lattice of at most 11,
+  the rather the wider the gap of the front is that they look into (`gaps`).
 - A run keeps the weights that it was begun under, in its tags: it is judged under these. It is stopped for good only
   where the policy would stop it under all weights of the lattice; else the first answer that is no STOP stands, those
   asked first under which it leads most, or lags least.
@@ -29,7 +30,9 @@ from haltune.log.policy import Policy, Wrapper, in_words
 from haltune.log.problem import Problem
 from haltune.log.problem.constraints import latest
 from haltune.log.records import TrialRecord
+from haltune.log.scores import Span
 
+from .gaps import chances
 from .scalarisation import Scalarisation, Weights, lattice
 from .weighed_log import LogPrefix, View, WeighedLog
 
@@ -59,7 +62,8 @@ class Weighed(Wrapper):
                 "MultiFidelity(), the default, BOBOS(), Halting(RandomSearch()), GPUCB(), EI() and "
                 "Hyperband(asynchronous=True) search for several"
             )
-        nothing = Scalarisation(problem, lattice(len(problem.goals))[0], (None,) * len(problem.goals))
+        spans = tuple(map(Span.before, problem.goals))
+        nothing = Scalarisation(problem, lattice(len(problem.goals))[0], spans)
         self.policy.start(nothing.of(problem))
         return LogPrefix(WeighedLog(problem, self.policy))
 
@@ -70,7 +74,7 @@ class Weighed(Wrapper):
     def propose(self, state: LogPrefix, history: History, rng: Generator) -> Move:
         """The move under weights that are drawn; where that is to wait, under the first others that have another."""
         known = lattice(len(history.problem.goals))
-        drawn = int(history.rng("weights", history.moves).integers(len(known)))
+        drawn = int(history.rng("weights", history.moves).choice(len(known), p=chances(history, known)))
         asked = (self._proposed(state, history, w, rng) for w in (*known[drawn:], *known[:drawn]))
         first = next(asked)
         if not isinstance(first, Wait):

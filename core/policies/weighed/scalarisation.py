@@ -1,13 +1,14 @@
 """One number of several goals, by weights: the augmented Tchebycheff function (Knowles 2006, ParEGO).
 
-Notation: z_i the score of goal i, (sign_i v_i - low_i) / (high_i - low_i), not clipped; c_i = 1 - z_i; w the weights,
-at least 0, of sum 1. The number is
+Notation: c_i the cost of goal i, (high_i - sign_i v_i) / (high_i - worst_i), 1 at the front's worst and 0 somewhat
+beyond its best; r_i the same where curves begin, at low_i; w the weights, at least 0, of sum 1. The number is
 
-    1 - (max_i w_i c_i + rho mean_i c_i) / (max_i w_i + rho),   rho = 0.05,
+    1 - (max_i w_i c_i + rho mean_i c_i) / (max_i w_i r_i + rho mean_i r_i),   rho = 0.05,
 
-0 where all goals are at their worst and 1 where all are at their best. It grows in every goal, whatever the weights: a
-vector that dominates another has the larger number under all of them. ParEGO weighs the mean, too; then a goal of
-weight 0 would not count at all, and its numbers could not tell a vector from one that dominates it.
+0 where all goals are where curves begin, so that a policy sees these whole, and 1 where all are beyond their best.
+Goals are weighed against each other by what the front has of them, however far below it runs begin. It grows in every
+goal, whatever the weights: a vector that dominates another has the larger number under all of them. ParEGO weighs the
+mean, too; then a goal of weight 0 would not count at all, and could not tell a vector from one that dominates it.
 
 What is beyond a constraint is -s / (1 + s) of its violation s: below 0, the lower the further it is beyond.
 """
@@ -21,11 +22,14 @@ from functools import cached_property
 from itertools import combinations, pairwise
 from math import comb
 
+import numpy as np
+
+from haltune._utils.arrays import Array
 from haltune._utils.words import short
 from haltune.log.history import History
 from haltune.log.problem import Goal, Maximize, Problem
 from haltune.log.problem.constraints import violation
-from haltune.log.scores import Scale
+from haltune.log.scores import Scale, Span
 
 RHO = 0.05
 _MOST = 11  # weights that are drawn from; ParEGO has as many for two goals
@@ -50,13 +54,15 @@ class Scalarisation:
 
     problem: Problem
     weights: Weights
-    scales: tuple[Scale | None, ...]  # of each goal; None: none is known yet, and values stand as they are
+    spans: tuple[Span, ...]  # of each of several goals
+    scale: Scale | None = None  # of one goal; None: none is known yet, and values stand as they are
 
     @classmethod
     def at(cls, history: History, weights: Weights) -> Scalarisation:
         """By the scales in force."""
         problem = history.problem
-        return cls(problem, weights, (history.scale, *map(history.scale_further, problem.further)))
+        spans = tuple(map(history.span, problem.goals)) if problem.further else ()
+        return cls(problem, weights, spans, None if spans else history.scale)
 
     @cached_property
     def goal(self) -> Goal:
@@ -78,16 +84,26 @@ class Scalarisation:
         found = self._weighed(vector) if self.problem.further else vector[0]
         if math.isnan(found) or not (beyond := violation(self.problem.constraints, latest)):
             return found
-        scale = self._scale(0) if not self.problem.further else Scale(0.0, 1.0, 1.0)
+        scale = Scale(0.0, 1.0, 1.0)
+        if not self.problem.further:
+            scale = self.scale or Scale(0.0, 1.0, self.problem.goal.sign)
         return float(scale.raw(-beyond / (1.0 + beyond) if math.isfinite(beyond) else -1.0))
+
+    def costs(self, vectors: Array) -> Array:
+        """(n, goals) c of vectors (n, goals) of sign * value."""
+        high, unit = np.array([s.high for s in self.spans]), np.array([s.unit for s in self.spans])
+        return np.asarray((high - vectors) / unit)
 
     def _weighed(self, vector: Sequence[float]) -> float:
         if not all(map(math.isfinite, vector)):
             return math.nan
-        scales = [self._scale(i) for i in range(len(vector))]
-        costs = [1.0 - (s.sign * v - s.low) / (s.high - s.low) for s, v in zip(scales, vector, strict=True)]
-        worst = max(w * cost for w, cost in zip(self.weights, costs, strict=True))
-        return 1.0 - (worst + RHO * sum(costs) / len(costs)) / (max(self.weights) + RHO)
+        costs = [(s.high - s.sign * v) / s.unit for s, v in zip(self.spans, vector, strict=True)]
+        return 1.0 - self._sum(costs) / self._reach
 
-    def _scale(self, i: int) -> Scale:
-        return self.scales[i] or Scale(0.0, 1.0, self.problem.goals[i].sign)
+    @cached_property
+    def _reach(self) -> float:
+        return self._sum([(s.high - s.low) / s.unit for s in self.spans])
+
+    def _sum(self, costs: Sequence[float]) -> float:
+        worst = max(w * cost for w, cost in zip(self.weights, costs, strict=True))
+        return worst + RHO * sum(costs) / len(costs)

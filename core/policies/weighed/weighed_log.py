@@ -87,7 +87,7 @@ class WeighedLog:
 
     def view(self, end: int, by: Scalarisation) -> View:
         """The log to a position under some scalarisation."""
-        if any(view.by.scales != by.scales for view in self._views.values()):
+        if any((view.by.spans, view.by.scale) != (by.spans, by.scale) for view in self._views.values()):
             self._views.clear()
         found = self._views.get(by.weights)
         if found is None or found.taken > end:

@@ -225,10 +225,9 @@ class Replica:
 
     def rescale(self) -> bool:
         """Log a new learnt scale when the old one no longer fits; True when it did."""
-        if (found := self.history.outgrown()) is None:
+        if (found := self.history.outgrown(self.now())) is None:
             return False
-        metric, new = found
-        self.append(ev.Rescaled(at=self.now(), low=new.low, high=new.high, metric=metric), None)
+        self.append(found, None)
         return True
 
     def budget(self, budget: Budget) -> None:

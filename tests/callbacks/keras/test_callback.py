@@ -15,6 +15,7 @@ ON_ONE = (
     "keras_documents_checks.py",
     "keras_interruption_checks.py",
     "keras_own_steps_checks.py",
+    "keras_vectors_checks.py",
 )
 COMPILED = "keras_resume_checks.py::test_it_does_in_another_process_and_in_compiled_steps"
 WHOLE = [  # what is the same on every backend is checked on torch, which is fastest

@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
+from paused_studies import PausesAt  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from haltune import Constraint, Float, Maximize, Minimize, Study  # noqa: E402
@@ -38,10 +39,14 @@ class Net(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def fitted(logs, record):
+class PausesForSeveral(PausesAt):
+    several_goals = True
+
+
+def fitted(logs, record, policy=None, at_most=5):
     study = Study(
         {"x": Float(0, 1)}, [Maximize("acc"), Minimize("ms")], max_epochs=2, budget="1 trial", verbose=0,
-        policy=RandomSearch(), constraints=[Constraint("params", at_most=5)],
+        policy=policy or RandomSearch(), constraints=[Constraint("params", at_most=at_most)],
     )  # fmt: skip
     data = DataLoader(TensorDataset(torch.zeros(4, 2)), batch_size=2)
     for trial in study:
@@ -51,7 +56,7 @@ def fitted(logs, record):
                 max_epochs=2, callbacks=[callback], logger=False, enable_checkpointing=False, accelerator="cpu",
                 enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
             )  # fmt: skip
-            trainer.fit(Net(logs), data, data)
+            trainer.fit(Net(logs), data, data, ckpt_path=trial.checkpoint)
     return study
 
 
@@ -67,3 +72,17 @@ def test_what_is_logged_once_and_what_is_logged_each_epoch_are_both_reported(rec
 def test_a_goal_that_is_not_logged_is_told_with_what_is():
     with pytest.raises(InvalidInput, match=r"a report lacks 'ms'.*callback takes what the training logs"):
         fitted(("acc", "params"), "all")
+
+
+def test_a_run_beyond_the_constraint_is_stopped_after_its_first_epoch():
+    trial = fitted(("acc", "ms", "params"), "all", at_most=2).trials[0]
+    assert trial.values.tolist() == [1.0]
+    assert "allowed is params at most 2" in trial.verdict.reason
+
+
+def test_a_run_of_several_goals_pauses_and_goes_on_and_what_was_logged_once_stays_known():
+    study = fitted(("acc", "ms", "params"), "all", PausesForSeveral(1, at=(1,)))
+    trial = study.trials[0]
+    assert trial.attempt == 2
+    assert trial.metrics["ms"].tolist() == trial.values.tolist() == [1.0, 2.0]
+    assert [r.trial for r in study.pareto_front()] == [0]

@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from examples import many
 from haltune import Constraint, Float, Maximize, Minimize, Problem, Space
-from haltune.log.scores import Scale
+from haltune.log.scores import Scale, Span
 from haltune.policies.weighed.scalarisation import Scalarisation, lattice
 
 SPACE = Space({"x": Float(0.0, 1.0)})
 GOALS = [Maximize("acc", (0, 1)), Minimize("ms", (2, 12)), Minimize("mb")]
-SCALES = (Scale(0.0, 1.0, 1.0), Scale(-12.0, -2.0, -1.0), Scale(-50.0, 10.0, -1.0))
+SPANS = (Span(0.0, 0.6, 1.0, 1.0), Span(-12.0, -6.0, -2.0, -1.0), Span(-50.0, -50.0, 10.0, -1.0))
 LIMITS = [Constraint("params", at_most=4.0)]
 VALUES = st.floats(-100.0, 100.0)
 
 
 def scalarisation(weights: tuple[float, ...], limits: list[Constraint] | None = None) -> Scalarisation:
     goals = GOALS[: len(weights)]
-    return Scalarisation(Problem(SPACE, goals, 3, constraints=limits or ()), weights, SCALES[: len(weights)])
+    return Scalarisation(Problem(SPACE, goals, 3, constraints=limits or ()), weights, SPANS[: len(weights)])
 
 
 def value(by: Scalarisation, *measured: float) -> float:
@@ -48,11 +48,11 @@ def test_two_goals_have_paregos_eleven_weights() -> None:
 @settings(max_examples=many(100))
 @given(st.sampled_from(lattice(3)), st.lists(VALUES, min_size=3, max_size=3))
 def test_it_is_the_augmented_tchebycheff_function(weights: tuple[float, ...], vector: list[float]) -> None:
-    cost = 1.0 - np.array([s.sign * v - s.low for s, v in zip(SCALES, vector, strict=True)]) / np.array(
-        [s.high - s.low for s in SCALES]
-    )
-    expected = 1.0 - (np.max(np.array(weights) * cost) + 0.05 * cost.mean()) / (max(weights) + 0.05)
-    assert value(scalarisation(weights), *vector) == pytest.approx(expected)
+    unit = np.array([s.high - s.worst for s in SPANS])
+    cost = np.array([s.high - s.sign * v for s, v in zip(SPANS, vector, strict=True)]) / unit
+    reach = np.array([s.high - s.low for s in SPANS]) / unit
+    one, whole = (np.max(np.array(weights) * c) + 0.05 * c.mean() for c in (cost, reach))
+    assert value(scalarisation(weights), *vector) == pytest.approx(1.0 - one / whole)
 
 
 @settings(max_examples=many(100))
@@ -65,11 +65,11 @@ def test_what_dominates_has_the_larger_number_under_all_weights(
     weights: tuple[float, ...], vector: list[float], gains: list[float]
 ) -> None:
     by = scalarisation(weights)
-    better = [v + s.sign * gain for v, s, gain in zip(vector, SCALES, gains, strict=True)]
+    better = [v + s.sign * gain for v, s, gain in zip(vector, SPANS, gains, strict=True)]
     assert value(by, *better) > value(by, *vector)
 
 
-def test_it_is_0_at_the_worst_of_all_and_1_at_the_best() -> None:
+def test_it_is_0_where_curves_begin_and_1_at_the_best_of_all() -> None:
     for weights in lattice(2):
         by = scalarisation(weights)
         assert value(by, 0.0, 12.0) == pytest.approx(0.0)
@@ -93,7 +93,7 @@ def test_what_is_not_finite_in_one_goal_has_no_number(bad: float) -> None:
 
 
 def test_one_goal_keeps_its_values_but_where_a_constraint_is_broken() -> None:
-    by = Scalarisation(Problem(SPACE, GOALS[1], 3, constraints=LIMITS), (1.0,), SCALES[1:2])
+    by = Scalarisation(Problem(SPACE, GOALS[1], 3, constraints=LIMITS), (1.0,), (), Scale(-12.0, -2.0, -1.0))
     assert value(by, 7.25, 4.0) == 7.25
     said = {"ms": 7.25, "params": 8.0}
     assert by.value(said.__getitem__) == 12.0 + 10.0 * 0.5  # half of the goal's range beyond its worst end

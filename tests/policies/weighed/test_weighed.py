@@ -56,10 +56,13 @@ def translated(event: Event, log: list[Event], weights: list[float]) -> Event:
     """What an event says in a study of one goal, by the scale at the end of a log."""
     if not isinstance(event, Reported):
         return event
-    scales = [e for e in log if isinstance(e, Rescaled)]
-    low, high = (scales[-1].low, scales[-1].high) if scales else (0.0, 1.0)
-    cost = np.array([1.0 - event.value, 1.0 - (-event.metrics["ms"] - low) / (high - low)])
-    value = 1.0 - (max(np.array(weights) * cost) + 0.05 * cost.mean()) / (max(weights) + 0.05)
+    spans = {e.metric: (e.low, e.worst, e.high) for e in log if isinstance(e, Rescaled)}
+    signed = {"acc": event.value, "ms": -event.metrics["ms"]}
+    ends = [(v, *spans.get(name, (0.0, 0.0, 1.0))) for name, v in signed.items()]
+    cost = np.array([(high - v) / (high - worst) for v, _, worst, high in ends])
+    reach = np.array([(high - low) / (high - worst) for _, low, worst, high in ends])
+    one, whole = (max(np.array(weights) * c) + 0.05 * c.mean() for c in (cost, reach))
+    value = 1.0 - one / whole
     return replace(event, value=float(value))
 
 
@@ -203,8 +206,8 @@ def test_minimising_alone_is_searched_too() -> None:
             for epoch in trial.epochs():
                 trial.report({"loss": 1.0 / epoch + trial.config["lr"], "ms": trial.config["layers"]})
     rescaled = [e.metric for e in study.events() if isinstance(e, Rescaled)]
-    assert {"", "ms"} <= set(rescaled)
-    assert study.history.scale_further(problem.goals[1]) is not None
+    assert {"", "loss", "ms"} <= set(rescaled)
+    assert all(study.history.span(goal).worst < 0.0 for goal in problem.goals)
 
 
 def test_an_infeasible_run_is_stopped_at_its_first_report_and_says_why() -> None:
