@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from haltune.errors import InvalidInput
 from ..digest import Digest, Source, digest
 from ..metric_model import MetricModel
 from ..palette import COOL, COOL_SOFT, RULE
-from ..sample import MOST_TRIALS
+from ..sample import MOST_TRIALS, sample
 from .drawing import Spec, axis, drawn, layout, nothing, plain, plotly_text, scale_of
 from .importance import TOO_FEW, place_of, trial_dots
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _PARAMETERS = 5  # of which any two are shown: ten pairs
+_DOTS = 200  # trials that are shown where there are several pairs
 _HEAT: list[tuple[float, str]] = [(0.0, RULE), (0.5, COOL_SOFT), (1.0, COOL)]  # the worst, between, the best
 
 
@@ -63,6 +65,9 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
     """`contour` as plain data: the pairs of the first few of these parameters, that of the first two first."""
     known = [name for name in names[:_PARAMETERS] if name is not None]
     pairs = list(combinations(known, 2))
+    if len(pairs) > 1 and len(facts.rows) > _DOTS:  # each pair has its own places for them
+        shown = set(sample(facts.history, _DOTS))
+        facts = replace(facts, rows=tuple(row for row in facts.rows if row.record.id in shown))
     if model is None or not pairs:
         return _empty(
             "Two parameters", TOO_FEW if len(known) > 1 or model is None else "There is one parameter alone"

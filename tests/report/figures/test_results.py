@@ -104,6 +104,17 @@ def test_a_contour_without_names_offers_every_pair_and_each_is_that_of_its_names
     assert list(figure.data[0].x) == list(buttons[0].args[0]["x"][0])
 
 
+def test_of_very_many_trials_a_list_of_contours_shows_some_the_best_among_them():
+    history = told(Problem(SPACE, Minimize("loss"), 1))
+    for n in range(260):
+        config = {"lr": 10 ** (-4 * n / 260), "width": 8 + n % 50, "kind": "ab"[n % 2]}
+        tell_trial(history, [abs(n - 101) / 260], Status.COMPLETED, config)
+    dots = contour(history).data[1]
+    assert len(dots.ids) == 200
+    assert "trial-101" in dots.ids
+    assert len(contour(history, "lr", "width").data[1].ids) == 260
+
+
 def test_a_contour_of_one_name_takes_the_most_important_other():
     study = searched(14)
     assert contour(study, along="kind").layout.xaxis.title.text == "lr"
