@@ -10,6 +10,6 @@ try:
 except ImportError as error:
     raise ImportError(f"haltune.keras_tuner needs Keras Tuner: {installing('keras-tuner')}") from error
 
-import keras  # noqa: E402 -- where the tuner is missing nobody waits for it
+import keras  # last: where the tuner is missing nobody waits for it
 
 __all__ = ["keras", "keras_tuner", "tuner_utils"]
