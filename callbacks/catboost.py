@@ -35,7 +35,7 @@ from typing import Any
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
-from .frameworks.boosting import find
+from .frameworks.boosting import full_name
 from .frameworks.portable import Reporting
 from .reporting.advice import two_callbacks
 from .reporting.interruption import Interruption, caller
@@ -123,7 +123,7 @@ class HaltuneCallback(Reporting):
         metrics, evaluations = _last(info.metrics)
         self._round, before, self._evaluations = info.iteration, self._evaluations, evaluations
         if evaluations > before:
-            value = metrics[find(self.monitor, metrics, "fit", _SETS)]
+            value = metrics[full_name(self.monitor, metrics, "fit", _SETS)]
             self._reporter.report(value, info.iteration, metrics, need=self._need, lap=lap)
         self._reporter.heed(info.iteration)
         if self._reporter.pausing and self._file is None:

@@ -32,7 +32,7 @@ from haltune.errors import NotSupported
 from haltune.study import Trial
 
 from .frameworks.portable import Reporting
-from .frameworks.randomness import capture, damaged, listed, restore, tupled
+from .frameworks.randomness import capture, damaged, python_state, restore, tupled
 from .frameworks.ranks import torch_ranks
 from .reporting.advice import missing, two_callbacks
 from .reporting.interruption import Interruption, calling
@@ -193,7 +193,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         loaders = [dl.rng.getstate() if hasattr(dl, "rng") else None for dl in learn.dls.loaders]
         progress = {
             "random": capture(),
-            "loaders": listed(tuple(loaders)),
+            "loaders": python_state(tuple(loaders)),
             "smooth": [recorder.smooth_loss.count, float(recorder.smooth_loss.val)],
             "records": self._records,
         }

@@ -38,7 +38,7 @@ from weakref import WeakSet
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
-from .frameworks.boosting import CANNOT_FOLD, find
+from .frameworks.boosting import CANNOT_FOLD, full_name
 from .frameworks.portable import Reporting
 from .reporting.advice import two_callbacks
 from .reporting.interruption import Interruption, calling
@@ -120,7 +120,7 @@ class HaltuneCallback(Reporting):
         last = env.iteration + 1 == env.end_iteration
         if not epoch % self.every or last:
             metrics = _metrics(env.evaluation_result_list or ())
-            value = metrics[find(self.monitor, metrics, "lgb.train", _SETS)]
+            value = metrics[full_name(self.monitor, metrics, "lgb.train", _SETS)]
             self._reporter.report(value, epoch, metrics, lap=lap)
         self._reporter.heed(epoch)
         if self._reporter.saves:

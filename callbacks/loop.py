@@ -44,7 +44,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks.place import this
 from haltune.study import Trial
 
-from .frameworks.randomness import capture, read, restore
+from .frameworks.randomness import capture, restore, state_from_json
 from .frameworks.ranks import torch_ranks
 from .reporting.interruption import Interruption
 from .reporting.reporter import Reporter
@@ -236,7 +236,7 @@ class TrainingLoop:
         if self._together and (wrote := len([*Path(checkpoint).glob(f"*{_RANDOM}")])) != torch_ranks().size:
             raise other_ranks(self.trial.id, wrote, torch_ranks().size)
         if self._random(checkpoint).is_file():
-            restore(read(self._random(checkpoint).read_bytes()))
+            restore(state_from_json(self._random(checkpoint).read_bytes()))
 
     def _random(self, checkpoint: str | Path) -> Path:
         rank = this().place.rank

@@ -32,7 +32,7 @@ from weakref import WeakSet
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
-from .frameworks.boosting import CANNOT_FOLD, find
+from .frameworks.boosting import CANNOT_FOLD, full_name
 from .frameworks.portable import Reporting
 from .reporting.advice import two_callbacks
 from .reporting.interruption import Interruption, calling
@@ -115,7 +115,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         metrics = _last(evals_log)
-        name = find(self.monitor, metrics, "xgb.train", _EVALS)
+        name = full_name(self.monitor, metrics, "xgb.train", _EVALS)
         self._reporter.report(metrics[name], self._before + epoch + 1, metrics)
         self._reporter.heed(self._before + epoch + 1)
         if self._reporter.saves:

@@ -193,7 +193,7 @@ class KnowsAttributes:
                 )
             owners = [kind.__name__ for kind in type(self).__mro__]
             raise AttributeError(
-                missing(f"{type(self).__name__!r} object", name, owners), name=name, obj=self
+                missing_attribute(f"{type(self).__name__!r} object", name, owners), name=name, obj=self
             )
 
 
@@ -207,7 +207,7 @@ class NoTrial(KnowsAttributes):
         """`with` asks for it first."""
 
 
-def missing(whose: str, name: str, owners: Sequence[str]) -> str:
+def missing_attribute(whose: str, name: str, owners: Sequence[str]) -> str:
     """What is said of an attribute that is not there."""
     answer = _answer(ATTRIBUTES, owners, name)
     return f"{whose} has no attribute {name!r}" + (f": {answer}" if answer else "")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from haltune.errors import HaltuneError, installing
 from haltune.log.fate import lead_of
 from haltune.study import Study, Trial
-from haltune.study.session.voice import spending
+from haltune.study.session.voice import spending_line
 from haltune.terminal import cell
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ class _LiveTable:
         study = self._study
         several = bool(study.problem.further)
         best = None if several else study.best
-        head = Text.assemble(cell(study.name, "bold"), cell(f"  {spending(study.history, study.budget)}"))
+        head = Text.assemble(
+            cell(study.name, "bold"), cell(f"  {spending_line(study.history, study.budget)}")
+        )
         top = (
             lead_of(study.history) or "no value yet"
             if several

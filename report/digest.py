@@ -24,7 +24,7 @@ from haltune.log.spending import Outcome
 from haltune.study.results import Results
 from haltune.study.telling.audit import Audit
 
-from .sample import sample
+from .sample import shown_trials
 from .story import Story
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _digest(
     history: History, name: str, outcome: Outcome, most: int | None, lost: Set[int] = frozenset()
 ) -> Digest:
     best, trials, over = history.best(), history.trials, outcome.over and not outcome.held
-    shown = range(len(trials)) if most is None else sample(history, most)
+    shown = range(len(trials)) if most is None else shown_trials(history, most)
     front = tuple(history.on_front(id) for id in history.front()) if history.problem.further else ()
     lead = {run.trial for run in front} if history.problem.further else {best.trial if best else None}
     again = trained_again(history)

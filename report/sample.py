@@ -20,7 +20,7 @@ FINEST = 2000  # of a curve: more than a screen has pixels
 _LEAST = 20  # points of a curve
 
 
-def sample(history: History, most: int = MOST_TRIALS) -> list[int]:
+def shown_trials(history: History, most: int = MOST_TRIALS) -> list[int]:
     """The numbers of the trials that are shown, lowest first."""
     if len(history) <= most:
         return list(range(len(history)))

@@ -114,7 +114,8 @@ def kept(found: KeptCheckpoints) -> str:
 
 def spending(facts: Digest) -> str:
     """Epochs and time, trained and saved."""
-    trained = f"{plural(round(facts.trained, 1), 'epoch')} trained in {duration(facts.seconds)}{trained_again(facts)}"
+    epochs = plural(round(facts.trained, 1), "epoch")
+    trained = f"{epochs} trained in {duration(facts.seconds)}{trained_again_line(facts)}"
     if not facts.saved:
         return trained
     return (
@@ -123,7 +124,7 @@ def spending(facts: Digest) -> str:
     )
 
 
-def trained_again(facts: Digest) -> str:
+def trained_again_line(facts: Digest) -> str:
     """What was paid for twice, to be said behind what was trained; "" where nothing was."""
     return f", {counted(round(facts.again, 1))} more not saved and trained again" if facts.again else ""
 

@@ -20,7 +20,7 @@ from haltune.policies import MultiFidelity
 from haltune.policies.multifidelity.log_regret import LogRegret
 from haltune.policies.multifidelity.seen import Seen
 from haltune.policies.multifidelity.stage_kernel import StageKernel, Stages
-from haltune.policies.multifidelity.stage_process import learn
+from haltune.policies.multifidelity.stage_process import learn_kernel
 
 
 class Wide(Stages):
@@ -41,7 +41,7 @@ def fitted(task: Task, runs: int, seed: int) -> np.ndarray:
     assert scale is not None
     run, stage = np.repeat(np.arange(len(rows)), len(epochs)), np.tile(np.arange(len(epochs)), len(rows))
     stages = Wide(epochs, task.points.shape[1])
-    return learn(stages, Seen(task.points[rows], run, stage, scale.targets(best.ravel()))).theta
+    return learn_kernel(stages, Seen(task.points[rows], run, stage, scale.targets(best.ravel()))).theta
 
 
 def row(name: str, theta: np.ndarray, stages: Stages) -> str:

@@ -23,7 +23,7 @@ import numpy as np
 from haltune.gp import Kernel, condition_on
 from haltune.policies.truvar.belief.field import field_of
 from haltune.policies.truvar.stages import Confidence, Stage, potential_maximisers
-from haltune.policies.truvar.variance import best_ratio, excess, truncated_reduction
+from haltune.policies.truvar.variance import best_ratio, excess_variance, truncated_reduction
 
 KERNEL = Kernel("se", 1.0, np.array([0.1, 0.1]))
 
@@ -55,7 +55,7 @@ def state(points: np.ndarray, noise: float, evaluations: int) -> tuple[object, n
     members = every
     for t in range(1, evaluations + 1):
         beta = confidence.beta_of(stage, len(points), t)
-        over = excess(field.variance, confidence.eta_of(stage) ** 2 / beta, members)
+        over = excess_variance(field.variance, confidence.eta_of(stage) ** 2 / beta, members)
         flat = np.full((1, len(points)), noise)
         _, place = best_ratio(truncated_reduction(field.rows, field.variance, flat, over), np.ones_like(flat))
         field.observe(place, values[place] + math.sqrt(noise) * rng.standard_normal(), noise)
@@ -91,7 +91,7 @@ def main() -> None:
     if args.large:
         points = mesh(200, 100)
         large = field_of(condition_on(KERNEL, points[::200], np.zeros(100), noise=1e-3), points)
-        everything = excess(large.variance, 0.01, np.ones(len(points), dtype=bool))
+        everything = excess_variance(large.variance, 0.01, np.ones(len(points), dtype=bool))
         show(f"{len(points):,} places by blocks, t = 100", large, 1e-3, everything, 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(f"peak memory {peak:.2f} GB")
@@ -101,10 +101,10 @@ def main() -> None:
         field, members, floor = state(points, noise, args.evaluations)
         name = f"{len(points)} places, t = {args.evaluations}, noise {noise:g}"
         everywhere = np.ones(len(points), dtype=bool)
-        show(f"{name}, M as it is", field, noise, excess(field.variance, floor, members), 21)  # type: ignore[attr-defined]
+        show(f"{name}, M as it is", field, noise, excess_variance(field.variance, floor, members), 21)  # type: ignore[attr-defined]
         first = 1.0 / Confidence(0.5).beta_of(Stage(), len(points), 1.0)
-        show(f"{name}, M = D, stage 1", field, noise, excess(field.variance, first, everywhere), 21)  # type: ignore[attr-defined]
-        show(f"{name}, everything counts", field, noise, excess(field.variance, 0.0, everywhere), 21)  # type: ignore[attr-defined]
+        show(f"{name}, M = D, stage 1", field, noise, excess_variance(field.variance, first, everywhere), 21)  # type: ignore[attr-defined]
+        show(f"{name}, everything counts", field, noise, excess_variance(field.variance, 0.0, everywhere), 21)  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from haltune.study.session.session import Failure
 from haltune.tuners.conductor import check_epochs
 
 from .library import keras_tuner
-from .spaces import space_of, values_of
+from .spaces import hyperparameter_values, space_of
 
 _STORE = "haltune.db"  # in the project's folder
 _PAUSE = 0.2  # seconds between questions while others train
@@ -97,7 +97,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
                 self.end_order.remove(name)
         else:
             hyperparameters = self.get_space()
-            hyperparameters.values = values_of(answer.config, self.hyperparameters)
+            hyperparameters.values = hyperparameter_values(answer.config, self.hyperparameters)
             self.trials[name] = _trial(hyperparameters, name, "RUNNING")
             self.start_order.append(name)
         self.ongoing_trials[tuner_id] = self.trials[name]

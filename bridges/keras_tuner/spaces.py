@@ -33,7 +33,7 @@ def explored(build: Callable[[Any], object], known: Any) -> Any:
         name, value = left[0]
         tried.add(f"{name}={value!r}")
         found = known.copy()
-        found.values = values_of({**known.values, name: value}, known)
+        found.values = hyperparameter_values({**known.values, name: value}, known)
         build(found)
         known.merge([hp for hp in found.space if not known._exists(hp.name, hp.conditions)])
 
@@ -59,7 +59,7 @@ def space_of(known: Any) -> Space:
     return Space(found)
 
 
-def values_of(config: Mapping[str, Any], known: Any) -> dict[str, Any]:
+def hyperparameter_values(config: Mapping[str, Any], known: Any) -> dict[str, Any]:
     """A configuration as hyperparameters have it: those that are active, in its order, others by their default."""
     found = known.copy()
     found.values = {}

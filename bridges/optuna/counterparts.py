@@ -16,7 +16,7 @@ from haltune.space import Space
 from haltune.space.cube.layout import Parameter, layout_of
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
 from haltune.space.values import token
-from haltune.tuners.grids import listed
+from haltune.tuners.grids import grid_values
 
 from .library import optuna
 
@@ -152,4 +152,4 @@ def _listed(distribution: Distribution) -> tuple[Any, ...] | None:
         return None
     if distribution.step is None or (isinstance(distribution, IntDistribution) and distribution.step == 1):
         return None
-    return listed(distribution.low, distribution.high, distribution.step)
+    return grid_values(distribution.low, distribution.high, distribution.step)

@@ -17,7 +17,7 @@ from haltune.tuners.conductor import UNLIMITED, check_epochs, goal_of
 from haltune.tuners.results import Result
 
 from .library import DEFAULT_METRIC, TRAINING_ITERATION, Params, tune, words
-from .spaces import fixed, flat, is_haltunes, nested, space_of
+from .spaces import fixed, flat, is_haltunes, nested_config, space_of
 
 
 class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unused-ignore]
@@ -110,7 +110,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
             return self.FINISHED
         if isinstance(answer, Wait):
             return None
-        return tune.utils.util.merge_dicts(self._fixed, nested(answer.config))
+        return tune.utils.util.merge_dicts(self._fixed, nested_config(answer.config))
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """See ray.tune.search.Searcher: recorded; HaltuneScheduler has asked for a verdict before."""

@@ -44,20 +44,22 @@ def is_haltunes(given: Mapping[str, Any]) -> bool:
     return any(isinstance(domain, Domain) for domain in given.values())
 
 
-def nested(config: Mapping[str, Any]) -> dict[str, Any]:
+def nested_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration as Tune hands it on."""
     return dict(unflatten_dict(dict(config)))
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `nested`."""
+    """The inverse of `nested_config`."""
     return dict(flatten_dict(dict(config)))
 
 
 def fixed(given: Mapping[str, Any]) -> dict[str, Any]:
     """What of a space is not sampled, as Tune hands it on."""
     flat = flatten_dict(dict(given), prevent_delimiter=True)
-    return nested({name: value for name, value in flat.items() if not isinstance(value, sample.Domain)})
+    return nested_config(
+        {name: value for name, value in flat.items() if not isinstance(value, sample.Domain)}
+    )
 
 
 def _paths(found: Any) -> list[tuple[Any, ...]]:

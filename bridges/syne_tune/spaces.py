@@ -9,7 +9,7 @@ from haltune.errors import InvalidSpace
 from haltune.space import Space
 from haltune.space.domains import Domain
 from haltune.tuners.grids import MOST_VALUES
-from haltune.tuners.sampled import chosen, domain_of
+from haltune.tuners.sampled import choice_of, domain_of
 
 from .library import config_space as theirs
 
@@ -47,9 +47,9 @@ def _domain(domain: Any) -> Domain:
             raise InvalidSpace(
                 f"more than {MOST_VALUES} values: write uniform or randint, and round in your training"
             )
-        return chosen(list(dict.fromkeys(domain.values)), theirs.Domain, _KNOWN, ordered=True)
+        return choice_of(list(dict.fromkeys(domain.values)), theirs.Domain, _KNOWN, ordered=True)
     if isinstance(domain, theirs.Ordinal):
-        return chosen(domain.categories, theirs.Domain, _KNOWN, ordered=True)
+        return choice_of(domain.categories, theirs.Domain, _KNOWN, ordered=True)
     if theirs.is_reverse_log_space(domain):
         raise InvalidSpace(f"write 1 - x with loguniform; {_KNOWN}")
     return domain_of(domain, theirs, _KNOWN, open_above=False)

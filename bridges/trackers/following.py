@@ -24,7 +24,7 @@ from haltune.ranks.agreement import follows
 from haltune.study import Study
 from haltune.study.reading import Reading, follow_study
 
-from .tracker import Point, Search, Tracker, tags_of
+from .tracker import Point, Search, Tracker, fate_tags
 
 _PATIENCE = 60.0  # seconds that the end waits for a tracker
 
@@ -161,7 +161,7 @@ class Mirror:
         if tell and isinstance(event, ev.Ended | ev.Expired):
             self._flush(event.trial)
             trial = self._read.history.trial(event.trial)
-            tags = tags_of(trial) | {"haltune.status": str(event.status)}  # it may go on by now
+            tags = fate_tags(trial) | {"haltune.status": str(event.status)}  # it may go on by now
             self._due.append(partial(self._tracker.end, trial, event.status, tags))
 
     def _report(self, event: ev.Reported, tell: bool) -> None:

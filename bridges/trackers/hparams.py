@@ -37,9 +37,9 @@ def write_runs(study: Reading, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for t in study.trials:
             writer = EventFileWriter(str(folder / f"trial-{t.id}"))
-            writer.add_event(Event(wall_time=t.started, summary=started(t)))
+            writer.add_event(Event(wall_time=t.started, summary=session_start(t)))
             for at, step, name, value in _scalars(t, metric):
-                writer.add_event(Event(wall_time=at, step=step, summary=scalar(name, value)))
+                writer.add_event(Event(wall_time=at, step=step, summary=hparam_scalar(name, value)))
             writer.add_event(Event(wall_time=t.started + float(t.seconds.sum()), summary=ended(t, t.status)))
             writer.close()
     except OSError as error:
@@ -57,13 +57,13 @@ def _scalars(t: TrialRecord, metric: str) -> list[tuple[float, int, str, float]]
     return found
 
 
-def scalar(name: str, value: float) -> Any:
+def hparam_scalar(name: str, value: float) -> Any:
     from tensorboard.compat.proto.summary_pb2 import Summary
 
     return Summary(value=[Summary.Value(tag=name, simple_value=value)])
 
 
-def started(t: TrialRecord) -> Any:
+def session_start(t: TrialRecord) -> Any:
     from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
     told = plugin_data_pb2.SessionStartInfo(start_time_secs=t.started, group_name=f"trial-{t.id}")

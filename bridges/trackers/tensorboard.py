@@ -10,7 +10,7 @@ from typing import Any
 from haltune.log.events import Status
 from haltune.log.records import TrialRecord
 
-from .hparams import ended, scalar, started, text
+from .hparams import ended, hparam_scalar, session_start, text
 from .tracker import Bookmark, Point, Search
 
 
@@ -53,7 +53,7 @@ class TensorBoard:
         return self._bookmark.read()
 
     def begin(self, trial: TrialRecord) -> None:
-        self._add(trial, trial.started, 0, started(trial))
+        self._add(trial, trial.started, 0, session_start(trial))
 
     def _add(self, trial: TrialRecord, at: float, step: int, summary: Any) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -65,7 +65,7 @@ class TensorBoard:
     def report(self, trial: TrialRecord, points: Sequence[Point]) -> None:
         for point in points:
             for name, value in point.values.items():
-                self._add(trial, point.at, round(point.epoch), scalar(name, value))
+                self._add(trial, point.at, round(point.epoch), hparam_scalar(name, value))
         self._runs[trial.id].flush()
 
     def end(self, trial: TrialRecord, status: Status, tags: Mapping[str, str]) -> None:

@@ -60,7 +60,7 @@ class Tracker(Protocol):
         ...
 
 
-def tags_of(trial: TrialRecord) -> dict[str, str]:
+def fate_tags(trial: TrialRecord) -> dict[str, str]:
     """What became of a trial, in words."""
     found: dict[str, Any] = {"status": trial.status, "chosen": trial.proposed}
     if trial.verdict is not None:

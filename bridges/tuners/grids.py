@@ -7,7 +7,7 @@ from decimal import Decimal
 MOST_VALUES = 1000  # values that are listed
 
 
-def listed(low: float, high: float, step: float) -> tuple[float, ...] | None:
+def grid_values(low: float, high: float, step: float) -> tuple[float, ...] | None:
     """low, low + step, ... up to high, whole where all three are; None where they are too many."""
     if isinstance(low, int) and isinstance(high, int) and isinstance(step, int):
         values = range(low, high + 1, step)

@@ -7,7 +7,7 @@ from typing import Any
 from haltune.errors import InvalidSpace
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
 
-from .grids import MOST_VALUES, listed
+from .grids import MOST_VALUES, grid_values
 
 
 def domain_of(domain: Any, words: Any, known: str, open_above: bool) -> Domain:
@@ -27,7 +27,7 @@ def domain_of(domain: Any, words: Any, known: str, open_above: bool) -> Domain:
         sampler, step = sampler.get_sampler(), sampler.q
     plain, log = isinstance(sampler, words.Uniform), isinstance(sampler, words.LogUniform)
     if isinstance(domain, words.Categorical) and plain and step is None:
-        return chosen(domain.categories, words.Domain, known)
+        return choice_of(domain.categories, words.Domain, known)
     if isinstance(domain, words.Float) and (plain or log):
         if step is None:
             return Float(domain.lower, domain.upper, log=log)
@@ -40,7 +40,7 @@ def domain_of(domain: Any, words: Any, known: str, open_above: bool) -> Domain:
     raise InvalidSpace(known)
 
 
-def chosen(options: Any, ranges: type, known: str, ordered: bool = False) -> Domain:
+def choice_of(options: Any, ranges: type, known: str, ordered: bool = False) -> Domain:
     """A choice; of one option a constant."""
     if any(isinstance(option, ranges) for option in options):
         raise InvalidSpace(f"a choice among ranges; {known}")
@@ -48,8 +48,8 @@ def chosen(options: Any, ranges: type, known: str, ordered: bool = False) -> Dom
 
 
 def _stepped(low: float, high: float, step: float, log: bool) -> Domain:
-    values = listed(low, high, step)
+    values = grid_values(low, high, step)
     if log or values is None:
         why = "steps on a log scale" if log else f"more than {MOST_VALUES} steps"
         raise InvalidSpace(f"{why}: write it without, and round in your training")
-    return chosen(values, type(None), "", ordered=True)
+    return choice_of(values, type(None), "", ordered=True)

@@ -11,7 +11,7 @@ from ..reporting.advice import missing
 CANNOT_FOLD = "takes no boosters to continue from, so it cannot be paused"
 
 
-def find(monitor: str, metrics: Mapping[str, float], train: str, how: str) -> str:
+def full_name(monitor: str, metrics: Mapping[str, float], train: str, how: str) -> str:
     """The full name of `monitor`, with its data set or without, with "-mean" of folds or without.
 
     train: what evaluates, and how: what to give it; for the errors.

@@ -21,7 +21,7 @@ def capture() -> dict[str, Any]:
     """The state of every global generator in use: names -> JSON-able values."""
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
     state: dict[str, Any] = {
-        "python": listed(random.getstate()),
+        "python": python_state(random.getstate()),
         "numpy": [str(kind), _text(np.asarray(keys).tobytes()), int(position), int(has_gauss), float(cached)],
     }
     if (torch := sys.modules.get("torch")) is not None:
@@ -31,7 +31,7 @@ def capture() -> dict[str, Any]:
     return state
 
 
-def read(text: str | bytes) -> dict[str, Any]:
+def state_from_json(text: str | bytes) -> dict[str, Any]:
     """A state from the JSON in which it was kept. Raises InvalidInput for what is none."""
     try:
         return checked(json.loads(text))
@@ -78,13 +78,13 @@ def _set(state: dict[str, Any]) -> None:
             torch.cuda.set_rng_state(tensor_of(text), device)
 
 
-def listed(value: Any) -> Any:
+def python_state(value: Any) -> Any:
     """A state of Python's generators as JSON takes it."""
-    return [listed(v) for v in value] if isinstance(value, tuple) else value
+    return [python_state(v) for v in value] if isinstance(value, tuple) else value
 
 
 def tupled(value: Any) -> Any:
-    """The inverse of `listed`."""
+    """The inverse of `python_state`."""
     return tuple(tupled(v) for v in value) if isinstance(value, list) else value
 
 

@@ -18,7 +18,7 @@ _NUMBERS = {Action.PAUSE: 1.0, Action.STOP: 2.0}  # every other verdict is 0: th
 
 def tell_loggers(trainer: Any, reporter: Reporter) -> None:
     """Log the end of the trial with every logger of the Trainer; a logger that fails is left out."""
-    metrics, reason = summary(reporter)
+    metrics, reason = ending_metrics(reporter)
     for logger in trainer.loggers:
         with suppress(Exception):  # a tracker out of reach breaks no training
             logger.log_metrics(metrics, step=trainer.global_step)
@@ -28,7 +28,7 @@ def tell_loggers(trainer: Any, reporter: Reporter) -> None:
             logger.save()
 
 
-def summary(reporter: Reporter) -> tuple[dict[str, float], str]:
+def ending_metrics(reporter: Reporter) -> tuple[dict[str, float], str]:
     """The metrics that say how the training ended, and the sentence why."""
     trial = reporter.trial
     verdict = reporter.verdict or trial.verdict

@@ -60,7 +60,7 @@ def read_randomness(path: str) -> dict[str, Any] | None:
         text = zlib.decompress(comment.removeprefix(_MARK))
     except zlib.error:
         text = b""
-    return randomness.read(text)
+    return randomness.state_from_json(text)
 
 
 def restore_randomness(model: Any, path: str) -> None:

@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from ..frameworks.trackers import REASON, summary
+from ..frameworks.trackers import REASON, ending_metrics
 from ..reporting.reporter import Reporter
 
 _DEPTH = 4  # frames: Keras' list calls its callbacks itself, a wrapper or two may lie between
@@ -56,7 +56,7 @@ def put_trackers_behind(listed: list[Any], callback: Any) -> None:
 
 def tracked(reporter: Reporter, epoch: int, trackers: list[Any]) -> dict[str, float]:
     """What the logs of an epoch gain for trackers; TensorBoard is also told the reason for an end, as a text."""
-    metrics, reason = summary(reporter)
+    metrics, reason = ending_metrics(reporter)
     for tracker in trackers if reporter.verdict else ():
         _tell_tensorboard(tracker, reason, epoch)
     return {"haltune_p_win": math.nan} | metrics  # CSVLogger takes its columns from the first epoch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from haltune.foreign_words import missing
+from haltune.foreign_words import missing_attribute
 
 
 def shows(
@@ -24,7 +24,7 @@ def shows(
             return import_module(f"{package}.{name}")
         if name not in where:
             whose = f"module {package!r}"
-            raise AttributeError(missing(whose, name, [whose]))
+            raise AttributeError(missing_attribute(whose, name, [whose]))
         found = getattr(import_module(f"{package}.{where[name]}"), name)
         setattr(sys.modules[package], name, found)
         return found

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from .domains import Domain
 
 
-def differences(
+def space_differences(
     mine: Mapping[str, Domain], old: Sequence[str], theirs: Mapping[str, Domain], new: Sequence[str]
 ) -> list[str]:
     """A sentence for each difference: of parameters, their order, and the names of constraints (old, new)."""

@@ -15,7 +15,7 @@ from typing import Any
 from haltune.errors import InvalidSpace
 from haltune.foreign_words import KnowsArguments
 
-from .values import as_float, pack, plain, token, unpack
+from .values import as_float, pack, plain_value, token, unpack
 
 _LARGEST_FLOAT = 1e300  # so that high - low is finite
 LARGEST_INT = 2**53
@@ -168,7 +168,7 @@ class Constant(_Declared):
     when: Mapping[str, Any] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", plain(self.value, "A constant"))
+        object.__setattr__(self, "value", plain_value(self.value, "A constant"))
         object.__setattr__(self, "when", _alternatives(self.when))
 
     def spec(self) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def _int_bound(bound: Any, end: str) -> int | str:
 def _options(options: Any) -> tuple[Any, ...]:
     if isinstance(options, str | bytes | Mapping | set | frozenset) or not isinstance(options, Iterable):
         raise InvalidSpace(f"Choice needs a list of options, in an order that stays; got {options!r}.")
-    found = tuple(plain(option, "A Choice") for option in options)
+    found = tuple(plain_value(option, "A Choice") for option in options)
     if not found:
         raise InvalidSpace("Choice got no options. Give it at least one.")
     tokens = [token(option) for option in found]
@@ -276,7 +276,7 @@ def _alternatives(when: Mapping[str, Any] | None) -> dict[str, list[Any]]:
     for parent, values in sorted((when or {}).items(), key=lambda item: str(item[0])):
         several = isinstance(values, list | set | frozenset)
         where = f"The condition on {parent!r}"
-        listed = [plain(value, where) for value in (values if several else [values])]
+        listed = [plain_value(value, where) for value in (values if several else [values])]
         if not listed:
             raise InvalidSpace(
                 f"{where} allows no value, so the parameter would never be active. Give it one."

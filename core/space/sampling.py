@@ -16,7 +16,7 @@ _TRIES = 100_000  # points that are tried for each configuration found, at least
 Passing = Callable[[Array], list[dict[str, Any]]]  # points (m, width) of a design -> those that are allowed
 
 
-def sampled(
+def spread_out(
     n: int, rng: np.random.Generator, design: str, width: int, passing: Passing, named: Sequence[str]
 ) -> list[dict[str, Any]]:
     """n configurations. named: the constraints. Raises InvalidSpace when too few points pass."""
@@ -31,7 +31,7 @@ def sampled(
     return found
 
 
-def sampled_up_to(
+def spread_out_up_to(
     n: int, rng: np.random.Generator, design: str, width: int, passing: Passing
 ) -> list[dict[str, Any]]:
     """At most n configurations, of some 20 n points."""

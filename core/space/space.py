@@ -32,10 +32,10 @@ from .cube.enumeration import MOST_ROWS, configurations, hull_size, is_product, 
 from .cube.layout import layout_of
 from .cube.tables import Config, cube_points, read_configs, read_cube, write_configs, write_cube
 from .cube.widening import lacking, widened
-from .differences import differences
+from .differences import space_differences
 from .domains import Domain, domain_from
 from .parameters import Parameters, domains_from
-from .sampling import sampled, sampled_up_to
+from .sampling import spread_out, spread_out_up_to
 
 _KEYS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -186,11 +186,11 @@ class Space(KnowsArguments):
             >>> [c["layers"] for c in Space({"layers": Int(1, 4)}).sample(4, np.random.default_rng(0), "lhs")]
             [1, 3, 2, 4]
         """
-        return sampled(n, rng, design, len(self._layout.coordinates), self._passing, self._named)
+        return spread_out(n, rng, design, len(self._layout.coordinates), self._passing, self._named)
 
     def sample_up_to(self, n: int, rng: np.random.Generator, design: str = "uniform") -> list[Config]:
         """`sample`, content with fewer where little passes: of some 20 n points, at least one configuration."""
-        found = sampled_up_to(n, rng, design, len(self._layout.coordinates), self._passing)
+        found = spread_out_up_to(n, rng, design, len(self._layout.coordinates), self._passing)
         return found or self.sample(1, rng)
 
     @cached_property
@@ -257,7 +257,7 @@ class Space(KnowsArguments):
 
     def diff(self, other: "Space") -> list[str]:
         """How `other` differs from this space, a sentence for each difference; empty when they are equal."""
-        return differences(self.parameters, self._named, other.parameters, other._named)
+        return space_differences(self.parameters, self._named, other.parameters, other._named)
 
     @property
     def _named(self) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 from haltune.errors import InvalidSpace
 
 
-def plain(value: Any, where: str) -> Any:
+def plain_value(value: Any, where: str) -> Any:
     """The value as plain Python, copied; `where` opens the error. Raises InvalidSpace for anything else."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -26,7 +26,7 @@ def plain(value: Any, where: str) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, list | tuple):
-        items = (plain(item, where) for item in value)
+        items = (plain_value(item, where) for item in value)
         return list(items) if isinstance(value, list) else tuple(items)
     raise InvalidSpace(
         f"{where} holds {value!r}, which JSON cannot keep. Allowed are None, bool, finite numbers, str, and "

@@ -14,7 +14,7 @@ from haltune.log.spending import Spent
 from haltune.notebook import table
 from haltune.store.base import Store
 
-from .session.voice import standing
+from .session.voice import standing_line
 from .telling.questions import Questions
 
 _ROWS = 50  # trials that a notebook shows, the newest
@@ -40,7 +40,7 @@ class Results(Questions):
             )
             for t in history.trials[-_ROWS:]
         ]
-        head = f"Study {self.name!r}", standing(history, self.budget, over), outcome.reason
+        head = f"Study {self.name!r}", standing_line(history, self.budget, over), outcome.reason
         return table(head, ("trial", "outcome", "epochs", problem.goal.metric, "configuration"), rows)
 
     @property

@@ -16,7 +16,7 @@ from haltune.policies.prospect import prospect as foreseen
 from ..digest import Digest
 from ..metric_model import MetricModel
 from ..story import Story
-from ..summary import IDLE, kept, trained_again, why_left
+from ..summary import IDLE, kept, trained_again_line, why_left
 
 _LISTED = 50  # runs of a front
 _AUDITED = 50  # would-be stops that are listed
@@ -58,7 +58,7 @@ def stats(facts: Digest) -> str:
         (plural(facts.trials, "trial"), facts.states or "none yet"),
         (
             plural(round(facts.trained, 1), "epoch"),
-            f"trained in {duration(facts.seconds)}{trained_again(facts)}",
+            f"trained in {duration(facts.seconds)}{trained_again_line(facts)}",
         ),
     ]
     if facts.saved:

@@ -128,7 +128,7 @@ def shell(facts: Digest, items: Items, head: str, foot: str, bar: str = "") -> s
 
 def embedded(items: Items) -> str:
     """Items as JSON that may stand within a script element."""
-    text = as_json({"colours": COLOURS, "items": items})
+    text = picture_json({"colours": COLOURS, "items": items})
     return (
         text.replace("<", "\\u003c")
         .replace(">", "\\u003e")
@@ -137,7 +137,7 @@ def embedded(items: Items) -> str:
     )
 
 
-def as_json(value: Any) -> str:
+def picture_json(value: Any) -> str:
     """Strict JSON, of which numbers have as many digits as a picture needs; what is not finite is null."""
     return json.dumps(_round(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 

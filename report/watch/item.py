@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..page.page import as_json
+from ..page.page import picture_json
 from .edits import edit
 
 _MOST = 50_000  # characters of steps that are kept
@@ -28,7 +28,7 @@ class Item:
         if "is" in step or not self._stepwise:
             self._steps, self._base = [], moment
             return True
-        self._steps.append((moment, as_json(step)))
+        self._steps.append((moment, picture_json(step)))
         while sum(len(text) for _, text in self._steps) > _MOST:
             self._base = self._steps.pop(0)[0]
         return True
@@ -44,5 +44,5 @@ class Item:
 
     def whole(self) -> str:
         """As JSON."""
-        self._whole = self._whole or as_json(self._value)
+        self._whole = self._whole or picture_json(self._value)
         return self._whole

@@ -6,7 +6,7 @@ import pytest
 
 from haltune import Choice, Constant, Float, Int, Space
 from haltune.errors import InvalidSpace
-from haltune.keras_tuner.spaces import explored, space_of, values_of
+from haltune.keras_tuner.spaces import explored, hyperparameter_values, space_of
 
 SAME = [
     (lambda hp: hp.Float("x", 0.1, 0.9), Float(0.1, 0.9)),
@@ -70,7 +70,7 @@ def test_what_is_asked_for_in_scopes_and_loops_is_found_with_its_condition():
     }
     for config in space.sample(50, np.random.default_rng(0)):
         assert ("filters" in config) == (config["kind"] == "conv")
-        values = values_of(config, hp)
+        values = hyperparameter_values(config, hp)
         assert values == config
         found = hp.copy()
         found.values = dict(values)

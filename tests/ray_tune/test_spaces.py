@@ -7,7 +7,7 @@ tune = pytest.importorskip("ray.tune", reason="Ray Tune is not installed")
 
 from haltune import Choice, Float, Int, Space  # noqa: E402
 from haltune.errors import InvalidSpace  # noqa: E402
-from haltune.ray_tune.spaces import fixed, flat, nested, space_of  # noqa: E402
+from haltune.ray_tune.spaces import fixed, flat, nested_config, space_of  # noqa: E402
 
 SAME = [
     (tune.uniform(0.1, 0.9), Float(0.1, 0.9)),
@@ -49,7 +49,7 @@ def test_nested_dicts_are_named_by_their_path_and_nested_again():
     assert sorted(space.names) == ["depth", "opt/lr"]
     assert fixed(given) == {"opt": {"name": "adam"}, "seed": 3}
     config = {"opt": {"lr": 0.5}, "depth": 2}
-    assert nested(flat(config)) == config
+    assert nested_config(flat(config)) == config
     assert space_of({"seed": 3}) is None
 
 

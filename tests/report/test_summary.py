@@ -11,7 +11,7 @@ from haltune.report import summary
 from haltune.report.digest import digest
 from haltune.report.page import page
 from haltune.report.page.blocks import stats
-from haltune.study.session.voice import spending
+from haltune.study.session.voice import spending_line
 
 PROBLEM = Problem(Space({"lr": Float(0.1, 1.0)}), Maximize("acc", (0, 1)), 9)
 
@@ -109,7 +109,7 @@ def test_epochs_that_were_not_saved_and_trained_again_are_counted_beside_the_who
     facts = digest(study)
     assert (study.history.spent.epochs, facts.trained, facts.again) == (14, 12, 2)
     told = "14 of 100 epochs (2 of them" if limit else "12 epochs (2 more"
-    assert f"{told} not saved and trained again)" in spending(study.history, study.budget)
+    assert f"{told} not saved and trained again)" in spending_line(study.history, study.budget)
     assert ", 2 more not saved and trained again" in summary(study)
     assert "<b>12 epochs</b>" in stats(facts)
     assert ", 2 more not saved and trained again</span>" in stats(facts)

@@ -35,7 +35,7 @@ from haltune.study import Study, Trial
 from haltune.terminal import visible
 
 from ..randomness import capture
-from .states import differing, state_of
+from .states import differing, training_state
 
 MakeRun = Callable[[Trial], Any]
 
@@ -176,7 +176,7 @@ class _CheckedTraining:
             trained = make_run(trial)
         self.said = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
         self.randomness = capture()
-        self.state = state_of(trained)
+        self.state = training_state(trained)
         self.kind = None if trained is None else type(trained).__name__  # of what was returned
 
     @property

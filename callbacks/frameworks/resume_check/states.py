@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 
-def state_of(trained: Any) -> dict[str, Any]:
+def training_state(trained: Any) -> dict[str, Any]:
     """The parts of what a training returned: names -> nested mappings, lists, arrays and numbers.
 
     A Lightning Trainer or an attached LightningModule has weights, optimizer, learning rate and

@@ -31,7 +31,7 @@ def check_share(owner: str, share: Any) -> None:
         )
 
 
-def told(share: float) -> dict[str, float]:
+def audit_spec(share: float) -> dict[str, float]:
     """What a spec says of it: nothing without an audit, as in logs from before there was one."""
     return {AUDIT: share} if share else {}
 

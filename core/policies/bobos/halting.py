@@ -17,7 +17,7 @@ from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.policies.bayesopt.surrogate import Surrogate
 
-from .audit import Audited, check_share, declare, fold_audited, told, trained_on, trains_on
+from .audit import Audited, audit_spec, check_share, declare, fold_audited, trained_on, trains_on
 from .certainty import certain_enough, marked_rows
 from .optimal_stopping import OptimalStopping
 from .stopper import Stopper
@@ -100,7 +100,7 @@ class Halting(Wrapper):
             "inner": self.policy.spec,
             "kappa": self.kappa,
             "stopping": self._stopper.spec,
-            **told(self.audit),
+            **audit_spec(self.audit),
         }
 
     def start(self, problem: Problem) -> State:

@@ -32,7 +32,7 @@ from haltune.policies.bayesopt.gpucb import (
 )
 from haltune.policies.bayesopt.surrogate import Surrogate
 
-from .audit import Audited, check_share, declare, fold_audited, told, trained_on, trains_on
+from .audit import Audited, audit_spec, check_share, declare, fold_audited, trained_on, trains_on
 from .certainty import certain_enough, late_rows, marked_rows
 from .induction import losses_for
 from .optimal_stopping import OptimalStopping
@@ -149,7 +149,7 @@ class BOBOS(Policy[State]):
             "policy": "BOBOS",
             **{name: getattr(self, name) for name in names},
             "stopping": self._stopper.spec,
-            **told(self.audit),
+            **audit_spec(self.audit),
         }
 
     def start(self, problem: Problem) -> State:

@@ -20,7 +20,7 @@ from haltune.log.records import TrialRecord
 from .brackets import Bracket
 from .climb import Climb, OnRung, RungState, key_of
 from .plan import Plan
-from .rungs import OUT, Member, comparison, counted, judged, refused, score_of, until
+from .rungs import OUT, Member, comparison, judged, refused, score_counted, score_of, until
 from .sampler import Sampler
 
 
@@ -93,7 +93,7 @@ class Climber:
     def _reported(self, state: Climb, on: OnRung, e: ev.Reported) -> Climb:
         last, had = score_of(state.sign, e.value), on.member.after(self.unit, e.epoch, e.seconds)
         stopped = e.verdict.action is Action.STOP
-        member = replace(on.member, last=counted(on.member.last, last, state.peaks), had=had)
+        member = replace(on.member, last=score_counted(on.member.last, last, state.peaks), had=had)
         arrives = member.result is None and had >= on.needed and not (stopped and e.verdict.resumable)
         on = replace(on, member=member)
         if arrives:

@@ -217,7 +217,7 @@ def refused(score: float, member: Member) -> Verdict | None:
     return stop("its value is not finite where runs are compared: it never continues")
 
 
-def counted(before: float, score: float, peaks: bool) -> float:
+def score_counted(before: float, score: float, peaks: bool) -> float:
     """The score that a run counts for after a report: its last, or its best where the goal says so (peaks)."""
     return max(before, score) if peaks else score
 

@@ -20,7 +20,7 @@ from haltune.log.records import TrialRecord
 from .brackets import Bracket
 from .persistent import Sparse
 from .plan import Begun, Plan
-from .rungs import OUT, Member, Open, comparison, counted, judged, refused, score_of, until
+from .rungs import OUT, Member, Open, comparison, judged, refused, score_counted, score_of, until
 from .sampler import Sampler
 
 
@@ -143,7 +143,7 @@ class Halver:
 
     def _reported(self, bracket: Open, member: Member, state: Halves, e: ev.Reported) -> Open | None:
         last, had = score_of(state.sign, e.value), self.had(member, e.epoch, e.seconds)
-        score = counted(member.last, last, state.peaks)
+        score = score_counted(member.last, last, state.peaks)
         goes_on = self.goes_on and e.verdict.action is Action.CONTINUE
         if e.trial in bracket.queue and goes_on:
             bracket = bracket.enter(e.trial, member)

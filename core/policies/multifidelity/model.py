@@ -23,7 +23,7 @@ from .lessons import Lessons
 from .log_regret import LogRegret
 from .seen import Seen
 from .stage_kernel import StageKernel, Stages
-from .stage_process import StageProcess, density, learn
+from .stage_process import StageProcess, density, learn_kernel
 from .stage_rows import LEARNT, VALUES_KEPT, seen_at_stages, spread
 
 _TAUGHT = 16  # rows before the first fit: by then eight runs were seen at the first two rungs
@@ -58,7 +58,7 @@ class Model:
         def learnt() -> StageKernel:
             rng = history.rng("fit", m)
             if own is None or earlier is None or len(own) < _DOUBTED:
-                return learn(self.stages, _both(own, earlier, LEARNT, rng))
+                return learn_kernel(self.stages, _both(own, earlier, LEARNT, rng))
             part = own.at(spread(own, LEARNT - len(earlier), rng)).of_this()
             return self._beside(part, earlier) or self._alone(own.at(spread(own, LEARNT, rng)).of_this())
 
@@ -73,7 +73,7 @@ class Model:
         while len(kept):
             taken = earlier.at(np.flatnonzero(np.isin(earlier.of, kept)))
             both = own.beside(taken)
-            kernel = learn(self.stages, both)
+            kernel = learn_kernel(self.stages, both)
             before = self._earlier(tuple(kept.tolist()), partial(_density, self.stages, taken))
             if density(self.stages, both, kernel) - before >= least:
                 return kernel.without([j for j in range(1, self.stages.earlier + 1) if j not in kept])
@@ -81,7 +81,7 @@ class Model:
         return None
 
     def _alone(self, own: Seen) -> StageKernel:
-        return learn(self.stages, own).without(range(1, self.stages.earlier + 1))
+        return learn_kernel(self.stages, own).without(range(1, self.stages.earlier + 1))
 
     def process(
         self, kernel: StageKernel, history: History, rows: CurveTable, scale: LogRegret | None
@@ -105,7 +105,7 @@ class Model:
 
 def _density(stages: Stages, seen: Seen) -> float:
     """The largest there is."""
-    return density(stages, seen, learn(stages, seen))
+    return density(stages, seen, learn_kernel(stages, seen))
 
 
 def _both(own: Seen | None, earlier: Seen | None, limit: int, rng: Generator | None) -> Seen:

@@ -15,7 +15,7 @@ from .stage_kernel import StageKernel, Stages, descent
 _EVALUATIONS = 40  # of the density, in the search for its mode
 
 
-def learn(stages: Stages, seen: Seen) -> StageKernel:
+def learn_kernel(stages: Stages, seen: Seen) -> StageKernel:
     """The kernel of the largest posterior density given what was seen, from the prior's mode on."""
     from scipy.optimize import minimize  # slow to import, and many a process fits nothing
 
@@ -31,7 +31,7 @@ def learn(stages: Stages, seen: Seen) -> StageKernel:
 
 
 def density(stages: Stages, seen: Seen, kernel: StageKernel) -> float:
-    """The logarithm of the posterior density up to a constant, which `learn` has made as large as it found."""
+    """The logarithm of the posterior density up to a constant, which `learn_kernel` has made as large as it found."""
     return -descent(stages, seen, kernel.theta)[0]
 
 

@@ -24,7 +24,14 @@ from haltune.policies.costs.models import CostModel
 from .belief.belief import SiteBelief
 from .belief.levels import Level
 from .stages import Aim
-from .variance import CovarianceRows, anticipated_reduction, best_ratio, blocks, excess, truncated_reduction
+from .variance import (
+    CovarianceRows,
+    anticipated_reduction,
+    best_ratio,
+    blocks,
+    excess_variance,
+    truncated_reduction,
+)
 
 _NOTHING = 1e-12  # of the prior variance: a reduction this small is rounding
 
@@ -56,7 +63,7 @@ class Question:
     @property
     def over(self) -> Array:
         """(n,) excess variances."""
-        return excess(self.belief.field.variance, self.floor, self.members)
+        return excess_variance(self.belief.field.variance, self.floor, self.members)
 
     @property
     def upper(self) -> Array:

@@ -43,7 +43,7 @@ def situation(
         return begin(history, member_set.surrogate, initial, rng)
     spent = member_set.spent(history, state, belief)
     members = member_set.members(history, state, belief, spent)
-    if enough(policy, belief):
+    if seen_enough(policy, belief):
         if not members.any():
             classified = (
                 f"all {plural(len(belief.sites), 'configuration is', 'configurations are')} classified"
@@ -101,7 +101,7 @@ def with_pending(history: History, belief: SiteBelief, surrogate: SiteSurrogate)
     return replace(belief, field=believed)
 
 
-def enough(policy: SitePolicy, belief: SiteBelief) -> bool:
+def seen_enough(policy: SitePolicy, belief: SiteBelief) -> bool:
     """Whether so much was seen that nothing may be left: a kernel learnt from less is a guess that can be too sure."""
     coordinates = belief.sites.points.shape[1]
     return isinstance(policy.kernel, Kernel) or belief.seen >= min(5 * (coordinates + 1), len(belief.sites))

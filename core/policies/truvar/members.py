@@ -120,7 +120,7 @@ class MemberSet:
         """The same beliefs for another question."""
         confidence = Confidence(1.0 if aims.sets else 0.5)
         surrogate = self.surrogate.towards(
-            aims.threshold, aims.sets, partial(matters, confidence, aims, self.surrogate.count)
+            aims.threshold, aims.sets, partial(may_matter, confidence, aims, self.surrogate.count)
         )
         return MemberSet(confidence, aims, surrogate, self.prices, monotone=False)
 
@@ -171,7 +171,7 @@ class MemberSet:
         return among
 
 
-def matters(
+def may_matter(
     confidence: Confidence, aims: Aims, size: int, posterior: Posterior, points: Array, seen: int, sign: float
 ) -> Mask:
     """Which points (m, dim) may be members after `seen` observations, as if a stage of `size` points began."""

@@ -42,8 +42,8 @@ from .belief.options import (
 from .belief.prices import Prices, prices_of
 from .belief.sites import GridOption, grid_to_json
 from .choice import Observation, Question, choose_anywhere, choose_site
-from .decision import Situation, enough, situation, with_pending
-from .members import Aims, Look, MemberSet, TruVaRState, fold_state, matters
+from .decision import Situation, seen_enough, situation, with_pending
+from .members import Aims, Look, MemberSet, TruVaRState, fold_state, may_matter
 from .stages import Confidence, Stage
 
 
@@ -144,7 +144,7 @@ class TruVaR(SitePolicy):
         a = self.a if self.a is not None else 1.0 if self._sets_wanted else 0.5
         confidence = Confidence(a, self.beta, self.delta, self.eta, self.r, self.slack, self.floor)
         aims = Aims(self.threshold, self.implicit)
-        surrogate = surrogate_of(self, partial(matters, confidence, aims, self.representers))
+        surrogate = surrogate_of(self, partial(may_matter, confidence, aims, self.representers))
         prices = prices_of("TruVaR", self, surrogate.levels)
         object.__setattr__(self, "_surrogate", surrogate)
         object.__setattr__(self, "_prices", prices)
@@ -188,7 +188,7 @@ class TruVaR(SitePolicy):
         if (reached := self._reached(stage, belief)) is not None:
             return Finish(reached)
         question = self._question(history, state, belief, members, stage, spent)
-        if self._sets_wanted and not question.over.any() and enough(self, belief):
+        if self._sets_wanted and not question.over.any() and seen_enough(self, belief):
             if history.pending:
                 return Wait("trainings that run will tell all that is open")
             lie = plural(int(members.sum()), "configuration lies", "configurations lie")

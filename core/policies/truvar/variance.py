@@ -30,7 +30,7 @@ _ENTRIES, _THIN = 40_000, 16  # of a block, and its fewest rows
 _TINY = 1e-300  # divides 0 by it instead of by 0: a point known exactly takes nothing off
 
 
-def excess(variance: Array, floor: float, members: Mask) -> Array:
+def excess_variance(variance: Array, floor: float, members: Mask) -> Array:
     """d (n,): by how much each variance is above the floor; 0 where it is not, and outside the members."""
     return np.where(members, np.maximum(variance - floor, 0.0), 0.0)
 

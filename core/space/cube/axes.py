@@ -25,7 +25,7 @@ from haltune._utils.arrays import Array
 from haltune.errors import InvalidSpace
 
 from ..domains import LARGEST_INT, Constant, Domain, Float, Int
-from ..values import as_float, is_mutable, plain, token
+from ..values import as_float, is_mutable, plain_value, token
 from .decimals import DecimalGrid, SignificantGrid
 
 Column = NDArray[Any]  # float64, or int64 for ints and indices
@@ -249,7 +249,7 @@ class OptionAxis:
             if quick is not None:
                 return quick
         try:
-            return self._tokens[token(plain(value, name))]
+            return self._tokens[token(plain_value(value, name))]
         except (InvalidSpace, KeyError):
             allowed = ", ".join(map(repr, self.options[:12])) + (", ..." if len(self.options) > 12 else "")
             raise InvalidSpace(f"{name!r} must be one of {allowed}; got {value!r}.") from None

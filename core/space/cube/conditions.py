@@ -35,7 +35,7 @@ class Condition:
         return passed
 
 
-def condition_on(
+def condition_of(
     name: str, parent: str, values: list[Any], domain: Domain, low: float, high: float
 ) -> Condition:
     """`name` is active where `parent`, of this domain and outermost bounds, has one of the values.

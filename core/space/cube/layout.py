@@ -15,7 +15,7 @@ from haltune.errors import InvalidSpace
 
 from ..domains import Choice, Constant, Domain, Float, Int, bounding, check_range
 from .axes import Axis, Column, axis_of
-from .conditions import Condition, condition_on
+from .conditions import Condition, condition_of
 
 MISSING: Any = object()
 Hull = tuple[float, float]  # outermost low and high; of a choice, its first and last index
@@ -66,7 +66,7 @@ def layout_of(domains: Mapping[str, Domain]) -> Layout:
     return Layout(tuple(ordered), tuple(domains), dim)
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def suggestion(name: str, names: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: what there is, and what may have been meant."""
     known = list(names)
     close = difflib.get_close_matches(str(name), known, n=1)
@@ -87,12 +87,12 @@ def _check_references(name: str, domain: Domain, domains: Mapping[str, Domain]) 
     for parent in domain.when or {}:
         if parent not in domains:
             raise InvalidSpace(
-                f"{name!r} has a condition on {parent!r}, no parameter. {nearest(parent, domains)}"
+                f"{name!r} has a condition on {parent!r}, no parameter. {suggestion(parent, domains)}"
             )
     for bound in set(_references(domain)) - set(domain.when or {}):
         if bound not in domains:
             raise InvalidSpace(
-                f"A bound of {name!r} names {bound!r}, no parameter. {nearest(bound, domains)}"
+                f"A bound of {name!r} names {bound!r}, no parameter. {suggestion(bound, domains)}"
             )
     for end in (domain.low, domain.high) if isinstance(domain, Float | Int) else ():
         if isinstance(end, str):
@@ -145,7 +145,7 @@ def _parameter(name: str, domains: Mapping[str, Domain], hulls: dict[str, Hull],
     domain = domains[name]
     hulls[name] = _hull(name, domain, domains, hulls)
     when = domain.when or {}
-    conditions = tuple(condition_on(name, p, values, domains[p], *hulls[p]) for p, values in when.items())
+    conditions = tuple(condition_of(name, p, values, domains[p], *hulls[p]) for p, values in when.items())
     low_of, high_of = (_free(end, domains) for end in _ends(domain))
     absent = domain.value if isinstance(domain, Constant) else MISSING
     axis = axis_of(domain, *hulls[name])

@@ -20,7 +20,7 @@ from haltune._utils.arrays import Array, Mask
 from haltune.errors import InvalidInput, InvalidSpace
 
 from .axes import Column
-from .layout import MISSING, Layout, Parameter, full, nearest
+from .layout import MISSING, Layout, Parameter, full, suggestion
 
 Config = dict[str, Any]
 
@@ -126,7 +126,7 @@ def _check_names(layout: Layout, configs: Sequence[Mapping[str, Any]]) -> None:
         if not isinstance(config, Mapping):
             raise InvalidSpace(f"A configuration maps names to values, like a dict; got {config!r}.")
         for name in config.keys() - known:
-            raise InvalidSpace(f"{name!r} is no parameter of this space. {nearest(name, layout.names)}")
+            raise InvalidSpace(f"{name!r} is no parameter of this space. {suggestion(name, layout.names)}")
 
 
 def _present(table: Table, p: Parameter, configs: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -16,7 +16,7 @@ from haltune.errors import InvalidSpace
 from ..domains import Choice, Constant, Domain, Float, Int
 from ..values import pack
 from .axes import FloatAxis
-from .conditions import condition_on
+from .conditions import condition_of
 from .layout import Layout, Parameter
 
 KnownParameters = Mapping[str, Parameter]
@@ -136,7 +136,7 @@ def _takes(new: Parameter, old: Parameter, value: Any) -> bool:
     options = isinstance(new.domain, Choice | Constant)
     hull = (old.domain.value,) * 2 if isinstance(old.domain, Constant) else old.hull
     try:
-        condition_on("", old.name, [value], old.domain if options else new.domain, *hull)
+        condition_of("", old.name, [value], old.domain if options else new.domain, *hull)
     except InvalidSpace:
         return False
     return True

@@ -108,7 +108,7 @@ class Database(ABC):
         return False
 
 
-def kind_of(address: str) -> str:
+def database_kind(address: str) -> str:
     """Which kind of database a URL names: "sqlite", "postgresql". Raises StoreError for what is no URL."""
     try:
         return sa.engine.make_url(address).get_backend_name()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from haltune.errors import StoreError
 
-from .database import kind_of
+from .database import database_kind
 from .postgres.store import PostgresStore
 from .sqlite.store import SqliteStore
 from .store import SqlStore
@@ -17,7 +17,7 @@ def open_sql(url: str, clock: Callable[[], float] | None = None, *, reading: boo
 
     Raises InvalidInput for a database in memory, StoreError for one of another kind or that cannot be opened.
     """
-    match kind_of(url):
+    match database_kind(url):
         case "sqlite":
             return SqliteStore(url, clock, reading=reading)
         case "postgresql":

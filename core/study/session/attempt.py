@@ -37,10 +37,10 @@ class Attempt:
     @classmethod
     def of(cls, record: TrialRecord) -> Attempt:
         """As the log begins it."""
-        resource = None if record.resource is None else counted(record.resource)
+        resource = None if record.resource is None else epoch_number(record.resource)
         return Attempt(
             record.id, record.attempt, dict(record.config), record.until, resource, dict(record.tags),
-            record.checkpoint, counted(record.epoch),
+            record.checkpoint, epoch_number(record.epoch),
         )  # fmt: skip
 
     def _repr_html_(self) -> str:
@@ -110,6 +110,6 @@ def answer_from_json(told: Json) -> Attempt | Wait | Finish:
     return Finish(told["finish"]) if "finish" in told else Wait(told["wait"])
 
 
-def counted(epoch: float) -> float:
+def epoch_number(epoch: float) -> float:
     """An epoch as an int where it is whole: frameworks count with it."""
     return int(epoch) if epoch == math.floor(epoch) else epoch

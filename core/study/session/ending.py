@@ -13,7 +13,7 @@ from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.store.base import Release
 
-from .attempt import Attempt, counted
+from .attempt import Attempt, epoch_number
 from .replica import Replica
 from .session import Failure
 
@@ -200,7 +200,7 @@ def catch_up(replica: Replica, attempt: Attempt) -> None:
     """A process that the training spawned may have reported for this trial; or Ctrl-C came before its verdict."""
     r = replica.synced(attempt.id)
     if r.attempt == attempt.attempt and r.epoch > attempt.epoch:
-        attempt.epoch, attempt.until = counted(r.epoch), r.until
+        attempt.epoch, attempt.until = epoch_number(r.epoch), r.until
         attempt.checkpoint = r.checkpoint
         for event in replica.store.read(replica.name, stop=replica.history.position):
             if isinstance(event, ev.Reported) and (event.trial, event.attempt) == (

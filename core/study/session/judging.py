@@ -23,7 +23,7 @@ from haltune.log.records import TrialRecord
 from haltune.log.spending import Spent
 from haltune.store.base import Conflict
 
-from .attempt import Attempt, counted
+from .attempt import Attempt, epoch_number
 from .replica import Replica
 from .session import MonotonicClock, Report
 
@@ -43,7 +43,7 @@ def record(
             if report.epoch <= r.epoch:
                 if _was_stored(r, attempt, report):
                     return _acknowledge(attempt, r)
-                attempt.epoch = counted(r.epoch)
+                attempt.epoch = epoch_number(r.epoch)
                 return _ignore_repeat(replica, attempt, report.epoch, r.epoch)
             try:
                 return _record_once(replica, budget, attempt, r, report, judge, clock)
@@ -73,7 +73,7 @@ def _record_once(
         _say_that_it_trains_on(replica, attempt, last)
     if broken is None and not (last and last.stops):  # the first STOP or PAUSE stays
         last = verdict
-    attempt.verdict, attempt.until, attempt.epoch = last, until, counted(report.epoch)
+    attempt.verdict, attempt.until, attempt.epoch = last, until, epoch_number(report.epoch)
     _look_at(replica, r, report, verdict)
     if broken is not None:
         raise broken
@@ -219,7 +219,7 @@ def _was_stored(r: TrialRecord, attempt: Attempt, report: Report) -> bool:
 
 
 def _acknowledge(attempt: Attempt, r: TrialRecord) -> Verdict:
-    attempt.epoch = counted(r.epoch)
+    attempt.epoch = epoch_number(r.epoch)
     if not (attempt.verdict and attempt.verdict.stops):
         attempt.verdict = r.verdict or go_on("recorded before its worker lost the store")
     return attempt.verdict

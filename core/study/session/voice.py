@@ -116,7 +116,7 @@ class Voice:
             self._stands(history, budget, over=not held)
 
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
-        self._next, told = self._clock() + _EVERY, standing(history, budget, over)
+        self._next, told = self._clock() + _EVERY, standing_line(history, budget, over)
         if told != self._standing:
             self._standing = told
             self._say(lambda: told, "cyan")
@@ -163,11 +163,11 @@ def _leading(history: History, best: Best) -> str:
     return "the best so far of those that were not cut" if ahead else "the best so far"
 
 
-def standing(history: History, budget: Budget, over: bool = False) -> str:
+def standing_line(history: History, budget: Budget, over: bool = False) -> str:
     """How far a search is: what it has cost beside its budget, what stopping saved, and its best."""
     problem = history.problem
     saved = sum(saved_epochs(t, problem, over) for t in history.trials)
-    told = [spending(history, budget, saved)]
+    told = [spending_line(history, budget, saved)]
     if (lead := lead_of(history)) is not None:
         told.append(lead)
     elif over and len(history):
@@ -175,7 +175,7 @@ def standing(history: History, budget: Budget, over: bool = False) -> str:
     return "; ".join(told)
 
 
-def spending(history: History, budget: Budget, saved: float = 0.0) -> str:
+def spending_line(history: History, budget: Budget, saved: float = 0.0) -> str:
     """What a search has cost, beside its budget. saved: epochs that stopping did.
 
     Epochs that were trained again are paid for twice: a limit counts them, trained and saved epochs make the whole.

@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from examples import many
 from haltune.policies.multifidelity.seen import Seen
 from haltune.policies.multifidelity.stage_kernel import StageKernel, Stages, descent
-from haltune.policies.multifidelity.stage_process import StageProcess, learn
+from haltune.policies.multifidelity.stage_process import StageProcess, learn_kernel
 
 EPOCHS = (1, 3, 9, 27, 50)
 
@@ -123,7 +123,7 @@ def runs_of(correlation: float, seed: int) -> tuple[Stages, Seen]:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_it_learns_how_much_the_first_stage_says_of_the_end(seed: int) -> None:
-    mute, telling = (learn(*runs_of(correlation, seed)).foretells for correlation in (0.0, 0.98))
+    mute, telling = (learn_kernel(*runs_of(correlation, seed)).foretells for correlation in (0.0, 0.98))
     assert mute[0] < 0.4 < 0.7 < telling[0]
     assert mute[1] > 0.85  # the others tell
 
@@ -163,7 +163,7 @@ def test_it_learns_how_much_an_earlier_study_tells_of_this_one(seed: int) -> Non
     _, alike = runs_of(0.9, seed + 10)
     reversed_ = Seen(alike.points, alike.run, alike.stage, -2.0 - alike.value)
     both = Stages(EPOCHS, 2, 1)
-    told, not_told = (learn(both, beside_runs_of(here, seen)).told[1] for seen in (alike, reversed_))
+    told, not_told = (learn_kernel(both, beside_runs_of(here, seen)).told[1] for seen in (alike, reversed_))
     assert told > 0.85
     assert not_told < 0.3
 

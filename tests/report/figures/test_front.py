@@ -18,7 +18,7 @@ from haltune.report import replay, summary
 from haltune.report.digest import digest
 from haltune.report.figures.front import front_spec
 from haltune.report.page.page import page
-from haltune.study.session.voice import ending, standing
+from haltune.study.session.voice import ending, standing_line
 
 SPACE = Space({"<x>": Float(0.0, 1.0)})
 ROWS = [(0.5, 3.0, 1.0), (0.9, 9.0, 1.0), (0.4, 4.0, 1.0), (math.nan, 1.0, 1.0), (0.99, 1.0, 6.0)]
@@ -76,7 +76,7 @@ def test_it_is_said_in_a_few_lines() -> None:
     told = summary(study).splitlines()
     assert told[0] == "front of 2 runs: <acc> 0.9 to 0.5, ms 3 to 9"
     assert told[1] == "  trial 1: <acc> 0.9, ms 9, params 1; <x>=" + f"{study.trials[1].config['<x>']:.4g}"
-    assert "front of 2 runs" in standing(study.history, study.budget)
+    assert "front of 2 runs" in standing_line(study.history, study.budget)
     ended = [ending(study.history, t, None) for t in study.trials]
     assert ended[0] == "trial 0 trained in full, 2 epochs: <acc> 0.5, ms 3, params 1, on the front"
     assert "on the front" not in ended[2]

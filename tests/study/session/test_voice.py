@@ -16,7 +16,7 @@ from haltune.log.problem import Budget as Limits
 from haltune.policies import BOBOS, Hyperband, RandomSearch
 from haltune.report import live
 from haltune.store.studies import hold
-from haltune.study.session.voice import Voice, spending
+from haltune.study.session.voice import Voice, spending_line
 
 PROBLEM = Problem(Space({"lr": Float(0.1, 0.2), "opt": Choice(["adam"])}), Maximize("acc", (0, 1)), 4)
 
@@ -203,11 +203,11 @@ def test_an_end_is_told_once_whoever_notices_it(said):
 def test_every_limit_of_a_budget_is_told_beside_what_is_spent():
     study = searched(verbose=0)
     some = Limits(trials=5, epochs=100, time="10min", worker_time="2h", money=3, price=1.5, cost=7)
-    told = spending(study.history, some)
+    told = spending_line(study.history, some)
     assert told.startswith("2 of 5 trials, 8 of 100 epochs, 0:0")
     assert " of 10:00, " in told
     assert told.endswith(" of 2:00:00 of worker time, 0 of 3 of money, 0 of 7 of cost")
-    assert spending(study.history, Limits(epochs=float("inf"))).startswith("2 trials, 8 epochs, 0:0")
+    assert spending_line(study.history, Limits(epochs=float("inf"))).startswith("2 trials, 8 epochs, 0:0")
 
 
 def test_the_last_word_comes_after_the_trials_that_ended_elsewhere_and_may_be_left_to_others(said):

@@ -22,7 +22,7 @@ from ..prior.beliefs import Belief, Prior
 from ..prior.sampled import sampled
 from .branches import Branches
 from .maps import FORMAT, WITHIN, ValueMap, features, grid, perceptron, scale, turns
-from .valuation import Effort, GridBelief, ahead, alone, chosen, grid_belief, nodes, values
+from .valuation import Effort, GridBelief, ahead, chosen, grid_belief, nodes, one_branch, values
 
 Layers = tuple[tuple[Array32, Array32], ...]
 ReportProgress = Callable[[float, float], None]  # share done, seconds left
@@ -68,7 +68,7 @@ def _level(
     """The map of one depth from that of the depth below."""
     rows, targets, units = [], [], []
     for x in cloud:
-        here = alone(x)
+        here = one_branch(x)
         row, two = features(here)
         rows.append(row.ravel())
         units.append(scale(here).item())

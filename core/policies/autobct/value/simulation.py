@@ -11,7 +11,7 @@ import numpy as np
 
 from haltune._utils.arrays import Array, Indices
 
-from .valuation import ONE, Effort, GridBelief, alone, nodes, q1, values
+from .valuation import ONE, Effort, GridBelief, nodes, one_branch, q1, values
 
 _AT_ONCE = 100  # worlds decided together: more would leave the cache
 
@@ -108,7 +108,7 @@ def _decided(group: _WorldGroup, depth: int, ends: bool, effort: Effort, count: 
 def _best(x: GridBelief, depth: int, effort: Effort) -> tuple[Array, Indices]:
     """(b,) the value of going on, and the control to train."""
     if depth == 2:
-        value, control = alone(x).best_of_two(*nodes(effort.cost_nodes))
+        value, control = one_branch(x).best_of_two(*nodes(effort.cost_nodes))
         return value.ravel(), control.ravel()
     columns = [replace(x, m=x.m[:, [i]], t=x.t[:, [i]]) for i in range(x.m.shape[1])]
     q = q1(x) if depth == 1 else np.stack([values(column, depth, effort) for column in columns], axis=1)

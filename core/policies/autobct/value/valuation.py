@@ -171,7 +171,7 @@ def branches(x: GridBelief, controls: Indices, z: Array, w: Array) -> Branches:
     )  # fmt: skip
 
 
-def alone(x: GridBelief) -> Branches:
+def one_branch(x: GridBelief) -> Branches:
     """The b states of a belief as branches (1, b, 1)."""
     return Branches(x.m[:, None, :, None], x.c[None], x.noise, x.t[:, None, :, None], x.d[None], x.jitter)
 

@@ -15,7 +15,14 @@ from haltune.policies import AutoBCT
 from haltune.policies.autobct.prior.published import preset
 from haltune.policies.autobct.value.build_map import build_map, deeper
 from haltune.policies.autobct.value.maps import cautious, features, grid, load_map, mapped, shipped, turns
-from haltune.policies.autobct.value.valuation import Effort, alone, expected_cost, grid_belief, nodes, values
+from haltune.policies.autobct.value.valuation import (
+    Effort,
+    expected_cost,
+    grid_belief,
+    nodes,
+    one_branch,
+    values,
+)
 
 FOLDER = Path(haltune.policies.autobct.value.maps.__file__).parent / "maps"
 NAMES = {"1d": ("D.1", "D.2", "D.5", "D.7"), "2d": ("D.4", "D.8")}
@@ -57,19 +64,21 @@ def test_a_shipped_map_is_small_and_says_what_it_is(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_shipped_map_knows_the_value_of_three_trainings(name):
     known, dim = shipped(name), int(name[0])
-    errors = [known.value(alone(x)).item() - deeper(x, dim, None) for x in states(name)]
+    errors = [known.value(one_branch(x)).item() - deeper(x, dim, None) for x in states(name)]
     assert np.sqrt(np.mean(np.square(errors))) < 3 * known.header["error"] + 0.005
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_map_shifts_with_the_score_and_scales_with_the_unit(name):
     for x in states(name, 4):
-        value = shipped(name).value(alone(x))
-        assert shipped(name).value(alone(replace(x, m=x.m + 0.3))) == pytest.approx(value + 0.3, abs=1e-5)
+        value = shipped(name).value(one_branch(x))
+        assert shipped(name).value(one_branch(replace(x, m=x.m + 0.3))) == pytest.approx(
+            value + 0.3, abs=1e-5
+        )
         scaled = replace(
             x, m=2 * x.m, c=4 * x.c, noise=4 * x.noise, t=2 * x.t, d=4 * x.d, jitter=4 * x.jitter
         )
-        assert shipped(name).value(alone(scaled)) == pytest.approx(2 * value, abs=1e-4)
+        assert shipped(name).value(one_branch(scaled)) == pytest.approx(2 * value, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,10 +86,10 @@ def test_turning_the_cube_turns_the_features_and_keeps_the_value(name):
     dim = int(name[0])
     points = grid(dim)
     for x in states(name, 3):
-        row, two = features(alone(x))
+        row, two = features(one_branch(x))
         for turn in turns(dim):
             to = turn[: len(points)]
-            turned, same = features(alone(x.at(to)))
+            turned, same = features(one_branch(x.at(to)))
             assert turned.ravel() == pytest.approx(row.ravel()[turn], abs=1e-9)
             assert same.item() == pytest.approx(two.item(), abs=1e-9)
     assert len(turns(dim)) == (2 if dim == 1 else 8)
@@ -89,7 +98,9 @@ def test_turning_the_cube_turns_the_features_and_keeps_the_value(name):
 def test_a_truth_is_worth_no_more_with_more_trainings():
     for x in states("1d", 6):
         known = replace(x, c=0 * x.c, d=0 * x.d)
-        assert shipped("1d").value(alone(known)).item() == pytest.approx(values(known, 2).max(), abs=5e-3)
+        assert shipped("1d").value(one_branch(known)).item() == pytest.approx(
+            values(known, 2).max(), abs=5e-3
+        )
 
 
 def test_one_exact_step_is_taken_on_top_of_a_map():
@@ -137,7 +148,7 @@ def test_a_map_comes_back_from_its_file_and_a_path_is_as_good_as_a_name(small):
     again = load_map(path)
     assert again.header == json.loads(json.dumps(dict(built.header)))
     for x in states("1d", 4):
-        assert np.array_equal(again.value(alone(x)), built.value(alone(x)))
+        assert np.array_equal(again.value(one_branch(x)), built.value(one_branch(x)))
     assert shipped(str(path)).depth == 3
 
 

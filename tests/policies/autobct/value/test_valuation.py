@@ -13,12 +13,12 @@ from haltune.policies.autobct.value.valuation import (
     ONE,
     TWO,
     Effort,
-    alone,
     branches,
     expected_cost,
     grid_belief,
     nested,
     nodes,
+    one_branch,
     q1,
     q2,
     values,
@@ -166,7 +166,7 @@ def test_excluding_controls_leaves_the_best_value_of_two_trainings(points):
 
 def test_the_control_to_train_of_each_of_many_states_is_that_of_largest_value():
     x = state().after(5, np.linspace(-2, 2, 40), np.linspace(1, -1, 40))
-    value, control = alone(x).best_of_two(*nodes(ONE.cost_nodes))
+    value, control = one_branch(x).best_of_two(*nodes(ONE.cost_nodes))
     q = q2(x)
     assert value[0, :, 0] == pytest.approx(q.max(axis=0), abs=1e-9)
     assert np.take_along_axis(q, control[0].T, axis=0)[0] == pytest.approx(q.max(axis=0), abs=1e-9)

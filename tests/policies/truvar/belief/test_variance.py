@@ -11,7 +11,7 @@ from haltune.policies.truvar.variance import (
     anticipated_reduction,
     best_ratio,
     downdate,
-    excess,
+    excess_variance,
     truncated_reduction,
 )
 
@@ -47,7 +47,9 @@ def from_scratch(noise, floor):
 def test_the_rank_one_form_is_equation_3_computed_from_scratch(floor):
     field = field_of(believed(), POINTS)
     noise = np.array([NOISE, NOISE + 0.5])
-    found = truncated_reduction(field.rows, field.variance, noise, excess(field.variance, floor, MEMBERS))
+    found = truncated_reduction(
+        field.rows, field.variance, noise, excess_variance(field.variance, floor, MEMBERS)
+    )
     expected = np.array([from_scratch(row, floor) for row in noise])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
@@ -56,7 +58,7 @@ def test_nothing_is_taken_off_where_everything_is_known_or_nothing_matters():
     field = field_of(believed(), POINTS)
     none = np.zeros(60, dtype=bool)
     assert not truncated_reduction(
-        field.rows, field.variance, NOISE[None], excess(field.variance, 0.0, none)
+        field.rows, field.variance, NOISE[None], excess_variance(field.variance, 0.0, none)
     ).any()
     known = np.zeros(60)
     assert not truncated_reduction(lambda block: np.zeros((len(block), 60)), known, known[None], known).any()
@@ -102,7 +104,7 @@ def test_downdates_stay_symmetric_and_positive_over_many_exact_repeats():
 
 def test_anticipation_counts_members_that_would_leave_as_known():
     field = field_of(believed(), POINTS)
-    over = np.where(MEMBERS, excess(field.variance, 0.2, MEMBERS), -1.0)
+    over = np.where(MEMBERS, excess_variance(field.variance, 0.2, MEMBERS), -1.0)
 
     def stays(drop, block, limit):
         return np.sqrt(field.variance[block, None] - np.minimum(drop, field.variance[block, None])) >= limit
