@@ -34,7 +34,7 @@ from .progress import progress_of
 
 _log = logging.getLogger("haltune")
 _LOOK = 0.25  # seconds between looks at limits and Ctrl-C
-_LONGEST = 2.0  # seconds between asks while there is nothing to train
+_LONGEST_PAUSE = 2.0  # seconds between asks while there is nothing to train
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STORE_AWAY = 600.0  # seconds that a launcher with nothing to train waits for its store
 
@@ -145,7 +145,7 @@ class Crew:
             if isinstance(answer, Finish):
                 self._over = answer.reason
             elif isinstance(answer, Wait):
-                self._pause = min(max(0.05, 2.0 * self._pause), _LONGEST)
+                self._pause = min(max(0.05, 2.0 * self._pause), _LONGEST_PAUSE)
                 self._next_ask = time.monotonic() + self._pause
             else:
                 self._pause = 0.0
@@ -186,7 +186,7 @@ class Crew:
         self._away = now if self._away is None else self._away
         if now - self._away > _STORE_AWAY and not any(slot.busy for slot in self._slots):
             raise error
-        self._next_ask = now + _LONGEST
+        self._next_ask = now + _LONGEST_PAUSE
 
     def _look_at(self, slot: Slot, child: Child, trial: Trial) -> None:
         try:

@@ -18,7 +18,7 @@ from haltune.terminal import cell
 if TYPE_CHECKING:
     from rich.console import Group
 
-_EVERY = 0.5  # seconds
+_REFRESH = 0.5  # seconds
 Busy = Sequence[tuple[int, Trial | None]]  # worker, what it trains
 
 
@@ -61,7 +61,7 @@ class _LiveTable:
         """Twice a second at most."""
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + _EVERY
+        self._next = time.monotonic() + _REFRESH
         try:
             self._study.sync()
         except HaltuneError:

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.table import Table
 
-_EVERY = 0.5  # seconds between looks
-_SHARE = 0.05  # of the time may go into reading the log
+_REFRESH = 0.5  # seconds between looks
+_READING_SHARE = 0.05  # of the time may go into reading the log
 _CURVE = 30  # characters
-_AROUND = 7  # lines of the screen that are not trials
+_OTHER_LINES = 7  # lines of the screen that are not trials
 
 
 @contextmanager
@@ -107,7 +107,7 @@ class _WatchedLog:
 
 
 def _repeat(watch: Any, screen: Any, over: threading.Event) -> None:
-    while not over.wait(max(_EVERY, watch.cost / _SHARE)):
+    while not over.wait(max(_REFRESH, watch.cost / _READING_SHARE)):
         try:
             screen.show(watch.look())
         except StoreError:  # busy or gone: whoever trains is told; a picture can wait
@@ -126,7 +126,7 @@ class _Screen:
 
     def show(self, seen: tuple[Digest, dict[int, str]]) -> None:
         """The newest trials that fit the screen."""
-        rows = max(3, self._console.height - _AROUND)
+        rows = max(3, self._console.height - _OTHER_LINES)
         self._live.update(_picture(*seen, self._console, rows), refresh=True)
 
     def close(self, watch: _WatchedLog) -> None:

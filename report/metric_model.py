@@ -20,14 +20,14 @@ from haltune.space import Space
 
 FEWEST_TRIALS = 5  # trials with a value
 _TRIES = 200  # points at which a parameter's conditions may be met
-_MOST = 300  # that are learnt from
+_MOST_LEARNT = 300  # that are learnt from
 _LEARNT = 128  # of these, for lengthscales and noise: what takes most of the time
 _FLOOR = -3.0
 _BASE = 96  # points at which importance is measured
 _DRAWS = 64  # functions drawn from the posterior
 _RIVALS = 100  # trials that the best is compared with
 _WIDE = 512  # configurations among which those with a value for a parameter are looked for
-_AROUND = 24  # settings of the others, for a slice
+_SETTINGS = 24  # settings of the others, for a slice
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class MetricModel:
         known = np.flatnonzero(np.isfinite(values))
         if len(known) < FEWEST_TRIALS or space.dim == 0 or np.ptp(values[known]) == 0:
             return None
-        known = known[-_MOST:]
+        known = known[-_MOST_LEARNT:]
         heights = goal.sign * values[known]
         centre = float(np.median(heights))
         width = float(heights.max()) - centre or float(np.ptp(heights)) or 1.0
@@ -80,7 +80,7 @@ class MetricModel:
         stage = np.log1p(epochs) / np.log1p(end)
         x = np.column_stack([history.points[known], stage])
         targets = np.maximum((heights - centre) / width, _FLOOR)
-        posterior = fit(x, targets, rng=history.rng("fit", 1), limit=_MOST, learn_from=_LEARNT)
+        posterior = fit(x, targets, rng=history.rng("fit", 1), limit=_MOST_LEARNT, learn_from=_LEARNT)
         return cls(space, posterior, centre, width, goal.sign, history.seed, len(known))
 
     def importance(self) -> Importance:
@@ -108,7 +108,7 @@ class MetricModel:
         points = np.repeat(self._with(rng, name)[None], len(coordinates), axis=0)
         points[:, :, self.space.columns[name]] = coordinates[:, None]
         draws = self._drawn(points.reshape(-1, self.space.dim), rng)
-        averaged = draws.reshape(_DRAWS, len(coordinates), _AROUND).mean(axis=2)
+        averaged = draws.reshape(_DRAWS, len(coordinates), _SETTINGS).mean(axis=2)
         mean, sd = averaged.mean(axis=0), averaged.std(axis=0)
         return Slice(values, self._raw(mean), self._raw(mean - sd), self._raw(mean + sd))
 
@@ -123,7 +123,7 @@ class MetricModel:
         points[..., self.space.columns[across]] = u[None, :, None]
         points[..., self.space.columns[along]] = v[:, None, None]
         mean, variance = self.posterior.predict(self._at_end(points.reshape(-1, self.space.dim)))
-        shape = (len(v), len(u), _AROUND)
+        shape = (len(v), len(u), _SETTINGS)
         met = self._have(points.reshape(-1, self.space.dim), across, along).reshape(shape)
         deviation = np.sqrt(np.maximum(variance.reshape(shape), 0.0))
         share = np.where(met, 1.0, 0.0) / np.where(met.any(axis=2), met.sum(axis=2), np.nan)[..., None]
@@ -159,10 +159,10 @@ class MetricModel:
         return np.resize(found, (count, self.space.dim)) if len(found) < count else found
 
     def _with(self, rng: np.random.Generator, *names: str) -> Array:
-        """(_AROUND, dim) points of configurations in which these parameters have values; any where none is found."""
+        """(_SETTINGS, dim) points of configurations in which these parameters have values; any where none is found."""
         sampled = self.space.sample_up_to(_WIDE, rng, "sobol")
         having = [c for c in sampled if all(c.get(name) is not None for name in names)]
-        return np.resize(self.space.encode_many((having or sampled)[:_AROUND]), (_AROUND, self.space.dim))
+        return np.resize(self.space.encode_many((having or sampled)[:_SETTINGS]), (_SETTINGS, self.space.dim))
 
     def _have(self, points: Array, *names: str) -> Mask:
         """(n,) whether these parameters have values at points (n, dim)."""

@@ -17,7 +17,7 @@ from haltune.log.records import TrialRecord
 MOST_TRIALS = 2000  # trials: more are slow to draw, and nobody looks at them all
 POINTS = 60_000  # of all curves
 FINEST = 2000  # of a curve: more than a screen has pixels
-_LEAST = 20  # points of a curve
+_FEWEST_POINTS = 20  # points of a curve
 
 
 def shown_trials(history: History, most: int = MOST_TRIALS) -> list[int]:
@@ -38,7 +38,7 @@ def evenly(count: int, most: int) -> NDArray[np.int64]:
 def points(record: TrialRecord, curves: int) -> NDArray[np.int64]:
     """The indices of a record's reports that are drawn, where there are so many curves."""
     values = record.values
-    count, most = len(values), min(FINEST, max(_LEAST, POINTS // max(1, curves)))
+    count, most = len(values), min(FINEST, max(_FEWEST_POINTS, POINTS // max(1, curves)))
     if count <= most:
         return np.arange(count)
     width = -(-count // (most // 2 - 2))

@@ -26,7 +26,7 @@ from haltune.study.reading import Reading, follow_study
 
 from .tracker import Point, Search, Tracker, fate_tags
 
-_PATIENCE = 60.0  # seconds that the end waits for a tracker
+_END_SECONDS = 60.0  # seconds that the end waits for a tracker
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def track(study: Study | Reading, *trackers: Tracker, every: float = 2.0) -> Ite
         yield
     finally:
         over.set()
-        thread.join(_PATIENCE)
+        thread.join(_END_SECONDS)
         if thread.is_alive():
             warn(
                 "a tracker takes long to answer: what it was not told by now is told when it is tracked again"

@@ -21,7 +21,7 @@ _STATUS = {
     Status.FAILED: "FAILED",
 }
 _AT_ONCE = 500  # metrics in a request; the server takes 1000
-_LONGEST = 5000  # characters of a tag
+_LONGEST_TAG = 5000  # characters of a tag
 
 
 class MLflow:
@@ -132,7 +132,7 @@ class MLflow:
     def _tag(self, run: str, tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
 
-        self._client.log_batch(run, tags=[RunTag(name, text[:_LONGEST]) for name, text in tags.items()])
+        self._client.log_batch(run, tags=[RunTag(name, text[:_LONGEST_TAG]) for name, text in tags.items()])
 
     def told(self, position: int) -> None:
         self._client.set_tag(self._parent, "haltune.position", str(position))

@@ -25,7 +25,7 @@ from .randomness import capture, restore
 MODEL_SUFFIX, WEIGHTS_SUFFIX = ".keras", ".weights.h5"
 OURS = (MODEL_SUFFIX, WEIGHTS_SUFFIX)
 _BESIDE = ".random"
-_LIMIT = 0xFFFF  # bytes in the comment of a zip archive; Python, NumPy and torch take 14 kB of it
+_COMMENT_LIMIT = 0xFFFF  # bytes in the comment of a zip archive; Python, NumPy and torch take 14 kB of it
 _MARK = b"haltune1"
 
 
@@ -38,9 +38,9 @@ def write(model: Any, path: Path) -> None:
         Path(f"{path}{_BESIDE}").write_text(build, encoding="utf-8")
         return
     comment = _MARK + zlib.compress(json.dumps(state["random"]).encode(), 9)
-    if len(comment) > _LIMIT:
+    if len(comment) > _COMMENT_LIMIT:
         raise ValueError(
-            f"the random state takes {len(comment)} bytes and a .keras file has room for {_LIMIT}: "
+            f"the random state takes {len(comment)} bytes and a .keras file has room for {_COMMENT_LIMIT}: "
             "are there thousands of dropout layers?"
         )
     model.save(str(path))

@@ -16,7 +16,7 @@ from typing import Any, Self
 _log = logging.getLogger("haltune")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WAITED = "_haltune_waited"  # attribute of an error, and of the hook that shows it
-_SOON = 0.02  # seconds until a generator that is being closed is surely gone
+_CLOSING_SECONDS = 0.02  # seconds until a generator that is being closed is surely gone
 
 
 def calling(function: str, package: str) -> CodeType | None:
@@ -101,7 +101,7 @@ class Interruption:
     def postpone(self) -> None:
         """The loop is left where nothing can be raised, as by closing a generator: what waits is heard right after."""
         if self._number:
-            threading.Timer(_SOON, self._send_again).start()
+            threading.Timer(_CLOSING_SECONDS, self._send_again).start()
         else:
             self._restore()
 

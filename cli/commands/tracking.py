@@ -17,7 +17,7 @@ from haltune.trackers.tracker import Tracker
 from ..find import errors, find
 from ..options import Name, Where, say
 
-_EVERY = 2.0  # seconds
+_REFRESH = 2.0  # seconds
 
 
 def tracked(
@@ -46,8 +46,8 @@ def tracked(
             trackers.append(TensorBoard(tensorboard))
         if not trackers:
             raise InvalidInput("say whom to tell: --mlflow URI, --wandb PROJECT or --tensorboard FOLDER")
-        with track(study, *trackers, every=_EVERY):
+        with track(study, *trackers, every=_REFRESH):
             while not (once or (study.outcome.over and not study.outcome.held)):
-                time.sleep(_EVERY)
+                time.sleep(_REFRESH)
                 study.sync()
         say(f"told of {plural(len(study.trials), 'trial')}: {study.outcome.reason}")

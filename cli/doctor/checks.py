@@ -34,7 +34,7 @@ _NETWORK = (
     "lustre",
     "beegfs",
 )  # where SQLite's locks fail
-_LEAST = 100e6  # bytes of room for checkpoints where none was written yet
+_LEAST_ROOM = 100e6  # bytes of room for checkpoints where none was written yet
 _REPLAYING = 60.0  # seconds spent on asking a policy its decisions again
 
 
@@ -157,7 +157,7 @@ def checkpoints(kept: Checkpoints, history: History | None) -> Iterator[Finding]
         return
     yield Finding("checkpoints", True, f"{kept.folder} can be written to")
     sizes = kept.sizes()
-    need, free = max(2.0 * max(sizes, default=0), _LEAST), shutil.disk_usage(there).free
+    need, free = max(2.0 * max(sizes, default=0), _LEAST_ROOM), shutil.disk_usage(there).free
     advice = "" if free >= need else "make room: a run that cannot be saved cannot be paused"
     yield Finding("checkpoints", free >= need, f"{readable(free)} left, {readable(sum(sizes))} taken", advice)
     for t in history.trials if history else ():

@@ -46,7 +46,7 @@ Line = dict[str, Any]
 TIMEOUT = "HALTUNE_RANK_TIMEOUT"  # seconds without a line from rank 0
 _POLLS = (0.0005, 0.05)  # seconds between looks: from, to
 _LARGEST = 64 << 20  # bytes written while nobody is known to read
-_MOST = 10_000  # lines kept in memory
+_LINES_KEPT = 10_000  # lines kept in memory
 
 
 class Writer:
@@ -104,7 +104,7 @@ class Writer:
                 self._append(line)
                 return
             self._kept.append(line)
-            if len(self._kept) > _MOST:
+            if len(self._kept) > _LINES_KEPT:
                 self._begin()
 
     def _append(self, line: Line) -> None:

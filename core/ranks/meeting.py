@@ -30,7 +30,7 @@ LINES = "lines"
 LEFT = "left"  # the topic of rank 0's last line
 _STALE = 3600.0  # seconds for which the folder of a rank 0 that has left waits for ranks that were to come
 _BEAT = 1.0  # seconds between signs of life
-_FIRST = 4096  # bytes: the first line is shorter
+_FIRST_LINE = 4096  # bytes: the first line is shorter
 OpenedMeeting = tuple[Path, int]  # a folder and its lines, opened
 
 
@@ -110,7 +110,7 @@ class Entrance:
     def _is_ours(self, folder: Path, file: int) -> bool:
         if not self._me.place.launcher and self._is_taken(folder):
             return False
-        status, author = os.fstat(file), _author(os.pread(file, _FIRST, 0))
+        status, author = os.fstat(file), _author(os.pread(file, _FIRST_LINE, 0))
         if not author:
             return False
         if status.st_mtime >= self._began(folder.parent):
@@ -200,6 +200,6 @@ def _is_over(lines: Path) -> bool:
     if not lines.exists():  # killed before it wrote
         return time.time() - lines.parent.stat().st_mtime > _STALE
     with lines.open("rb") as file:
-        author = _author(file.read(_FIRST))
+        author = _author(file.read(_FIRST_LINE))
     old = time.time() - lines.stat().st_mtime > _STALE
     return surely_gone(author) and (old or not _has_left(lines)) if author else old

@@ -27,7 +27,7 @@ from haltune.log.codec import to_json
 from .base import Store
 
 _MARK = ".haltune-study"  # in a folder from before: whose it is
-_LONGEST = 60  # characters of a name
+_LONGEST_NAME = 60  # characters of a name
 
 
 def own_folder(
@@ -43,7 +43,7 @@ def own_folder(
     """
     base = default_folder(store) if shared is None else Path(shared).absolute()
     identity = created.id if re.fullmatch("[0-9a-f]{1,64}", created.id) else _derived(name, created)
-    own = f"{quote(name, safe=' ', errors='replace')[:_LONGEST]}-{identity}"
+    own = f"{quote(name, safe=' ', errors='replace')[:_LONGEST_NAME]}-{identity}"
     if base.name == own:
         return base
     if not created.id and not (base / own).is_dir():

@@ -24,7 +24,7 @@ from .base import Store
 from .studies import recorded_problem
 
 _log = logging.getLogger("haltune")
-_NOTHING = (
+_UNREPORTED = (
     Created,
     Budgeted,
     Started,
@@ -81,7 +81,7 @@ def _length_of_nothing(store: Store, name: str) -> int:
     """How many events a log has that nobody can miss; 0 for one that has others, or a worker who may live."""
     length = 0
     for event in store.read(name):
-        if not isinstance(event, _NOTHING):
+        if not isinstance(event, _UNREPORTED):
             return 0
         if isinstance(event, Started | Resumed) and not _is_past(event.worker):
             return 0

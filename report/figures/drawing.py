@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Spec = dict[str, Any]  # {"data": [traces], "layout": {...}}, as Plotly's JSON has them
-_FEW = 12  # whole numbers, each of which has its mark on an axis
+_MARKED_NUMBERS = 12  # whole numbers, each of which has its mark on an axis
 AXIS = {"gridcolor": RULE, "zeroline": False, "linecolor": RULE, "ticks": "", "tickfont": {"color": MUTED}}
 
 
@@ -72,7 +72,7 @@ def scale_of(space: Space, name: str) -> dict[str, Any]:
         return {"type": "log"}
     if not isinstance(domain, Int) or isinstance(domain.low, str) or isinstance(domain.high, str):
         return {}
-    return {"dtick": 1} if domain.high - domain.low <= _FEW else {}
+    return {"dtick": 1} if domain.high - domain.low <= _MARKED_NUMBERS else {}
 
 
 def plotly_text(text: object) -> str:

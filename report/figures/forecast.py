@@ -19,7 +19,7 @@ from ..digest import Digest
 from ..palette import COOL, COOL_SOFT
 from .drawing import plotly_text
 
-_MOST = 8  # curves
+_MOST_CURVES = 8  # curves
 _PATHS = 400
 _FINEST = 60  # epochs that a forecast tells apart
 _BAND = (0.1, 0.5, 0.9)
@@ -50,7 +50,7 @@ class Forecasts:
         sign = facts.problem.goal.sign
         going = [r for r in facts.rows if r.record.status in (Status.RUNNING, Status.PAUSED) and r.ending]
         going.sort(key=lambda r: -sign * (r.ending or (0.0, 0.0))[1])
-        found = [self._of(facts.history, row.record) for row in going[:_MOST]]
+        found = [self._of(facts.history, row.record) for row in going[:_MOST_CURVES]]
         return [f for f in found if f is not None]
 
     def _of(self, history: History, record: TrialRecord) -> Forecast | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PANELS = 6  # metrics
 _TRIALS = 40  # the best
 _POINTS = 100  # of a curve
-_NONE = "No trial has reported another metric"
+_NO_METRIC = "No trial has reported another metric"
 
 
 def metrics(study: Source) -> go.Figure:
@@ -68,13 +68,13 @@ def metrics_spec(facts: Digest) -> Spec:
     told = (
         f"The curves of {', '.join(names[:_PANELS])} of {plural(len(rows), 'trial')}."
         if names
-        else f"{_NONE}."
+        else f"{_NO_METRIC}."
     )
     return {
         "data": data,
         "layout": layout(
             "Other metrics", told, order=18, wide=True, height=280, note=_note(facts, rows, names), showlegend=False,
-            annotations=[] if names else [nothing(_NONE)], updatemenus=_menus(logs, axes), **axes,
+            annotations=[] if names else [nothing(_NO_METRIC)], updatemenus=_menus(logs, axes), **axes,
         ),
     }  # fmt: skip
 

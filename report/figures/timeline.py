@@ -16,7 +16,7 @@ from .drawing import Spec, axis, drawn, layout, nothing, plotly_text, time_unit
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_MOST = 3000  # stretches that are drawn, the newest
+_MOST_STRETCHES = 3000  # stretches that are drawn, the newest
 _FATES = {  # how an attempt ended -> what is said, and its colour
     "running": ("runs", COOL), "completed": ("trained to its end", MUTED), "stopped": ("stopped early", FAINT),
     "paused": ("paused", COOL_SOFT), "failed": ("failed", ACCENT), "interrupted": ("interrupted", SOFT),
@@ -52,7 +52,7 @@ def timeline(study: Results) -> go.Figure:
 
 def timeline_spec(story: Story) -> Spec:
     """The same as plain data."""
-    stretches = story.stretches[-_MOST:]
+    stretches = story.stretches[-_MOST_STRETCHES:]
     workers = list(dict.fromkeys(s.worker for s in stretches))
     names = {worker: _name(worker, i, workers) for i, worker in enumerate(workers)}
     span = (story.now - story.begun) if stretches else 0.0
@@ -64,8 +64,8 @@ def timeline_spec(story: Story) -> Spec:
     ]
     spoken = ", ".join(_spoken(story))
     more = (
-        f" The newest {_MOST:,} of {len(story.stretches):,} stretches."
-        if len(story.stretches) > _MOST
+        f" The newest {_MOST_STRETCHES:,} of {len(story.stretches):,} stretches."
+        if len(story.stretches) > _MOST_STRETCHES
         else ""
     )
     return {

@@ -14,7 +14,7 @@ from haltune.study.telling.receipt import short_receipt
 from ..digest import Digest, Row
 from ..summary import epochs
 
-_NONE = "\N{EN DASH}"
+_DASH = "\N{EN DASH}"
 _COLUMNS = 8  # parameters with a column of their own; more are written as one text
 
 
@@ -82,7 +82,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     if not config:
         text = escaped(clipped(settings(t.config)))
         config = [f'<td class="long" data-whole title="{text}">{text}</td>']
-    value = _NONE if row.value is None else short(row.value)
+    value = _DASH if row.value is None else short(row.value)
     finite = row.value is not None and math.isfinite(row.value)
     metric = escaped(facts.problem.goal.metric)
     results = t.results(facts.problem) if facts.problem.measured else {}
@@ -144,7 +144,7 @@ def _told(value: object) -> object:
 
 
 def _value(name: str, value: object) -> str:
-    text = _NONE if value is None else escaped(clipped(short(value, 3)))
+    text = _DASH if value is None else escaped(clipped(short(value, 3)))
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     sort = f' data-v="{value}"' if number else ""
     long = f' class="long" title="{text}"' if len(text) > 24 else ""

@@ -25,10 +25,10 @@ from .board import Board
 from .guard import Guard
 from .watched import Watched
 
-_EVERY = 0.5  # seconds between looks
+_REFRESH = 0.5  # seconds between looks
 _PULSE = 15.0  # seconds after which a quiet stream says that it lives
-_LIMIT = 100_000  # bytes of what is posted
-_PATIENCE = 10.0  # seconds in which it must be
+_POST_LIMIT = 100_000  # bytes of what is posted
+_POST_SECONDS = 10.0  # seconds in which it must be
 _HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -141,10 +141,10 @@ async def _asked(request: Request) -> dict[str, Any] | None:
     """What was posted, of which no more is read than may be, and no longer; None when it is no object."""
     body = b""
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_POST_SECONDS):
             async for part in request.stream():
                 body += part
-                if len(body) > _LIMIT:
+                if len(body) > _POST_LIMIT:
                     return None
         found = json.loads(body or b"{}")
     except (TimeoutError, ValueError, RecursionError):
@@ -169,16 +169,16 @@ async def _stream(watched: Watched, mark: str, closing: asyncio.Event) -> AsyncI
             await run_in_threadpool(watched.look)
         except HaltuneError as error:
             yield f"event: trouble\ndata: {json.dumps(str(error))}\n\n"
-            await _rest(10 * _EVERY, closing)
+            await _rest(10 * _REFRESH, closing)
             continue
         if watched.mark != mark:
             mark, text = await run_in_threadpool(watched.since, mark)
             quiet = 0.0
             yield f"id: {mark}\ndata: {text}\n\n"
-        elif (quiet := quiet + _EVERY) >= _PULSE:
+        elif (quiet := quiet + _REFRESH) >= _PULSE:
             quiet = 0.0
             yield ": it lives\n\n"
-        await _rest(_EVERY, closing)
+        await _rest(_REFRESH, closing)
 
 
 async def _rest(seconds: float, closing: asyncio.Event) -> None:

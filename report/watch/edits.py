@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 Edit = dict[str, Any]
-_FEW = 8  # of so many elements at most one changed in its place: told one by one
+_FEW_ELEMENTS = 8  # of so many elements at most one changed in its place: told one by one
 
 
 def edit(old: Any, new: Any) -> Edit | None:
@@ -67,7 +67,7 @@ def _steps(old: list[Any], new: list[Any]) -> Sequence[tuple[str, int, int, int,
     """As difflib's opcodes: which elements are the same ones, though something in them may have changed."""
     if len(old) == len(new):
         changed = sum(a != b for a, b in zip(old, new, strict=True))
-        if isinstance(old[0], dict) or changed * _FEW <= len(old):
+        if isinstance(old[0], dict) or changed * _FEW_ELEMENTS <= len(old):
             return [("equal", 0, len(old), 0, len(new))]
     return SequenceMatcher(None, [_known(v) for v in old], [_known(v) for v in new]).get_opcodes()
 

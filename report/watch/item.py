@@ -8,7 +8,7 @@ from typing import Any
 from ..page.page import picture_json
 from .edits import edit
 
-_MOST = 50_000  # characters of steps that are kept
+_MOST_CHARACTERS = 50_000  # characters of steps that are kept
 
 
 class Item:
@@ -29,7 +29,7 @@ class Item:
             self._steps, self._base = [], moment
             return True
         self._steps.append((moment, picture_json(step)))
-        while sum(len(text) for _, text in self._steps) > _MOST:
+        while sum(len(text) for _, text in self._steps) > _MOST_CHARACTERS:
             self._base = self._steps.pop(0)[0]
         return True
 

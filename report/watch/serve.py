@@ -11,12 +11,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .guard import Guard
 
-_HEAD = 10.0  # seconds in which a request must be said
+_HEAD_SECONDS = 10.0  # seconds in which a request must be said
 _READ, _PACE = (
     120.0,
     1000,
 )  # seconds in which so many bytes of what waits are to be read; the system takes them in jumps
-_MOST = 500  # connections: a process may have about a thousand files open
+_MOST_CONNECTIONS = 500  # connections: a process may have about a thousand files open
 
 
 def serve(app: Guard, listening: socket.socket) -> None:
@@ -57,7 +57,7 @@ class _Hasty(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > _MOST:
+        if len(self.connections) > _MOST_CONNECTIONS:
             transport.abort()
         else:
             self._wait()
@@ -106,7 +106,7 @@ class _Hasty(H11Protocol):
         ):
             self._said()
         elif self._late is None:
-            self._late = self.loop.call_later(_HEAD, self.transport.abort)
+            self._late = self.loop.call_later(_HEAD_SECONDS, self.transport.abort)
 
     def _said(self) -> None:
         if self._late is not None:

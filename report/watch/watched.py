@@ -18,7 +18,7 @@ from ..page.page import shell
 from .item import Item
 
 _SHARE, _MODELS = 2, 5  # of a processor's time at most a third goes into the page, and a sixth into models
-_LEAST = 0.25  # seconds between looks, however many pages are open
+_LEAST_PAUSE = 0.25  # seconds between looks, however many pages are open
 # told by what changed within: names in these are none of a user's
 _STEPWISE = ("figure/", "curve/", "order/")
 
@@ -98,7 +98,7 @@ class Watched:
 
     def _after(self, times: float, began: float) -> float:
         """When to look again: a look's own time of processor later, so many times, whoever else is at work here."""
-        rest = max(_LEAST, times * (time.thread_time() - began)) if self._rests else 0.0
+        rest = max(_LEAST_PAUSE, times * (time.thread_time() - began)) if self._rests else 0.0
         return time.monotonic() + rest
 
     def _change(self) -> None:

@@ -395,7 +395,7 @@ converted = []
 plain = codec.verdict_to_json
 for room in (codec, attempt, local):
     room.verdict_to_json = lambda verdict: converted.append(verdict.reason) or plain(verdict)
-handover._MOST = 12
+handover._LINES_KEPT = 12
 def look(): say([p.name for p in Path(os.environ["TMPDIR"]).rglob("*") if p.name == "lines"], len(converted))
 study = Study(PROBLEM, Whims(), "mine.db", budget=Budget(trials=2))
 with study.ask() as first:
@@ -422,7 +422,7 @@ def test_what_is_kept_for_other_ranks_is_written_when_it_grows_long(tmp_path: Pa
         """
 from pathlib import Path
 from haltune.ranks import handover
-handover._MOST = 20
+handover._LINES_KEPT = 20
 sizes = []
 for trial in Study(PROBLEM, Whims(), budget=Budget(trials=20)):
     trial.report(0.5)

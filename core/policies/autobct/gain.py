@@ -32,7 +32,7 @@ from .value.simulation import Futures, simulate
 from .value.valuation import effort_for, expected_cost, grid_belief
 
 _TIMES = 13  # from now to the end
-_MOST = 8  # trainings simulated
+_MOST_TRAININGS = 8  # trainings simulated
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +187,7 @@ def _simulated(
     now = float(x.m[list(here)].max())
     first = expected_cost(x)[:, 0]
     fit = last / max(ruler.seconds(float(first.min()) / assessment.gamma), least, 1e-9)  # may be infinite
-    many = _MOST if fit > _MOST else max(1, math.ceil(fit))
+    many = _MOST_TRAININGS if fit > _MOST_TRAININGS else max(1, math.ceil(fit))
     effort = replace(effort_for(points.shape[1]), cost_nodes=3)
     futures = simulate(x, worlds, many, rng, ends=False, effort=effort, trained=here)
     seconds = np.linspace(0.0, last, _TIMES)

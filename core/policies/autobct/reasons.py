@@ -8,7 +8,7 @@ from haltune.log.history import History
 from .assessment import Assessment
 from .value.valuation import expected_cost
 
-_NOTHING = 5e-4  # of score
+_NEGLIGIBLE = 5e-4  # of score
 
 
 def ending(history: History, assessment: Assessment, going: float, best: int) -> str:
@@ -17,7 +17,7 @@ def ending(history: History, assessment: Assessment, going: float, best: int) ->
     gain = (
         going + cost - assessment.heights[-1]
     )  # of which the costs of trainings after the next are taken off
-    more = f"to gain {ruler.amount(gain)}" if gain > _NOTHING else "to gain nothing"
+    more = f"to gain {ruler.amount(gain)}" if gain > _NEGLIGIBLE else "to gain nothing"
     seconds = assessment.span(ruler.seconds(cost / assessment.gamma))
     but = "" if assessment.warning is None else f". But {assessment.warning}"
     return (

@@ -24,7 +24,7 @@ _STEPS = [
 ]  # of a number in steps, in the cube
 _ROUNDS = 6  # of climbing: each an ascent and a comparison with all discrete neighbours
 _FOLLOWED = 2  # climbs that go on after the first round
-_APART = 0.1  # distance between starts of climbs, so that they do not all climb the same hill
+_START_DISTANCE = 0.1  # distance between starts of climbs, so that they do not all climb the same hill
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _apart(pool: _Evaluated, count: int) -> list[int]:
     starts: list[int] = []
     while left.any() and len(starts) < count:
         starts.append(int(np.argmax(np.where(left, pool.values, -np.inf))))
-        left &= np.linalg.norm(pool.points - pool.points[starts[-1]], axis=1) >= _APART
+        left &= np.linalg.norm(pool.points - pool.points[starts[-1]], axis=1) >= _START_DISTANCE
         left[starts[-1]] = False
     return starts
 

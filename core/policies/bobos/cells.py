@@ -19,7 +19,7 @@ from .decay_curves import Paths
 Cells = Indices  # (rows, paths): the column of each path at each epoch
 _RECENT = 10.0  # the k-th error weighs in a recent mean as k^9: the last tenth of the epochs for two thirds
 _TRIM = 0.01  # share of paths beyond each end of a grid, counted in its outer cells: paths have long tails
-_EDGE = 1e-6  # paths are float32: how far beyond the outermost path a statistic still counts as reached
+_TOLERANCE = 1e-6  # paths are float32: how far beyond the outermost path a statistic still counts as reached
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Grids:
     def column(self, row: int, errors: Array, cells: int, slopes: int) -> int | None:
         """Where errors (n,) fall into, or None where no path's mean went."""
         mean = float(errors.mean())
-        if not self.least[row] - _EDGE <= mean <= self.most[row] + _EDGE:
+        if not self.least[row] - _TOLERANCE <= mean <= self.most[row] + _TOLERANCE:
             return None
         rest = recent_mean(errors) - self.tilt[row] * mean
         of_mean = int((mean - self.low[row]) * self.scale[row])
@@ -82,13 +82,13 @@ def _tilt(mean: Array32, recent: Array32) -> float:
     """Slope of the recent mean over the running mean, by least squares; 0 where all running means agree."""
     centred = mean - mean.mean()
     variance = float(centred @ centred)
-    return float(centred @ recent) / variance if variance > _EDGE**2 * len(mean) else 0.0
+    return float(centred @ recent) / variance if variance > _TOLERANCE**2 * len(mean) else 0.0
 
 
 def _grid(values: Array32, cells: int) -> tuple[float, float]:
     """Lower edge and cells per unit of one epoch's statistic."""
     low, high = np.quantile(values[:: max(1, values.size // 2000)], (_TRIM, 1.0 - _TRIM))
-    return float(low), float(cells / (high - low)) if high - low > _EDGE else 0.0
+    return float(low), float(cells / (high - low)) if high - low > _TOLERANCE else 0.0
 
 
 def _bin(values: Array32, low: float, scale: float, cells: int) -> Cells:

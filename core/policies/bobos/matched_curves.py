@@ -44,11 +44,11 @@ _GROWTH = 1.3  # of knots
 _PERSISTS = 0.25  # share of a slope that goes on
 _WALK = 0.1  # scale of the walk per root of log-epochs; its steps are Student's with 3 degrees of freedom
 _STRAYS = 0.4  # of that scale, around a power law
-_FEW = 0.5  # of that scale, over sqrt(1 + W): how little a few runs say
+_FEW_RUNS_NOISE = 0.5  # of that scale, over sqrt(1 + W): how little a few runs say
 _JITTER = 0.015  # deviation of a drawn step per root of log-epochs
 _STAYS = 0.7  # probability that the next step is drawn from the same run
 _FLATTENS, _LOWERS = 0.8, 0.5  # log odds that are believed: 0.8 of those of the paths, less 0.5
-_MOST = 64  # runs beside that are looked at
+_MOST_RUNS = 64  # runs beside that are looked at
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,13 @@ def _nearest(errors: Array, y: Array) -> Array:
     """The runs known beyond y that stand nearest to it, half of them from those known longest."""
     n0 = y.size
     known = errors[np.isfinite(errors[:, n0])]
-    if len(known) <= _MOST:
+    if len(known) <= _MOST_RUNS:
         return known
     far = np.abs(known[:, n0 - 1] - y[-1])
     length = np.isfinite(known).sum(axis=1)
-    by_length = np.lexsort((far, -length))[: _MOST // 2]
+    by_length = np.lexsort((far, -length))[: _MOST_RUNS // 2]
     rest = np.setdiff1d(np.argsort(far, kind="stable"), by_length, assume_unique=True)
-    by_distance = rest[np.argsort(far[rest], kind="stable")][: _MOST // 2]
+    by_distance = rest[np.argsort(far[rest], kind="stable")][: _MOST_RUNS // 2]
     chosen: Array = known[np.sort(np.concatenate([by_length, by_distance]))]
     return chosen
 
@@ -187,7 +187,7 @@ def _beside(
     stays = (same >= 0) & (uniform[1] < _STAYS)
     drawn = np.where(stays, same, drawn)
     noise = np.float32(_JITTER * math.sqrt(dt)) * rng.standard_normal(count, dtype=np.float32)
-    noise += np.float32(_FEW * _WALK * math.sqrt(dt)) * _heavy(count, rng) / np.sqrt(1.0 + reach)
+    noise += np.float32(_FEW_RUNS_NOISE * _WALK * math.sqrt(dt)) * _heavy(count, rng) / np.sqrt(1.0 + reach)
     as_others = ends[drawn] + np.float32(math.exp(-_NEARS * dt)) * (v - va[drawn]) + noise
     as_others += np.float32(0.5 * _PERSISTS * dt) * (s - sa[drawn])
     follows = stays | (uniform[2] < reach / (reach + np.float32(_ALPHA)))

@@ -29,11 +29,11 @@ _LEAST_WORTH = 1.5  # epochs: of the shortest trainings a tenth is less than one
 _MIN_VISITS = 30
 _FEWEST = 3  # errors below which no curve is judged, however short the horizon
 _RESOLVE_AT = {"faithful": (), "robust": (12, 16, 24, 32, 40)}
-# with runs beside, besides every epoch from _SOON to `first`
+# with runs beside, besides every epoch from _FIRST_BESIDE to `first`
 _COMPANY_AT = (10, 14, 18, 20, 28, 36, 44, 48)
-_SOON = 2  # the first epoch that is judged with runs beside
+_FIRST_BESIDE = 2  # the first epoch that is judged with runs beside
 _COMPANY = 3  # runs trained beyond an epoch without which it is not judged before `first`
-_SHARE = 5  # with runs beside, of so many paths at most one is drawn: it costs that much more
+_PATHS_PER_DRAWN = 5  # with runs beside, of so many paths at most one is drawn: it costs that much more
 _K1 = {"faithful": 100.0, "robust": 500.0}
 _BESIDE = {"faithful": False, "robust": True}
 _MISSING = {"faithful": 0.0, "robust": 0.1}
@@ -158,12 +158,12 @@ class OptimalStopping:
         """
         if horizon < 1:
             raise InvalidInput(f"horizon is {horizon}; a training has at least one epoch.")
-        learns = self.beside and beside is not None and beside.beyond(_SOON) > 0
+        learns = self.beside and beside is not None and beside.beyond(_FIRST_BESIDE) > 0
         oftener = learns and self.resolve_at == _RESOLVE_AT[self.mode]
         further = (self.resolve_at or ()) + (_COMPANY_AT if oftener else ())
         scaled = [max(_FEWEST, round(e * horizon / REFERENCE_HORIZON)) for e in (self.first, *further)]
         if learns and beside is not None and self.first == _FIRST:
-            scaled += [e for e in range(_SOON, scaled[0]) if beside.beyond(e) >= _COMPANY]
+            scaled += [e for e in range(_FIRST_BESIDE, scaled[0]) if beside.beyond(e) >= _COMPANY]
         solve_at = tuple(sorted({e for e in scaled if e < horizon}))
         if not solve_at:
             return StoppingPlan(horizon, (), horizon)
@@ -186,7 +186,7 @@ class OptimalStopping:
         count, fewest = self.paths or _PATHS[self.mode], self.min_visits or 0
         learns = self._learns(y, beside)
         if learns:
-            share = max(1, min(_SHARE, count // (2 * MIN_PATHS)))
+            share = max(1, min(_PATHS_PER_DRAWN, count // (2 * MIN_PATHS)))
             count, fewest = count // share, fewest // share
         paths = self.paths_of(y, horizon, count, rng, beside)
         losses = replace(losses, missing=self._missing(horizon) * losses.c)

@@ -35,7 +35,7 @@ _SCALES = ((0.01, 0.0), (0.05, 0.02), (0.2, 0.1), (0.6, 0.3))  # (sd, mean) of b
 _NOISES = np.geomspace(3e-4, 0.1, 7)  # sd of the white noise
 _WALKS = (15.0, 150.0, 1500.0)  # variance of the walk per unit of log n, in units of the noise variance
 _LEVEL = (0.5, 0.5)  # mean and sd of a
-_EARLY = 0.2  # noise variance is 1 + (_EARLY N / n)^2 times larger: first epochs follow no law
+_EARLY_NOISE = 0.2  # noise variance is 1 + (_EARLY_NOISE N / n)^2 times larger: first epochs follow no law
 _WAKING = 0.1  # a curve at the worst error is still there at epoch n with probability (n0 / n)^_WAKING
 _DEPTHS = (0.01, 0.01, 0.05, 0.2)  # scales, equally likely, of how far it falls when it wakes
 _RANK = 8  # terms of the walk's Karhunen-Loeve series; running means do not see finer wiggles
@@ -181,7 +181,7 @@ def _design(n0: int, horizon: int) -> _PowerLawDesign:
     shapes, prior = _shapes(horizon)
     log_epoch = np.log(np.arange(1, horizon + 1))
     back = log_epoch[n0 - 1] - log_epoch[:n0]
-    early = np.diag(1.0 + (_EARLY * horizon / np.arange(1, n0 + 1)) ** 2)
+    early = np.diag(1.0 + (_EARLY_NOISE * horizon / np.arange(1, n0 + 1)) ** 2)
     covariance = early + np.array(_WALKS)[:, None, None] * np.minimum.outer(back, back)
     factor = np.linalg.cholesky(covariance)
     whiten = np.linalg.inv(factor)

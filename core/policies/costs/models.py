@@ -26,12 +26,12 @@ from haltune.log.policy import name_of
 from haltune.space import Space
 
 CostFunction = Callable[..., float]  # (config) or (config, previous); previous is None before the first trial
-_LEAST = 1e-12  # costs are taken at least this large: nothing is free, and its logarithm stays finite
+_LEAST_COST = 1e-12  # costs are taken at least this large: nothing is free, and its logarithm stays finite
 _NOISES = np.geomspace(1e-4, 2.0, 24) ** 2  # residual variances of log cost that a line is fitted with
 _SLOPE = 3.0  # prior deviation of a slope: e^3 is a factor of 20 across the cube
 _REACH = 1e9
 _DEAREST = 700.0  # log cost; exp of 710 overflows
-_STEP = 1e-4  # of the cube: a function's derivatives are differences
+_DIFFERENCE_STEP = 1e-4  # of the cube: a function's derivatives are differences
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ class KnownCost:
         """Exact: the deviation is 0."""
         previous = None if after is None else self.space.decode(after)
         costs = self.of(self.space.decode_many(points), previous)
-        return PredictedCost(np.log(np.maximum(costs, _LEAST)), np.zeros(len(costs)))
+        return PredictedCost(np.log(np.maximum(costs, _LEAST_COST)), np.zeros(len(costs)))
 
     def of(self, configs: Sequence[Mapping[str, Any]], previous: Mapping[str, Any] | None = None) -> Array:
         """(m,) costs of configurations."""
@@ -156,7 +156,7 @@ class KnownCost:
         value, slopes = self.predict(points).log_median, np.zeros_like(points)
         for k in np.flatnonzero(self.space.continuous):
             shift = np.zeros(points.shape[1])
-            shift[k] = _STEP
+            shift[k] = _DIFFERENCE_STEP
             up, down = np.minimum(points + shift, 1.0), np.maximum(points - shift, 0.0)
             rise = self.predict(up).log_median - self.predict(down).log_median
             slopes[:, k] = rise / (up - down)[:, k]
@@ -268,7 +268,7 @@ def log_costs(costs: ArrayLike, count: int) -> Array:
         raise InvalidInput(f"one cost a point, shape ({count},), not {values.shape}")
     if not bool(np.all((values > 0) & np.isfinite(values))):
         raise InvalidInput("costs are positive and finite; leave trials without a cost out")
-    return np.log(np.maximum(values, _LEAST))
+    return np.log(np.maximum(values, _LEAST_COST))
 
 
 def within_reach(costs: Array) -> Array:

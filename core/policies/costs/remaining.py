@@ -31,7 +31,10 @@ from .observed import full_cost, taken, trained_share
 CostOption = str | Sequence[str] | Callable[..., float]
 LogCost = Callable[[Array], tuple[Array, Array]]
 EARLY = 50  # finished trials, each of which is a fit
-_LEAST, _MOST = 1e-300, 1e300  # seconds of a budget of money: shares of it are numbers whatever the price
+_LEAST_SECONDS, _MOST_SECONDS = (
+    1e-300,
+    1e300,
+)  # seconds of a budget of money: shares of it are numbers whatever the price
 UNITS = {"seconds": "s", "cost": "of cost", "epochs": "epochs", "trials": "trials"}
 
 
@@ -272,6 +275,6 @@ def _seconds(budget: Budget, spent: Spent, aside: float) -> list[Left]:
         limit = float(budget.worker_time)
         found.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
     if budget.money is not None and budget.price:
-        limit = min(max(budget.money / budget.price * 3600.0, _LEAST), _MOST)
+        limit = min(max(budget.money / budget.price * 3600.0, _LEAST_SECONDS), _MOST_SECONDS)
         found.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
     return found

@@ -14,8 +14,8 @@ from haltune.space.domains import Float, bounding
 
 from .curve_rows import CurveTable
 
-_TOP = 5  # best trials that have neighbours among the candidates
-_NEAR = 0.15  # deviation of a neighbour in the unit cube
+_BEST_TRIALS = 5  # best trials that have neighbours among the candidates
+_NEIGHBOUR_DEVIATION = 0.15  # deviation of a neighbour in the unit cube
 
 
 def candidates(
@@ -34,7 +34,7 @@ def candidates(
     tops = np.vstack([tops, others])
     anywhere = rng.random((count - near, space.dim))
     base = tops[rng.integers(len(tops), size=near)]
-    moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEAR, base.shape)
+    moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEIGHBOUR_DEVIATION, base.shape)
     points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0), others])
     return points if _free(space) else space.encode_many(space.decode_many(points))
 
@@ -44,7 +44,7 @@ def _best_trials(rows: CurveTable, sign: float) -> Indices:
     score = np.where(np.isfinite(rows.value), -sign * rows.value, np.inf)
     ranked = rows.trial[np.lexsort((rows.trial, score))]
     _, first = np.unique(ranked, return_index=True)
-    return ranked[np.sort(first)[:_TOP]]
+    return ranked[np.sort(first)[:_BEST_TRIALS]]
 
 
 def first_untried(history: History, points: Array, value: Array) -> tuple[int, dict[str, Any]] | None:

@@ -22,7 +22,7 @@ from haltune.policies.hyperband.persistent import Sparse
 
 CurveRow = tuple[int, float, float]  # trial, epochs, raw value
 Chunk = dict[int, CurveRow]
-_APART = 3  # ratio of the epochs at which a curve is looked at
+_EPOCH_RATIO = 3  # ratio of the epochs at which a curve is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,5 +161,5 @@ def _marked(before: float, epoch: float) -> bool:
     """Whether 1, 3, 9, 27, ... lies after one epoch and not after the other."""
     mark = 1
     while mark <= before:
-        mark *= _APART
+        mark *= _EPOCH_RATIO
     return mark <= epoch

@@ -8,7 +8,7 @@ import numpy as np
 
 from haltune._utils.arrays import Array
 
-_STEP = (8, 100)  # rows between fits: a fifth of those there are, within these
+_ROWS_BETWEEN_FITS = (8, 100)  # rows between fits: a fifth of those there are, within these
 
 
 def median_and_best(values: Array, first: Array, sign: float) -> tuple[float, float] | None:
@@ -60,7 +60,7 @@ _ABOVE = 10.0  # a first median and best that are nearly equal must not make the
 
 def fitted(count: int, first: int) -> int:
     """The last number of rows at which hyperparameters were fitted."""
-    m, (least, most) = first, _STEP
+    m, (least, most) = first, _ROWS_BETWEEN_FITS
     while (following := m + min(most, max(least, m // 5))) <= count:
         m = following
     return min(m, count)

@@ -23,7 +23,7 @@ from haltune.policies.guided.curve_rows import CurveRows, CurveTable
 from .log_regret import LogRegret
 
 RUNS_KEPT = 80  # runs of each earlier study
-_FIRST = 20  # trials that are taken for not chosen by their promise: they set the scale
+_SCALE_TRIALS = 20  # trials that are taken for not chosen by their promise: they set the scale
 _DIGITS = 5  # of a target
 
 
@@ -118,8 +118,8 @@ def _in_full(history: History, rows: CurveTable) -> CurveTable:
 
 def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[EarlierRun]:
     """The runs that are kept, best first."""
-    last = np.full(_FIRST, np.nan)
-    first = rows.trial < _FIRST
+    last = np.full(_SCALE_TRIALS, np.nan)
+    first = rows.trial < _SCALE_TRIALS
     last[rows.trial[first]] = rows.value[first]  # of equals the later stays
     scale = LogRegret.of(rows.value, last, history.problem.goal.sign)
     if scale is None:

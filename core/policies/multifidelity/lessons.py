@@ -26,7 +26,7 @@ from .stage_rows import spread
 
 _OF_KEPT = 120  # of the `VALUES_KEPT`
 _OF_LEARNT = 60  # of the `LEARNT` ones
-_TOP = 3  # best runs of each whose neighbours are tried
+_BEST_RUNS = 3  # best runs of each whose neighbours are tried
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Lessons:
             points = np.array([p for _, p in found]).reshape(len(found), space.dim)
             every.append(_seen([run for run, _ in found], points, earlier.horizon, stages, number))
             left_out.append(len(earlier.runs) - len(found))
-            best.append(points[:_TOP])
+            best.append(points[:_BEST_RUNS])
         return cls(tuple(e.name for e in studies), tuple(left_out), tuple(every), np.vstack(best))
 
     def __bool__(self) -> bool:

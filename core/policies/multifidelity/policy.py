@@ -56,9 +56,11 @@ from .promotion.remaining import Remaining
 from .receipts import chosen_because, expected
 from .stage_kernel import StageKernel, Stages
 
-_STEP = 3  # ratio of the epochs of rungs
+_RUNG_RATIO = 3  # ratio of the epochs of rungs
 _TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
-_FEW = 3  # trials that are drawn at random where earlier studies tell where to begin, and half of the next
+_RANDOM_TRIALS = (
+    3  # trials that are drawn at random where earlier studies tell where to begin, and half of the next
+)
 
 
 @dataclass(frozen=True)
@@ -157,8 +159,8 @@ class MultiFidelity(Policy[Ascent]):
     def rungs(self, horizon: int) -> tuple[int, ...]:
         """The epochs at which trials may be compared, the last being the horizon: 1, 3, 9, 27, 50."""
         epochs = [1]
-        while epochs[-1] * _STEP * _TOO_CLOSE < horizon:
-            epochs.append(epochs[-1] * _STEP)
+        while epochs[-1] * _RUNG_RATIO * _TOO_CLOSE < horizon:
+            epochs.append(epochs[-1] * _RUNG_RATIO)
         return (*epochs, horizon) if horizon > 1 else (1,)
 
     def start(self, problem: Problem) -> Ascent:
@@ -220,7 +222,7 @@ class MultiFidelity(Policy[Ascent]):
         Where earlier studies tell where to begin, all but a few take turns: what misleads is not all that is seen.
         """
         begun, first = len(history), self._cuts(history).initial
-        told = state.model.lessons is not None and begun >= _FEW
+        told = state.model.lessons is not None and begun >= _RANDOM_TRIALS
         return begun < first and not (told and begun % 2)
 
     # -- the ladder ----------------------------------------------------------------------

@@ -33,7 +33,7 @@ from haltune.space.designs import batches
 
 Infeasible: TypeAlias = Literal["restrict", "terminate"]
 _CHUNK = 400_000  # numbers in the largest array of a step: more leaves the cache
-_TINY = 1e-12  # of the largest variance: what is as sure as this teaches nothing
+_SURE = 1e-12  # of the largest variance: what is as sure as this teaches nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ class _Planner:
         self.moving = means.after is not None
         self.price = np.maximum(means.price(self.then), 1e-300)  # (m or 1, m)
         self.pairs = _pairs(self.then, self.then)  # (b, m or 1, m)
-        self.surest = _TINY * float(np.max(belief.covariance.diagonal(), initial=0.0))
+        self.surest = _SURE * float(np.max(belief.covariance.diagonal(), initial=0.0))
 
     def future(self, candidates: Indices) -> Array:
         """(k,) what the base policy is expected to add after each."""

@@ -33,7 +33,7 @@ from .variance import (
     truncated_reduction,
 )
 
-_NOTHING = 1e-12  # of the prior variance: a reduction this small is rounding
+_ROUNDING = 1e-12  # of the prior variance: a reduction this small is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ def choose_site(question: Question, tried: Mask) -> Observation:
         reduction = _anticipated(question, rows, variance, noise)
     else:
         reduction = truncated_reduction(rows, variance, noise, question.over)
-    if question.settled or not reduction.max() > _NOTHING * field.prior:
+    if question.settled or not reduction.max() > _ROUNDING * field.prior:
         return _otherwise(question, tried)
     level, site = best_ratio(reduction, cost)
     config = sites.configs[allowed[site]]
@@ -235,7 +235,7 @@ def choose_anywhere(
     if question.candidates != "all" or question.anticipate or (noise != noise[:, :1]).any():
         return choose_site(question, sites.tried(history.tried))
     reduction = truncated_reduction(field.rows, field.variance, noise, question.over)
-    if question.settled or not reduction.max() > _NOTHING * field.prior:
+    if question.settled or not reduction.max() > _ROUNDING * field.prior:
         return _otherwise(question, sites.tried(history.tried))
     ratio = reduction / question.cost
     level = int(np.argmax(ratio.max(axis=1)))

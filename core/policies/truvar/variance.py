@@ -27,7 +27,7 @@ CovarianceRows = Callable[
     [Indices], Array
 ]  # indices (b,) of points -> their covariances (b, n) with all candidates
 _ENTRIES, _THIN = 40_000, 16  # of a block, and its fewest rows
-_TINY = 1e-300  # divides 0 by it instead of by 0: a point known exactly takes nothing off
+_NO_ZERO = 1e-300  # divides 0 by it instead of by 0: a point known exactly takes nothing off
 
 
 def excess_variance(variance: Array, floor: float, members: Mask) -> Array:
@@ -42,7 +42,7 @@ def truncated_reduction(rows: CovarianceRows, variance: Array, noise: Array, ove
     (k, n) variances of an observation of each. over: (m,) excess of the m points that `rows` knows.
     O(k u n) for u unsaturated points.
     """
-    scale = np.maximum(noise + variance, _TINY)
+    scale = np.maximum(noise + variance, _NO_ZERO)
     total = np.zeros_like(scale)
     # The divisor is taken out of the sum, min(C^2, d s) / s, and d s made by BLAS: passes over whole blocks are
     # twice as fast as those that repeat a row or a column.
@@ -71,7 +71,7 @@ def anticipated_reduction(
     a member if the observation came out at its mean. A member that would leave counts whole, max(v, e).
     """
     members = np.flatnonzero(over >= 0.0)  # over is negative outside the members
-    inverse = 1.0 / np.maximum(noise + variance, _TINY)
+    inverse = 1.0 / np.maximum(noise + variance, _NO_ZERO)
     total = np.zeros_like(inverse)
     for block in blocks(members, len(variance)):
         cross = rows(block)

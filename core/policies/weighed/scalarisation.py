@@ -32,7 +32,7 @@ from haltune.log.problem.constraints import violation
 from haltune.log.scores import Scale, Span
 
 RHO = 0.05
-_MOST = 11  # weights that are drawn from; ParEGO has as many for two goals
+_MOST_WEIGHTS = 11  # weights that are drawn from; ParEGO has as many for two goals
 Weights = tuple[float, ...]
 
 
@@ -40,7 +40,9 @@ def lattice(goals: int) -> tuple[Weights, ...]:
     """All weights whose parts are multiples of 1 / s, s as large as gives at most 11 of them; one goal has one."""
     if goals == 1:
         return ((1.0,),)
-    steps = next(s for s in range(_MOST, 0, -1) if s == 1 or comb(s + goals - 1, goals - 1) <= _MOST)
+    steps = next(
+        s for s in range(_MOST_WEIGHTS, 0, -1) if s == 1 or comb(s + goals - 1, goals - 1) <= _MOST_WEIGHTS
+    )
     found = []
     for cuts in combinations(range(steps + goals - 1), goals - 1):
         ends = (-1, *cuts, steps + goals - 1)

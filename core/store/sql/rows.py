@@ -48,7 +48,7 @@ def page(
         if row[0] != position:
             raise damaged(position, whose, f"it is not there; the next is event {row[0]}")
         try:
-            read.append(event(row, found.get(position) or _NONE))
+            read.append(event(row, found.get(position) or _NO_METRICS))
         except InvalidInput as error:
             raise damaged(position, whose, str(error)) from error
     return read
@@ -79,7 +79,7 @@ def event(row: Sequence[Any], metrics: Mapping[str, float | None]) -> Event:
             f"action = {action!r:.80}, evidence = {body!r:.80}: a verdict, and a table of its numbers"
         )
     verdict = Verdict(
-        _ACTIONS[action], tables.restored(reason), _LazyNumbers(body) if body else _NOTHING, until
+        _ACTIONS[action], tables.restored(reason), _LazyNumbers(body) if body else _NO_EVIDENCE, until
     )
     scalars = {tables.restored(name): math.nan if v is None else v for name, v in metrics.items()}
     report = _report((at, trial, attempt, epoch, math.nan if value is None else value, seconds, verdict,
@@ -137,8 +137,8 @@ def _report(values: tuple[Any, ...]) -> ev.Reported:
 
 _PUT = [getattr(ev.Reported, f.name).__set__ for f in fields(ev.Reported)]
 _ACTIONS = {str(a): a for a in Action}
-_NONE: Mapping[str, float | None] = MappingProxyType({})
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NO_METRICS: Mapping[str, float | None] = MappingProxyType({})
+_NO_EVIDENCE: Mapping[str, Any] = MappingProxyType({})
 
 
 class _LazyNumbers(Mapping[str, Any]):

@@ -36,7 +36,7 @@ from .watch import watch
 
 _log = logging.getLogger("haltune")
 
-_LONGEST = 1e7  # seconds of a lease that grows with its epochs: nonsense must not hold a trial for ever
+_LONGEST_LEASE = 1e7  # seconds of a lease that grows with its epochs: nonsense must not hold a trial for ever
 
 
 class Replica:
@@ -147,7 +147,7 @@ class Replica:
     def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0) -> Lease:
         """A lease for this process, from now on."""
         now = self.now()
-        term = max(self.term, min(5.0 * max(self.history.longest_epoch, epoch_seconds), _LONGEST))
+        term = max(self.term, min(5.0 * max(self.history.longest_epoch, epoch_seconds), _LONGEST_LEASE))
         return Lease(trial, attempt, self.holder(), now + term, now)
 
     def holder(self) -> str:

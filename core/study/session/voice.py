@@ -26,9 +26,9 @@ from haltune.terminal import heard, visible
 from .attempt import Attempt
 
 _log = logging.getLogger("haltune")
-_EVERY = 10.0  # seconds between two lines of how far the search is
+_BETWEEN_LINES = 10.0  # seconds between two lines of how far the search is
 _CONFIG, _WHY = 120, 160  # characters of a configuration, and of a reason
-_LOOKS = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # of the line of a trial that ended so
+_STYLES = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # of the line of a trial that ended so
 _DOES = {
     Action.CONTINUE: "trains on",
     Action.PAUSE: "pauses",
@@ -65,7 +65,7 @@ class Voice:
         if not self._speaks():
             return
         if self._next is None:
-            self._next = self._clock() + _EVERY
+            self._next = self._clock() + _BETWEEN_LINES
             if (before := len(history) - (attempt.attempt == 1)) > 0:
                 self._say(lambda: f"the search continues, with {plural(before, 'trial')} so far", "cyan")
         self._begun.add((attempt.id, attempt.attempt))
@@ -98,7 +98,7 @@ class Voice:
         leads = best is not None and best.trial == record.id
         if history.problem.further:
             leads = record.id in history.front()
-        look = "bold" if leads else _LOOKS.get(fate_of(record, history.problem).kind, "default")
+        look = "bold" if leads else _STYLES.get(fate_of(record, history.problem).kind, "default")
         self._say(lambda: ending(history, record, best), look)
         if self._next is not None and self._clock() >= self._next:
             self._stands(history, budget)
@@ -116,7 +116,7 @@ class Voice:
             self._stands(history, budget, over=not held)
 
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
-        self._next, told = self._clock() + _EVERY, standing_line(history, budget, over)
+        self._next, told = self._clock() + _BETWEEN_LINES, standing_line(history, budget, over)
         if told != self._standing:
             self._standing = told
             self._say(lambda: told, "cyan")

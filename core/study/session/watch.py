@@ -15,7 +15,9 @@ from weakref import WeakValueDictionary
 
 from haltune.store.base import Store
 
-_LEAST = 5.0  # seconds that are called a jump: a server's time comes by the network, and may be some late
+_LEAST_JUMP = (
+    5.0  # seconds that are called a jump: a server's time comes by the network, and may be some late
+)
 _DRIFT = 1e-3  # of the time between two looks: clocks are set right slowly, too
 
 
@@ -67,7 +69,7 @@ class Watch:
         (earliest, then, latest), (before, now, after) = last, look
         least, most = before - latest, after - earliest  # seconds that passed: a look may take long itself
         jumped = (now - then) - min(max(now - then, least), most)
-        if abs(jumped) > _LEAST + _DRIFT * most:
+        if abs(jumped) > _LEAST_JUMP + _DRIFT * most:
             self.jumps.append(Jump(then, now, jumped))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _EDGES = (0.0, 0.01, 0.05, 0.2, 0.5, 0.8, 1.0)  # of the chances that are told apart
-_NONE = "No audited run has come to its end: BOBOS(audit=0.1), Halting(policy, audit=0.1)"
+_NO_AUDIT = "No audited run has come to its end: BOBOS(audit=0.1), Halting(policy, audit=0.1)"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def calibration_spec(story: Story, history: History) -> Spec:
             "Are the chances right?", _told(groups), order=90, showlegend=False, shapes=spans,
             note="Of audited runs: the chance to win that was stated, and the share that won, with its interval. On "
             "the dashed line what was said is what came.",
-            annotations=[] if groups else [nothing(_NONE)],
+            annotations=[] if groups else [nothing(_NO_AUDIT)],
             xaxis=axis("P(beats) as stated", **ticks), yaxis=axis("share that won", **ticks),
         ),
     }  # fmt: skip

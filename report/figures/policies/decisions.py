@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _PATHS = 40  # drawn
 _LEVELS = 40  # of the mean
-_NONE = "Nothing was decided by the chance to win yet"
+_NO_CHANCES = "Nothing was decided by the chance to win yet"
 _SCALE = [(0.0, FAINT), (0.5, RULE), (1.0, COOL_SOFT)]  # stop, go on, a winner
 
 
@@ -143,7 +143,10 @@ def telling(events: Iterable[ev.Event], trial: int | None = None) -> ev.Reported
 def decisions_spec(found: Decided | None, goal: Goal) -> Spec:
     """The same as plain data: on the left the curve and its paths, on the right their means and the regions."""
     if found is None:
-        return {"data": [], "layout": layout("A decision", _NONE, order=12, annotations=[nothing(_NONE)])}
+        return {
+            "data": [],
+            "layout": layout("A decision", _NO_CHANCES, order=12, annotations=[nothing(_NO_CHANCES)]),
+        }
     trial, metric = found.event.trial, plotly_text(goal.metric)
     start = found.table.start
     incumbent = float(found.event.verdict.evidence["incumbent"])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _TITLE = "Score against cost"
-_EARLY = "Its first trainings teach how scores and costs spread: nothing is weighed yet"
+_TOO_EARLY = "Its first trainings teach how scores and costs spread: nothing is weighed yet"
 _LEVELS = 21  # values of a parameter
 
 
@@ -70,7 +70,7 @@ def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
     """The same as plain data: expected score, cost, and worth by configuration; and the trainings in their order."""
     names = list(found.history.problem.space.columns) if found else []
     if found is None or not names:
-        return {"data": [], "layout": layout(_TITLE, _EARLY, order=11, annotations=[nothing(_EARLY)])}
+        return {"data": [], "layout": layout(_TITLE, _TOO_EARLY, order=11, annotations=[nothing(_TOO_EARLY)])}
     across = across or _steepest(found, names)
     along = next(n for n in names if n != across) if len(names) == 2 else None
     view, told = Landscape(found, across, along), _told(found)

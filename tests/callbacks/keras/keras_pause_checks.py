@@ -137,7 +137,7 @@ def test_random_generators_that_do_not_match_are_named():
 
 
 def test_a_random_state_too_large_for_the_file_declines_the_pause(monkeypatch):
-    monkeypatch.setattr(checkpoint, "_LIMIT", 100)
+    monkeypatch.setattr(checkpoint, "_COMMENT_LIMIT", 100)
     study = pausing_study()
     with study.ask() as trial, pytest.warns(HaltuneWarning, match="room for 100: .*trains on"):
         fit(trial)

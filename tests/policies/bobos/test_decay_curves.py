@@ -106,7 +106,7 @@ def dense_mixture(errors, horizon):
     n0 = len(errors)
     log_epoch = np.log(np.arange(1, horizon + 1))
     back = log_epoch[n0 - 1] - log_epoch[:n0]
-    early = np.diag(1 + (law._EARLY * horizon / np.arange(1, n0 + 1)) ** 2)
+    early = np.diag(1 + (law._EARLY_NOISE * horizon / np.arange(1, n0 + 1)) ** 2)
     total = first = second = 0.0
     for shape, mass in zip(shapes, prior, strict=True):
         for walk in law._WALKS:

@@ -98,7 +98,7 @@ def test_open_streams_end_with_the_server_and_leave_no_traceback(served, caplog)
 
 
 def test_who_says_nothing_or_says_it_drop_by_drop_is_let_go(served, monkeypatch):
-    monkeypatch.setattr("haltune.report.watch.serve._HEAD", 0.2)
+    monkeypatch.setattr("haltune.report.watch.serve._HEAD_SECONDS", 0.2)
     silent, slow = (socket.create_connection(("127.0.0.1", served[0]), timeout=60) for _ in range(2))
     slow.sendall(b"GET / HTTP/1.1\r\nX-Drop: ")
     assert cut(silent)
@@ -106,7 +106,7 @@ def test_who_says_nothing_or_says_it_drop_by_drop_is_let_go(served, monkeypatch)
 
 
 def test_a_body_that_nobody_reads_is_waited_for_no_longer_than_a_head(served, monkeypatch):
-    monkeypatch.setattr("haltune.report.watch.serve._HEAD", 0.5)
+    monkeypatch.setattr("haltune.report.watch.serve._HEAD_SECONDS", 0.5)
     stranger = socket.create_connection(("127.0.0.1", served[0]), timeout=60)
     stranger.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
     assert b"404 Not Found" in stranger.recv(4096)
@@ -144,7 +144,7 @@ def test_who_reads_slowly_reads_all(served, monkeypatch):
 
 
 def test_a_stream_is_not_cut_for_saying_no_more(served, monkeypatch):
-    monkeypatch.setattr("haltune.report.watch.serve._HEAD", 0.2)
+    monkeypatch.setattr("haltune.report.watch.serve._HEAD_SECONDS", 0.2)
     stream = sent(served[0], f"GET /{TOKEN}/0/events HTTP/1.1")
     stream.sendall(b"\r\n")
     found = stream.recv(4096)
@@ -157,14 +157,14 @@ def test_a_stream_is_not_cut_for_saying_no_more(served, monkeypatch):
 
 
 def test_what_is_posted_drop_by_drop_is_not_waited_for(served, monkeypatch):
-    monkeypatch.setattr("haltune.report.watch.app._PATIENCE", 0.2)
+    monkeypatch.setattr("haltune.report.watch.app._POST_SECONDS", 0.2)
     connection = sent(served[0], f"POST /{TOKEN}/0/stop HTTP/1.1")
     connection.sendall(b"Content-Length: 50\r\nConnection: close\r\n\r\n{")
     assert b"within ten seconds" in answered(connection)
 
 
 def test_more_connections_than_it_has_room_for_take_nothing_from_the_others(served, monkeypatch):
-    monkeypatch.setattr("haltune.report.watch.serve._MOST", 20)
+    monkeypatch.setattr("haltune.report.watch.serve._MOST_CONNECTIONS", 20)
     held = [socket.create_connection(("127.0.0.1", served[0]), timeout=60) for _ in range(20)]
     late = socket.create_connection(("127.0.0.1", served[0]), timeout=60)
     assert cut(late)

@@ -18,8 +18,8 @@ from haltune.log.problem import Goal
 
 Transform = Literal["linear", "log"]
 Bounds = tuple[float, float]
-_EDGE = 1e-3  # of the width of the bounds: log odds are infinite at a bound itself
-_FAR = 3.0  # widths of the map beyond its ends
+_BOUND_MARGIN = 1e-3  # of the width of the bounds: log odds are infinite at a bound itself
+_BEYOND_MAP = 3.0  # widths of the map beyond its ends
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Ruler:
     def outside(self, value: float, seconds: float) -> str | None:
         """A warning when a training lies far outside the maps."""
         for what, raw, on in (("score", value, self.h(value)), ("cost", seconds, self.t(seconds))):
-            if math.isfinite(on) and not -_FAR <= on <= 1.0 + _FAR:
+            if math.isfinite(on) and not -_BEYOND_MAP <= on <= 1.0 + _BEYOND_MAP:
                 ends = (self.worst, self.best) if what == "score" else (self.zero, self.zero + self.unit)
                 return (
                     f"a {what} of {raw:.4g} lies far outside the map {ends[0]:.4g} to {ends[1]:.4g} by which AutoBCT "
@@ -96,7 +96,7 @@ def _unbent(bent: float, kind: Transform, odds: Bounds | None) -> float:
 
 def _share(value: float, odds: Bounds) -> float:
     """Where a value lies between bounds, not quite at either."""
-    return min(max((value - odds[0]) / (odds[1] - odds[0]), _EDGE), 1.0 - _EDGE)
+    return min(max((value - odds[0]) / (odds[1] - odds[0]), _BOUND_MARGIN), 1.0 - _BOUND_MARGIN)
 
 
 def check_map(name: str, worst: float | None, best: float | None, kind: Transform) -> None:

@@ -32,7 +32,7 @@ _HEADER = ("format", "dim", "depth", "basis", "ratios", "states", "error", "wors
 _SIDE = {1: 9, 2: 5}  # controls a side that features are taken at
 _BOUND = 8.0  # features beyond count as this: a certain state has no scale of its own
 WITHIN = Effort(cost_nodes=3)
-_STEP = Effort(score_nodes=9, cost_nodes=5)  # on top of a map
+_MAP_EFFORT = Effort(score_nodes=9, cost_nodes=5)  # on top of a map
 
 
 def grid(dim: int) -> Array:
@@ -173,7 +173,7 @@ def mapped(x: GridBelief, points: Array, known: ValueMap, epsilon: float) -> Arr
     shallow = np.asarray(q2(x, effort=WITHIN)[:, 0])
     controls = np.union1d(nearest, np.argsort(-shallow, kind="stable")[:4])
     found = np.full(len(shallow), -np.inf)
-    found[controls] = ahead(x, controls, value, _STEP)
+    found[controls] = ahead(x, controls, value, _MAP_EFFORT)
     return found
 
 

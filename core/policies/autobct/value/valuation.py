@@ -24,7 +24,9 @@ from ..prior.beliefs import Prior, variances
 from .branches import Branches, steps, variances_of
 from .envelope import excess, expected_max
 
-_LEAST = 1e-12  # of a belief's variance: noise below would leave rounding to speak of what is left of it
+_LEAST_VARIANCE = (
+    1e-12  # of a belief's variance: noise below would leave rounding to speak of what is left of it
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +115,8 @@ def grid_belief(prior: Prior, phi: Array, gamma: float) -> GridBelief:
     """A belief on controls with basis functions phi (g, J), costs weighed by gamma."""
     m, c = prior.score.at(phi)
     t, d = prior.cost.at(phi)
-    noise = np.maximum(variances(prior.score_noise, phi), _LEAST * np.diag(c).max(initial=0.0))
-    jitter = np.maximum(variances(prior.cost_noise, phi), _LEAST * np.diag(d).max(initial=0.0))
+    noise = np.maximum(variances(prior.score_noise, phi), _LEAST_VARIANCE * np.diag(c).max(initial=0.0))
+    jitter = np.maximum(variances(prior.cost_noise, phi), _LEAST_VARIANCE * np.diag(d).max(initial=0.0))
     return GridBelief(m[:, None], c, noise, gamma * t[:, None], gamma**2 * d, gamma**2 * jitter)
 
 

@@ -37,7 +37,9 @@ _NUGGET = 1e-6  # of the targets' variance: a known noise of 0 would leave no pi
 _EXACT = (
     1e-10  # of the prior variance: what stands for a noise of 0 under a given kernel, and for less than this
 )
-_FAR = 5.0  # for level sets: a value so many times as far below the best as the median counts as no worse
+_CLIPPED_BEYOND = (
+    5.0  # for level sets: a value so many times as far below the best as the median counts as no worse
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +155,7 @@ class SiteSurrogate:
         empty = np.zeros((0, history.problem.space.dim))
         prior = condition_on(self.kernel, empty, [], noise=0.0, constant=constant)
         spread = float(np.sqrt(self.kernel.variance))
-        floor = min(constant - _FAR * spread, self._threshold(history) - spread)
+        floor = min(constant - _CLIPPED_BEYOND * spread, self._threshold(history) - spread)
         own = np.array([level.noise or 0.0 for level in self.levels])
         base = _Base(prior, floor, own, _EXACT * self.kernel.variance)
         return replace(base, posterior=self._conditioned(history, finished, base))
@@ -193,7 +195,7 @@ class SiteSurrogate:
         gap = (best - median) or best - float(finite.min()) or 1e-3 * abs(best) or 1.0
         if not self.sets:
             return best - gap
-        return min(best - _FAR * gap, 2.0 * threshold - best)
+        return min(best - _CLIPPED_BEYOND * gap, 2.0 * threshold - best)
 
     def _threshold(self, history: History) -> float:
         """Of the target; infinite where there is none."""

@@ -21,7 +21,7 @@ from haltune.log.decisions import Config
 from haltune.space import Space
 
 MOST_SITES = 20_000  # configurations that are looked at one by one
-_NEAR = 0.05  # deviation of the steps around members, in the unit cube
+_NEIGHBOUR_DEVIATION = 0.05  # deviation of the steps around members, in the unit cube
 
 GridOption = int | Sequence[Mapping[str, Any]] | None
 
@@ -93,7 +93,7 @@ def representers(space: Space, count: int, rng: Generator, matters: Callable[[Ar
     close = [pool[i] for i in np.flatnonzero(matters(points))]
     if 0 < len(close) < count // 2:
         centres = space.encode_many(close)[rng.integers(len(close), size=4 * count)]
-        moved = centres + _NEAR * rng.standard_normal(centres.shape) * space.continuous
+        moved = centres + _NEIGHBOUR_DEVIATION * rng.standard_normal(centres.shape) * space.continuous
         near = space.decode_many(np.clip(moved, 0.0, 1.0))
         kept = matters(space.encode_many(near))
         close += [config for config, keep in zip(near, kept, strict=True) if keep and space.contains(config)]

@@ -18,7 +18,7 @@ from haltune.errors import StoreError, warn
 from .journal import Journal, as_it_lies, size
 
 Inode = tuple[int, int]  # device and number
-_NONE = (-1, -1)  # of what is not there
+_ABSENT = (-1, -1)  # of what is not there
 _HEAD = "SELECT max(seq) FROM haltune_events WHERE study = ?"
 
 
@@ -52,14 +52,14 @@ def _inode(path: str) -> Inode:
     try:
         status = os.stat(path)
     except OSError:
-        return _NONE
+        return _ABSENT
     return status.st_dev, status.st_ino
 
 
 def _opened() -> set[Inode]:
     """The files that this process has open, and what is not there; empty where the system does not tell."""
     try:
-        return {_NONE, *(_inode(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd"))}
+        return {_ABSENT, *(_inode(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd"))}
     except OSError:
         return set()
 
@@ -112,7 +112,7 @@ class File:
             )
         if self._journal is None or (now := self._beside()) == self._journal:
             return
-        if now[0] not in (_NONE, self._journal[0]):
+        if now[0] not in (_ABSENT, self._journal[0]):
             raise StoreError(
                 f"{self._url}: its -wal file was deleted or replaced while it was in use, and another process has "
                 "begun a new one: end all programs that use the file, and start them again"
@@ -129,7 +129,7 @@ class File:
                 f"{self._url}: its -wal or -shm file was deleted while it was in use, or this process was forked from "
                 "one that used it before: end all programs that use the file, and start them again"
             )
-        self._journal = None if _NONE in found else found
+        self._journal = None if _ABSENT in found else found
 
     def _rescue(self) -> None:
         with doors.within():
