@@ -14,7 +14,7 @@ from haltune.errors import InvalidInput
 from ..digest import Digest, Source, digest
 from ..metric_model import MetricModel
 from ..palette import COOL, COOL_SOFT, RULE
-from ..sample import MOST_TRIALS, sample
+from ..sample import MOST_TRIALS, shown_trials
 from .drawing import Spec, axis, drawn, layout, nothing, plain, plotly_text, scale_of
 from .importance import TOO_FEW, place_of, trial_dots
 
@@ -66,7 +66,7 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
     known = [name for name in names[:_PARAMETERS] if name is not None]
     pairs = list(combinations(known, 2))
     if len(pairs) > 1 and len(facts.rows) > _DOTS:  # each pair has its own places for them
-        shown = set(sample(facts.history, _DOTS))
+        shown = set(shown_trials(facts.history, _DOTS))
         facts = replace(facts, rows=tuple(row for row in facts.rows if row.record.id in shown))
     if model is None or not pairs:
         return _empty(
