@@ -25,7 +25,7 @@ environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)
 # bytecode is written on first use (--no-compile): installing takes half the time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint docs figures notebooks bench claims clean always types-of-haltune types-of-examples with-frameworks without-frameworks
+.PHONY: help demo test test-all lint docs figures notebooks bench claims dist lowest clean always types-of-haltune types-of-examples with-frameworks without-frameworks
 ifndef BESIDE
 .NOTPARALLEL:
 endif
@@ -39,6 +39,7 @@ help:
 	@echo 'make docs      the site of documentation, in build/docs: open index.html'
 	@echo 'make bench     the benchmarks; DATA=folder of recorded curves and costs, BENCH=one script'
 	@echo 'make claims    runs again what the pages claim, where that takes a minute; DATA=folder likewise'
+	@echo 'make dist      the wheel and the source distribution, in dist/; make lowest tries the oldest versions it allows'
 	@echo 'make clean     remove .venv and everything that was built'
 
 demo:
@@ -106,6 +107,19 @@ bench:
 claims:
 	$(call environment,bench)
 	@$(PY) benchmarks/claims.py $(ARGS)
+
+dist:
+	$(call environment,dev)
+	rm -rf dist
+	@$(PY) -m build --no-isolation --outdir dist . >/dev/null && ls dist
+
+# as installed, with the lowest versions that pyproject.toml allows, in an environment of its own
+OLDEST := build/lowest/bin/python
+lowest: export OMP_NUM_THREADS ?= 1
+lowest: dist
+	rm -rf build/lowest && $(PY) -m venv build/lowest
+	$(OLDEST) -m pip install -qq --constraint lowest.txt dist/*.whl scikit-learn pytest hypothesis packaging
+	$(OLDEST) -m pytest -q -m 'not slow' $(or $(ARGS),tests/gp tests/space tests/log tests/store/test_stores.py tests/study/test_study.py)
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -47,7 +47,8 @@ _ROOMS = {
     "figures.timeline": ("timeline",),
     "page": ("write",),
 }
-__getattr__, __dir__ = shows(__name__, _ROOMS)
+if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+    __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = [
     "budget", "calibration", "contour", "decisions", "edf", "front", "importance", "learning_curves", "live", "metrics",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -87,14 +89,64 @@ def python_folders() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from a copy of the repository, so that nothing built here before can help."""
-    copy, out = tmp_path_factory.mktemp("source") / "copy", tmp_path_factory.mktemp("wheel")
-    junk = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "*.db*")
-    shutil.copytree(ROOT, copy, ignore=junk)
-    run(*pip(), "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", out, copy, cwd=out)
-    (built,) = out.glob("*.whl")
-    return built
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository's files, so that nothing built here before can help."""
+    folder = tmp_path_factory.mktemp("source") / "copy"
+    junk = shutil.ignore_patterns(
+        ".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "*.egg-info", "*.db*"
+    )
+    shutil.copytree(ROOT, folder, ignore=junk)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what `python -m build` makes: the source distribution, and the wheel that is built of it."""
+    pytest.importorskip("build", reason="build is not installed")
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, copy, cwd=out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def unpacked(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, unpacked."""
+    (found,) = built.glob("*.tar.gz")
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(found) as archive:
+        archive.extractall(folder, filter="data")
+    (top,) = folder.iterdir()
+    return top
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site-packages of an environment with the wheel, what it requires, and nothing else."""
+    folder = tmp_path_factory.mktemp("installed")
+    run(sys.executable, "-m", "venv", "--without-pip", "empty", cwd=folder)
+    python = python_of(folder)
+    run(*pip("--python", python), "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    site = Path(
+        run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
+    )
+    (metadata,) = importlib.metadata.distributions(name="haltune", path=[str(site)])
+    link_installed(metadata.requires or [], site)
+    return site
+
+
+def python_of(folder: Path) -> Path:
+    (python,) = [*folder.glob("empty/bin/python"), *folder.glob("empty/Scripts/python.exe")]
+    return python
+
+
+def environment_of(site: Path) -> Path:
+    return next(parent for parent in site.parents if parent.name == "empty").parent
 
 
 def pip(*options: str | Path) -> list[str | Path]:
@@ -120,27 +172,124 @@ def link_installed(requirements: list[str], folder: Path) -> None:
         for name in {
             file.parts[0] for file in found.files or [] if file.parts[0] not in ("..", "__pycache__")
         }:
-            (folder / name).symlink_to(Path(str(found.locate_file(name))), (found.locate_file(name)).is_dir())
+            if not (folder / name).exists():
+                (folder / name).symlink_to(
+                    Path(str(found.locate_file(name))), (found.locate_file(name)).is_dir()
+                )
 
 
 def test_a_wheel_works_in_an_empty_environment_with_its_own_requirements_only(
-    wheel: Path, tmp_path: Path
+    wheel: Path, installed: Path, tmp_path: Path
 ) -> None:
-    run(sys.executable, "-m", "venv", "--without-pip", "empty", cwd=tmp_path)
-    (python,) = [*tmp_path.glob("empty/bin/python"), *tmp_path.glob("empty/Scripts/python.exe")]
-    run(*pip("--python", python), "install", "--no-deps", "--no-index", wheel, cwd=tmp_path)
-    site = Path(
-        run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip()
-    )
-    (metadata,) = importlib.metadata.distributions(name="haltune", path=[str(site)])
-    link_installed(metadata.requires or [], site)
-    where, right = run(python, "-c", SEARCH, tmp_path / "search.db", cwd=tmp_path).split()
-    assert Path(where) == site / "haltune" / "__init__.py"
+    folder = environment_of(installed)
+    where, right = run(python_of(folder), "-c", SEARCH, tmp_path / "search.db", cwd=tmp_path).split()
+    assert Path(where) == installed / "haltune" / "__init__.py"
     assert right == "True"
-    (command,) = [*tmp_path.glob("empty/bin/haltune"), *tmp_path.glob("empty/Scripts/haltune.exe")]
-    asked = subprocess.run([command, "--help"], capture_output=True, text=True)
-    assert asked.returncode == 2
-    assert f"haltune needs typer and rich here: pip install '{wheel}[cli]'" in asked.stderr
+    (command,) = [*folder.glob("empty/bin/haltune"), *folder.glob("empty/Scripts/haltune.exe")]
+    for asks in ([command], [python_of(folder), "-m", "haltune"]):
+        asked = subprocess.run([*asks, "--help"], capture_output=True, text=True, cwd=tmp_path)
+        assert asked.returncode == 2
+        assert f"haltune needs typer and rich here: pip install '{wheel}[cli]'" in asked.stderr
+
+
+def test_the_source_distribution_holds_every_file_of_the_repository(copy: Path, unpacked: Path) -> None:
+    made = {"PKG-INFO", "setup.cfg"}  # by setuptools
+
+    def files(top: Path) -> set[str]:
+        found = {path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()}
+        return {name for name in found if "__pycache__" not in name and ".egg-info/" not in name}
+
+    assert files(unpacked) - made == files(copy)
+
+
+@pytest.mark.slow
+def test_the_source_distribution_passes_its_tests_with_the_wheel(installed: Path, unpacked: Path) -> None:
+    """From the files alone: the packages that lie beside the tests are the wheel's."""
+    link_installed(["pytest", "hypothesis", "packaging", "scikit-learn"], installed)
+    python = python_of(environment_of(installed))
+    rooms = ["tests/gp", "tests/space", "tests/log"]
+    told = run(python, "-m", "pytest", "-q", "-m", "not slow", *rooms, cwd=unpacked)
+    assert re.search(r"^\d{3,} passed", told, re.MULTILINE), told
+
+
+@pytest.mark.slow
+def test_with_the_command_line_the_wheel_tells_its_commands(installed: Path, tmp_path: Path) -> None:
+    (metadata,) = importlib.metadata.distributions(name="haltune", path=[str(installed)])
+    extra = [r.partition(";")[0] for r in metadata.requires or [] if re.search(r"extra == .cli.", r)]
+    link_installed(extra, installed)
+    told = run(python_of(environment_of(installed)), "-m", "haltune", "--help", cwd=tmp_path)
+    assert "explain" in told
+
+
+TYPED = """
+from typing import assert_type
+
+from haltune import Budget, Float, Int, Space, Study, Trial, Verdict, load_study
+from haltune.policies import BOBOS, Policy
+from haltune.report import replay, summary
+
+space = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 64)})
+study = Study(space, "val_acc", max_epochs=9, budget=Budget(trials=3), policy=BOBOS(K1=300.0))
+
+
+def train(trial: Trial) -> None:
+    for epoch in trial.epochs():
+        verdict = trial.report(0.5, epoch)
+        assert_type(verdict, Verdict)
+        assert_type(verdict.stops, bool)
+
+
+for trial in study:
+    assert_type(trial, Trial)
+    with trial:
+        train(trial)
+study.optimize(train, workers=2)
+best = study.best
+assert_type(best.value if best is not None else 0.0, float)
+assert_type(load_study("search.db").trials[0].id, int)
+assert_type(summary(study), str)
+print(replay(load_study("search.db"), {"bold": BOBOS(K1=150)}))
+"""
+WRONG = """
+from haltune import Float, load_study
+from haltune.policies import BOBO
+
+Float("low", 1.0, log=1j)
+load_study("search.db").best.value + 1
+"""
+
+
+@pytest.fixture
+def outside(installed: Path, tmp_path: Path) -> Path:
+    """A project of somebody's that uses haltune as it is installed, and says which types it expects."""
+    (tmp_path / "right.py").write_text(TYPED)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_mypy_knows_the_types_in_a_project_of_somebody_elses(outside: Path, installed: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    python = python_of(environment_of(installed))
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python)]
+    run(*mypy, "right.py", cwd=outside)
+    told = subprocess.run([*mypy, "wrong.py"], cwd=outside, capture_output=True, text=True).stdout
+    assert 'Argument "log" to "Float" has incompatible type "complex"' in told
+    assert 'has no attribute "value"  [union-attr]' in told
+    assert 'Module "haltune.policies" has no attribute "BOBO"' in told
+
+
+@pytest.mark.slow
+def test_pyright_knows_them_too(outside: Path, installed: Path) -> None:
+    pyright = shutil.which("pyright")
+    if pyright is None:
+        pytest.skip("pyright is not installed: npm install --global pyright")
+    python = python_of(environment_of(installed))
+    asked = [pyright, "--pythonpath", python]
+    run(*asked, "right.py", cwd=outside)
+    told = subprocess.run([*asked, "wrong.py"], cwd=outside, capture_output=True, text=True).stdout
+    assert "reportArgumentType" in told
+    assert "reportOptionalMemberAccess" in told
 
 
 def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_marker(wheel: Path) -> None:
@@ -205,3 +354,13 @@ def test_every_requirement_of_every_extra_is_pinned_in_the_constraints() -> None
             (pin,) = pins[requirement.name]
             assert pin.operator == "=="
             assert requirement.specifier.contains(pin.version), requirement.name
+
+
+def test_the_lowest_versions_are_those_that_are_tried() -> None:
+    """Of what haltune itself requires: `make lowest` installs lowest.txt."""
+    lines = (ROOT / "lowest.txt").read_text().splitlines()
+    lowest = {r.name: r.specifier for r in map(Requirement, filter(lambda line: line[:1] != "#", lines))}
+    for requirement in map(Requirement, pyproject()["project"]["dependencies"]):
+        (least,) = requirement.specifier
+        assert least.operator == ">="
+        assert str(lowest[requirement.name]) == f"=={least.version}", requirement.name

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .tuner import Tuner
 
 _ROOMS = {"tuner": ("Tuner",)}
-__getattr__, __dir__ = shows(__name__, _ROOMS)
+if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+    __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = ["Tuner"]

@@ -21,6 +21,7 @@ _ROOMS = {
     "pruner": ("HaltunePruner",),
     "sampler": ("HaltuneSampler",),
 }
-__getattr__, __dir__ = shows(__name__, _ROOMS)
+if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+    __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = ["HaltunePruner", "HaltuneSampler", "from_study", "to_study"]

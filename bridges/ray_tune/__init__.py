@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .search import HaltuneSearch
 
 _ROOMS = {"scheduler": ("HaltuneScheduler",), "search": ("HaltuneSearch",)}
-__getattr__, __dir__ = shows(__name__, _ROOMS)
+if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+    __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = ["HaltuneScheduler", "HaltuneSearch"]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .scheduler import HaltuneScheduler
 
 _ROOMS = {"scheduler": ("HaltuneScheduler",)}
-__getattr__, __dir__ = shows(__name__, _ROOMS)
+if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+    __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = ["HaltuneScheduler"]

@@ -23,6 +23,7 @@ _ROOMS = {
     "tensorboard": ("TensorBoard",),
     "wandb": ("WandB",),
 }
-__getattr__, __dir__ = shows(__name__, _ROOMS)
+if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+    __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = ["MLflow", "TensorBoard", "WandB", "track"]

@@ -43,7 +43,8 @@ _ROOMS = {
     "truvar.level_set_search": ("LevelSetSearch",),
     "truvar.policy": ("TruVaR",),
 }
-__getattr__, __dir__ = shows(__name__, _ROOMS)
+if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+    __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = [
     "BOBOS",

@@ -14,6 +14,7 @@ _ROOMS = {
     "memory": ("MemoryStore",),
     "open": ("open_store",),
 }
-__getattr__, __dir__ = shows(__name__, _ROOMS)
+if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+    __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = ["CLAIM", "Conflict", "Lease", "MemoryStore", "Release", "Store", "open_store"]

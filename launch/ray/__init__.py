@@ -15,6 +15,7 @@ from haltune._utils.lazy import shows
 if TYPE_CHECKING:
     from .launcher import run
 
-__getattr__, __dir__ = shows(__name__, {"launcher": ("run",)})  # the keeper's process needs no Ray
+if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+    __getattr__, __dir__ = shows(__name__, {"launcher": ("run",)})  # the keeper's process needs no Ray
 
 __all__ = ["run"]

@@ -16,6 +16,7 @@ _ROOMS = {
     "prior.learnt": ("from_studies",),
     "prior.sampled": ("sampled",),
 }
-__getattr__, __dir__ = shows(__name__, _ROOMS)
+if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+    __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = ["Prior", "from_studies", "outlook", "sampled"]
