@@ -15,6 +15,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 LARGEST = 20_000  # characters of an output that is kept
+PAGE = "(the page of the search, in this cell)"  # kept in its place, and shown as a picture of it
 Cell = dict[str, Any]
 
 
@@ -34,7 +35,8 @@ def _shown(output: Cell) -> str:
     if "text/html" in output["data"]:
         table = "".join(output["data"]["text/html"]).strip()
         return f'<div class="cell-shows">{table}</div>'
-    return f"```text\n{''.join(output['data']['text/plain'])}\n```"
+    told = "".join(output["data"]["text/plain"])
+    return "![The page of the search](page.png)" if told == PAGE else f"```text\n{told}\n```"
 
 
 def ran(path: Path) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def _kept(output: Cell) -> Cell | None:
         return output
     html = "".join(data.get("text/html", ""))
     if len(html) > LARGEST or "<iframe" in html:
-        data = output["data"] = {"text/plain": ["(the page of the search, in this cell)"]}
+        data = output["data"] = {"text/plain": [PAGE]}
     return output if any(map("".join, data.values())) else None
 
 
