@@ -47,16 +47,18 @@ def settings(config: Mapping[str, Any], digits: int = 3) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as 0.4 s, 48 s, 3 min 20 s, 34 min or 2 h 5 min."""
+    """Seconds as 0.4 s, 48 s, 3 min 20 s, 7 min, 34 min or 2 h 5 min."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 600:
-        return f"{whole // 60} min {whole % 60} s"
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")
 
 
 def clock(seconds: float) -> str:
