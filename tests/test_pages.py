@@ -24,6 +24,7 @@ ELSEWHERE = {
     "loops/keras.md",
     "loops/transformers.md",
     "loops/xgboost.md",
+    "recipes/hydra.md",
     "scale/ray.md",
 }
 SHOWN = {  # a part of what the page promises, on the terminal
