@@ -13,7 +13,7 @@ from virtual import hill, slope, study
 from worlds import Clock
 
 from examples import many
-from haltune import Budget, Maximize, Minimize, Study
+from haltune import Budget, Maximize, Minimize, Study, Trial
 from haltune.log.decisions import Start
 from haltune.log.events import Reported, Resumed, Status
 from haltune.policies import MultiFidelity
@@ -148,3 +148,30 @@ def test_epochs_that_runs_under_way_will_take_are_set_aside() -> None:
     history = found.session.replica.history
     aside = sum(history.trial(t.id).until - history.trial(t.id).epoch for t in (one, two))
     assert Remaining.of(history, EPOCHS).share(None) == pytest.approx(EPOCHS / (29 - aside))
+
+
+@pytest.mark.parametrize("budget", [Budget(time=120), Budget(epochs=360), Budget(worker_time=360)], ids=str)
+def test_of_several_workers_none_is_cut_off_by_the_end(budget: Budget) -> None:
+    found = study(MultiFidelity(candidates=40), budget, EPOCHS, verbose=0)
+    clock: Clock = found.session.replica.store._clock  # type: ignore[attr-defined]
+    at_work: list[tuple[Trial, Any]] = []
+    while True:
+        while len(at_work) < 3 and isinstance(trial := found.ask(), Trial):
+            trial._lap = clock.now
+            at_work.append((trial, trial.epochs()))
+        if not at_work:
+            break
+        clock.now += 1.0
+        for trial, epochs in list(at_work):
+            epoch = next(epochs)
+            if trial.report(hill(trial.config) * epoch / (epoch + 1), seconds=1.0).resumable:
+                trial.checkpointed(f"memory of {trial.id}")
+            if trial.verdict is None or trial.verdict.stops or epoch == EPOCHS:
+                trial.finish()
+                at_work.remove((trial, epochs))
+    assert any(t.epoch == EPOCHS for t in found.trials)
+    assert not cut_off(found), found.outcome.reason
+    asked = [
+        e for e in found.events() if isinstance(e, Reported) and e.verdict.reason.startswith("the budget")
+    ]
+    assert all(found.trials[e.trial].epoch == EPOCHS for e in asked)
