@@ -6,6 +6,7 @@ promotion form it pauses there until it is; in the stopping form it is decided o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from haltune.log.records import TrialRecord
 
 from .brackets import Bracket
 from .climb import Climb, OnRung, RungState, key_of
+from .persistent import Key
 from .plan import Plan
 from .rungs import OUT, Member, comparison, judged, refused, score_counted, score_of, until
 from .sampler import Sampler
@@ -31,7 +33,8 @@ class Climber:
     unit: "epochs" or "seconds". eta: one in so many of a rung goes on; first: of the first rung, as of the others
     if None. stops: the stopping form; else the promotion form. patience: trials that arrive at the first rung
     before any goes on. ends: the last rung of a bracket is a full training. base: the rung that counts as the first;
-    below it nobody is compared, and all go on.
+    below it nobody is compared, and all go on. rising: what has come to no more than at the rung before goes on only
+    if it leads; else it is idle, only counted, and the places go to others.
     """
 
     plan: Plan
@@ -43,6 +46,7 @@ class Climber:
     patience: int = 1
     ends: bool = True
     base: int = 0
+    rising: bool = False
 
     # -- the fold ------------------------------------------------------------------------
 
@@ -87,7 +91,9 @@ class Climber:
         """On to the next rung."""
         step = state.step(on)
         waiting = step.waiting.drop(key_of(on.member, trial))
-        above = replace(on, rung=on.rung + 1, member=replace(on.member, result=None))
+        member, result = on.member, on.member.result
+        member = replace(member, result=None, before=OUT if result is None else result, idle=False)
+        above = replace(on, rung=on.rung + 1, member=member)
         return state.put(on, replace(step, waiting=waiting)).at(trial, above)
 
     def _reported(self, state: Climb, on: OnRung, e: ev.Reported) -> Climb:
@@ -100,7 +106,10 @@ class Climber:
             member = replace(member, result=member.last if last > OUT else OUT)
             *below, on = on.passing(had)
             for at in (*below, on):
-                state = state.put(at, state.step(at).arrive(key_of(member, e.trial) if last > OUT else None))
+                step = state.step(at)
+                member = replace(member, idle=self._idle(at, step, member, e.trial))
+                counts = last > OUT and not member.idle
+                state = state.put(at, step.arrive(key_of(member, e.trial) if counts else None))
             on = replace(on, member=member)
         state = state.at(e.trial, on)
         if member.result is None or had < on.needed or on.last:
@@ -108,10 +117,15 @@ class Climber:
         # at the horizon nobody is asked: a CONTINUE that says nothing of the next rung
         if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.until is not None):
             return self._climb(state, e.trial, on)
-        if arrives and e.verdict.action is Action.PAUSE:
+        if arrives and e.verdict.action is Action.PAUSE and not member.idle:
             step = state.step(on)
             return state.put(on, replace(step, waiting=step.waiting.add(key_of(member, e.trial))))
         return state
+
+    def _idle(self, on: OnRung, step: RungState, member: Member, trial: int) -> bool:
+        """Whether a run that arrives at a rung has come to no more than at the one before, and does not lead."""
+        stays = self.rising and member.result is not None and member.result <= member.before
+        return stays and not on.last and step.arrived.rank(key_of(member, trial)) > 0
 
     def _over(self, state: Climb, on: OnRung, trial: int, status: Status) -> Climb:
         """It arrives where it did not: with its value if it ended by itself, else only counted."""
@@ -187,11 +201,18 @@ class Climber:
             left = [
                 (-b.rungs[rung].resource, key, b, rung) for b, rung, s in steps for key in s.waiting.best(1)
             ]
+            left += list(self._idlers(state, history))
             for _, key, bracket, rung in sorted(left, key=lambda at: at[:2])[:1]:
                 return self._promotion(
                     bracket, rung + 1, key[1], "nothing new begins, and it is the best left", history
                 )
         return Wait("no new trial may begin, and those that continue are still trained")
+
+    def _idlers(self, state: Climb, history: History) -> Iterator[tuple[float, Key, Bracket, int]]:
+        for id in state.trials if self.rising else ():
+            on = state.trials.get(id)
+            if on is not None and on.member.idle and history.trial(id).status is Status.PAUSED:
+                yield -on.needed, key_of(on.member, id), on.bracket, on.rung
 
     def _new(self, state: Climb, history: History) -> Move:
         number, index = state.number, state.started
@@ -233,7 +254,8 @@ class Climber:
         step, member = state.step(on), on.member
         if member.result is None:
             member = replace(member, result=score)
-            step = step.arrive(key_of(member, trial))
+            member = replace(member, idle=self._idle(on, step, member, trial))
+            step = step.arrive(None if member.idle else key_of(member, trial))
         if on.rung < self.base:
             compared = on.bracket.rungs[self.base].resource
             text = f"on to {amount(compared, self.unit)}, where runs are first compared"
@@ -244,8 +266,10 @@ class Climber:
         after = amount(member.had if self.unit == "epochs" else on.needed, self.unit)
         place = f"{ordinal(rank + 1)} of {step.count} after {after}"
         going = f"the best {plural(top, 'continues', 'continue')}" if top else "too few yet to continue any"
+        if member.idle:
+            going = f"no better than after {amount(on.bracket.rungs[on.rung - 1].resource, self.unit)}"
         text = f"{place}; {going}"
-        if rank < top:
+        if rank < top and not member.idle:
             following = on.bracket.rungs[on.rung + 1].resource
             return Verdict(Action.CONTINUE, text, evidence, until(following, self.unit, history))
         return Verdict(Action.STOP if self.stops else Action.PAUSE, text, evidence)

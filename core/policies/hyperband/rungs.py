@@ -35,6 +35,8 @@ class Member:
     result: float | None = None  # sign * value at the rung; None until it arrives
     whole: bool = False  # trained in full: it cannot go on, and need not
     held: bool = True  # by a worker: what is reported after that is not in its curve
+    before: float = OUT  # its result at the rung before
+    idle: bool = False  # see asynchronous.Climber: at its rung it is only counted
 
     def after(self, unit: str, epoch: float, seconds: float) -> float:
         """The resource it has had after a report, counted in epochs or seconds."""

@@ -233,7 +233,7 @@ class MultiFidelity(Policy[Ascent]):
 
     def _climbing(self, horizon: int) -> Climber:
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in self.rungs(horizon)), 0)
-        return Climber(Plan(repeat(bracket)), Sampler("random"), "epochs", exact(self.eta))
+        return Climber(Plan(repeat(bracket)), Sampler("random"), "epochs", exact(self.eta), rising=True)
 
     def _cuts(self, history: History) -> Cuts:
         return Cuts(self.initial, self.eta, self.first_cut, self.patience).within(
