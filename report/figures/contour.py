@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _PARAMETERS = 5  # of which any two are shown: ten pairs
+_LEVELS = 12  # of each: ten pairs are to be made in half a second
 _DOTS = 200  # trials that are shown where there are several pairs
 _HEAT: list[tuple[float, str]] = [(0.0, RULE), (0.5, COOL_SOFT), (1.0, COOL)]  # the worst, between, the best
 
@@ -104,7 +105,7 @@ class _Pair:
     """A pair of parameters."""
 
     def __init__(self, facts: Digest, model: MetricModel, across: str, along: str) -> None:
-        xs, ys, mean, sd = model.contour(across, along)
+        xs, ys, mean, sd = model.contour(across, along, _LEVELS)
         self.across, self.along = across, along
         self.alt = f"The {facts.problem.goal.metric} expected over {across} and {along}."
         self.z = [[float(f"{z:.4g}") if math.isfinite(z) else None for z in row] for row in mean.tolist()]
