@@ -43,6 +43,7 @@ from haltune._utils.words import plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks.place import this
 from haltune.study import Trial
+from haltune.study.session.saving import check_write
 
 from .frameworks.randomness import capture, restore, state_from_json
 from .frameworks.ranks import torch_ranks
@@ -64,8 +65,8 @@ class TrainingLoop:
         now: A monotonic clock, seconds. Default: time.monotonic.
 
     Raises:
-        InvalidInput: When `trial` is not a trial, when an epoch is reported outside the loop, and for a checkpoint that
-            another number of ranks wrote together.
+        InvalidInput: When `trial` is not a trial or `save` no function, when an epoch is reported outside the loop, and
+            for a checkpoint that another number of ranks wrote together.
         NotSupported: For ranks that are to save together where torch.distributed is not initialised.
 
     Example:
@@ -92,6 +93,8 @@ class TrainingLoop:
         together: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        if save is not None:
+            check_write(save)
         self._reporter = Reporter(trial, verbose=verbose, now=now)
         self._save, self._suffix, self._together = save, suffix, together
         self._epoch: int | None = None

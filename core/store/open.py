@@ -34,8 +34,8 @@ def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = 
         return MemoryStore()
     if isinstance(where, (str, os.PathLike)):
         url = os.fspath(where)
-        if "://" not in url:
-            if not url.endswith((".db", ".sqlite", ".sqlite3")):
+        if "://" not in url or "\0" in url:
+            if not url.endswith((".db", ".sqlite", ".sqlite3")) or "\0" in url:
                 memory = "" if reading else ", or None for memory"
                 raise InvalidInput(
                     f"store={url!r}: a URL such as 'sqlite:///search.db', or a path ending in .db{memory}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -12,8 +11,7 @@ import numpy as np
 
 from haltune._utils.checks import number, timed
 from haltune._utils.signals import interrupts
-from haltune._utils.words import one_line
-from haltune.errors import OUT_OF_MEMORY, InvalidInput, RankLost, StoreError, free_memory, is_shortage
+from haltune.errors import InvalidInput, RankLost, StoreError, free_memory, is_shortage
 from haltune.foreign_words import KnowsAttributes, answering
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
@@ -256,6 +254,7 @@ class Trial(SavedAttempt, KnowsAttributes):
             error: The exception.
 
         Raises:
+            InvalidInput: For what is no exception.
             StoreError: When the log cannot be written.
 
         Example:
@@ -264,9 +263,7 @@ class Trial(SavedAttempt, KnowsAttributes):
             >>> study.trials[0].error
             'ValueError: the data is gone'
         """
-        told = f"{OUT_OF_MEMORY}: {one_line(error)}" if is_shortage(error) else one_line(error)
-        failure = Failure(told, "".join(traceback.format_exception(error)))
-        self.session.end(self, Status.FAILED, failure)
+        self.session.end(self, Status.FAILED, Failure.by(error))
 
     def __enter__(self) -> Self:
         return self

@@ -73,6 +73,11 @@ def test_an_outage_does_not_end_the_training():
     assert trial.epochs == [1, 2, 3]
 
 
+def test_what_saves_is_a_function():
+    with pytest.raises(InvalidInput, match="a function of the path"):
+        TrainingLoop(FakeTrial(max_epochs=3), save="model.pt")
+
+
 def test_a_report_outside_the_loop_is_refused():
     with pytest.raises(InvalidInput, match="within the loop"):
         TrainingLoop(FakeTrial()).report(0.5)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from clocked import World
 from hypothesis import given, settings
@@ -127,6 +128,25 @@ def test_what_is_beside_a_checkpoint_lives_and_goes_with_it(world: World) -> Non
     with pytest.raises(ValueError):
         trial.save(half)
     assert files(world) == ["trial-0/attempt-1-epoch-2.ckpt"]
+
+
+@pytest.mark.parametrize(
+    ("save", "told"),
+    [
+        (lambda path: np.save(path, np.zeros(3)), "suffix='.npy'"),
+        (lambda path: None, "nothing was written"),
+        ("model.pt", "a function of the path"),
+    ],
+)
+def test_a_state_that_was_not_written_says_what_to_write(world: World, save: Any, told: str) -> None:
+    trial = world.ask()
+    trial.report(0.5)
+    before = trial.save(write("good"))
+    trial.report(0.5)
+    with pytest.raises(InvalidInput, match=told):
+        trial.save(save)
+    assert trial.checkpoint == before
+    assert files(world) == ["trial-0/attempt-1-epoch-1.ckpt"]
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), ValueError("no pickle")])
@@ -283,6 +303,12 @@ def test_a_number_to_keep_that_makes_no_sense_is_refused(keep: object) -> None:
 def test_a_lease_that_makes_no_sense_is_refused(lease: object) -> None:
     with pytest.raises(InvalidInput, match="lease"):
         World(lease=lease)
+
+
+@pytest.mark.parametrize("patience", [-1, float("nan"), "long", None])
+def test_a_patience_that_makes_no_sense_is_refused(patience: object) -> None:
+    with pytest.raises(InvalidInput, match="patience"):
+        World(patience=patience)
 
 
 def test_workers_of_a_study_in_memory_share_its_checkpoints() -> None:

@@ -30,7 +30,7 @@ def start(trial: int) -> Started:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("where", ["search", "search.txt", 7, object()])
+@pytest.mark.parametrize("where", ["search", "search.txt", "a\0b.db", 7, object()])
 def test_what_is_no_store_is_refused_with_what_is(where: Any) -> None:
     with pytest.raises(InvalidInput, match=r"sqlite:///search\.db"):
         open_store(where)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypedDict, Unpack, overload
 
-from haltune._utils.checks import check_counts, check_seconds
+from haltune._utils.checks import check_counts, check_seconds, number
 from haltune._utils.disk import StrPath
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput, warn
@@ -127,6 +127,8 @@ class Opened(Results):
         self.policy = suited(self.policy, self._asked)
         self.name = name
         check_seconds(lease=lease)
+        if not number("patience", patience) >= 0.0:
+            raise InvalidInput(f"patience={patience!r}: seconds, 0 or more, to wait for a store that is away")
         settings = Settings(
             self._asked, self.policy, store, name, budget_of(budget), max_failures, max_retries, checkpoints,
             keep_checkpoints, disk_quota, float(lease), patience, verbose,

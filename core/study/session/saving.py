@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.disk import discard
+from haltune._utils.disk import beside, discard
 from haltune.above import above
-from haltune.errors import LeaseLost
+from haltune.errors import InvalidInput, LeaseLost
 from haltune.log.decisions import Action
 from haltune.log.problem import Goal
 from haltune.store.checkpoints import keepers
@@ -62,6 +63,7 @@ class SavedAttempt(Attempt):
                 `study.best.checkpoint` where no run is better. Default: False.
 
         Raises:
+            InvalidInput: When `write` is no function, or wrote nothing at its path.
             NoRoom: when the quota is full; OSError when the disk is. The checkpoint before it is there still.
             LeaseLost: when the trial is another worker's by now.
             Exception: what `write` raises.
@@ -75,6 +77,7 @@ class SavedAttempt(Attempt):
             >>> open(path).read(), trial.checkpoint == path
             ('weights', True)
         """
+        check_write(write)
         return self.session.decide(self, "is saved", partial(self._save, write, suffix, keep))
 
     def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> str:
@@ -82,6 +85,7 @@ class SavedAttempt(Attempt):
         temporary = self.begin_save(suffix, keep)
         try:
             write(temporary)
+            _check_written(temporary)
         except BaseException:
             discard(temporary)
             raise
@@ -193,3 +197,24 @@ class SavedAttempt(Attempt):
             return False
         best = history.as_best(self.id)
         return best.checkpoint_epoch != best.epoch
+
+
+def check_write(write: Any) -> None:
+    """Raises InvalidInput for what is no function that writes a state."""
+    if not callable(write):
+        raise InvalidInput(
+            "what saves is a function of the path to write to, such as lambda path: torch.save(state, path), not "
+            f"{write!r}; where you have written a file of your own, trial.checkpointed(path) records it"
+        )
+
+
+def _check_written(path: Path) -> None:
+    """Raises InvalidInput where nothing lies at the path of a state, though its folder is there."""
+    if os.path.lexists(path) or not path.parent.is_dir():
+        return
+    if appended := [part.name[len(path.name) :] for part in beside(path)]:
+        raise InvalidInput(
+            f"the state was not written to the path that was given, but to that with {appended[0]!r} behind it, as "
+            f"np.save does: ask for a path that ends so, suffix={appended[0]!r}"
+        )
+    raise InvalidInput("nothing was written to the path that was given: save there, a file or a folder")

@@ -8,11 +8,14 @@ SpawnedSession   a process that a training spawned: opens a LocalSession when so
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+from haltune._utils.words import one_line
+from haltune.errors import OUT_OF_MEMORY, InvalidInput, is_shortage
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Event, Status
 from haltune.log.history import History
@@ -86,6 +89,16 @@ class Failure:
 
     error: str  # one line
     traceback: str | None = None
+
+    @classmethod
+    def by(cls, error: BaseException) -> Failure:
+        """That of an exception. Raises InvalidInput for what is none."""
+        if not isinstance(error, BaseException):
+            raise InvalidInput(
+                f"fail(error) takes the exception, trial.fail(ValueError('...')), not {error!r}"
+            )
+        told = f"{OUT_OF_MEMORY}: {one_line(error)}" if is_shortage(error) else one_line(error)
+        return cls(told, "".join(traceback.format_exception(error)))
 
 
 class Log(Protocol):

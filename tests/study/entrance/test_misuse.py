@@ -289,6 +289,13 @@ def test_a_search_without_one_finite_value_says_so_at_its_end(caplog: pytest.Log
     assert caplog.records[-1].getMessage().endswith("; no trial has come to a finite acc")
 
 
+@pytest.mark.parametrize("error", ["the data is gone", None])
+def test_a_failure_is_an_exception(error: Any) -> None:
+    trial = begun(small_study(RandomSearch()))
+    with pytest.raises(InvalidInput, match="takes the exception"):
+        trial.fail(error)
+
+
 def test_a_search_that_has_not_begun_says_so() -> None:
     study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, budget="2 trials")
     assert study.outcome.reason == "nothing has been trained yet"
