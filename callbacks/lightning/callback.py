@@ -107,6 +107,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if stage == "fit":
             leave_group_at_exit()
             self._loaded = []  # what a `validate` loaded is not this fit's
+            self._planned = planned_epochs(trainer)  # before callbacks add one for their own use
             if any(isinstance(c, HaltuneCallback) and c is not self for c in trainer.callbacks):
                 raise two_callbacks("Trainer(callbacks=[...])")
             hook_order.take(trainer, self)
@@ -213,7 +214,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _begin(self, trainer: Any) -> bool:
         """True when the fit has nothing to do."""
         reporter, trial = self._reporter, self.trial
-        reporter.begin(planned_epochs(trainer), trainer.lightning_module)
+        reporter.begin(self._planned, trainer.lightning_module)
         limits.check_start(trainer, trial)
         if trial.checkpoint and trainer.current_epoch < int(trial.epoch):
             reporter.repeats(
