@@ -85,7 +85,7 @@ class Digest:
     counts: Mapping[str, int]  # of all trials: of each of haltune.log.fate.FATES how many
     best: Best | None  # by the first goal, of several
     trained: float  # epochs, each once
-    again: float  # more epochs, that were not saved and trained again
+    again: float  # more epochs, that were lost and trained again
     saved: float  # epochs that stopped trials did not need
     saved_seconds: float  # about
     seconds: float  # wall-clock while any trial was held

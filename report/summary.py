@@ -126,7 +126,7 @@ def spending(facts: Digest) -> str:
 
 def trained_again_line(facts: Digest) -> str:
     """What was paid for twice, to be said behind what was trained; "" where nothing was."""
-    return f", {counted(round(facts.again, 1))} more not saved and trained again" if facts.again else ""
+    return f", {counted(round(facts.again, 1))} more lost and trained again" if facts.again else ""
 
 
 def sparkline(

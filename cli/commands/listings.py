@@ -207,7 +207,7 @@ def _say_best(history: History, leads: Best) -> None:
     text = f"{history.problem.goal.metric} = {short(leads.value, 6)} at epoch {leads.epoch:g} of trial {leads.trial}"
     if not (run := history.trial(leads.trial)).complete:
         of = f" of {history.problem.max_epochs}" if history.problem.max_epochs else ""
-        text += f", so far: no run is complete yet, and this one is {run.status} at epoch {run.epoch:g}{of}"
+        text += f", so far: no run is complete yet, and this one has come to epoch {run.epoch:g}{of}"
     say(text)
     for key, value in leads.config.items():
         say(f"  {key} = {value}")

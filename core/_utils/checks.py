@@ -89,7 +89,7 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
             hint = ": take the one that is meant"
         raise InvalidInput(f"{what} is one number, not {described}{hint}") from None
     if positive is not False and not (math.isfinite(number) and number >= 0 and (number > 0 or not positive)):
-        allowed = "greater than 0 (epochs count from 1)" if positive else "0 or more"
+        allowed = "greater than 0 (epochs count from 1: leave it out, or add 1)" if positive else "0 or more"
         raise InvalidInput(f"{what}={value!r}: finite and {allowed}")
     return min(number, LARGEST) if positive is None else number
 

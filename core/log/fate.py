@@ -60,11 +60,13 @@ def lead_of(history: History) -> str | None:
     front = [history.on_front(id).values for id in history.front()]
     if not front:
         return None
-    spans = []
+    spans: list[str] = []
     for goal in problem.goals:
-        values = sorted((run[goal.metric] for run in front), key=lambda v: goal.sign * v)
-        worst, best_value = short(values[0]), short(values[-1])
-        spans.append(f"{goal.metric} {best_value}" + (f" to {worst}" if worst != best_value else ""))
+        values = sorted((run[goal.metric] for run in front), key=lambda v: -goal.sign * v)
+        if len(problem.goals) == 2 and spans:  # of two goals, what is best in one is worst in the other
+            values.reverse()
+        first, last = short(values[0]), short(values[-1])
+        spans.append(f"{goal.metric} {first}" + (f" to {last}" if last != first else ""))
     return f"front of {plural(len(front), 'run')}: {', '.join(spans)}"
 
 

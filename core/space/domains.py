@@ -15,7 +15,8 @@ from typing import Any
 from haltune.errors import InvalidSpace
 from haltune.foreign_words import KnowsArguments
 
-from .values import as_float, pack, plain_value, token, unpack
+from .options import alternatives, checked_options
+from .values import as_float, pack, plain_value, unpack
 
 _LARGEST_FLOAT = 1e300  # so that high - low is finite
 LARGEST_INT = 2**53
@@ -70,7 +71,7 @@ class Float(_Declared):
     def __post_init__(self) -> None:
         for end in ("low", "high"):
             object.__setattr__(self, end, _float_bound(getattr(self, end), end))
-        object.__setattr__(self, "when", _alternatives(self.when))
+        object.__setattr__(self, "when", alternatives(self.when))
         check_range(self, self.low, self.high)
 
     def spec(self) -> dict[str, Any]:
@@ -105,7 +106,7 @@ class Int(_Declared):
     def __post_init__(self) -> None:
         for end in ("low", "high"):
             object.__setattr__(self, end, _int_bound(getattr(self, end), end))
-        object.__setattr__(self, "when", _alternatives(self.when))
+        object.__setattr__(self, "when", alternatives(self.when))
         check_range(self, self.low, self.high)
 
     def spec(self) -> dict[str, Any]:
@@ -124,7 +125,7 @@ class Choice(_Declared):
         when: As Float's. Default: None.
 
     Raises:
-        InvalidSpace: For no options, a repeated one, or one that JSON cannot keep.
+        InvalidSpace: For no options, a repeated one, one that JSON cannot keep, or more than 2,000 without `ordered`.
 
     Example:
         >>> Choice(["small", "medium", "large"], ordered=True).options
@@ -138,9 +139,9 @@ class Choice(_Declared):
     def __init__(
         self, options: Iterable[Any], *, ordered: bool = False, when: Mapping[str, Any] | None = None
     ):
-        object.__setattr__(self, "options", _options(options))
+        object.__setattr__(self, "options", checked_options(options, bool(ordered)))
         object.__setattr__(self, "ordered", bool(ordered))
-        object.__setattr__(self, "when", _alternatives(when))
+        object.__setattr__(self, "when", alternatives(when))
 
     def spec(self) -> dict[str, Any]:
         """JSON that `domain_from` reads back."""
@@ -169,7 +170,7 @@ class Constant(_Declared):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", plain_value(self.value, "A constant"))
-        object.__setattr__(self, "when", _alternatives(self.when))
+        object.__setattr__(self, "when", alternatives(self.when))
 
     def spec(self) -> dict[str, Any]:
         """JSON that `domain_from` reads back."""
@@ -252,37 +253,6 @@ def _int_bound(bound: Any, end: str) -> int | str:
     if abs(int(bound)) > LARGEST_INT:
         raise InvalidSpace(f"{end} of an Int must be within 2**53 of zero; got {bound}. Use a Float.")
     return int(bound)
-
-
-def _options(options: Any) -> tuple[Any, ...]:
-    if isinstance(options, str | bytes | Mapping | set | frozenset) or not isinstance(options, Iterable):
-        raise InvalidSpace(f"Choice needs a list of options, in an order that stays; got {options!r}.")
-    found = tuple(plain_value(option, "A Choice") for option in options)
-    if not found:
-        raise InvalidSpace("Choice got no options. Give it at least one.")
-    tokens = [token(option) for option in found]
-    for index, option in enumerate(found):
-        if tokens[index] in tokens[:index]:
-            raise InvalidSpace(
-                f"Choice lists {option!r} twice (1 and 1.0 are one option). Remove one of them."
-            )
-    return found
-
-
-def _alternatives(when: Mapping[str, Any] | None) -> dict[str, list[Any]]:
-    if when is not None and not isinstance(when, Mapping):
-        raise InvalidSpace(f'when must map names to values, like when={{"kernel": "poly"}}; got {when!r}.')
-    found: dict[str, list[Any]] = {}
-    for parent, values in sorted((when or {}).items(), key=lambda item: str(item[0])):
-        several = isinstance(values, list | set | frozenset)
-        where = f"The condition on {parent!r}"
-        listed = [plain_value(value, where) for value in (values if several else [values])]
-        if not listed:
-            raise InvalidSpace(
-                f"{where} allows no value, so the parameter would never be active. Give it one."
-            )
-        found[parent] = sorted(listed, key=token) if isinstance(values, set | frozenset) else listed
-    return found
 
 
 def _range_spec(domain: Float | Int) -> dict[str, Any]:

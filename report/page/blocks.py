@@ -28,6 +28,10 @@ def head(facts: Digest) -> str:
     aim = "highest" if goal.sign > 0 else "lowest"
     best = f"<b>{short(facts.best.value)}</b>" if facts.best else "no value yet"
     after = f" after {plural(round(facts.best.epoch, 2), 'epoch')}" if facts.best else ""
+    if (
+        facts.best and facts.best.epoch != facts.problem.max_epochs
+    ):  # others, at as many epochs, may have had more
+        after = f", of trial {facts.best.trial}{after}"
     if facts.problem.further:
         best, aim, after = _on_front(facts), "on the front of", ""
     state = "The search is over" if facts.over else "The search continues"

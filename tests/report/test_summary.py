@@ -109,10 +109,10 @@ def test_epochs_that_were_not_saved_and_trained_again_are_counted_beside_the_who
     facts = digest(study)
     assert (study.history.spent.epochs, facts.trained, facts.again) == (14, 12, 2)
     told = "14 of 100 epochs (2 of them" if limit else "12 epochs (2 more"
-    assert f"{told} not saved and trained again)" in spending_line(study.history, study.budget)
-    assert ", 2 more not saved and trained again" in summary(study)
+    assert f"{told} lost and trained again)" in spending_line(study.history, study.budget)
+    assert ", 2 more lost and trained again" in summary(study)
     assert "<b>12 epochs</b>" in stats(facts)
-    assert ", 2 more not saved and trained again</span>" in stats(facts)
+    assert ", 2 more lost and trained again</span>" in stats(facts)
 
 
 def test_what_a_search_saved_and_trained_is_the_whole_whatever_was_trained_again():

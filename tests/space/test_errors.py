@@ -28,6 +28,7 @@ DOMAINS = {
     "needs a list of options": lambda: Choice("adam"),
     "in an order that stays": lambda: Choice({"a", "b"}),
     "lists 1.0 twice": lambda: Choice([1, 1.0]),
+    "2001 options.*2000 are the most.*Int\\(low, high\\)": lambda: Choice(range(2001)),
     "which JSON cannot keep": lambda: Choice([object()]),
     "holds nan": lambda: Choice([math.nan]),
     "holds inf": lambda: Constant(math.inf),

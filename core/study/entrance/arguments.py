@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from haltune import policies
@@ -88,7 +89,9 @@ def _goal(given: Any, says: bool) -> Goal:
         goal = guessed_goal(given)
         if says and not follows():
             which, other = ("larger", "Minimize") if goal.sign > 0 else ("smaller", "Maximize")
-            _log.info("a %s %s is better, by its name; %s(%r) says otherwise", which, given, other, given)
+            _log.info(
+                "a %s %s is better, by its name; if it is not, write %s(%r)", which, given, other, given
+            )
         return goal
     if isinstance(given, Policy) or (isinstance(given, type) and issubclass(given, Policy)):
         raise InvalidInput(
@@ -175,11 +178,20 @@ def budget_of(given: Any) -> Budget:
             try:
                 name, limit = "time", seconds_of(part)
             except InvalidInput:
-                raise InvalidInput(f"budget={given!r}: {_WRITE}") from None
+                raise InvalidInput(f"budget={given!r}: {_meant(part)}{_WRITE}") from None
         if name in limits:
             raise InvalidInput(f"budget={given!r} says twice how many {name}: {_WRITE}")
         limits[name] = limit
     return Budget(**limits)
+
+
+def _meant(part: str) -> str:
+    """What is wrong with a part of a budget, where that can be told."""
+    if part.startswith("-"):
+        return f"{part!r} allows nothing, where a limit is greater than 0. "
+    words = re.findall(r"[a-z]+", part)
+    likely = [near for word in words for near in get_close_matches(word, ("trials", "epochs"), 1)]
+    return f"did you mean {likely[0]!r}? " if likely else ""
 
 
 _WRITE = (

@@ -184,7 +184,7 @@ def spending_line(history: History, budget: Budget, saved: float = 0.0) -> str:
     once = spent.epochs - (0.0 if _limits(budget.epochs) else again)
     notes = [f"{counted(round(saved, 1))} saved"] * (saved > 0.0)
     of_them = "of them" if _limits(budget.epochs) else "more"
-    notes += [f"{counted(round(again, 1))} {of_them} not saved and trained again"] * (again > 0.0)
+    notes += [f"{counted(round(again, 1))} {of_them} lost and trained again"] * (again > 0.0)
     spared = f" ({'; '.join(notes)})" if notes else ""
     told = [
         _beside(counted(spent.trials), budget.trials, "trials"),

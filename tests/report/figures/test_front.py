@@ -72,9 +72,9 @@ def test_the_page_tells_the_front_and_nothing_that_is_of_one_goal() -> None:
 
 def test_it_is_said_in_a_few_lines() -> None:
     study = known()
-    assert lead_of(study.history) == "front of 2 runs: <acc> 0.9 to 0.5, ms 3 to 9"
+    assert lead_of(study.history) == "front of 2 runs: <acc> 0.9 to 0.5, ms 9 to 3"
     told = summary(study).splitlines()
-    assert told[0] == "front of 2 runs: <acc> 0.9 to 0.5, ms 3 to 9"
+    assert told[0] == "front of 2 runs: <acc> 0.9 to 0.5, ms 9 to 3"
     assert told[1] == "  trial 1: <acc> 0.9, ms 9, params 1; <x>=" + f"{study.trials[1].config['<x>']:.4g}"
     assert "front of 2 runs" in standing_line(study.history, study.budget)
     ended = [ending(study.history, t, None) for t in study.trials]
@@ -112,7 +112,7 @@ def test_the_command_line_lists_the_front(tmp_path: Path) -> None:
         return done.output
 
     lines = said("best", store).splitlines()
-    assert lines[0] == "front of 2 runs: <acc> 0.9 to 0.5, ms 3 to 9"
+    assert lines[0] == "front of 2 runs: <acc> 0.9 to 0.5, ms 9 to 3"
     assert lines[1].split()[:7] == ["trial", "status", "attempt", "epochs", "<acc>", "ms", "params"]
     assert [line.split()[0] for line in lines[2:]] == ["1", "0"]
     found = json.loads(said("best", store, "--format", "json"))

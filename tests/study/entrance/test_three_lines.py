@@ -60,7 +60,7 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "haltune"):
         Study(X, "val_loss", max_epochs=3)
     assert [r.getMessage() for r in caplog.records] == [
-        "a smaller val_loss is better, by its name; Maximize('val_loss') says otherwise"
+        "a smaller val_loss is better, by its name; if it is not, write Maximize('val_loss')"
     ]
     caplog.clear()
     with caplog.at_level(logging.INFO, "haltune"):
@@ -94,6 +94,8 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         ((X, "acc"), {"max_epochs": 3, "budget": "20"}, "of what.*'20 trials'"),
         ((X, "acc"), {"max_epochs": 3, "budget": "20 apples"}, "of what"),
         ((X, "acc"), {"max_epochs": 3, "budget": "2h, 3h"}, "twice how many time|says twice"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "20 trails"}, "did you mean 'trials'"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "-3 trials"}, "'-3 trials' allows nothing"),
         ((X, "acc"), {"max_epochs": 3, "budget": ""}, "of what"),
         ((X, "acc"), {"max_epochs": 3, "budget": "0 trials"}, "a positive number"),
         ((X, "acc"), {"max_epochs": 3, "budget": "2.5 trials"}, "of what"),
