@@ -228,8 +228,8 @@ class MortalStore(MemoryStore):
         return super().read(name, start, stop)
 
     def revive(self) -> None:
-        """What the next process finds: the same log and leases, and nothing that the dead one saw of the clock."""
-        self.dead, self.life, self.url = False, 10**9, "memory, revived"
+        """What the next process finds: the same log and leases."""
+        self.dead, self.life = False, 10**9
 
 
 class Clock:
