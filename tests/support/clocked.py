@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from whims import PROBLEM, Whims
@@ -25,11 +24,6 @@ class World:
     def another(self) -> Study:
         """The study as another worker holds it."""
         return Study(PROBLEM, Whims(), self.store, monotonic=self.laps, sleep=self.slept, **self.options)
-
-    def elsewhere(self) -> Study:
-        """The study as another process holds it, which has looked at no clock yet."""
-        own = partial(self.laps)
-        return Study(PROBLEM, Whims(), self.store, monotonic=own, sleep=self.slept, **self.options)
 
     def slept(self, seconds: float) -> None:
         self.clock.now += seconds

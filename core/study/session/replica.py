@@ -32,7 +32,7 @@ from haltune.store.base import Conflict, Lease, Release, Store
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.making import make, widens
 
-from .watch import watch
+from .watch import Watch
 
 _log = logging.getLogger("haltune")
 
@@ -56,7 +56,7 @@ class Replica:
         self._given, self.policy, self.store, self.name = problem, policy, store, name
         self._whose = f"the study {self.name!r} in {self.store.url}"
         self.term = term
-        self._watch = watch(store, tick)
+        self._watch = Watch(store.now, tick)
         self._training: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
         self._told: dict[tuple[int, int], int] = {}  # attempt -> jumps of the clock that the log knows
         self.lock = Steps(self._whose)

@@ -10,10 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from weakref import WeakValueDictionary
-
-from haltune.store.base import Store
 
 _LEAST_JUMP = (
     5.0  # seconds that are called a jump: a server's time comes by the network, and may be some late
@@ -33,14 +29,13 @@ class Jump:
 class Watch:
     """Looks at the store's clock, and remembers its jumps. tick: monotonic, seconds."""
 
-    def __init__(
-        self, clock: Callable[[], float], tick: Callable[[], float], before: Watch | None = None
-    ) -> None:
+    def __init__(self, clock: Callable[[], float], tick: Callable[[], float]) -> None:
         self._clock, self._tick = clock, tick
         self._began = tick()
-        # at the last look: ticks around it, the clock between
-        self._last: tuple[float, float, float] | None = before._last if before else None
-        self.jumps: list[Jump] = list(before.jumps) if before else []
+        self._last: tuple[float, float, float] | None = (
+            None  # at the last look: ticks around it, the clock between
+        )
+        self.jumps: list[Jump] = []
 
     def now(self) -> float:
         """The store's clock, seconds since the epoch."""
@@ -71,16 +66,3 @@ class Watch:
         jumped = (now - then) - min(max(now - then, least), most)
         if abs(jumped) > _LEAST_JUMP + _DRIFT * most:
             self.jumps.append(Jump(then, now, jumped))
-
-
-_WATCHES: WeakValueDictionary[tuple[str, Path | None, Callable[[], float]], Watch] = WeakValueDictionary()
-
-
-def watch(store: Store, tick: Callable[[], float]) -> Watch:
-    """A watch over the store's clock; it knows what another one of this process, over the same clock, has seen.
-
-    A study that is opened after the machine slept finds the leases of its process's other studies expired.
-    """
-    key = (store.url, store.scratch, tick)
-    _WATCHES[key] = found = Watch(store.now, tick, _WATCHES.get(key))
-    return found

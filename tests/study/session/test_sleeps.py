@@ -122,24 +122,12 @@ def test_who_opens_a_study_after_the_machine_slept_gives_living_processes_time_t
     world.study.session.replica.adopt(neighbour)  # its trials are that process's
     world.ask()
     world.laps.sleep(HOUR)
-    fresh = world.elsewhere()
+    fresh = world.another()
     assert world.ask(fresh).id == 1
     world.clock.now += 149
     assert world.ask(fresh).id == 2
     world.clock.now += 2  # a renewal was due
     assert world.ask(fresh).id == 0
-
-
-def test_a_study_that_is_opened_after_the_machine_slept_takes_nothing_from_another_of_its_process(
-    world: World,
-) -> None:
-    mine = world.ask()
-    world.laps.sleep(HOUR)
-    assert [world.ask(world.another()).id for _ in range(2)] == [1, 2]  # the second knows it from the first
-    assert not mine.report(0.3).stops
-    assert world.events(Expired) == []
-    world.clock.now += 601
-    assert world.ask(world.another()).id == 0  # its lease is over, whatever the clock says
 
 
 # -- nothing is charged ---------------------------------------------------------------------------------
@@ -183,7 +171,7 @@ def test_a_worker_that_sleeps_wakes_and_dies_is_charged_for_what_it_was_awake(wo
 def test_one_sleep_that_a_launcher_and_its_worker_tell_of_is_one(world: World) -> None:
     for first in ("launcher", "worker", "report"):
         mine = world.ask()
-        study = world.elsewhere()
+        study = world.another()
         theirs = study.take(mine.id, 1, world.study.session.holder, lambda: None)
         before = world.study.spent.worker_time
         train(world, theirs)
@@ -234,7 +222,7 @@ def test_workers_that_begin_on_a_clock_that_was_set_back_are_not_charged_for_it(
     for seed in range(40):
         draw = random.Random(seed)
         world = World(trials=10**6)
-        studies = [world.study, world.elsewhere(), world.elsewhere()]
+        studies = [world.study, world.another(), world.another()]
         held: list[tuple[Trial, float] | None] = [None] * 3
         charged, steps = 0.0, draw.randint(8, 25)
         back = {draw.randrange(steps): draw.choice([HOUR, 2 * HOUR, 120.0])}
@@ -269,7 +257,7 @@ steps = st.lists(
 def test_whatever_sleeps_between_reports_workers_are_charged_for_what_they_were_awake(steps: Any) -> None:
     """Three workers; the oracle counts the seconds that the monotonic clock says between begin and last report."""
     world = World(trials=3)
-    studies = [world.study, world.elsewhere(), world.elsewhere()]
+    studies = [world.study, world.another(), world.another()]
     trials = [world.ask(study) for study in studies]
     began = world.laps()
     last = [began] * 3
