@@ -82,7 +82,7 @@ def best_of(study: Study) -> float | None:
 
 
 @each_of_one_goal
-@settings(max_examples=many(2))
+@settings(max_examples=many(1))
 @given(seed=st.integers(0, 10**6))
 def test_no_number_that_is_reported_stops_a_search_or_an_answer(name: str, seed: int) -> None:
     with warnings.catch_warnings():
