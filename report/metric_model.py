@@ -173,7 +173,7 @@ class MetricModel:
 
     def _grid(self, name: str, levels: int) -> tuple[tuple[object, ...], Array]:
         """Values of one parameter, and their coordinates (n, width)."""
-        values, cube = grid(self.space, name, levels, self._where(name))
+        values, cube = line_through(self.space, name, levels, self._where(name))
         return values, cube[:, self.space.columns[name]]
 
     def _where(self, name: str) -> Array:
@@ -185,7 +185,7 @@ class MetricModel:
         return np.asarray(points[next(met, 0)])
 
 
-def grid(space: Space, name: str, levels: int, point: Array) -> tuple[tuple[object, ...], Array]:
+def line_through(space: Space, name: str, levels: int, point: Array) -> tuple[tuple[object, ...], Array]:
     """Values of one parameter from its lower end to its upper, each once, and `point` with each of them (n, dim)."""
     at = space.columns[name]
     width = at.stop - at.start

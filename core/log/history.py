@@ -26,7 +26,7 @@ from .problem import Budget, Problem
 from .records import Best, OnFront, TrialRecord
 from .scores import Scale, Span, TopRun, given
 from .spending import Accounted, Spending, summable
-from .validity import ADVICE, misplaced, restore, spanning
+from .validity import ADVICE, misplaced, restore_trials, spanning
 
 _RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
 # streams of randomness; numbers are for ever
@@ -153,7 +153,7 @@ class History(Accounted, Grown):
 
     def _recorded(self, trials: Sequence[Growing]) -> list[TrialRecord]:
         """Their records made anew; configurations that come from the log regain their types together."""
-        restore([t for t in trials if not t.restored], self.problem.space, self.whose)
+        restore_trials([t for t in trials if not t.restored], self.problem.space, self.whose)
         for t in trials:
             t.record = t.frozen(self.scale_of(t.id), self.locate)
         return [t.record for t in trials if t.record is not None]

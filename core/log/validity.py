@@ -181,7 +181,7 @@ def spanning(problem: Problem, event: Any, position: int, whose: str) -> Problem
     raise StoreError(f"event {position} of {whose}: its space, {one_line(error)}. {ADVICE}") from error
 
 
-def restore(trials: Sequence[Any], space: Space, whose: str) -> None:
+def restore_trials(trials: Sequence[Any], space: Space, whose: str) -> None:
     """Give configurations that come from a log back the types that JSON lacks.
 
     Raises StoreError when one is none of the space; whose: the study, in words.

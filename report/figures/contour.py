@@ -15,7 +15,7 @@ from ..digest import Digest, Source, digest
 from ..metric_model import MetricModel
 from ..palette import COOL, COOL_SOFT, RULE
 from ..sample import MOST_TRIALS, shown_trials
-from .drawing import Spec, axis, drawn, layout, nothing, plain, plotly_text, scale_of
+from .drawing import Spec, axis, drawn, layout, nothing, on_axis, plotly_text, scale_of
 from .importance import TOO_FEW, place_of, trial_dots
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class _Pair:
         self.deviation = [[short(s, 2) for s in row] for row in sd.tolist()]
         rows = [r for r in facts.rows if r.value is not None and math.isfinite(r.value)]
         self.places = [
-            ([plain(value) for value in cells.values], [place_of(r, name) for r in rows])
+            ([on_axis(value) for value in cells.values], [place_of(r, name) for r in rows])
             for cells, name in ((xs, across), (ys, along))
         ]
         self.scales = [scale_of(facts.problem.space, name) for name in (across, along)]

@@ -66,8 +66,8 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
 def scale_of(space: Space, name: str) -> dict[str, Any]:
     """Of the axis of a parameter: a logarithmic one where that is, options in their order, whole numbers whole."""
     domain = space.parameters[name]
-    if isinstance(domain, Choice) and all(isinstance(plain(option), str) for option in domain.options):
-        return {"type": "category", "categoryarray": [plain(option) for option in domain.options]}
+    if isinstance(domain, Choice) and all(isinstance(on_axis(option), str) for option in domain.options):
+        return {"type": "category", "categoryarray": [on_axis(option) for option in domain.options]}
     if isinstance(domain, Float | Int) and domain.log:
         return {"type": "log"}
     if not isinstance(domain, Int) or isinstance(domain.low, str) or isinstance(domain.high, str):
@@ -80,7 +80,7 @@ def plotly_text(text: object) -> str:
     return html.escape(visible(text), quote=False)
 
 
-def plain(value: Any) -> Any:
+def on_axis(value: Any) -> Any:
     """A parameter's value as a place on an axis: a number, or a text."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else plotly_text(value)
 

@@ -12,7 +12,7 @@ from ..digest import Digest, Row, Source, digest
 from ..metric_model import FEWEST_TRIALS, Importance, MetricModel, Slice
 from ..palette import ACCENT, COOL, COOL_SOFT, INK, MUTED, PAPER
 from ..sample import MOST_TRIALS
-from .drawing import Spec, axis, drawn, layout, nothing, plain, plotly_text, scale_of
+from .drawing import Spec, axis, drawn, layout, nothing, on_axis, plotly_text, scale_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -183,7 +183,7 @@ def trial_dots(facts: Digest, across: str, along: str | None, metric: str) -> di
 def place_of(row: Row, name: str) -> Any:
     """Where a trial stands on the axis of a parameter; None where it has none."""
     value = row.record.config.get(name)
-    return None if value is None else plain(value)
+    return None if value is None else on_axis(value)
 
 
 def _metric_range(facts: Digest) -> list[float] | None:

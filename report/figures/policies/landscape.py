@@ -14,9 +14,9 @@ from haltune._utils.arrays import Array
 from haltune._utils.words import settings, short
 from haltune.policies.autobct.observations import Training
 
-from ...metric_model import grid
+from ...metric_model import line_through
 from ...palette import ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE
-from ..drawing import plain, plotly_text, time_unit
+from ..drawing import on_axis, plotly_text, time_unit
 from .beliefs import Beliefs
 
 _LINE, _SURFACE = 41, 21  # values of a parameter
@@ -66,7 +66,7 @@ class Landscape:
         return [*expected, *self._limit(), self._worth()]
 
     def _lines(self) -> list[Trace]:
-        xs, points = grid(self.found.history.problem.space, self.across, _LINE, self.found.last)
+        xs, points = line_through(self.found.history.problem.space, self.across, _LINE, self.found.last)
         unit = self.unit[0]
         cost, sd = (v / unit for v in self.found.cost(points))
         panels = (
@@ -77,14 +77,16 @@ class Landscape:
             trace
             for number, (mean, low, high), ys in panels
             for trace in (
-                *_banded([plain(x) for x in xs], mean, low, high, number),
+                *_banded([on_axis(x) for x in xs], mean, low, high, number),
                 self._trainings(ys, number),
             )
         ]
 
     def _surfaces(self, along: str) -> list[Trace]:
         space = self.found.history.problem.space
-        (xs, right), (ys, up) = (grid(space, n, _SURFACE, self.found.last) for n in (self.across, along))
+        (xs, right), (ys, up) = (
+            line_through(space, n, _SURFACE, self.found.last) for n in (self.across, along)
+        )
         points = np.repeat(right[None], len(up), axis=0)
         points[:, :, space.columns[along]] = up[:, None, space.columns[along]]
         flat = points.reshape(-1, space.dim)
@@ -92,15 +94,15 @@ class Landscape:
         cost, sd = self.found.cost(flat)
         unit, word = self.unit
         better = _BETTER if self.found.history.problem.goal.sign > 0 else _turned(_BETTER)
-        places = [plain(self.config(t)[along]) for _, t in self.numbered]
+        places = [on_axis(self.config(t)[along]) for _, t in self.numbered]
         found: list[Trace] = []
         for number, z, spread, scale, said in (
             ("", mean, np.abs(high - low) / 2, better, f"{self.metric} %{{z:.4~g}} expected"),
             ("2", cost / unit, sd / unit, _DEARER, f"%{{z:.3~g}} {word} expected"),
         ):
             heat = {
-                "x": [plain(x) for x in xs],
-                "y": [plain(y) for y in ys],
+                "x": [on_axis(x) for x in xs],
+                "y": [on_axis(y) for y in ys],
                 "z": z.reshape(len(ys), -1).tolist(),
             }
             texts = [
@@ -116,7 +118,7 @@ class Landscape:
     def _trainings(self, ys: Sequence[Any], number: str) -> Trace:
         """The trainings at these heights, each with its number; over two parameters with the path between them."""
         places = [
-            (plain(self.config(t)[self.across]), y) for (_, t), y in zip(self.numbered, ys, strict=True)
+            (on_axis(self.config(t)[self.across]), y) for (_, t), y in zip(self.numbered, ys, strict=True)
         ]
         walk = {"mode": "lines+markers+text", "line": {"color": INK, "width": 0.8, "dash": "dot"}}
         return {
@@ -149,8 +151,8 @@ class Landscape:
         kept = [i for i in np.flatnonzero(np.isfinite(worth)).tolist() if self.there(configs[i])]
         last = -math.inf if self.found.now.last is None else self.found.now.last
         raw = self.found.raw(worth[kept]).tolist()
-        xs = [plain(configs[i][self.across]) for i in kept]
-        ys = raw if self.along is None else [plain(configs[i][self.along]) for i in kept]
+        xs = [on_axis(configs[i][self.across]) for i in kept]
+        ys = raw if self.along is None else [on_axis(configs[i][self.along]) for i in kept]
         labels = {"mode": "markers+text", "text": [short(v) for v in raw], "textposition": "top right"}
         few = labels if self.along and len(kept) <= _LABELLED else {"mode": "markers"}
         coloured = {"color": worth[kept].tolist(), "colorscale": _BETTER} if self.along else {"color": COOL}
@@ -165,13 +167,13 @@ class Landscape:
 
     def _limit(self) -> list[Trace]:
         """By one parameter: the line that a training must be worth more than."""
-        xs = grid(self.found.history.problem.space, self.across, _LINE, self.found.last)[0]
+        xs = line_through(self.found.history.problem.space, self.across, _LINE, self.found.last)[0]
         if self.found.now.last is None or self.along or not xs:
             return []
         y = float(self.found.raw(self.found.now.last)[0])
         return [{
             "type": "scatter", "mode": "lines", "name": "the last one", "showlegend": False, "hoverinfo": "skip",
-            "x": [plain(xs[0]), plain(xs[-1])], "y": [y, y], "line": {"color": INK, "width": 1.5}, **panel("3"),
+            "x": [on_axis(xs[0]), on_axis(xs[-1])], "y": [y, y], "line": {"color": INK, "width": 1.5}, **panel("3"),
         }]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from haltune.policies.autobct.gain import autobct_of
 from haltune.study.results import Results
 
 from ...digest import need_study
-from ...metric_model import grid
+from ...metric_model import line_through
 from ...palette import COOL, INK
 from ..drawing import Spec, axis, drawn, layout, nothing, plotly_text, scale_of
 from .beliefs import Beliefs, beliefs_of
@@ -88,7 +88,7 @@ def _steepest(found: Beliefs, names: list[str]) -> str:
     if len(names) <= 2:
         return names[0]
     space = found.history.problem.space
-    lines = [found.score(grid(space, name, _LEVELS, found.last)[1])[0] for name in names]
+    lines = [found.score(line_through(space, name, _LEVELS, found.last)[1])[0] for name in names]
     return names[int(np.argmax([np.ptp(line) if len(line) else 0.0 for line in lines]))]
 
 

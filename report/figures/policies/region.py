@@ -13,7 +13,7 @@ from haltune.errors import InvalidInput
 from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
 
 from ...palette import COOL, COOL_SOFT, FAINT, INK, MUTED
-from ..drawing import Spec, axis, drawn, layout, plain, plotly_text, scale_of
+from ..drawing import Spec, axis, drawn, layout, on_axis, plotly_text, scale_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -106,8 +106,8 @@ def _candidates(found: Maximisers, across: str, along: str | None) -> list[dict[
     ]
     cannot = {
         "type": "scatter", "mode": "markers", "name": "not the best", "showlegend": bool(there), "hoverinfo": "skip",
-        "x": [plain(config[across]) for config, _ in there],
-        "y": [plain(config[along]) if along else float(mean) for config, mean in there],
+        "x": [on_axis(config[across]) for config, _ in there],
+        "y": [on_axis(config[along]) if along else float(mean) for config, mean in there],
         "marker": {"size": 4, "color": MUTED, "opacity": 0.5},
     }  # fmt: skip
     chosen = _likeliest(found, across, along)
@@ -149,8 +149,8 @@ def _points(
         "showscale": not hollow,
     }  # fmt: skip
     return {
-        "type": "scatter", "x": [plain(found.configs[i][across]) for i in chosen],
-        "y": [plain(found.configs[i][along]) if along else float(found.mean[i]) for i in chosen],
+        "type": "scatter", "x": [on_axis(found.configs[i][across]) for i in chosen],
+        "y": [on_axis(found.configs[i][along]) if along else float(found.mean[i]) for i in chosen],
         "mode": "markers", "name": name, "marker": marker, "showlegend": bool(chosen),
         "customdata": np.stack([found.probability, found.mean, found.sd], axis=1)[chosen].tolist(),
         "hovertemplate": "P = %{customdata[0]:.2f}, %{customdata[1]:.4g} ± %{customdata[2]:.2g}<extra></extra>",
