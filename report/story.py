@@ -23,7 +23,8 @@ class Stretch:
     worker: str
     start: float  # since the epoch
     end: float  # the last sign of life, until it is let go of
-    deciding: float = 0.0  # before it began, and in it
+    choosing: float = 0.0  # before it began
+    judging: float = 0.0  # in it
     training: float = 0.0  # in epochs, validation excluded
     validation: float = 0.0
     checkpoint: float = 0.0
@@ -34,7 +35,7 @@ class Stretch:
     @property
     def other(self) -> float:
         """Starting up, and what nobody accounts for."""
-        known = self.training + self.validation + self.checkpoint + self.slept
+        known = self.training + self.validation + self.judging + self.checkpoint + self.slept
         return max(0.0, self.end - self.start - known)
 
 
@@ -122,7 +123,7 @@ class Story:
             self.begun = e.at
         attempt = 1 if isinstance(e, ev.Started) else e.attempt
         since = 0.0 if isinstance(e, ev.Started) or e.anew else self._saved.get(e.trial, 0.0)
-        found = Stretch(e.trial, attempt, e.worker, e.at, e.at, deciding=e.deciding)
+        found = Stretch(e.trial, attempt, e.worker, e.at, e.at, choosing=e.deciding)
         self._open[e.trial], self._at[e.trial] = found, since
         self.stretches.append(found)
         if AUDIT in e.evidence:
@@ -156,7 +157,7 @@ class Story:
         validation = min(e.validation or 0.0, seconds)
         held.training += seconds - validation
         held.validation += validation
-        held.deciding += e.deciding
+        held.judging += e.deciding
         held.epochs += epochs
         held.end = max(held.end, e.at)
         self._at[e.trial] = e.epoch

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+_LONG = 1e7  # from here on a number is written by its power of ten
 _ONE = {"epochs": "epoch", "seconds": "second", "trials": "trial", "samples": "sample"}
 
 
@@ -32,10 +33,11 @@ def amount(count: float, unit: str, digits: int = 6) -> str:
 
 
 def short(value: Any, digits: int = 4) -> str:
-    """A value with few digits: 0.9134, 1.2e-05, True, adam."""
-    if not isinstance(value, float):
+    """A value with few digits: 0.9134, 1.2e-05, 13310, 1.2e+08, True, adam."""
+    if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
-    return f"{value:.{digits}g}" if math.isfinite(value) else str(value)
+    text = f"{value:.{digits}g}"
+    return f"{value:.0f}" if "e+" in text and abs(value) < _LONG else text
 
 
 def settings(config: Mapping[str, Any], digits: int = 3) -> str:

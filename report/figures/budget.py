@@ -19,6 +19,7 @@ from .drawing import Spec, axis, drawn, layout, nothing
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+_ROOM = 10  # for bars of epochs: as wide as for so many
 _BARS = 150  # of epochs: where there are more trials, one stands for several
 
 
@@ -64,7 +65,12 @@ def budget_spec(facts: Digest) -> Spec:
     if bars:
         number = "2" if known else ""
         data += [{**t, "xaxis": f"x{number}", "yaxis": f"y{number}"} for t in bars]
-        axes[f"xaxis{number}"] = axis("trials, by their epochs", anchor=f"y{number}", tickvals=[])
+        axes[f"xaxis{number}"] = axis(
+            "trials, by their epochs",
+            anchor=f"y{number}",
+            tickvals=[],
+            range=[0.4, max(len(bars[0]["x"]), _ROOM) + 0.6],
+        )
         axes[f"yaxis{number}"] = axis("epochs", anchor=f"x{number}", rangemode="tozero")
     return {
         "data": data,

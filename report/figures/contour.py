@@ -92,8 +92,8 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         "data": [heat, trial_dots(facts, first.across, first.along, metric)],
         "layout": layout(
             "Two parameters", first.alt, order=35, showlegend=False,
-            note="The bluer, the better: what is expected over two parameters, the others averaged; empty where one of "
-            "them has no value. " + "The two that matter most come first." * (len(views) > 1),
+            note=f"The bluer, the better: the {goal.metric} expected over two parameters, the others averaged; empty "
+            "where one of them has no value. " + "The two that matter most come first." * (len(views) > 1),
             xaxis=axis(plotly_text(first.across), **scale_of(facts.problem.space, first.across)),
             yaxis=axis(plotly_text(first.along), **scale_of(facts.problem.space, first.along)),
             updatemenus=menus if len(views) > 1 else [],

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _HOVER_WIDTH = 64  # characters a line: Plotly does not wrap
-_DIVERGED = (
-    10.0  # typical curve heights below the typical start: what is worse is left outside the first view
-)
+# typical curve heights below the typical start: what is worse is left outside the first view
+_DIVERGED = 10.0
 
 
 def learning_curves(study: Source) -> go.Figure:
@@ -143,7 +142,7 @@ def _marks(facts: Digest, rows: list[Row], style: GroupStyle) -> dict[str, Any]:
             "color": colour,
             "line": {"width": 1.6, "color": colour},
         },
-        "name": style.label if style.label == "best" else f"{style.label} ({_count(facts, rows)})",
+        "name": _entry(facts, rows, style),
         "legendgroup": style.label,
         "ids": [f"trial-{row.record.id}" for row in rows],
     }
@@ -187,10 +186,13 @@ def _would_be(facts: Digest, metric: str) -> dict[str, Any]:
     }
 
 
-def _count(facts: Digest, rows: list[Row]) -> str:
-    """How many a legend speaks of; where not all are shown, of how many in all."""
-    whole = len(facts.rows) == facts.trials
-    return f"{len(rows)}" if whole else f"{len(rows)} of {counted(facts.counts[rows[0].kind])}"
+def _entry(facts: Digest, rows: list[Row], style: GroupStyle) -> str:
+    """A legend's entry, with how many there are, the best among them; where not all are shown, of how many in all."""
+    if rows[0].leads:
+        return f"on the front ({len(rows)} of them)" if rows[0].several else style.label
+    shown = sum(row.kind == rows[0].kind and row.ending is not None for row in facts.rows)
+    of = "" if len(facts.rows) == facts.trials else f" of {counted(facts.counts[rows[0].kind])}"
+    return f"{style.label} ({shown}{of})"
 
 
 def _title(facts: Digest, row: Row) -> str:

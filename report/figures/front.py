@@ -17,6 +17,8 @@ from .drawing import Spec, axis, drawn, layout, nothing, plotly_text
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+_CUT = "not trained in full"
+
 
 def front(study: Source) -> go.Figure:
     """What every run came to in the first goal, against each other goal; those on the front in colour.
@@ -61,7 +63,8 @@ def front_spec(facts: Digest) -> Spec:
     for k, other in enumerate(others):
         number = "" if k == 0 else str(k + 1)
         for name, kept in (
-            ("other runs", [r for r in rows if not r.leads]),
+            (_CUT, [r for r in rows if not r.leads and not r.record.complete]),
+            ("other runs", [r for r in rows if not r.leads and r.record.complete]),
             ("the front", _front(facts, rows, other)),
         ):
             if kept:
@@ -75,7 +78,7 @@ def front_spec(facts: Digest) -> Spec:
             "The front", f"{plural(len(facts.front), 'run')} on the front of {plotly_text(' against '.join(names))}.",
             order=5, wide=True,
             note="A point is what a run came to by its last epoch. Nothing betters those on the front in all goals; "
-            "runs that were stopped, paused or beyond a constraint are not on it, wherever they lie.",
+            "runs that were not trained in full, or are beyond a constraint, are not on it, wherever they lie.",
             annotations=[] if rows else [nothing("No run has a value in every goal yet")],
             **axes,
         ),
@@ -95,13 +98,13 @@ def _trace(
 ) -> dict[str, Any]:
     first, leads = facts.problem.goal, rows[0].leads
     results = [r.record.results(facts.problem) for r in rows]
-    colours = [ACCENT if leads else MUTED if r.record.complete else FAINT for r in rows]
+    colour = ACCENT if leads else FAINT if name == _CUT else MUTED
     line = {"line": {"color": ACCENT, "width": 1}} if leads and len(facts.problem.goals) == 2 else {}
     return {
         "type": "scatter", "mode": "lines+markers" if line else "markers", "name": name, "showlegend": shown,
         "legendgroup": name, "x": [r[other.metric] for r in results], "y": [r[first.metric] for r in results],
         "xaxis": f"x{number}", "yaxis": f"y{number}", "ids": [f"trial-{r.record.id}" for r in rows],
-        "marker": {"size": 9 if leads else 6, "color": colours}, **line,
+        "marker": {"size": 9 if leads else 6, "color": colour}, **line,
         "customdata": [_said(r, found) for r, found in zip(rows, results, strict=True)],
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}<br>%{customdata[2]}<extra></extra>",
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from haltune._utils.process import named
@@ -16,6 +17,7 @@ from .drawing import Spec, axis, drawn, layout, nothing, plotly_text, time_unit
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+_Line = tuple[str, int]  # a holder, and which of those that it holds trials on at a time
 _MOST_STRETCHES = 3000  # stretches that are drawn, the newest
 _FATES = {  # how an attempt ended -> what is said, and its colour
     "running": ("runs", COOL), "completed": ("trained to its end", MUTED), "stopped": ("stopped early", FAINT),
@@ -53,8 +55,9 @@ def timeline(study: Results) -> go.Figure:
 def timeline_spec(story: Story) -> Spec:
     """The same as plain data."""
     stretches = story.stretches[-_MOST_STRETCHES:]
-    workers = list(dict.fromkeys(s.worker for s in stretches))
-    names = {worker: _name(worker, i, workers) for i, worker in enumerate(workers)}
+    lines = _lines(stretches)
+    named_lines = _names(list(lines))
+    names = {id(s): named_lines[line] for line, mine in lines.items() for s in mine}
     span = (story.now - story.begun) if stretches else 0.0
     unit, word = time_unit(span)
     data = [
@@ -71,61 +74,86 @@ def timeline_spec(story: Story) -> Spec:
     return {
         "data": data,
         "layout": layout(
-            "Workers", f"{plural(len(workers), 'worker')} in {duration(span)}: {spoken}.", order=80, wide=True,
+            "Workers", f"{plural(len(lines), 'worker')} in {duration(span)}: {spoken}.", order=80, wide=True,
             note=f"A bar is a stretch of training. Of the workers' time: {spoken or 'nothing yet'}.{more}",
-            height=96 + 26 * max(1, len(workers)), tall=True, barmode="overlay", bargap=0.3,
+            height=96 + 26 * max(1, len(lines)), tall=True, barmode="overlay", bargap=0.3,
             annotations=[] if data else [nothing("No trial has begun yet")],
             xaxis=axis(f"{word} since the first trial", range=[0.0, (span or 1.0) / unit * 1.01]),
-            yaxis=axis(type="category", autorange="reversed", categoryarray=[names[w] for w in workers]),
+            yaxis=axis(type="category", autorange="reversed", categoryarray=list(named_lines.values())),
         ) | {"margin": {"l": 140, "r": 24, "t": 46, "b": 56}},
     }  # fmt: skip
+
+
+def _lines(stretches: list[Stretch]) -> dict[_Line, list[Stretch]]:
+    """Who trained what: a holder's stretches, in as many lines as it had at a time, for a launcher holds its workers'.
+
+    A stretch goes on the line that was free for the shortest time.
+    """
+    lines: dict[_Line, list[Stretch]] = {}
+    free: dict[str, list[float]] = {}  # holder -> from when on each of its lines is free
+    for s in sorted(stretches, key=lambda s: s.start):
+        mine = free.setdefault(s.worker, [])
+        at = max(
+            (i for i, end in enumerate(mine) if end <= s.start), key=lambda i: mine[i], default=len(mine)
+        )
+        end = math.inf if s.fate == "running" else s.end
+        mine[at : at + 1] = [end]
+        lines.setdefault((s.worker, at), []).append(s)
+    return lines
 
 
 def shares(story: Story) -> dict[str, float]:
     """Seconds of the workers' time, by what they were spent on; idle is from a worker's first start to its last end."""
     found = dict.fromkeys(_PARTS, 0.0)
-    workers: dict[str, list[Stretch]] = {}
-    for s in story.stretches:
-        workers.setdefault(s.worker, []).append(s)
-        if s.fate == "lost":
-            found["lost"] += s.end - s.start
-            continue
-        found["training"] += s.training
-        found["validation"] += s.validation
-        found["checkpoint"] += s.checkpoint
-        found["deciding"] += s.deciding
-        found["other"] += s.other
-    for mine in workers.values():
-        held, end = 0.0, mine[0].start
-        for s in sorted(mine, key=lambda s: s.start):
-            held += max(0.0, s.start - end)
+    for mine in _lines(story.stretches).values():
+        end = mine[0].start
+        for s in mine:
+            found["deciding"] += s.choosing
+            found["idle"] += max(0.0, s.start - end - s.choosing)
             end = max(end, s.end)
-        found["idle"] += held
-    found["idle"] = max(0.0, found["idle"] - found["deciding"])
+            if s.fate == "lost":
+                found["lost"] += s.end - s.start
+                continue
+            found["training"] += s.training
+            found["validation"] += s.validation
+            found["checkpoint"] += s.checkpoint
+            found["deciding"] += s.judging
+            found["other"] += s.other
     return found
 
 
 def _spoken(story: Story) -> list[str]:
+    """The shares, the largest first: in percent, a hundred in all."""
     found = shares(story)
-    whole = sum(found.values())
-    ordered = sorted(found.items(), key=lambda pair: -pair[1])
-    return [
-        f"{_PARTS[name][0]} {seconds / whole:.0%}"
-        for name, seconds in ordered
-        if whole and seconds / whole >= 0.005
-    ]
+    whole = math.fsum(found.values())
+    if not whole:
+        return []
+    exact = {name: 100.0 * seconds / whole for name, seconds in found.items()}
+    told = {name: math.floor(percent) for name, percent in exact.items()}
+    cut = sorted(exact, key=lambda name: told[name] - exact[name])  # those that lost most of a percent first
+    for name in cut[: 100 - sum(told.values())]:
+        told[name] += 1
+    ordered = sorted(told, key=lambda name: -exact[name])
+    return [f"{_PARTS[name][0]} {told[name]}%" for name in ordered if told[name]]
 
 
-def _name(worker: str, number: int, workers: list[str]) -> str:
-    told = plotly_text(named(worker))
-    return told if [named(w) for w in workers].count(named(worker)) == 1 else f"{told} ({number + 1})"
+def _names(lines: list[_Line]) -> dict[_Line, str]:
+    """What each is called: apart from others, if need be by a number."""
+    holders = [holder for holder, _ in lines]
+    alike = [named(holder) for holder in dict.fromkeys(holders)]
+    found = {}
+    for number, (holder, at) in enumerate(lines, 1):
+        same = alike.count(named(holder)) > 1
+        told = f"{plotly_text(named(holder))}{f' ({number})' * same}"
+        found[holder, at] = told if same or holders.count(holder) == 1 else f"{told}, {at + 1}"
+    return found
 
 
 def _bars(
-    stretches: list[Stretch], names: dict[str, str], begun: float, unit: float, words: str, colour: str
+    stretches: list[Stretch], names: dict[int, str], begun: float, unit: float, words: str, colour: str
 ) -> dict[str, Any]:
     return {
-        "type": "bar", "orientation": "h", "name": words, "y": [names[s.worker] for s in stretches],
+        "type": "bar", "orientation": "h", "name": words, "y": [names[id(s)] for s in stretches],
         "base": [(s.start - begun) / unit for s in stretches], "x": [(s.end - s.start) / unit for s in stretches],
         "marker": {"color": colour, "line": {"width": 0}}, "width": 0.7, "ids": [f"trial-{s.trial}" for s in stretches],
         "customdata": [[_title(s, words), _parts(s)] for s in stretches],
@@ -139,10 +167,11 @@ def _title(s: Stretch, words: str) -> str:
 
 def _parts(s: Stretch) -> str:
     parts = [
-        (s.training, "training"), (s.validation, "validation"), (s.checkpoint, "saving"), (s.deciding, "deciding"),
+        (s.training, "training"), (s.validation, "validation"), (s.checkpoint, "saving"), (s.judging, "deciding"),
         (s.slept, "asleep"), (s.other, "starting up and the rest"),
     ]  # fmt: skip
     told = ", ".join(f"{duration(seconds)} {word}" for seconds, word in parts if seconds >= 0.05)
-    return f"{plural(round(s.epochs, 2), 'epoch')} in {duration(s.end - s.start)}" + (
+    before = f", after {duration(s.choosing)} deciding" if s.choosing >= 0.05 else ""
+    return f"{plural(round(s.epochs, 2), 'epoch')} in {duration(s.end - s.start)}{before}" + (
         f": {told}" if told else ""
     )

@@ -97,12 +97,21 @@ def prospect(facts: Digest, model: MetricModel | None) -> str:
     spent = facts.history.spent
     ahead = min(max(3600.0, spent.time / max(spent.trials, 1)), FARTHEST * spent.time)
     if spent.time and (found := foreseen(facts.history, ahead, spent.time)) is not None:
-        told.append(f"{_span(ahead)} {_brings(float(found.chance), float(found.gain), float(found.high))}")
+        told.append(
+            f"{_span(ahead, spent.time)} {_brings(float(found.chance), float(found.gain), float(found.high))}"
+        )
     return f'<p class="facts">{" ".join(told)}</p>' if told else ""
 
 
-def _span(more: float) -> str:
-    return "Another hour" if more == 3600.0 else f"Another {duration(more)}"
+def _span(more: float, so_far: float) -> str:
+    if more == 3600.0:
+        return "Another hour"
+    why = (
+        "the time of a trial"
+        if more < FARTHEST * so_far
+        else f"{FARTHEST:g} times as long again, and no further is told"
+    )
+    return f"Another {duration(more)}, {why},"
 
 
 def _brings(chance: float, gain: float, high: float) -> str:
@@ -150,7 +159,7 @@ def _front(facts: Digest) -> str:
     rest = f'<p class="quiet">and {plural(more, "other")}</p>' if more > 0 else ""
     return (
         '<h2>Runs on the front <small class="quiet">nothing betters them in all goals</small></h2>\n'
-        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{rest}'
+        f'<div class="front wide-table"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{rest}'
     )
 
 

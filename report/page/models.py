@@ -33,6 +33,7 @@ class Models:
 
     _made: tuple[object, Items] = (None, {})
     _decided: Decisions | None = None
+    _matter: tuple[str, ...] = ()  # parameters, the one that matters most first
 
     def items(self, source: Source, facts: Digest, story: Story | None) -> Items:
         """The figures and the words."""
@@ -40,7 +41,7 @@ class Models:
         if self._made[0] != learnt:
             self._made = (
                 learnt,
-                self._surrogate(facts) | self._decisions(source, facts, story) | _known(source),
+                self._surrogate(facts) | self._decisions(source, facts, story) | self._known(source),
             )
         return self._made[1]
 
@@ -50,6 +51,7 @@ class Models:
         if model is None:
             return told
         ranked = model.importance()
+        self._matter = ranked.names
         told |= {
             "figure/importance": importance_spec(model, ranked),
             "figure/slices": slices_spec(facts, model, ranked.names[:_SLICES]),
@@ -69,21 +71,22 @@ class Models:
             return {}
         return {"figure/decisions": decisions_spec(self._decided.of(story.stop), facts.problem.goal)}
 
+    def _known(self, source: Source) -> Items:
+        """What its own policy knows: what is good enough, or may be the best, or whether another training pays."""
+        if not isinstance(source, Results):
+            return {}
+        with suppress(InvalidInput):  # too early to say
+            known = source.policy.part(MemberSet)
+            if known is not None and source.history.problem.plain:
+                sets = known.aims.sets
+                found = source.level_set() if sets else source.maximisers()
+                matter = [name for name in self._matter if name in found.space.columns]
+                return {"figure/region": region_spec(found, *matter[:2])}
+            if autobct_of(source.policy) is not None:
+                return {"figure/posterior": posterior_spec(beliefs_of(source))}
+        return {}
+
 
 def learnt_from(facts: Digest) -> object:
     """What tells whether there is more to learn from: equal while no trial begins or ends."""
     return [(row.record.id, row.record.attempt, row.record.status) for row in facts.rows]
-
-
-def _known(source: Source) -> Items:
-    """What its own policy knows: what is good enough, or may be the best, or whether another training pays."""
-    if not isinstance(source, Results):
-        return {}
-    with suppress(InvalidInput):  # too early to say
-        known = source.policy.part(MemberSet)
-        if known is not None and source.history.problem.plain:
-            sets = known.aims.sets
-            return {"figure/region": region_spec(source.level_set() if sets else source.maximisers())}
-        if autobct_of(source.policy) is not None:
-            return {"figure/posterior": posterior_spec(beliefs_of(source))}
-    return {}

@@ -91,7 +91,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
         f'<td data-of="trial" data-v="{t.id}">{t.id}</td>',
         f'<td data-of="epochs" data-v="{t.epoch:g}">{_bar(facts, row)}{epochs(facts, row)}</td>',
         f'<td data-of="{metric}" data-v="{row.value if finite else ""}">{value}</td>',
-        *(_value(name, float(number)) for name, number in others),
+        *(_value(name, float(number), 4) for name, number in others),
         *[_value("level", t.tags.get("level"))] * facts.levels,
         *config,
         f"<td>{row.outcome}{row.praise}</td>",
@@ -143,8 +143,8 @@ def _told(value: object) -> object:
     return value if number else clipped(short(value))
 
 
-def _value(name: str, value: object) -> str:
-    text = _DASH if value is None else escaped(clipped(short(value, 3)))
+def _value(name: str, value: object, digits: int = 3) -> str:
+    text = _DASH if value is None else escaped(clipped(short(value, digits)))
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     sort = f' data-v="{value}"' if number else ""
     long = f' class="long" title="{text}"' if len(text) > 24 else ""

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haltune._utils.words import amount, chance, counted, one_line, plural
+from haltune._utils.words import amount, chance, counted, one_line, plural, short
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,13 @@ def test_a_probability_is_told_to_no_digit_beyond_the_first_of_its_error(wins: i
 def test_an_error_is_one_line_of_kind_and_message() -> None:
     assert one_line(ValueError("shapes differ\nsecond line")) == "ValueError: shapes differ"
     assert one_line(KeyError()) == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "told"),
+    [(0.91344, 4, "0.9134"), (1.23e-05, 3, "1.23e-05"), (3310.0, 3, "3310"), (13310.4, 4, "13310"),
+     (-13310.4, 4, "-13310"),
+     (1.25e8, 3, "1.25e+08"), (float("nan"), 4, "nan"), (13310, 3, "13310"), ("adam", 3, "adam")],
+)  # fmt: skip
+def test_a_number_of_up_to_seven_digits_is_written_out(value, digits, told):
+    assert short(value, digits) == told

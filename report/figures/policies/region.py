@@ -163,7 +163,7 @@ def _layout_of_the_best(found: Maximisers, across: str, along: str | None) -> di
     close = f"the first is within {found.epsilon_at(0.95):.2g} of it with probability 0.95"
     return layout(
         "What may be the best", f"{told}; {close}.", order=5, wide=True,
-        note=f"{told}, the others are faint; {close}. Colour is the probability to be the best.",
+        note=f"{told}, the others are faint; {close}. The bluer, the likelier to be the best.",
         **_named_axes(found, across, along),
     ) | _LEGEND  # fmt: skip
 
@@ -175,7 +175,7 @@ def _layout(found: LevelSet, across: str, along: str | None, bounded: bool) -> d
     line = {"type": "line", "xref": "x domain", "x0": 0.0, "x1": 1.0, "y0": found.threshold, "y1": found.threshold,
             "line": {"color": INK, "width": 2}}  # fmt: skip
     counts = f"{len(found.high)} configurations reach it, {len(found.low)} do not, {len(found.undecided)} are undecided"
-    told = " Colour is the probability to reach it." if along else " The line is the threshold."
+    told = " The bluer, the likelier to reach it." if along else " The line is the threshold."
     told += " The line is where that is a half." if bounded else ""
     return layout(
         f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more}", f"{counts}.", order=5, wide=True,

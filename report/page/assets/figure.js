@@ -20,7 +20,7 @@ class Figure {
   set(spec) {
     this.spec = spec; this.meta = spec.layout.meta || {};
     this.view = Math.max(0, this.choices().findIndex((button) => button.label === this.chosen));
-    this.head.textContent = this.meta.title || ""; this.noted.textContent = this.meta.note || "";
+    this.head.textContent = plainly(this.meta.title || ""); this.noted.textContent = this.meta.note || "";
     this.card.classList.toggle("wide", Boolean(this.meta.wide));
     for (const panel of this.panels) panel.svg.setAttribute("aria-label", this.alt); // drawn when it is looked at
     this.dirty = true;

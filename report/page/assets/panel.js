@@ -33,7 +33,7 @@ class Panel extends Hand {
     const label = Math.min(150, ys.reduce((w, [, text]) => Math.max(w, 7 * text.length), 8));
     const named = (axis) => axis.layout.title && axis.layout.title.text;
     const many = this.figure.panels.length > 1;
-    const left = label + 12, top = named(this.y) ? 26 : 12, bottom = height - (named(this.x) ? 44 : 26), right = width - 12;
+    const left = label + 12, top = many || named(this.y) ? 26 : 12, bottom = height - (named(this.x) ? 44 : 26), right = width - 12;
     this.x.place(left, right); this.y.place(bottom, top);
     this.frame = { left, top, right, bottom };
     const clip = `clip-${this.figure.id}-${this.keys.join("")}`;

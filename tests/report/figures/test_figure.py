@@ -11,6 +11,7 @@ from haltune import Choice, Float, HaltuneError, Int, Maximize, Minimize, Proble
 from haltune.errors import installing
 from haltune.log.events import Status
 from haltune.report import learning_curves, metrics, parallel, slices
+from haltune.report.digest import digest
 
 
 def curves(figure):
@@ -49,6 +50,13 @@ def test_the_best_trial_stands_out_and_is_labelled_with_its_value():
     assert drawn["trial 0"].line.width > max(drawn["trial 1"].line.width, drawn["trial 2"].line.width)
     assert drawn["trial 0"].line.color not in {drawn["trial 1"].line.color, drawn["trial 2"].line.color}
     assert [a.text for a in figure.layout.annotations] == ["<b>0.95</b>"]
+
+
+def test_a_legend_counts_what_the_totals_count_the_best_too():
+    history = tell_trial(a_search(), [0.5] * 10)
+    figure = learning_curves(history)
+    assert digest(history).states == "2 trained in full, 1 stopped early, 1 failed"
+    assert {"best", "trained in full (2)", "stopped early (1)", "failed (1)"} == set(marks(figure))
 
 
 def test_a_failure_shows_its_error():

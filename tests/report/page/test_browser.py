@@ -277,6 +277,29 @@ def test_on_a_phone_nothing_is_off_the_screen(opened):
         assert box is None or 0 <= box["x"] <= box["x"] + box["width"] <= 390
 
 
+def test_the_page_of_several_goals_fits_a_phone(opened):
+    goals = [Maximize("acc", (0, 1)), Minimize("milliseconds")]
+    problem = Problem(Space({f"parameter_{n}": Float(0.0, 1.0) for n in range(4)}), goals, 1)
+    study = Study(problem, RandomSearch(trials=4), seed=0, verbose=0)
+    for trial in study:
+        with trial:
+            trial.report({"acc": trial.config["parameter_0"], "milliseconds": trial.config["parameter_0"]})
+    page = opened(study, width=390)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_panels_beside_each_other_stand_at_one_height(opened):
+    page = opened(many())
+    page.locator("figure[data-figure=slices]").scroll_into_view_if_needed()
+    page.wait_for_selector("figure[data-figure=slices] .panel svg .grid", state="attached")
+    tops = page.eval_on_selector_all(
+        "figure[data-figure=slices] .panel > svg[role=img]",
+        "all => all.map(svg => Math.min(...[...svg.querySelectorAll('.grid')].map(line => line.y1.baseVal.value)))",
+    )
+    assert len(tops) == 3
+    assert tops == pytest.approx([tops[0]] * 3)
+
+
 def test_what_a_user_typed_is_shown_and_never_run(opened):
     space = Space({EVIL: Choice(["plain", EVIL]), "lr": Float(0.01, 1.0)})
     history = told(Problem(space, Maximize(EVIL, (0, 1)), 10))

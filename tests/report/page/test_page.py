@@ -14,7 +14,18 @@ import pytest
 from told import a_search, tell_trial, told
 from worlds import search, small_study
 
-from haltune import Choice, Float, HaltuneError, Maximize, OptimalStopping, Problem, Space
+from haltune import (
+    Choice,
+    Constraint,
+    Float,
+    HaltuneError,
+    Maximize,
+    Minimize,
+    OptimalStopping,
+    Problem,
+    Space,
+    Study,
+)  # fmt: skip
 from haltune._utils.words import duration
 from haltune.log.events import Budgeted, Raised, Status
 from haltune.policies import Halting, RandomSearch
@@ -378,8 +389,47 @@ def test_what_more_would_bring_is_told_no_further_than_searches_were_measured(tm
         tell_trial(history, [value] * 10)
     words = write(history, tmp_path / "page.html").read_text(encoding="utf-8")
     found = re.search(
-        r"Another (.+?) would find a better one with a chance of (\d+)%, and gain ([\d.]+)", words
+        r"Another (.+?), 4 times as long again, and no further is told, would find a better one with a chance of "
+        r"(\d+)%, and gain ([\d.]+)",
+        words,
     )
     assert found is not None
     assert (found[1], found[2]) == ("5 min 20 s", "80")
     assert 0.0 < float(found[3]) < 0.2
+
+
+def test_what_another_trial_would_bring_is_told_where_one_takes_longer_than_an_hour(tmp_path):
+    history = told()
+    for value in (0.1, 0.3, 0.5, 0.8):
+        tell_trial(history, [value] * 10, seconds=720.0)
+    words = write(history, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Another 2 h, the time of a trial, would find a better one with a chance of" in words
+
+
+def test_large_numbers_of_other_goals_are_written_out_and_as_exactly_as_the_first(tmp_path):
+    goals = [Maximize("acc", (0, 1)), Minimize("ms")]
+    constraint = Constraint("params", at_most=1e6)
+    study = Study(
+        {"lr": Float(0.1, 1.0)}, goals, constraints=[constraint], max_epochs=1, budget="2 trials", verbose=0
+    )
+    for trial in study:
+        trial.report({"acc": 0.91234, "ms": 2.3456}, metrics={"params": 13310.0})
+        trial.finish()
+    text = write(study, tmp_path / "page.html").read_text(encoding="utf-8")
+    row = re.search(r'<tr data-trial="trial-0" data-kind.*?</tr>', text, re.DOTALL)
+    assert row is not None
+    assert [cell in row[0] for cell in (">0.9123<", ">2.346<", ">13310<")] == [True] * 3
+
+
+def test_bars_of_few_trials_stand_together():
+    history = told()
+    for value in (0.3, 0.5):
+        tell_trial(history, [value] * 10)
+    layout = ToldSearch(history).items()["figure/budget"]["layout"]
+    axis = next(
+        axis
+        for name, axis in layout.items()
+        if name.startswith("xaxis") and "trials" in axis["title"]["text"]
+    )
+    low, high = axis["range"]
+    assert (2 - 1) / (high - low) <= 0.1

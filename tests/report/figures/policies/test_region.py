@@ -128,3 +128,14 @@ def test_of_what_may_be_the_best_those_alone_are_shown_that_have_the_parameters(
     cannot, may = region(found, "x", "lr").data
     having = sum("lr" in c for c in (*found.configs, *found.others))
     assert 0 < len(cannot.x) + len(may.x) <= having < len(found.configs) + len(found.others)
+
+
+def test_on_a_page_the_axes_are_the_parameters_that_matter_most():
+    space = Space({"beside": Float(0, 1), "x": Float(0, 1), "lr": Float(1e-3, 1, log=True)})
+    told = ToldSearch(studied(space, representers=40)).items()
+    layout = told["figure/region"]["layout"]
+    ranked = told["figure/importance"]["data"][0]["y"][::-1]
+    assert (
+        {layout["xaxis"]["title"]["text"], layout["yaxis"]["title"]["text"]} == set(ranked[:2]) == {"x", "lr"}
+    )
+    assert "The bluer, the likelier to reach it." in layout["meta"]["note"]
