@@ -319,7 +319,13 @@ except RankLost as error:
 
 def test_silence_ends_after_the_patience_set(ranks: Ranks) -> None:
     _, second = ranks("""
+import time
 from haltune.errors import RankLost
+def wait_for(file):
+    while not os.path.exists(file):
+        time.sleep(0.01)
+if rank == 1:
+    wait_for("made")  # under load rank 0 needs longer than that to begin
 study = Study(PROBLEM, Whims(), budget=Budget(trials=2))
 if rank == 1:
     try:
@@ -328,9 +334,8 @@ if rank == 1:
         say(str(error))
     open("done", "w").close()
 else:
-    import time
-    while not os.path.exists("done"):
-        time.sleep(0.01)
+    open("made", "w").close()
+    wait_for("done")
 """, HALTUNE_RANK_TIMEOUT="0.5")  # fmt: skip
     assert "written nothing for 0.5 s" in second[0][0]
 
