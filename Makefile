@@ -84,7 +84,7 @@ else
 endif
 
 # Torch, Lightning and transformers take longer to import than most tests: one process does, beside all others.
-FRAMEWORKS := tests/callbacks tests/foreign tests/test_pages.py tests/test_docstrings_of_doors.py
+FRAMEWORKS := tests/callbacks tests/keras_tuner tests/foreign tests/test_pages.py tests/test_docstrings_of_doors.py
 with-frameworks:
 	$(PY) -m pytest -q $(CHOSEN) $(FRAMEWORKS)
 without-frameworks:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import resource
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import sqlalchemy as sa
 from whims import PROBLEM, Whims
 from workers import created
 
-from haltune import Budget, Study, Trial
+from haltune import Budget, Study, Trial, load_study
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.events import Started
 from haltune.store.open import open_store
@@ -133,3 +135,20 @@ def test_a_write_that_the_system_refuses_is_a_sentence(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "othing recorded is lost" in done.stdout
     assert len(open_store(tmp_path / "a.db").names()) == 1
+
+
+def test_a_file_in_use_that_an_older_copy_overwrites_is_noticed_and_nothing_is_written_there(
+    tmp_path: Path,
+) -> None:
+    path, older = tmp_path / "a.db", tmp_path / "older.db"
+    study = Study(PROBLEM, Whims(), path, budget=Budget(trials=3), verbose=0)
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(older)) as copy:
+        source.backup(copy)
+        before = len(list(study.store.read(study.name)))
+        trial.report(0.5)
+        copy.backup(source)
+    with pytest.raises(StoreError, match=f"ends with event {before - 1}.*overwritten, by an older copy"):
+        trial.report(0.6)
+    assert len(list(load_study(path).events())) == before

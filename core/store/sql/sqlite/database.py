@@ -54,11 +54,11 @@ class SqliteDatabase(Database):
             if isinstance(error.__cause__, Exception) and is_locked(error.__cause__):
                 raise
 
-    def ends_at(self, study: int, position: int) -> bool:
-        """True when a log surely has nothing from `position` on."""
+    def head(self, study: int) -> int | None:
+        """The last position of a log; None where the query says what is wrong."""
         if os.getpid() != self._pid or not self.file.whole():
-            return False  # the query says what is wrong
-        return self.file.ends_at(study, position)
+            return None
+        return self.file.head(study)
 
     def _connecting(self) -> sa.Engine:
         return engine_of(self._address, self._reading)

@@ -107,7 +107,14 @@ class SqliteStore(SqlStore):
 
     def _ends_at(self, name: str, position: int) -> bool:
         study = self._ids.get(name)
-        return study is not None and self._database.ends_at(study, position)
+        head = None if study is None else self._database.head(study)
+        if head is not None and head + 1 < position:
+            raise StoreError(
+                f"{self.url}: the study {name!r} ends with event {head}, and events up to {position - 1} were there "
+                "before: the file was overwritten, by an older copy of it perhaps, while it was in use. End all "
+                "programs that use it, bring the right file back, and start them again"
+            )
+        return head is not None and head < position
 
     def _locked(self, c: sa.Connection, name: str) -> int:
         return self._id(c, name)  # SQLite locks by BEGIN IMMEDIATE
