@@ -1,9 +1,9 @@
 """Which trials a picture shows where there are too many for one, and which points of their curves.
 
 Up to MOST_TRIALS all are shown. Beyond, half of so many are the best, in the order of haltune.log.scores, and half
-are taken at even distances from the others, by their numbers. Up to POINTS points in all, and FINEST of one, every
-curve is whole; beyond, each has its share: its ends, and of parts of equal length the highest and the lowest point
-each, so that no peak is lost. Totals are of all.
+are spread over the others by their numbers, so that another trial changes few of them. Up to POINTS points in all, and
+FINEST of one, every curve is whole; beyond, each has its share: its ends, and of parts of equal length the highest and
+the lowest point each, so that no peak is lost. Totals are of all.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from haltune.log.records import TrialRecord
 MOST_TRIALS = 2000  # trials: more are slow to draw, and nobody looks at them all
 POINTS = 60_000  # of all curves
 FINEST = 2000  # of a curve: more than a screen has pixels
+_GOLDEN = (5.0**0.5 - 1.0) / 2.0
 _FEWEST_POINTS = 20  # points of a curve
 
 
@@ -26,7 +27,15 @@ def shown_trials(history: History, most: int = MOST_TRIALS) -> list[int]:
         return list(range(len(history)))
     best = [id for group in history.ranked() for id in group][: most // 2]
     others = np.setdiff1d(np.arange(len(history)), best)
-    return sorted([*best, *others[evenly(len(others), most - len(best))].tolist()])
+    return sorted([*best, *_spread(others, most - len(best)).tolist()])
+
+
+def _spread(numbers: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """So many of some numbers, spread over them: one number more changes one of those chosen at most.
+
+    Those whose multiples of the golden ratio have the lowest fractions, which are spread like the numbers themselves.
+    """
+    return numbers[np.argsort(numbers * _GOLDEN % 1.0, kind="stable")[:most]]
 
 
 def evenly(count: int, most: int) -> NDArray[np.int64]:

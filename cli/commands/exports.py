@@ -129,6 +129,9 @@ def _guarded(value: Any) -> Any:
     return value
 
 
+_HEIGHT = 620  # of an image that has none of its own, pixels
+
+
 class FigureName(StrEnum):
     """The figures that need nothing but a study, some of them one of a kind."""
 
@@ -137,6 +140,7 @@ class FigureName(StrEnum):
     rungs = "rungs"
     progress = "progress"
     edf = "edf"
+    front = "front"
     budget = "budget"
     importance = "importance"
     parallel = "parallel"
@@ -145,6 +149,7 @@ class FigureName(StrEnum):
     decisions = "decisions"
     calibration = "calibration"
     posterior = "posterior"
+    region = "region"
     timeline = "timeline"
 
 
@@ -157,7 +162,10 @@ def figure(
     ],
     name: Name = None,
     width: Annotated[int, typer.Option(help="of an image, pixels", min=100, max=10_000)] = 1100,
-    height: Annotated[int, typer.Option(help="likewise", min=100, max=10_000)] = 620,
+    height: Annotated[
+        int | None,
+        typer.Option(help="likewise; else its own, or 620", min=100, max=10_000, show_default=False),
+    ] = None,
 ) -> None:
     """One figure of a search as a file: a page that can be zoomed, or an image."""
     with errors():
@@ -169,7 +177,7 @@ def figure(
         elif out.suffix == ".json":
             keep(drawn.to_json(), out)
         elif out.suffix in (".png", ".svg", ".pdf"):
-            _image(drawn, out, width, height)
+            _image(drawn, out, width, height or drawn.layout.height or _HEIGHT)
         else:
             raise InvalidInput(f"--out {out}: a file that ends in .html, .json, .png, .svg or .pdf")
         say(str(out))

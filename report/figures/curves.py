@@ -264,7 +264,7 @@ def _shown(facts: Digest) -> str:
         return ""
     return (
         f" Of {facts.trials:,} trials {count:,} are shown: the best {MOST_TRIALS // 2:,}, and of all others as many "
-        "at even distances by their numbers. Totals are of all."
+        "spread over their numbers. Totals are of all."
     )
 
 

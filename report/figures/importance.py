@@ -106,7 +106,7 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
             height=70 + 34 * len(names), tall=True, shapes=spans, showlegend=False,
             xaxis=axis(range=[0.0, 1.0], tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1.0],
                        ticktext=["0%", "25%", "50%", "75%", "100%"]),
-            yaxis=axis(type="category"),
+            yaxis=axis(type="category", automargin=True),
         ) | {"margin": {"l": 140, "r": 24, "t": 20, "b": 40}},
     }  # fmt: skip
 

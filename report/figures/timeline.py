@@ -79,7 +79,9 @@ def timeline_spec(story: Story) -> Spec:
             height=96 + 26 * max(1, len(lines)), tall=True, barmode="overlay", bargap=0.3,
             annotations=[] if data else [nothing("No trial has begun yet")],
             xaxis=axis(f"{word} since the first trial", range=[0.0, (span or 1.0) / unit * 1.01]),
-            yaxis=axis(type="category", autorange="reversed", categoryarray=list(named_lines.values())),
+            yaxis=axis(
+                type="category", autorange="reversed", automargin=True, categoryarray=list(named_lines.values())
+            ),
         ) | {"margin": {"l": 140, "r": 24, "t": 46, "b": 56}},
     }  # fmt: skip
 

@@ -18,7 +18,7 @@ from ..figures.importance import importance_spec, slices_spec
 from ..figures.policies.beliefs import beliefs_of
 from ..figures.policies.decisions import Decisions, decisions_spec
 from ..figures.policies.posterior import posterior_spec
-from ..figures.policies.region import region_spec
+from ..figures.policies.region import answer_of, region_spec
 from ..metric_model import MetricModel
 from ..story import Story
 from . import blocks
@@ -76,10 +76,8 @@ class Models:
         if not isinstance(source, Results):
             return {}
         with suppress(InvalidInput):  # too early to say
-            known = source.policy.part(MemberSet)
-            if known is not None and source.history.problem.plain:
-                sets = known.aims.sets
-                found = source.level_set() if sets else source.maximisers()
+            if source.policy.part(MemberSet) is not None and source.history.problem.plain:
+                found = answer_of(source)
                 matter = [name for name in self._matter if name in found.space.columns]
                 return {"figure/region": region_spec(found, *matter[:2])}
             if autobct_of(source.policy) is not None:

@@ -14,6 +14,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 Edit = dict[str, Any]
+_COLUMN = 50  # elements of a list that is no row of a table
 _FEW_ELEMENTS = 8  # of so many elements at most one changed in its place: told one by one
 
 
@@ -67,9 +68,14 @@ def _steps(old: list[Any], new: list[Any]) -> Sequence[tuple[str, int, int, int,
     """As difflib's opcodes: which elements are the same ones, though something in them may have changed."""
     if len(old) == len(new):
         changed = sum(a != b for a, b in zip(old, new, strict=True))
-        if isinstance(old[0], dict) or changed * _FEW_ELEMENTS <= len(old):
+        if isinstance(old[0], dict) or changed * _FEW_ELEMENTS <= len(old) or _are_columns(old):
             return [("equal", 0, len(old), 0, len(new))]
     return SequenceMatcher(None, [_known(v) for v in old], [_known(v) for v in new]).get_opcodes()
+
+
+def _are_columns(values: list[Any]) -> bool:
+    """Whether they are long lists: each is the one that stood in its place, told by what changed within."""
+    return all(isinstance(value, (list, tuple)) for value in values) and max(map(len, values)) >= _COLUMN
 
 
 def _known(value: Any) -> Hashable:

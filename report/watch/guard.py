@@ -76,7 +76,11 @@ class Guard:
         return None
 
     def _is_ours(self, host: str) -> bool:
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        name, port = host, "0"
+        if ":" in host and not host.endswith("]"):
+            name, _, port = host.rpartition(":")
+        if not (port.isascii() and port.isdigit()):
+            return False
         name = name.strip("[]").lower()
         if name in self._hosts:
             return True

@@ -29,7 +29,7 @@ def server(app: Guard) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         http=_Hasty,
-        log_level="warning",
+        log_level="error",  # a warning is what a stranger sent: no line on the terminal for it
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=1,

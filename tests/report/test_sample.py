@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from haltune.report.sample import FINEST, POINTS, points
+from haltune.report.sample import FINEST, POINTS, points, shown_trials
 
 
 def drawn(values, curves=1):
@@ -40,3 +40,36 @@ def test_where_nothing_was_finite_there_is_a_gap_and_the_ends_of_what_was_are_dr
     assert {1_234, 48_999} <= set(found.tolist())
     assert np.isnan(values[found[(found > 20_100) & (found < 29_900)]]).all()
     assert ((found > 20_100) & (found < 29_900)).any()
+
+
+class Ranked:
+    """A history of trials whose ranks are drawn, later ones in between."""
+
+    def __init__(self, count):
+        self._ranks = np.random.default_rng(0).random(4000)[:count]
+
+    def __len__(self):
+        return len(self._ranks)
+
+    def ranked(self):
+        return [[id] for id in np.argsort(-self._ranks).tolist()]
+
+
+def test_one_trial_more_changes_few_of_those_that_are_shown():
+    before = set(shown_trials(Ranked(1000), 200))
+    assert len(before) == 200
+    for count in range(1001, 1030):
+        now = set(shown_trials(Ranked(count), 200))
+        assert len(now) == 200
+        assert len(now - before) <= 2
+        before = now
+
+
+def test_those_that_are_not_the_best_are_shown_from_all_of_the_search():
+    history = Ranked(4000)
+    best = {id for (id,) in history.ranked()[:500]}
+    others = [id for id in shown_trials(history, 1000) if id not in best]
+    counts, _ = np.histogram(others, bins=20, range=(0, 4000))
+    assert len(others) == 500
+    assert counts.min() >= 20
+    assert counts.max() <= 30

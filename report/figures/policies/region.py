@@ -10,7 +10,10 @@ import numpy as np
 
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
+from haltune.log.policy import in_words
 from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
+from haltune.policies.truvar.members import MemberSet
+from haltune.study.results import Results
 
 from ...palette import COOL, COOL_SOFT, FAINT, INK, MUTED
 from ..drawing import Spec, axis, drawn, layout, on_axis, plotly_text, scale_of
@@ -24,7 +27,9 @@ _CANDIDATES = [[0.0, COOL_SOFT], [1.0, COOL]]  # likewise: over points that are 
 _LEGEND = {"legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}}}
 
 
-def region(found: LevelSet | Maximisers, across: str | None = None, along: str | None = None) -> go.Figure:
+def region(
+    found: LevelSet | Maximisers | Results, across: str | None = None, along: str | None = None
+) -> go.Figure:
     """Configurations by two parameters (by default the first two), coloured by their probability.
 
     Of a level set by that to reach the threshold; undecided ones are rings, and on a mesh the boundary, probability
@@ -33,7 +38,8 @@ def region(found: LevelSet | Maximisers, across: str | None = None, along: str |
     take a deviation.
 
     Args:
-        found: What `study.level_set()`, `study.level_set(threshold)` or `study.maximisers()` told.
+        found: What `study.level_set()`, `study.level_set(threshold)` or `study.maximisers()` told; or a study by TruVaR
+            or LevelSetSearch, for what they search.
         across: The parameter from left to right. Default: None, the first.
         along: The one upwards. Default: None, the second, where there are two.
 
@@ -41,7 +47,7 @@ def region(found: LevelSet | Maximisers, across: str | None = None, along: str |
         A figure of Plotly's.
 
     Raises:
-        InvalidInput: For names that are not two of the parameters.
+        InvalidInput: For names that are not two of the parameters, and for a study by another policy.
         ImportError: When Plotly is missing.
 
     Example:
@@ -49,10 +55,21 @@ def region(found: LevelSet | Maximisers, across: str | None = None, along: str |
 
             region(study.level_set(), "width", "dropout").write_html("region.html")
     """
-    spec = region_spec(found, across, along)
+    spec = region_spec(answer_of(found) if isinstance(found, Results) else found, across, along)
     figure = drawn(spec)
     figure.update_layout(title={"text": spec["layout"]["meta"]["title"]}, width=760, height=560)
     return figure
+
+
+def answer_of(study: Results) -> LevelSet | Maximisers:
+    """What a study's own policy searches. Raises InvalidInput where it searches neither, or it is too early to say."""
+    searches = study.policy.part(MemberSet)
+    if searches is None:
+        raise InvalidInput(
+            f"region(study) draws what TruVaR and LevelSetSearch search, and this one is by {in_words(study.policy)}: "
+            "region(study.level_set(0.9)) draws where any reaches 0.9, region(study.maximisers()) what may be the best"
+        )
+    return study.level_set() if searches.aims.sets else study.maximisers()
 
 
 def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: str | None = None) -> Spec:

@@ -7,12 +7,13 @@ import math
 import subprocess
 import sys
 
+import plotly.graph_objects
 import pytest
 from typer.testing import CliRunner
 
-from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
+from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.cli.app import app
-from haltune.policies import RandomSearch
+from haltune.policies import LevelSetSearch, RandomSearch
 
 
 def haltune(*arguments, code=0):
@@ -125,6 +126,47 @@ def test_a_figure_is_a_page_of_its_own_or_data(log, tmp_path):
     assert "Plotly.newPlot" in (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "ends in .html, .json, .png, .svg or .pdf" in haltune(
         "figure", path, "progress", "-o", "a.gif", code=2
+    )
+
+
+def test_an_image_is_as_high_as_its_figure_unless_it_is_said(log, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setitem(sys.modules, "kaleido", object())
+    monkeypatch.setattr(
+        plotly.graph_objects.Figure, "write_image", lambda self, out, **size: drawn.append(size)
+    )
+    for what, more in (("timeline", ()), ("progress", ()), ("timeline", ("--height", 300))):
+        haltune("figure", log[0], what, "-o", tmp_path / "a.png", *more)
+    assert [size["height"] for size in drawn] == [122, 620, 300]
+    assert {size["width"] for size in drawn} == {1100}
+
+
+def test_the_figures_of_a_front_and_of_a_level_set_are_files_too(log, tmp_path):
+    goals = [Maximize("acc", (0, 1)), Minimize("ms")]
+    study = Study(
+        {"x": Float(0.0, 1.0)}, goals, tmp_path / "goals.db", max_epochs=1, budget="3 trials", verbose=0
+    )
+    for trial in study:
+        with trial:
+            trial.report({"acc": trial.config["x"], "ms": trial.config["x"]})
+    policy = LevelSetSearch(threshold=0.5, grid=6, initial=4)
+    study = Study(
+        {"x": Float(0.0, 1.0)},
+        "acc",
+        tmp_path / "sets.db",
+        max_epochs=1,
+        budget="6 trials",
+        policy=policy,
+        verbose=0,
+    )
+    for trial in study:
+        with trial:
+            trial.report(trial.config["x"])
+    for what, store in (("front", "goals.db"), ("region", "sets.db")):
+        haltune("figure", tmp_path / store, what, "-o", tmp_path / f"{what}.json")
+        assert json.loads((tmp_path / f"{what}.json").read_text(encoding="utf-8"))["data"]
+    assert "region(study.level_set(0.9))" in haltune(
+        "figure", log[0], "region", "-o", tmp_path / "a.json", code=2
     )
 
 

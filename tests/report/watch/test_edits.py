@@ -69,3 +69,11 @@ def test_names_that_a_user_chose_are_told_with_what_they_name():
     item = Item({"config": {"__proto__": 1}}, 1, False)
     item.become({"config": {"__proto__": 2}}, 2)
     assert item.after(1)[0] == "items"
+
+
+def test_of_long_columns_is_told_what_came_to_each():
+    old = [[float(n) for n in range(400)], [n / 7 for n in range(400)]]
+    new = [[*old[0], 400.5], [*old[1][:200], -1.0, *old[1][200:]]]
+    told = edit(old, new)
+    assert edited(old, told) == new
+    assert len(json.dumps(told)) < 120

@@ -215,6 +215,20 @@ def test_what_a_header_holds_comes_back_in_none(served, head):
     assert b"cookie" not in (top + body).lower()
 
 
+@pytest.mark.parametrize(
+    "head",
+    ["Connection: Upgrade\r\nUpgrade: websocket", "Content-Length: -1", "a line that is none"],
+)
+def test_what_a_stranger_sends_writes_no_line_on_the_terminal(served, caplog, head):
+    logger = logging.getLogger("uvicorn.error")
+    logger.addHandler(caplog.handler)
+    connection = sent(served[0], f"GET /0/ HTTP/1.1\r\n{head}")
+    connection.sendall(b"Connection: close\r\n\r\n")
+    answered(connection)
+    logger.removeHandler(caplog.handler)
+    assert caplog.records == []
+
+
 def cut(connection: socket.socket) -> bool:
     """Whether the server lets go of it."""
     try:

@@ -92,7 +92,17 @@ def test_without_the_token_there_is_nothing(served, path):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example:8765", "", "localhost.evil"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8765",
+        "127.0.0.1.evil.example:8765",
+        "",
+        "localhost.evil",
+        "127.0.0.1:8765, evil.example",
+        "localhost:evil",
+        "localhost:",
+    ],
 )
 def test_a_name_that_somebody_else_points_here_is_not_answered(served, host):
     assert ask(served[0], f"/{TOKEN}/0/", host=host)[0] == 421
