@@ -80,7 +80,8 @@ class TrialRecord(KnowsAttributes):
         return facts(
             f"Trial {self.id}: {self.status}{end}",
             [("last value", value), ("configuration", settings(self.config)), ("chosen because", self.proposed),
-             ("ended because", why), ("checkpoint", self.checkpoint or "")],
+             ("cut because" if self.status is Status.RUNNING else "ended because", why),
+             ("checkpoint", self.checkpoint or "")],
         )  # fmt: skip
 
     def counting(self, goal: Goal) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 from haltune._utils.process import named
 from haltune._utils.words import plural
 from haltune.log import events as ev
-from haltune.log.events import trial_of
+from haltune.log.events import Status, trial_of
 from haltune.log.fate import fate_of, saved_epochs, saved_seconds
 from haltune.log.history import History
 from haltune.log.problem import Problem
@@ -40,7 +40,7 @@ def short_receipt(history: History, trial: int, over: bool = False) -> str:
     lines += _decision("chosen because", record.proposed, {}) if record.proposed else []
     lines += _decision("continued as", record.resumed, {}) if record.resumed else []
     if why := record.error or (record.verdict.reason if record.verdict else ""):
-        lines += _decision("ended because", why, {})
+        lines += _decision("cut because" if record.status is Status.RUNNING else "ended because", why, {})
     return visible("\n".join([*lines, *_saved(history, record, over)]))
 
 
