@@ -14,7 +14,7 @@ given in a study of that one goal, and all that is known of it holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -33,7 +33,8 @@ from haltune.log.records import TrialRecord
 from haltune.log.scores import Span
 
 from .gaps import chances
-from .scalarisation import Scalarisation, Weights, lattice
+from .scalarisation import Scalarisation, Weights, lattice, named
+from .standing import standing
 from .weighed_log import LogPrefix, View, WeighedLog
 
 WEIGHTS = "weights"  # in a trial's tags: of the goals, in their order
@@ -86,23 +87,41 @@ class Weighed(Wrapper):
         move = self.policy.propose(view.fold.state, view.history, deepcopy(rng))
         if not history.problem.further or not isinstance(move, Start | Resume):
             return move
-        own = history.trial(move.trial).tags[WEIGHTS] if isinstance(move, Resume) else list(weights)
-        return replace(move, tags={**move.tags, WEIGHTS: own})
+        if isinstance(move, Start):
+            return replace(move, tags={**move.tags, WEIGHTS: list(weights)})
+        trial = history.trial(move.trial)
+        reason = f"{standing(history, trial)[0]}; by {named(weights, history.problem)}, {move.reason}"
+        return replace(move, tags={**move.tags, WEIGHTS: trial.tags[WEIGHTS]}, reason=reason)
 
     def judge(self, state: LogPrefix, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """Under its own weights; STOP only under all."""
         if (why := _beyond(history.problem, trial)) is not None:
             return stop(why)
-        known = lattice(len(history.problem.goals))
-        own = tuple(trial.tags[WEIGHTS]) if history.problem.further else known[0]
-        verdict = self._judged(state.view(history, own), trial, rng)
-        if verdict.action is not Action.STOP or FULL in verdict.evidence:
+        if not history.problem.further:
+            return self._judged(state.view(history, lattice(1)[0]), trial, rng)
+        verdict = self._of_all(state, history, trial, rng)
+        if not verdict.stops or FULL in verdict.evidence:
             return verdict
+        told, behind = standing(history, trial)
+        return replace(verdict, reason=f"{told}{'; ' if behind else ', but '}{verdict.reason}")
+
+    def _of_all(self, state: LogPrefix, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """The answer by its own weights, or where that is STOP the first by others that is none."""
+        known, problem = lattice(len(history.problem.goals)), history.problem
+        own = tuple(trial.tags[WEIGHTS])
+        verdict = self._judged(state.view(history, own), trial, rng)
+        if FULL in verdict.evidence or (verdict.action is Action.CONTINUE and not verdict.evidence):
+            return verdict
+        by = f"its weights, {named(own, problem)}: {verdict.reason}"
+        if verdict.action is not Action.STOP:
+            return replace(verdict, reason=f"by {by}")
         others = [state.view(history, weights) for weights in known if weights != own]
         for view in sorted(others, key=lambda view: view.lead(trial), reverse=True):
             if (other := self._judged(view, trial, rng)).action is not Action.STOP:
-                return _kept(other, verdict, history.problem, view.by.weights)
-        return verdict
+                reason = f"by {named(view.by.weights, problem)} it may still join the front: {other.reason}"
+                evidence = {**other.evidence, "kept_by": list(view.by.weights)}
+                return replace(other, reason=f"{reason}; stopped by {by}", evidence=evidence)
+        return replace(verdict, reason=f"stopped by each of {len(known)} weights of the goals; by {by}")
 
     def _judged(self, view: View, trial: TrialRecord, rng: Generator) -> Verdict:
         return self.policy.judge(view.fold.state, view.history, view.seen(trial), deepcopy(rng))
@@ -131,11 +150,3 @@ def _beyond(problem: Problem, trial: TrialRecord) -> str | None:
                 "(where it does: Constraint(..., changes=True))"
             )
     return None
-
-
-def _kept(found: Verdict, stopped: Verdict, problem: Problem, weights: Weights) -> Verdict:
-    """The answer under other weights than the run's own, and why it is asked for."""
-    named = ", ".join(f"{short(w, 2)} {g.metric}" for w, g in zip(weights, problem.goals, strict=True))
-    text = f"{found.reason}; it may still join the front, by weights {named}: {stopped.reason}, by its own"
-    evidence: Mapping[str, Any] = {**found.evidence, "kept_by": list(weights)}
-    return replace(found, reason=text, evidence=evidence)

@@ -6,6 +6,7 @@ The oracle translates whole logs by formulas of its own and asks a fresh policy,
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -18,7 +19,7 @@ from worlds import quick, several, small_study, told
 import haltune.policies as of
 from haltune import Constraint, Maximize, Minimize, Problem, Start, Study, Trial, Wait
 from haltune.errors import InvalidInput
-from haltune.log.decisions import Action, Verdict
+from haltune.log.decisions import FULL, Action, Verdict
 from haltune.log.events import Event, Reported, Rescaled, Resumed, Started
 from haltune.log.fold import Fold
 from haltune.policies.weighed.policy import Weighed
@@ -236,3 +237,49 @@ def test_what_training_changes_ends_no_run_at_once() -> None:
             for epoch in trial.epochs():
                 trial.report({"acc": 0.1 * epoch, "recall": 0.1 * epoch})
     assert [len(t.epochs) for t in study.trials] == [6, 6, 6]
+
+
+def by_hand(event: Reported, before: list[Event]) -> tuple[int, int]:
+    """By how many of how many others a report is dominated, from the events alone."""
+    last: dict[int, tuple[float, float, float]] = {}
+    came: dict[int, float] = {}
+    for e in before:
+        if isinstance(e, Reported) and e.trial != event.trial:
+            came[e.trial] = max(e.epoch, came.get(e.trial, 0.0))
+            if e.epoch <= event.epoch:
+                last[e.trial] = (e.epoch, e.value, -e.metrics["ms"])
+    others = [np.array(last[id][1:]) for id in last if came[id] >= event.epoch]
+    own = np.array([event.value, -event.metrics["ms"]])
+    return sum(bool((o >= own).all() and (o > own).any()) for o in others), len(others)
+
+
+@pytest.mark.parametrize("name", ["multifidelity", "halting", "asha"])
+def test_a_run_that_ends_early_says_by_how_many_it_is_dominated_before_any_place_by_weights(
+    name: str,
+) -> None:
+    ends = [
+        (e, before)
+        for e, before in decisions(name)
+        if isinstance(e, Reported) and e.verdict.stops and FULL not in e.verdict.evidence
+    ]
+    assert ends
+    for event, before in ends:
+        told = event.verdict.reason.partition(";")[0]
+        above, others = by_hand(event, before)
+        if not others:
+            assert told.startswith(f"the first to come to epoch {event.epoch:g}")
+        elif above:
+            assert told == (
+                f"at epoch {event.epoch:g} dominated by {above} of {others} other run{'s' * (others > 1)}"
+            )
+        else:
+            assert told.startswith(f"at epoch {event.epoch:g} on the front of {others + 1} runs, but ")
+
+
+@pytest.mark.parametrize("name", ["multifidelity", "asha"])
+def test_a_place_among_runs_is_told_with_the_weights_that_it_is_by(name: str) -> None:
+    for event, _ in decisions(name):
+        reason = event.verdict.reason if isinstance(event, Reported) else ""
+        reason = event.reason if isinstance(event, Resumed) else reason
+        for place in re.finditer(r"\d(st|nd|rd|th) of", reason):
+            assert re.search(r"by (its weights, )?\d[\d.]* \w+", reason[: place.start()]), reason
