@@ -16,7 +16,7 @@ from haltune._utils import disk
 from haltune._utils.words import counted, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
-from haltune.log.fate import FATES, fate_of, saved_epochs, saved_seconds, trained_again
+from haltune.log.fate import FATES, Savings, fate_of, saved_epochs, trained_again
 from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.log.records import Best, OnFront, TrialRecord
@@ -86,8 +86,7 @@ class Digest:
     best: Best | None  # by the first goal, of several
     trained: float  # epochs, each once
     again: float  # more epochs, that were lost and trained again
-    saved: float  # epochs that stopped trials did not need
-    saved_seconds: float  # about
+    savings: Savings  # of full trainings
     seconds: float  # wall-clock while any trial was held
     outcome: str  # one sentence, "" when only a history is known
     over: bool
@@ -108,8 +107,13 @@ class Digest:
 
     @property
     def saved_share(self) -> float:
-        """Saved epochs as a share of saved and trained ones."""
-        return self.saved / total if (total := self.saved + self.trained) else 0.0
+        """Saved epochs as a share of full trainings: of those that were trained, saved, or left by runs of themselves."""
+        return self.savings.epochs / self.whole if self.whole else 0.0
+
+    @property
+    def whole(self) -> float:
+        """Epochs of full trainings."""
+        return self.trained + self.savings.epochs + self.savings.itself
 
     @property
     def states(self) -> str:
@@ -188,8 +192,7 @@ def _digest(
         front=front,
         trained=history.spent.epochs - again,
         again=again,
-        saved=sum(saved_epochs(t, history.problem, over) for t in trials),
-        saved_seconds=sum(saved_seconds(t, history.problem, over) for t in trials),
+        savings=Savings.of(history, over),
         seconds=history.spent.time,
         outcome=outcome.reason,
         over=outcome.over,

@@ -116,12 +116,13 @@ def spending(facts: Digest) -> str:
     """Epochs and time, trained and saved."""
     epochs = plural(round(facts.trained, 1), "epoch")
     trained = f"{epochs} trained in {duration(facts.seconds)}{trained_again_line(facts)}"
-    if not facts.saved:
-        return trained
-    return (
-        f"{trained}; {plural(facts.saved, 'epoch')} ({facts.saved_share:.0%}) and about "
-        f"{duration(facts.saved_seconds)} saved against full training"
-    )
+    savings, told = facts.savings, [trained]
+    if savings.epochs:
+        told.append(
+            f"{savings.most}{plural(savings.epochs, 'epoch')} ({facts.saved_share:.0%}) and about "
+            f"{duration(savings.seconds)} saved against full training"
+        )
+    return "; ".join([*told, *[savings.left] * (savings.itself > 0.0)])
 
 
 def trained_again_line(facts: Digest) -> str:

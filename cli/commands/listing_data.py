@@ -9,7 +9,7 @@ from typing import Any
 from haltune._utils.process import surely_gone
 from haltune.log.codec import plain
 from haltune.log.events import Status
-from haltune.log.fate import fate_of, trained_again
+from haltune.log.fate import Savings, fate_of, trained_again
 from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.log.records import Best, OnFront, TrialRecord
@@ -24,11 +24,13 @@ def status(study: Reading) -> dict[str, Any]:
     top = None if problem.further else study.best
     counts = {str(s): len(history.with_status(s)) for s in Status}
     audit = study.audit() if problem.plain else None
+    savings = Savings.of(history, outcome.over and not outcome.held)
     state = "stopped" if outcome.held else "over" if outcome.over else "idle" if study.idle else "continues"
     return {
         "study": name, "store": store.url, "state": state, "reason": outcome.reason,
         "goal": problem.to_json()["goal"], "trials": {s: n for s, n in counts.items() if n},
         "epochs": spent.epochs, "trained_again": trained_again(history),
+        "saved": savings.epochs, "ended_sooner": savings.itself,
         "time": spent.time, "worker_time": spent.worker_time, "deciding": spent.deciding,
         "complete": sum(t.complete for t in history.trials), "best": None if top is None else best(top),
         "workers": [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haltune._utils.words import plural, short
+from haltune._utils.words import counted, plural, short
 
 from .decisions import WISH
 from .events import Status
@@ -120,6 +120,46 @@ def saved_epochs(t: TrialRecord, problem: Problem, over: bool) -> float:
     """
     ended = t.status is Status.STOPPED or (t.status is Status.PAUSED and over)
     return max(0.0, problem.max_epochs - t.epoch) if ended and problem.max_epochs is not None else 0.0
+
+
+@dataclass(frozen=True)
+class Savings:
+    """What of full trainings was not trained.
+
+    Where runs ended by themselves before the horizon, by an early stopping of the user's, those that were stopped might
+    have, too: then what is saved is the most that it can be.
+    """
+
+    epochs: float  # that stopping saved: of runs that their policy stopped, or left paused
+    seconds: float  # about, of these
+    itself: float  # epochs that runs which ended by themselves did not train
+
+    @classmethod
+    def of(cls, history: History, over: bool) -> Savings:
+        """Of all runs; over: the search is."""
+        problem, trials = history.problem, history.trials
+        ended = [t for t in trials if problem.max_epochs and _kind(t, problem, over) == "itself"]
+        return cls(
+            math.fsum(saved_epochs(t, problem, over) for t in trials),
+            math.fsum(saved_seconds(t, problem, over) for t in trials),
+            math.fsum((problem.max_epochs or 0) - t.epoch for t in ended),
+        )
+
+    @property
+    def most(self) -> str:
+        """To be said before what was saved."""
+        return "at most " if self.itself else ""
+
+    @property
+    def words(self) -> list[str]:
+        """How many epochs were saved, and how many spared by runs that ended by themselves; what there is of it."""
+        told = [f"{self.most}{counted(round(self.epochs, 1))} saved"] * (self.epochs > 0.0)
+        return told + [self.left] * (self.itself > 0.0)
+
+    @property
+    def left(self) -> str:
+        """What runs that ended by themselves did not train."""
+        return f"{plural(round(self.itself, 1), 'epoch')} spared by runs that ended by themselves"
 
 
 def trained_again(history: History) -> float:

@@ -160,13 +160,14 @@ def _said(got: float, saved: float, group: list[Row]) -> str:
 
 
 def _note(facts: Digest, limited: bool) -> str:
-    saved = " Light is what stopping saved of full trainings." if facts.saved else ""
+    saved = " Light is what stopping saved of full trainings." if facts.savings.epochs else ""
     left = "What is spent of each limit; and the" if limited else "The"
     return f"{left} epochs of each trial, those with most first.{saved}"
 
 
 def _told(facts: Digest, spent: str) -> str:
     """What the figure shows, in words."""
+    savings = facts.savings
     full = sum(r.record.complete for r in facts.rows)
     got = f"{plural(round(facts.trained, 2), 'epoch')} trained in {plural(facts.trials, 'trial')}, {full} in full"
-    return f"Spent: {spent or 'no limit was given'}. {got}; {plural(round(facts.saved, 2), 'epoch')} saved."
+    return f"Spent: {spent or 'no limit was given'}. {got}; {savings.most}{plural(round(savings.epochs, 2), 'epoch')} saved."

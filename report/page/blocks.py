@@ -65,20 +65,24 @@ def stats(facts: Digest) -> str:
             f"trained in {duration(facts.seconds)}{trained_again_line(facts)}",
         ),
     ]
-    if facts.saved:
-        found.append((f"{facts.saved_share:.0%} saved", "of the epochs of full training"))
-        found.append((f"about {duration(facts.saved_seconds)}", "of training saved"))
+    savings = facts.savings
+    if savings.epochs:
+        found.append((f"{savings.most}{facts.saved_share:.0%} saved", "of the epochs of full training"))
+        found.append((f"{savings.most or 'about '}{duration(savings.seconds)}", "of training saved"))
     tiles = "".join(f"<div><b>{b}</b><span>{t}</span></div>" for b, t in found)
     return f'<div class="stats">{tiles}</div>' + _saved(facts)
 
 
 def _saved(facts: Digest) -> str:
-    if not facts.saved:
+    savings = facts.savings
+    told = [f"{savings.most}{plural(savings.epochs, 'epoch')} saved"] * (savings.epochs > 0)
+    told += [savings.left] * (savings.itself > 0)
+    if not told:
         return ""
     return (
-        f'<svg class="saved" aria-hidden="true"><rect width="{1 - facts.saved_share:.2%}" height="100%"/></svg>'
+        f'<svg class="saved" aria-hidden="true"><rect width="{facts.trained / facts.whole:.2%}" height="100%"/></svg>'
         f'<div class="key"><span>{plural(round(facts.trained, 1), "epoch")} trained</span>'
-        f"<span>{plural(facts.saved, 'epoch')} saved</span></div>"
+        f"<span>{', '.join(told)}</span></div>"
     )
 
 
@@ -206,9 +210,14 @@ def foot(facts: Digest) -> str:
     notes = [why_left(facts)] if facts.left else []
     notes += [kept(facts.kept)] if facts.kept else []
     told = "".join(f"{escaped(note[0].upper() + note[1:])}.<br>" for note in notes)
-    if not facts.saved:
+    if not facts.savings.epochs:
         return told
+    most = (
+        " At most so much: where some ended by themselves before that, those that were stopped might have, too."
+        if facts.savings.most
+        else ""
+    )
     return told + (
         f"Saved: epochs of the full {facts.problem.max_epochs} that trials did not train which were stopped or left, "
-        "at the median time of that trial's own epochs."
+        f"at the median time of that trial's own epochs.{most}"
     )

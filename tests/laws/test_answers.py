@@ -160,7 +160,7 @@ def check_shown(study: Study, auditor: Auditor) -> None:
     over = study.outcome.over and not study.outcome.held
     assert over >= bool(auditor.finished)
     fates = auditor.fates(over)
-    assert shown.saved == auditor.saved_epochs(over)
+    assert shown.savings.epochs == auditor.saved_epochs(over)
     counted = dict(re.findall(r"(\d+) ([a-z ]+?)(?:,|$)", shown.states)[i][::-1] for i in range(len(fates)))
     assert {kind: int(counted[FATES[kind][n > 1]]) for kind, n in fates.items()} == dict(fates)
     best = auditor.best()

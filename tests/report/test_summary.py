@@ -6,12 +6,13 @@ import pytest
 from paused_studies import pausing_study
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
-from haltune.policies import BOBOS, Hyperband, Ladder
+from haltune.log.decisions import stop
+from haltune.policies import BOBOS, Hyperband, Ladder, RandomSearch
 from haltune.report import summary
 from haltune.report.digest import digest
 from haltune.report.page import page
 from haltune.report.page.blocks import stats
-from haltune.study.session.voice import spending_line
+from haltune.study.session.voice import spending_line, standing_line
 
 PROBLEM = Problem(Space({"lr": Float(0.1, 1.0)}), Maximize("acc", (0, 1)), 9)
 
@@ -126,5 +127,34 @@ def test_what_a_search_saved_and_trained_is_the_whole_whatever_was_trained_again
                     break  # and nothing is saved: each that goes on begins again
     facts = digest(study)
     assert facts.again > 0
-    assert facts.trained + facts.saved == 6 * len(study.trials)
+    assert facts.trained + facts.savings.epochs == 6 * len(study.trials)
     assert facts.trained + facts.again == study.history.spent.epochs
+
+
+class Halver(RandomSearch):
+    """Stops every other run after its second epoch."""
+
+    def judge(self, state, history, trial, rng):
+        ends = trial.id % 2 and trial.epoch >= 2
+        return stop("at epoch 2") if ends else super().judge(state, history, trial, rng)
+
+
+def test_where_runs_end_by_themselves_what_stopping_saved_is_the_most_that_it_can_be():
+    """The runs that were stopped might have ended by themselves, too; the share is of full trainings of all runs."""
+    study = Study(PROBLEM, Halver(trials=4), seed=0, verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in range(1, 6 - trial.id):  # the user's own early stopping, at epochs 5 and 3
+                if trial.report(0.1 * epoch, seconds=1.0).stops:
+                    break
+    assert [t.epoch for t in study.trials] == [5, 2, 3, 2]
+    facts = digest(study)
+    assert (facts.savings.epochs, facts.savings.itself) == (14, 10)
+    assert facts.saved_share == 14 / 36
+    spared = "10 epochs spared by runs that ended by themselves"
+    assert f"at most 14 epochs (39%) and about 14 s saved against full training; {spared}" in summary(study)
+    assert f"12 epochs (at most 14 saved; {spared})" in standing_line(study.history, study.budget)
+    shown = unescape(stats(facts))
+    assert "<b>at most 39% saved</b>" in shown
+    assert f"at most 14 epochs saved, {spared}" in shown
+    assert "At most so much" in unescape(page(study))

@@ -17,7 +17,7 @@ from typing import Any
 from haltune._utils.words import clipped, clock, counted, plural, settings, short
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
-from haltune.log.fate import FATES, fate_of, lead_of, saved_epochs, trained_again, values_of
+from haltune.log.fate import FATES, Savings, fate_of, lead_of, trained_again, values_of
 from haltune.log.history import History
 from haltune.log.problem import Budget
 from haltune.log.records import Best, TrialRecord
@@ -166,8 +166,7 @@ def _leading(history: History, best: Best) -> str:
 def standing_line(history: History, budget: Budget, over: bool = False) -> str:
     """How far a search is: what it has cost beside its budget, what stopping saved, and its best."""
     problem = history.problem
-    saved = sum(saved_epochs(t, problem, over) for t in history.trials)
-    told = [spending_line(history, budget, saved)]
+    told = [spending_line(history, budget, Savings.of(history, over))]
     if (lead := lead_of(history)) is not None:
         told.append(lead)
     elif over and len(history):
@@ -175,14 +174,14 @@ def standing_line(history: History, budget: Budget, over: bool = False) -> str:
     return "; ".join(told)
 
 
-def spending_line(history: History, budget: Budget, saved: float = 0.0) -> str:
-    """What a search has cost, beside its budget. saved: epochs that stopping did.
+def spending_line(history: History, budget: Budget, savings: Savings | None = None) -> str:
+    """What a search has cost, beside its budget, and what of full trainings was not trained.
 
     Epochs that were trained again are paid for twice: a limit counts them, trained and saved epochs make the whole.
     """
     spent, budget, again = history.spent, history.wishes.extended(budget), trained_again(history)
     once = spent.epochs - (0.0 if _limits(budget.epochs) else again)
-    notes = [f"{counted(round(saved, 1))} saved"] * (saved > 0.0)
+    notes = savings.words if savings else []
     of_them = "of them" if _limits(budget.epochs) else "more"
     notes += [f"{counted(round(again, 1))} {of_them} lost and trained again"] * (again > 0.0)
     spared = f" ({'; '.join(notes)})" if notes else ""
