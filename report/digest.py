@@ -107,7 +107,7 @@ class Digest:
 
     @property
     def saved_share(self) -> float:
-        """Saved epochs as a share of full trainings: of those that were trained, saved, or left by runs of themselves."""
+        """Saved epochs as a share of those of full trainings."""
         return self.savings.epochs / self.whole if self.whole else 0.0
 
     @property
@@ -212,7 +212,7 @@ def _row(history: History, t: TrialRecord, lead: Container[int | None], over: bo
         kind=fate.kind,
         outcome=fate.words,
         value=float(values[-1]) if len(values) else None,
-        reason=t.error or (verdict.reason if verdict else _silence(t)),
+        reason=t.ended_because or _silence(t),
         evidence=_numbers(verdict.evidence) if verdict else {},
         saved=saved_epochs(t, history.problem, over),
         several=bool(history.problem.further),

@@ -67,6 +67,12 @@ class TrialRecord(KnowsAttributes):
         """The last epoch reported, 0 before the first."""
         return float(self.epochs[-1]) if len(self.epochs) else self.checkpoint_epoch
 
+    @property
+    def ended_because(self) -> str:
+        """Its error, or the reason of the verdict that ended it; "" where none did: it declined a pause, say."""
+        ended = self.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)
+        return self.error or (self.verdict.reason if ended and self.verdict and self.verdict.stops else "")
+
     def __repr__(self) -> str:
         value = f", value={short(float(self.values[-1]))}" if len(self.values) else ""
         return (
@@ -76,11 +82,12 @@ class TrialRecord(KnowsAttributes):
     def _repr_html_(self) -> str:
         end = f" at epoch {self.epoch:g}" if len(self.epochs) else ""
         value = short(float(self.values[-1])) if len(self.values) else ""
-        why = self.error or (self.verdict.reason if self.verdict else "")
+        running = self.status is Status.RUNNING
+        why = self.verdict.reason if running and self.verdict else self.ended_because
         return facts(
             f"Trial {self.id}: {self.status}{end}",
             [("last value", value), ("configuration", settings(self.config)), ("chosen because", self.proposed),
-             ("cut because" if self.status is Status.RUNNING else "ended because", why),
+             ("cut because" if running else "ended because", why),
              ("checkpoint", self.checkpoint or "")],
         )  # fmt: skip
 

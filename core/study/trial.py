@@ -12,7 +12,7 @@ import numpy as np
 from haltune._utils.checks import number, timed
 from haltune._utils.signals import interrupts
 from haltune.errors import InvalidInput, RankLost, StoreError, free_memory, is_shortage
-from haltune.foreign_words import KnowsAttributes, answering
+from haltune.foreign_words import KnowsAttributes, answering, explain_misreading
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS
@@ -281,6 +281,7 @@ class Trial(SavedAttempt, KnowsAttributes):
             if interrupts(error):
                 self.interrupt()
             else:
+                explain_misreading(error, self.config)
                 self.fail(error)
                 if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
                     return False  # it was over in a process that trained it

@@ -170,4 +170,5 @@ def _told(facts: Digest, spent: str) -> str:
     savings = facts.savings
     full = sum(r.record.complete for r in facts.rows)
     got = f"{plural(round(facts.trained, 2), 'epoch')} trained in {plural(facts.trials, 'trial')}, {full} in full"
-    return f"Spent: {spent or 'no limit was given'}. {got}; {savings.most}{plural(round(savings.epochs, 2), 'epoch')} saved."
+    saved = f"{savings.most}{plural(round(savings.epochs, 2), 'epoch')} saved"
+    return f"Spent: {spent or 'no limit was given'}. {got}; {saved}."

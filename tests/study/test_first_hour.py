@@ -11,7 +11,7 @@ import pytest
 from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
 from haltune.errors import InvalidInput
 from haltune.log.fate import fate_of
-from haltune.policies import Hyperband, RandomSearch
+from haltune.policies import Hyperband, MultiFidelity, RandomSearch, SuccessiveHalving
 
 
 def study(trials: int = 1, epochs: int = 9, policy: Any = None, **more: Any) -> Study:
@@ -96,3 +96,95 @@ def test_a_run_whose_next_validation_lay_beyond_its_end_did_not_end_by_itself(
             trial.report(0.5, epoch)
     assert fate_of(one.trials[0], one.problem).words == words
     assert [r for r in caplog.records if r.getMessage().startswith(f"trial 0 {words}")]
+
+
+def test_a_loop_that_saves_nothing_is_told_that_runs_are_stopped_for_good_from_then_on(caplog: Any) -> None:
+    one = study(12, policy=MultiFidelity(initial=12), verbose=1)
+    for trial in one:
+        for epoch in trial.epochs():
+            if trial.report(trial.config["x"] * epoch / 9).stops:
+                break
+    (told,) = [r.getMessage() for r in caplog.records if "nothing was saved" in r.getMessage()]
+    assert "From now on the default search (MultiFidelity) stops runs for good" in told
+    later = [t.verdict.reason for t in one.trials if t.status == "stopped" and t.verdict and t.epoch < 9]
+    assert later
+    assert all("stopped for good, for runs cannot pause here" in reason for reason in later)
+
+
+def test_a_pause_that_was_declined_is_no_reason_of_a_run_that_trained_in_full(caplog: Any) -> None:
+    one = study(1, policy=MultiFidelity(), verbose=1)
+    for trial in one:
+        for epoch in range(1, 10):
+            trial.report(0.5, epoch)  # and heeds no verdict
+    assert one.trials[0].verdict is not None
+    assert one.trials[0].ended_because == ""
+    (told,) = [r.getMessage() for r in caplog.records if "trained in full" in r.getMessage()[:25]]
+    assert told == "trial 0 trained in full, 9 epochs: acc 0.5, the best so far"
+    assert "ended because" not in one.explain(0)
+
+
+def returned(value: Any, goal: Any = None) -> Any:
+    def train(trial: Trial) -> Any:
+        for epoch in trial.epochs():
+            trial.report((0.3, 0.9, 0.6)[epoch - 1])
+        return value
+
+    goal = goal or Maximize("acc", (0, 1))
+    return Study({"x": Float(0.0, 1.0)}, goal, max_epochs=3, policy=RandomSearch(trials=2), seed=0).optimize(
+        train
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "goal", "words"),
+    [
+        (0.95, None, "returned 0.95 after it had reported its epochs: trial 0 counts for what it reported, acc 0.6"),
+        ({"acc": 0.95}, None, "Report what counts, or return it and report nothing"),
+        (0.9, None, "where the best epoch counts, Maximize('acc', of='best')"),
+        (0.9, Maximize("acc", (0, 1), of="best"), ""),
+        (0.6, None, ""),
+        (None, None, ""),
+        (True, None, ""),
+        ("done", None, ""),
+    ],
+)  # fmt: skip
+def test_a_number_that_is_returned_after_reports_and_counts_for_nothing_is_told_so_once(
+    value: Any, goal: Any, words: str, caplog: Any
+) -> None:
+    returned(value, goal)
+    told = [r.getMessage() for r in caplog.records if "returned" in r.getMessage()]
+    assert len(told) == bool(words)
+    assert words in "".join(told)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "answer"),
+    [
+        (lambda config: config.x, r"trial.config['x']"),
+        (lambda config: config.lr, "it has 'x'"),
+        (lambda config: config["xx"], "trial.config['x'] is near to 'xx'"),
+    ],
+)
+def test_a_configuration_that_is_read_as_what_it_is_not_says_how_it_is_read(wrong: Any, answer: str) -> None:
+    with pytest.raises((AttributeError, KeyError)) as raised, asked(study()) as trial:
+        wrong(trial.config)
+    assert answer in raised.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "budget", "words"),
+    [
+        (SuccessiveHalving(), None, "until SuccessiveHalving has nothing more to train, or until Ctrl-C"),
+        (MultiFidelity(), Budget(epochs=float("inf")), "it continues until Ctrl-C"),
+        (RandomSearch(trials=2), None, ""),
+        (MultiFidelity(), Budget(trials=2), ""),
+    ],
+)
+def test_a_search_that_no_budget_ends_says_so_as_it_begins(
+    policy: Any, budget: Any, words: str, caplog: Any
+) -> None:
+    asked(one := study(policy=policy, budget=budget, verbose=1))
+    asked(one)
+    told = [r.getMessage() for r in caplog.records if "no budget ends" in r.getMessage()]
+    assert len(told) == bool(words)
+    assert words in "".join(told)

@@ -268,7 +268,7 @@ class Climber:
         going = f"the best {plural(top, 'continues', 'continue')}" if top else "too few yet to continue any"
         if member.idle:
             going = f"no better than after {amount(on.bracket.rungs[on.rung - 1].resource, self.unit)}"
-        text = f"{place}; {going}"
+        text = f"{place}{'; ' if top or member.idle else ', '}{going}"
         if rank < top and not member.idle:
             following = on.bracket.rungs[on.rung + 1].resource
             return Verdict(Action.CONTINUE, text, evidence, until(following, self.unit, history))

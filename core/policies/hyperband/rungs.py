@@ -198,8 +198,8 @@ def until(resource: float, unit: str, history: History) -> float | None:
 def comparison(bracket: Bracket, first: int, unit: str) -> str:
     """In words, when a new run is first held against others: at the rung `first`, if its bracket has one beyond."""
     if first >= len(bracket.rungs) - 1:
-        return "not compared before its end"
-    return f"first compared after {amount(bracket.rungs[first].resource, unit)}"
+        return "compared with other runs only at its end"
+    return f"compared with other runs from {amount(bracket.rungs[first].resource, unit)} on"
 
 
 def score_of(sign: float, value: float) -> float:

@@ -53,7 +53,7 @@ from .promotion.first_rung import first_rung
 from .promotion.last_runs import furthest, in_time, is_last, most_promising, over, too_late, trained_in_full
 from .promotion.pauses import Pauses
 from .promotion.remaining import Remaining
-from .receipts import chosen_because, expected
+from .receipts import chosen_because, drawn_at_random, expected
 from .stage_kernel import StageKernel, Stages
 
 _RUNG_RATIO = 3  # ratio of the epochs of rungs
@@ -212,8 +212,10 @@ class MultiFidelity(Policy[Ascent]):
         move = climber.propose(state.climb, history)
         if (last := self._last(move, kernel, state, history)) is not None:
             return last
-        if not isinstance(move, Start) or self._at_random(state, history) or kernel is None:
+        if not isinstance(move, Start) or kernel is None:
             return move
+        if self._at_random(state, history):
+            return replace(move, reason=drawn_at_random(kernel, climber.base, history))
         return self._chosen(move, climber.base, kernel, state, history, rng)
 
     def _at_random(self, state: Ascent, history: History) -> bool:

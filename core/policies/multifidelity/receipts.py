@@ -9,6 +9,7 @@ from haltune.log.history import History
 
 from .lessons import earlier_in_words
 from .log_regret import LogRegret
+from .stage_kernel import StageKernel
 
 
 def expected(
@@ -23,7 +24,7 @@ def expected(
 
 def chosen_because(history: History, evidence: dict[str, Any]) -> str:
     """Why a configuration begins, from the numbers behind it."""
-    name, told = history.problem.goal.metric, f"{evidence['foretells']:.2f}"
+    name = history.problem.goal.metric
     known = [plural(evidence["rows"], "value")] if evidence["rows"] else []
     known += [earlier_in_words(**earlier) for earlier in evidence.get("earlier", ())]
     from_what = f"from {' and '.join(known)}"
@@ -31,6 +32,21 @@ def chosen_because(history: History, evidence: dict[str, Any]) -> str:
         from_what = (
             f"{name} {evidence['mean']:.4g} ± {evidence['sd']:.2g} expected in full training, {from_what}"
         )
-    since = amount(evidence["compared_from"], "epochs")
-    compared = f"runs are compared from {since} on, believed to tell {told} of the end"
+    compared = compared_from(evidence["compared_from"], evidence["foretells"], history.problem.max_epochs)
     return f"most promising: {from_what}; {compared}"
+
+
+def drawn_at_random(kernel: StageKernel, base: int, history: History) -> str:
+    """The same of one that no model chose, once it is learnt from where on runs are compared."""
+    learnt = compared_from(
+        kernel.stages.epochs[base], float(kernel.foretells[base]), history.problem.max_epochs
+    )
+    return f"drawn at random; {learnt}"
+
+
+def compared_from(epoch: int, foretells: float, horizon: int | None) -> str:
+    """From where on runs are compared, as the study has learnt; foretells: the correlation of an epoch with the end."""
+    if epoch == horizon:
+        return "compared with other runs only at its end, for earlier epochs tell too little of it"
+    since = amount(epoch, "epochs")
+    return f"compared with other runs from {since} on, as these tell enough of the end (correlation {foretells:.2f})"

@@ -83,9 +83,9 @@ def end(
         and replica.first_time("nothing saved", advice=True)
     ):
         _log.warning(
-            "trial %d is paused and nothing was saved after epoch %g: should it continue, it trains again what was not "
-            "saved, and so does any other. Save it: trial.save(write), TrainingLoop(trial, save=write); or BOBOS(), "
-            "which never pauses",
+            "trial %d is paused and nothing was saved after epoch %g. From now on the default search (MultiFidelity) "
+            "stops runs for good where it would pause them; with other policies what continues trains again what was "
+            "not saved. Save it: trial.save(write), TrainingLoop(trial, save=write); or BOBOS(), which never pauses",
             attempt.id, attempt.epoch,
         )  # fmt: skip
     if status is Status.INTERRUPTED and held:

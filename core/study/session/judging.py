@@ -11,7 +11,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune._utils.words import one_line
+from haltune._utils.words import one_line, short
 from haltune.log import events as ev
 from haltune.log.codec import plain
 from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, go_on, stop
@@ -83,7 +83,9 @@ def _record_once(
 def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict) -> None:
     """Warn of what is recorded as it is but is hardly meant, and of what the policy warns of."""
     if "warning" in verdict.evidence:
-        replica.warn_once(str(verdict.evidence["warning"]))
+        told = str(verdict.evidence["warning"])
+        name, value = replica.problem.goal.metric, short(report.value)
+        replica.warn_once(f"trial {r.id}, {name} {value} at epoch {report.epoch:g}: {told}", about=told)
     epoch, first = report.epoch, replica.problem.goal
     for goal in replica.problem.goals:
         value = report.value if goal is first else report.metrics.get(goal.metric, math.nan)

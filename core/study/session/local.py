@@ -29,7 +29,7 @@ from .judging import record
 from .replica import Replica
 from .session import A, Failure, MonotonicClock, Report, Settings
 from .spawned import Attempts, carried
-from .voice import Voice
+from .voice import Voice, unlimited
 
 T = TypeVar("T")
 _log = logging.getLogger("haltune")
@@ -124,7 +124,7 @@ class LocalSession:
         try:
             found = self._leader.decide("ask", work, answer_to_json)
             if isinstance(found, Attempt):
-                self.voice.begins(self.replica.history, found)
+                self.voice.begins(self.replica.history, found, unlimited(self.budget, self.replica.policy))
             elif isinstance(found, Finish):
                 self.voice.over(self.replica.history, found, self.budget)
             return found

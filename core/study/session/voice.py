@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from typing import Any
 
 from haltune._utils.words import clipped, clock, counted, plural, settings, short
@@ -19,6 +21,7 @@ from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
 from haltune.log.fate import FATES, Savings, fate_of, lead_of, trained_again, values_of
 from haltune.log.history import History
+from haltune.log.policy import Policy, called, in_words
 from haltune.log.problem import Budget
 from haltune.log.records import Best, TrialRecord
 from haltune.terminal import heard, visible
@@ -60,14 +63,16 @@ class Voice:
         finally:
             self.verbose = before
 
-    def begins(self, history: History, attempt: Attempt) -> None:
-        """An attempt was handed out."""
+    def begins(self, history: History, attempt: Attempt, unlimited: str = "") -> None:
+        """An attempt was handed out. unlimited: see `unlimited`."""
         if not self._speaks():
             return
         if self._next is None:
             self._next = self._clock() + _BETWEEN_LINES
             if (before := len(history) - (attempt.attempt == 1)) > 0:
                 self._say(lambda: f"the search continues, with {plural(before, 'trial')} so far", "cyan")
+            if unlimited:
+                self._say(lambda: unlimited, "cyan")
         self._begun.add((attempt.id, attempt.attempt))
         self._say(lambda: begun(history.trial(attempt.id)))
 
@@ -130,6 +135,19 @@ class Voice:
             _log.info("%s", visible(words(), lines=False), extra={"style": style, "within": within})
 
 
+def unlimited(budget: Budget, policy: Policy[Any]) -> str:
+    """Of a search that no budget ends, what does; "" of others, and where its policy was given a number of trials."""
+    if any(_limits(getattr(budget, f.name)) for f in fields(budget) if f.name != "price"):
+        return ""
+    if re.search(r"\b(trials|rounds|n)=", in_words(policy)):
+        return ""
+    until = "" if policy.endless else f"until {called(policy)} has nothing more to train, or "
+    return (
+        f"no budget ends this search: it continues {until}until Ctrl-C, from where the same program goes on; "
+        "budget='2h' or budget='50 trials' limits it"
+    )
+
+
 def begun(t: TrialRecord) -> str:
     """The line of a trial that begins, or goes on: its configuration, and why it was chosen."""
     after = f"continues after epoch {t.checkpoint_epoch:g}" if t.checkpoint_epoch else "begins again"
@@ -152,7 +170,7 @@ def ending(history: History, t: TrialRecord, best: Best | None) -> str:
     elif best is not None:
         ahead = f"best {short(best.value)} (trial {best.trial})"
         told += f", {_leading(history, best) if best.trial == t.id else ahead}"
-    why = t.error or (t.verdict.reason.partition(";")[0] if t.verdict else "")
+    why = t.error or t.ended_because.partition(";")[0]
     return told + (f"; {clipped(why, _WHY)}" if why else "")
 
 

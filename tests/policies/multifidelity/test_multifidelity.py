@@ -130,7 +130,9 @@ def test_a_new_configuration_says_from_where_on_runs_are_compared_and_what_is_ex
     assert chosen
     for t in chosen:
         assert t.evidence["compared_from"] in (1, 3, 9, 27)
-        assert f"runs are compared from {t.evidence['compared_from']} epoch" in t.reason
+        epoch = t.evidence["compared_from"]
+        since = "only at its end" if epoch == study.problem.max_epochs else f"from {epoch} epoch"
+        assert f"compared with other runs {since}" in t.reason
         assert abs(t.evidence["mean"]) <= 2.0
         assert t.evidence["sd"] > 0
 
