@@ -15,12 +15,22 @@ import functools
 import importlib
 import importlib.util
 import sys
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from haltune.errors import installing
+from haltune.errors import InvalidInput, installing
 from haltune.study import Trial
 
 from ..reporting.reporter import Reporter
+
+_HOSTS = {  # package that calls callbacks -> ours for it, and its name
+    "lightning": ("lightning", "Lightning"),
+    "pytorch_lightning": ("lightning", "Lightning"),
+    "keras": ("keras", "Keras"),
+    "transformers": ("transformers", "Transformers"),
+    "xgboost": ("xgboost", "XGBoost"),
+    "lightgbm": ("lightgbm", "LightGBM"),
+    "fastai": ("fastai", "fastai"),
+}
 
 
 class Portable:
@@ -39,6 +49,24 @@ class Portable:
         bases = framework_bases(cls._homes, cls._install, cls._base, cls._extra) if cls._homes else ()
         concrete: type[Self] = _over(public, bases)
         return super().__new__(concrete)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            host, called = _HOSTS.get(
+                sys._getframe(1).f_globals.get("__name__", "").partition(".")[0], ("", "")
+            )
+            home = "haltune.callbacks."
+            modules = (c.__module__ for c in type(self).__mro__ if c.__module__.startswith(home))
+            own = next(modules, home).removeprefix(home).partition(".")[0]
+            if host in ("", own) or name.startswith("__"):
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+                )
+            raise InvalidInput(
+                f"a callback of {home}{own} was given to {called}: write there "
+                f"from {home}{host} import HaltuneCallback"
+            )
 
     def _own(self) -> dict[str, Any]:
         """This object's attributes without those that hold a model."""

@@ -15,7 +15,7 @@ from ..frameworks.departure import leave_group_at_exit
 from ..frameworks.portable import Reporting
 from ..frameworks.ranks import Agreement
 from ..frameworks.trackers import tell_loggers
-from ..reporting.advice import missing, need_instance, two_callbacks
+from ..reporting.advice import first_epochs, missing, nearest, need_instance, two_callbacks
 from ..reporting.reporter import Reporter
 from . import checkpoint, hook_order, interruption, limits, randomness
 from .fresh_metrics import TRAINING, VALIDATION, FreshMetrics, numbers
@@ -31,7 +31,7 @@ _NO_LENGTH = (
     "it came within an epoch whose number of batches is not known, as the training loader has no length. "
     "Give it a length or set Trainer(limit_train_batches=...)"
 )
-_EPOCHS_WITHOUT_VALUE = 2  # at first; a metric logged every other epoch may be absent in the first
+_EPOCHS_WITHOUT_VALUE = 2  # at first, where no name is like it: one logged every other epoch may be absent
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             hook_order.take(trainer, self)
             if self.trial.checkpoint:
                 checkpoint.prepare(trainer, pl_module)
+
+    def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.is_global_zero:
+            self._reporter.foresee(trainer.callback_metrics)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -258,7 +262,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if trainer.should_stop and not self._ends:
             reporter.ends_by_itself()
         if phase == TRAINING and (self._validations or not trainer.enable_validation):
-            self._need_a_value(logged, _EPOCHS_WITHOUT_VALUE)
+            patience = 1 if nearest(self.monitor, logged) else _EPOCHS_WITHOUT_VALUE
+            self._need_a_value(logged, f"in {first_epochs(self._epochs)}", patience)
         return reporter.stopping or reporter.leaving, reporter.pausing
 
     def _report_late(self) -> None:
@@ -270,18 +275,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._reporter.report(found.value, found.epoch, beside, lap=found.lap, judge=False)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:
-        self._need_a_value(logged, patience=1)
+        self._need_a_value(logged, "in this fit")
         if not self._reporter.stopping:
             limits.check_end(trainer, self.trial, self._trained)
 
     def _remember(self, trainer: Any, ranks: Agreement) -> None:
         self._to_save = ranks.gather(randomness.capture(trainer))
 
-    def _need_a_value(self, logged: Mapping[str, Any], patience: int) -> None:
+    def _need_a_value(self, logged: Mapping[str, Any], when: str, patience: int = 1) -> None:
         if self._epochs >= patience and self._reporter.silent:
             if self.monitor in logged:
                 raise InvalidInput(f"{self.monitor!r} was logged but never reported: {_NO_LENGTH}")
-            when = "in this fit" if patience == 1 else f"in the first {self._epochs} epochs"
             log = f"self.log({self.monitor!r}, ...)"
             how = f"No validation ran: give trainer.fit its data, or log it in training, {log}"
             raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)

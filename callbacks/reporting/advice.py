@@ -71,6 +71,11 @@ def missing(name: str, logged: Iterable[str], when: str, how: str, guess: bool =
     )
 
 
+def first_epochs(count: int) -> str:
+    """The first epoch, the first 2 epochs."""
+    return "the first epoch" if count == 1 else f"the first {count} epochs"
+
+
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """The logged name most like `name`, None when none is like it; letter case does not count.
 

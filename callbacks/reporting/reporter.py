@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -26,7 +26,7 @@ from haltune.study import Trial
 from haltune.study.session.session import Report
 from haltune.study.session.spawned import spawning
 
-from .advice import need_record, need_trial, once, scalar, trained_by, twice
+from .advice import nearest, need_record, need_trial, once, scalar, trained_by, twice
 from .clock import Clock
 from .delivery import Delivery, Warnings, line
 from .detached import Detached
@@ -273,6 +273,14 @@ class Reporter(Saving):
                 f"{plural(epochs, 'epoch')} were paid for twice. {self._resume_hint}; "
                 "or choose BOBOS(), a policy that never pauses",
                 about="repeats",
+            )
+
+    def foresee(self, logged: Iterable[str]) -> None:
+        """Say of what a check before training logged that the metric was not among it, where a name is like it."""
+        if self.metric not in (names := set(logged)) and (near := nearest(self.metric, names)):
+            self.advise(
+                f"the metric {self.metric!r} was not logged in the check before training, {near!r} was: if it is "
+                f"meant, HaltuneCallback(trial, monitor={near!r}); else the fit ends after the first epoch without it"
             )
 
     def advise(self, sentence: str, about: str | None = None) -> None:

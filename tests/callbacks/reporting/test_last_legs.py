@@ -64,9 +64,12 @@ def test_a_lightning_fit_whose_last_leg_holds_no_value_is_completed(options, epo
 
 
 def test_a_metric_that_was_misspelt_from_the_start_is_still_an_error():
-    from haltune.errors import InvalidInput
+    from haltune.errors import HaltuneWarning, InvalidInput
 
-    with pytest.raises(InvalidInput, match="'val_los' was not logged"):
+    with (
+        pytest.warns(HaltuneWarning, match="check before training"),
+        pytest.raises(InvalidInput, match="'val_los' was not logged"),
+    ):
         lightning((), metric="val_los")
 
 

@@ -59,6 +59,71 @@ def test_two_callbacks_in_one_lightning_fit_say_which_line_to_delete():
     assert HaltuneCallback(trial).state_key == "haltune"
 
 
+def test_a_misnamed_metric_is_told_after_the_sanity_check_and_refused_after_the_first_epoch():
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    from lightning_nets import Net, make_trainer, shuffled
+
+    from haltune.callbacks.lightning import HaltuneCallback
+
+    trial = FakeTrial(max_epochs=9)
+    trainer = make_trainer(HaltuneCallback(trial, monitor="val_los"), epochs=9)
+    with (
+        pytest.warns(HaltuneWarning, match=r"check before training, 'val_loss' was.*monitor='val_loss'"),
+        pytest.raises(InvalidInput, match=r"not logged in the first epoch\..*mean 'val_loss'\?"),
+    ):
+        trainer.fit(Net(), shuffled(), shuffled())
+    assert trainer.current_epoch == 0
+
+
+def test_a_metric_that_is_logged_every_other_epoch_is_waited_for():
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    from lightning_nets import Net, make_trainer, shuffled
+
+    from haltune.callbacks.lightning import HaltuneCallback
+
+    class Rarely(Net):
+        def on_validation_epoch_end(self):
+            if self.current_epoch % 2 and not self.trainer.sanity_checking:
+                self.log("fid", 3.0)
+
+    trial = FakeTrial(max_epochs=4)
+    trainer = make_trainer(HaltuneCallback(trial, monitor="fid"), epochs=4)
+    trainer.fit(Rarely(), shuffled(), shuffled())
+    assert trial.epochs == [2, 4]
+
+
+HOSTS = ("lightning", "keras", "transformers", "xgboost", "lightgbm", "fastai")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("ours", ["lightning", "transformers", "xgboost", "lightgbm"])
+def test_a_callback_that_was_given_to_another_framework_names_the_right_import(ours, host):
+    """Each asks it for what only its own callbacks have."""
+    module = pytest.importorskip(f"haltune.callbacks.{ours}")
+    kind = type("Own", (module.HaltuneCallback,), {})  # a user's own of it, too
+    callback = kind(FakeTrial())
+    inside = {"__name__": f"{host}.trainer"}
+    exec("def ask(callback): return callback.asked_of_a_callback", inside)
+    error, answer = (AttributeError, "has no attribute 'asked_of_a_callback'")
+    if host != ours:
+        error, answer = InvalidInput, f"callbacks.{ours} was given .*from haltune.callbacks.{host} import"
+    with pytest.raises(error, match=answer):
+        inside["ask"](callback)
+    assert not hasattr(callback, "asked_of_a_callback")
+
+
+def test_a_lightning_trainer_refuses_the_callback_for_transformers():
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    pytest.importorskip("transformers", reason="Transformers is not installed")
+    from lightning_nets import Net, make_trainer, shuffled
+
+    from haltune.callbacks.transformers import HaltuneCallback
+
+    trainer = make_trainer(HaltuneCallback(FakeTrial()), epochs=2)
+    with pytest.raises(InvalidInput, match=r"from haltune\.callbacks\.lightning import HaltuneCallback"):
+        trainer.fit(Net(), shuffled(), shuffled())
+
+
 @pytest.mark.parametrize(
     ("name", "logged", "meant"),
     [

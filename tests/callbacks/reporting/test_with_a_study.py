@@ -139,7 +139,10 @@ def test_a_misspelt_metric_reaches_the_user_through_the_study():
             with trial:
                 lightning_fit(trial)
 
-    with pytest.raises(InvalidInput, match=r"mean 'val_loss'\?"):
+    with (
+        pytest.warns(HaltuneWarning, match="check before training"),
+        pytest.raises(InvalidInput, match=r"mean 'val_loss'\?"),
+    ):
         search()
 
 
