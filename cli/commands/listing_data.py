@@ -74,7 +74,7 @@ def trial(t: TrialRecord, problem: Problem, over: bool = False, lost: Container[
         "value": number(values[-1]) if len(values) else None,
         **({"values": {n: number(v) for n, v in t.results(problem).items()}} if problem.measured else {}),
         "seconds": float(t.seconds.sum()),
-        "error": t.error, "config": plain(dict(t.config)), "tags": plain(dict(t.tags)),
+        "reason": t.ended_because, "error": t.error, "config": plain(dict(t.config)), "tags": plain(dict(t.tags)),
     }  # fmt: skip
 
 

@@ -62,6 +62,7 @@ _STATES = {
     "over": "over",
     "stopped": "stopped for now",
 }
+_WHOLE = 100_000  # characters of a line in a file or a pipe: nothing is cut or folded
 Top = Annotated[int | None, typer.Option("--top", min=1, help="only so many", show_default=False)]
 
 
@@ -80,7 +81,9 @@ def trials(
     ] = None,
     status: Annotated[
         str | None,
-        typer.Option(help="only those that are so, in the table's words or in JSON's", show_default=False),
+        typer.Option(
+            help="only those of this outcome, or of this status of JSON and CSV", show_default=False
+        ),
     ] = None,
 ) -> None:
     """All trials, a line each; with --top so many of the best, or the first of them as they are sorted."""
@@ -143,7 +146,7 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
         return
     names = history.problem.measured
     titles = (
-        "trial", "status", "attempt", "epochs", history.problem.goal.metric, *names, "time", "configuration",
+        "trial", "outcome", "attempt", "epochs", history.problem.goal.metric, *names, "time", "configuration",
     )  # fmt: skip
     table = Table(box=None, header_style="dim", pad_edge=False)
     for title in titles:
@@ -158,7 +161,13 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
             *(short(results[name]) for name in names), duration(row["seconds"]), text,
         )  # fmt: skip
         table.add_row(*map(cell, cells))
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
+    whole = Console(width=_WHOLE, color_system=None)
+    with whole.capture() as drawn:
+        whole.print(table)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in drawn.get().splitlines()))
 
 
 def best(where: Where, name: Name = None, format: As = Format.table, top: Top = None) -> None:

@@ -84,8 +84,8 @@ def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict)
     """Warn of what is recorded as it is but is hardly meant, and of what the policy warns of."""
     if "warning" in verdict.evidence:
         told = str(verdict.evidence["warning"])
-        name, value = replica.problem.goal.metric, short(report.value)
-        replica.warn_once(f"trial {r.id}, {name} {value} at epoch {report.epoch:g}: {told}", about=told)
+        reached = f"{replica.problem.goal.metric} {short(report.value)}"
+        replica.warn_once(f"trial {r.id}, {reached} at epoch {report.epoch:g}: {told}", about=told)
     epoch, first = report.epoch, replica.problem.goal
     for goal in replica.problem.goals:
         value = report.value if goal is first else report.metrics.get(goal.metric, math.nan)

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,7 +31,7 @@ from .attempt import Attempt
 
 _log = logging.getLogger("haltune")
 _BETWEEN_LINES = 10.0  # seconds between two lines of how far the search is
-_CONFIG, _WHY = 120, 160  # characters of a configuration, and of a reason
+_CONFIG, _WHY = 120, 160  # characters of a configuration, and of a reason, on a terminal
 _STYLES = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # of the line of a trial that ended so
 _DOES = {
     Action.CONTINUE: "trains on",
@@ -152,8 +153,8 @@ def begun(t: TrialRecord) -> str:
     """The line of a trial that begins, or goes on: its configuration, and why it was chosen."""
     after = f"continues after epoch {t.checkpoint_epoch:g}" if t.checkpoint_epoch else "begins again"
     what, why = (after, t.resumed) if t.attempt > 1 else ("begins", t.proposed)
-    reason = f" ({clipped(why, _WHY)})" if why else ""
-    return f"trial {t.id} {what}: {clipped(settings(t.config), _CONFIG)}{reason}"
+    reason = f" ({_within(why, _WHY)})" if why else ""
+    return f"trial {t.id} {what}: {_within(settings(t.config), _CONFIG)}{reason}"
 
 
 def ending(history: History, t: TrialRecord, best: Best | None) -> str:
@@ -171,7 +172,12 @@ def ending(history: History, t: TrialRecord, best: Best | None) -> str:
         ahead = f"best {short(best.value)} (trial {best.trial})"
         told += f", {_leading(history, best) if best.trial == t.id else ahead}"
     why = t.error or t.ended_because.partition(";")[0]
-    return told + (f"; {clipped(why, _WHY)}" if why else "")
+    return told + (f"; {_within(why, _WHY)}" if why else "")
+
+
+def _within(text: str, most: int) -> str:
+    """Cut on a terminal, where a line is read at a glance; whole in a file or a pipe."""
+    return clipped(text, most) if sys.stderr is not None and sys.stderr.isatty() else text
 
 
 def _leading(history: History, best: Best) -> str:

@@ -537,6 +537,28 @@ def test_trials_are_sorted_cut_and_chosen_by_status(ranked):
     haltune("trials", ranked, "--top", 0, code=2)
 
 
+def test_in_a_pipe_a_trial_is_one_line_and_nothing_of_it_is_cut(tmp_path):
+    study = Study(PROBLEM, RandomSearch(trials=1), tmp_path / "s.db", verbose=0)
+    why = "what went wrong, " * 40 + "end"
+    study.ask().fail(ValueError(why))
+    head, line = haltune("trials", tmp_path / "s.db").splitlines()
+    assert line.endswith(f"[ValueError: {why}]")
+    assert head.split()[:3] == ["trial", "outcome", "attempt"]
+    assert head == head.rstrip()
+
+
+def test_what_became_of_a_trial_has_the_same_names_in_the_table_in_json_and_in_csv(ranked):
+    """`outcome` is for people, `status` for programs."""
+    header = haltune("trials", ranked).splitlines()[0].split()
+    rows = strict(haltune("trials", ranked, "--format", "json"))
+    table = list(csv.DictReader(io.StringIO(haltune("export", ranked, "--of", "trials"))))
+    assert "status" not in header
+    for listed in (rows, table):
+        assert [r["outcome"] for r in listed] == ["trained in full"] * 3 + ["failed"]
+        assert [r["status"] for r in listed] == ["completed"] * 3 + ["failed"]
+        assert [r["reason"] for r in listed] == [""] * 3 + ["ValueError: no"]
+
+
 def test_what_is_best_is_one_rule_in_every_listing(tmp_path):
     """A run that paused at a higher value than a complete one has come to is not the best: it may yet fall."""
     study = Study(PROBLEM, SuccessiveHalving(n=9), tmp_path / "s.db", seed=0, budget=Budget(trials=9))

@@ -150,11 +150,19 @@ def test_what_a_user_typed_is_shown_on_one_line_and_obeyed_nowhere(said):
     assert "\\x1b[2J\\nb\\u202e" in said()[0]
 
 
-def test_a_long_configuration_and_a_long_reason_are_cut(said):
+def test_a_long_configuration_and_a_long_reason_are_cut_on_a_terminal_and_whole_in_a_pipe(said, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
     space = Space({f"parameter{i}": Float(0, 1) for i in range(40)})
-    study = Study(Problem(space, Maximize("acc"), 1), RandomSearch(trials=1))
-    study.ask()
-    assert len(said()[0]) < 200
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        Study(Problem(space, Maximize("acc"), 1), RandomSearch(trials=1)).ask()
+    cut, whole = said()
+    assert len(cut) < 200
+    assert "parameter39" not in cut
+    assert "parameter39" in whole
 
 
 def test_how_far_the_search_is_is_said_now_and_then(said):
