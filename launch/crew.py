@@ -29,7 +29,7 @@ from haltune.study.session.session import Failure
 
 from .child import Child, Ending, Slot
 from .devices import devices_of, environment
-from .limits import Limits, check_workers
+from .limits import Limits, checked_workers
 from .progress import progress_of
 
 _log = logging.getLogger("haltune")
@@ -60,9 +60,10 @@ class Options:
         logs: str | Path | None,
     ) -> Options:
         """Checked. Raises InvalidInput for what is not allowed."""
-        check_workers(workers)
         bounds = Limits.of(trial_timeout, memory_limit)
-        return cls(workers, devices_of(gpus), bounds, progress, None if logs is None else Path(logs))
+        return cls(
+            checked_workers(workers), devices_of(gpus), bounds, progress, None if logs is None else Path(logs)
+        )
 
 
 class Crew:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from haltune._utils.checks import python_number
 from haltune.errors import InvalidInput, NotSupported
 from haltune.log.problem import seconds_of
 from haltune.store.checkpoints import bytes_of, readable
@@ -111,7 +112,9 @@ def how_it_died(code: int | None) -> str:
     return f"was killed by {name}{hints.get(name, '')}"
 
 
-def check_workers(workers: int) -> None:
-    """Raises InvalidInput unless `workers` is a whole number from 1."""
+def checked_workers(workers: int) -> int:
+    """How many. Raises InvalidInput unless `workers` is a whole number from 1."""
+    workers = python_number(workers)
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise InvalidInput(f"workers={workers!r}: how many runs train at a time, a whole number from 1")
+    return workers

@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import fields
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from haltune.errors import InvalidInput
 
 LARGEST = 1e60  # squares of variances of what is larger are no numbers
+
+
+def python_number(value: Any) -> Any:
+    """A number as Python has it: NumPy's as an int or a float, whatever counts as an int; all else as it is."""
+    if isinstance(value, np.floating):
+        return float(value)
+    if isinstance(value, int | str) or not hasattr(type(value), "__index__"):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:  # a tensor of floats, say
+        return value
+
+
+def pythonic(options: Any) -> None:
+    """Make the numbers of a dataclass' fields Python's: they are compared, counted with and written as JSON."""
+    for field in fields(options):
+        if field.init and (found := python_number(value := getattr(options, field.name))) is not value:
+            object.__setattr__(options, field.name, found)
 
 
 def check_counts(**counts: Any) -> None:

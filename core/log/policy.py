@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from numpy.random import Generator
 
-from haltune._utils.checks import check_kinds
+from haltune._utils.checks import check_kinds, pythonic
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.foreign_words import KnowsArguments
 
@@ -67,6 +67,7 @@ class Policy(KnowsArguments, ABC, Generic[S]):
 
             @wraps(own)
             def checked(self: Any) -> None:
+                pythonic(self)
                 try:
                     own(self)
                 except (TypeError, ValueError, AttributeError) as error:

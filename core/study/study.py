@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from haltune._utils.checks import check_whole
+from haltune._utils.checks import check_whole, python_number
 from haltune.above import above
 from haltune.errors import InvalidInput
 from haltune.foreign_words import KnowsArguments, KnowsAttributes, answering
@@ -154,6 +154,7 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
             >>> study.best_value == study.best_params["x"] ** 2
             True
         """
+        workers = python_number(workers)
         check_whole("optimize", 1, workers=workers)
         reporting = ReportingFunction(train)
         if self._in_one_epoch is not None:

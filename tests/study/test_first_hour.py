@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
+import numpy as np
 import pytest
 
-from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
-from haltune.errors import InvalidInput
+from haltune import Budget, Constraint, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
+from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.fate import fate_of
-from haltune.policies import Hyperband, MultiFidelity, RandomSearch, SuccessiveHalving
+from haltune.policies import (
+    BOBOS,
+    Hyperband,
+    InfiniteHyperband,
+    Ladder,
+    MultiFidelity,
+    RandomSearch,
+    SuccessiveHalving,
+)
 
 
 def study(trials: int = 1, epochs: int = 9, policy: Any = None, **more: Any) -> Study:
@@ -188,3 +199,79 @@ def test_a_search_that_no_budget_ends_says_so_as_it_begins(
     told = [r.getMessage() for r in caplog.records if "no budget ends" in r.getMessage()]
     assert len(told) == bool(words)
     assert words in "".join(told)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"), [("/nowhere/state.pt", 1), ("state.pt", 1), ("s3://mine/state.pt", 0), ("row-3", 0)]
+)
+def test_a_checkpoint_that_is_nowhere_is_told(path: str, told: int, caplog: Any) -> None:
+    trial = asked(study(verbose=1))
+    trial.report(0.5)
+    with catch_warnings():
+        simplefilter("ignore", HaltuneWarning)
+        trial.checkpointed(path)
+        trial.checkpointed(path)
+    assert sum("nothing lies there" in r.getMessage() for r in caplog.records) == told
+    assert trial.checkpoint is not None
+
+
+def test_a_checkpoint_that_is_there_is_believed_silently(tmp_path: Any) -> None:
+    (tmp_path / "state.pt").write_text("weights")
+    trial = asked(study(verbose=1))
+    trial.report(0.5)
+    trial.checkpointed(tmp_path / "state.pt")
+    assert trial.checkpoint == str(tmp_path / "state.pt")
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
+    n = np.int64
+    budget = Budget(trials=n(2), epochs=n(40), time=n(60))
+    assert json.loads(json.dumps(budget.to_json())) == {"trials": 2, "epochs": 40, "time": 60.0}
+    one = Study(
+        {"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=n(9), seed=n(3), budget=budget, verbose=n(0),
+        max_failures=n(3), max_retries=n(2), keep_checkpoints=n(1),
+        policy=MultiFidelity(initial=n(4), eta=np.float32(3), patience=n(3), candidates=n(30)),
+    )  # fmt: skip
+    same = Study(
+        {"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=9, seed=3, budget=Budget(trials=2), verbose=0
+    )
+    assert one.policy.spec == MultiFidelity(initial=4, patience=3, candidates=30).spec | {"eta": 3.0}
+    assert type(one.problem.max_epochs) is int
+    assert asked(one).config == asked(same).config
+    for policy in (
+        Hyperband(rounds=n(1)),
+        Hyperband(brackets=n(1)),
+        SuccessiveHalving(n=n(9)),
+        BOBOS(initial=n(3)),
+    ):
+        assert json.dumps(policy.spec)
+    for what in (True, np.bool_(True), 3.0, np.array([3, 4]), "3"):
+        with pytest.raises(InvalidInput, match="max_epochs is a whole number"):
+            Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), what)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["a", None, [1], float("nan")])
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        (SuccessiveHalving, "eta"), (SuccessiveHalving, "min_resource"),
+        (Hyperband, "eta"), (Hyperband, "min_resource"),
+        (InfiniteHyperband, "start_budget"), (InfiniteHyperband, "min_resource"), (Ladder, "eta"),
+        (Ladder, "first_cut"), (MultiFidelity, "eta"), (MultiFidelity, "first_cut"),
+    ],
+)  # fmt: skip
+def test_an_option_of_a_ladder_that_is_no_number_is_named(kind: Any, option: str, wrong: Any) -> None:
+    with pytest.raises(InvalidInput, match=option):
+        kind(**{option: wrong})
+
+
+def test_recommend_within_constraints_points_to_the_best() -> None:
+    one = Study(
+        {"x": Float(0.0, 1.0)},
+        Maximize("acc"),
+        max_epochs=1,
+        constraints=[Constraint("ms", at_most=5)],
+        verbose=0,
+    )
+    with pytest.raises(InvalidInput, match=r"study\.best keeps to them"):
+        one.recommend()

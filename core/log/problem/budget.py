@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
+from haltune._utils.checks import pythonic
 from haltune.errors import InvalidInput
 from haltune.foreign_words import KnowsArguments
 
@@ -66,6 +67,7 @@ class Budget(KnowsArguments):
     cost: float | None = None  # in the units of trial.report(cost=)
 
     def __post_init__(self) -> None:
+        pythonic(self)
         for name in ("time", "worker_time"):
             if (duration := getattr(self, name)) is not None:
                 object.__setattr__(self, name, seconds_of(duration, name))

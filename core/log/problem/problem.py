@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from haltune._utils.checks import pythonic
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.foreign_words import KnowsArguments
 from haltune.space import Space
@@ -62,6 +63,7 @@ class Problem(KnowsArguments):
             object.__setattr__(self, "further", checked_goals([first, *(others or self.further)])[1:])
         object.__setattr__(self, "constraints", checked_constraints(self.constraints))
         self._check_of_last()
+        pythonic(self)
         n = self.max_epochs
         if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
             raise InvalidInput(f"max_epochs is a whole number of epochs, at least 1, or None; not {n!r}")

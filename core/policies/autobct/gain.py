@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune._utils.checks import check_counts, check_whole
+from haltune._utils.checks import check_counts, check_whole, python_number
 from haltune._utils.threads import one_thread
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
@@ -124,6 +124,7 @@ def outlook(
         'acc'
     """
     history, whose = (study, None) if isinstance(study, History) else (study.history, study.policy)
+    worlds, seed = python_number(worlds), python_number(seed)
     check_whole("outlook", 1, worlds=worlds)
     check_counts(seed=seed)
     if policy is not None:

@@ -110,7 +110,7 @@ def hyperband(
             f"n_min={n_min} asks for brackets of {s_min} halvings or more, and there are {s_max} at most: "
             "lower n_min, or raise n_max or the resource"
         )
-    unit = exact(min_resource)
+    unit = exact(min_resource, "min_resource")
     return Schedule(
         tuple(
             _bracket(_first(s_max, s, base, sizes), s, R, base, unit, whole)
@@ -147,7 +147,7 @@ def growing(
     its budget. Halvings of a bracket: the fewest t with n R (t + 1) eta^-t <= 2^k and t <= log_eta min(R, n);
     brackets for which there is no n or no t, in the first rounds, are left out. R is counted in min_resource.
     """
-    R, base, unit = _unit(max_resource, min_resource), _eta(eta), exact(min_resource)
+    R, base, unit = _unit(max_resource, min_resource), _eta(eta), exact(min_resource, "min_resource")
     s_max = _log(R, base)
     for k in count(1):
         for s in range(s_max, -1, -1):
@@ -200,7 +200,7 @@ def infinite(eta: int = 2, start: Number = 2) -> Iterator[Bracket]:
     """
     if isinstance(eta, bool) or not isinstance(eta, int) or eta < 2:
         raise InvalidInput(f"eta={eta!r}: a whole number, at least 2, for n is one of its powers here")
-    first = exact(start)
+    first = exact(start, "start")
     for k in count():
         budget = first * 2**k
         for power in count(1):
@@ -248,8 +248,8 @@ def _rounded(resource: Fraction, whole: bool) -> float:
     return float(max(1, floor(resource))) if whole else float(resource)
 
 
-def exact(number: Number) -> Fraction:
-    """What the user typed, exactly: 0.1 is a tenth. Raises InvalidInput for what is no finite number."""
+def exact(number: Number, what: str = "") -> Fraction:
+    """What the user typed, exactly: 0.1 is a tenth. Raises InvalidInput for `what` is no finite number."""
     if isinstance(number, Fraction):
         return number
     try:
@@ -257,12 +257,12 @@ def exact(number: Number) -> Fraction:
             raise ValueError
         return Fraction(str(number))
     except (ValueError, ZeroDivisionError):
-        raise InvalidInput(f"{number!r} is not a finite number") from None
+        raise InvalidInput(f"{what}{'=' * bool(what)}{number!r} is not a finite number") from None
 
 
 def _unit(max_resource: Number, min_resource: Number) -> Fraction:
     """R in units of the smallest resource."""
-    R, unit = exact(max_resource), exact(min_resource)
+    R, unit = exact(max_resource, "max_resource"), exact(min_resource, "min_resource")
     if not 0 < unit <= R:
         raise InvalidInput(
             f"max_resource={max_resource}, min_resource={min_resource}: above 0, and the first at least the second"
@@ -271,7 +271,7 @@ def _unit(max_resource: Number, min_resource: Number) -> Fraction:
 
 
 def _eta(eta: Number) -> Fraction:
-    base = exact(eta)
+    base = exact(eta, "eta")
     if base <= 1:
         raise InvalidInput(f"eta={eta!r}: a number above 1; 3 or 4 is usual")
     return base

@@ -141,7 +141,7 @@ class Ladder(Policy[Climb]):
 def check_cuts(where: str, **cuts: float) -> None:
     """Raises InvalidInput for one in so many that is not above one."""
     for name, value in cuts.items():
-        if not exact(value) > 1:
+        if not exact(value, f"{where}: {name}") > 1:
             raise InvalidInput(f"{where}({name}={value!r}): above 1; 3 or 6 are usual")
 
 

@@ -89,7 +89,7 @@ class Hyperband(Bracketed):
         if self.max_resource is not None:
             self._chosen(self.max_resource)
         else:  # R is not known yet; the other numbers are
-            self._made(10**9 * exact(self.min_resource))
+            self._made(10**9 * exact(self.min_resource, "min_resource"))
 
     def _check_growing(self) -> None:
         fixed = {"n_max": None, "n_min": None, "brackets": "all"}
@@ -203,7 +203,11 @@ class SuccessiveHalving(Bracketed):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_rounds("SuccessiveHalving", self.rounds)
-        R = 1000 * exact(self.min_resource) if self.max_resource is None else self.max_resource
+        R = (
+            1000 * exact(self.min_resource, "min_resource")
+            if self.max_resource is None
+            else self.max_resource
+        )
         halving(self.n, self.min_resource, R, self.eta)
 
     endless = False  # without a budget it runs once
@@ -264,8 +268,9 @@ class InfiniteHyperband(Bracketed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (exact(self.start_budget) > 0 and exact(self.min_resource) > 0):
-            raise InvalidInput("InfiniteHyperband: start_budget and min_resource are above 0")
+        for name in ("start_budget", "min_resource"):
+            if not exact(getattr(self, name), f"InfiniteHyperband: {name}") > 0:
+                raise InvalidInput("InfiniteHyperband: start_budget and min_resource are above 0")
         next(infinite(self.eta, self.start_budget))
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypedDict, Unpack, overload
 
-from haltune._utils.checks import check_counts, check_seconds, number
+from haltune._utils.checks import check_counts, check_seconds, number, python_number
 from haltune._utils.disk import StrPath
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput, warn
@@ -113,6 +113,8 @@ class Opened(Results):
         monotonic: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        seed, verbose, keep_checkpoints = map(python_number, (seed, verbose, keep_checkpoints))
+        max_failures, max_retries = map(python_number, (max_failures, max_retries))
         check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries, verbose=verbose)
         self._speaks = verbose > 0
         if verbose:

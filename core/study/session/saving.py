@@ -48,6 +48,12 @@ class SavedAttempt(Attempt):
         Raises:
             StoreError: When the store cannot be reached.
         """
+        if _is_a_path(str(path)) and not os.path.lexists(path):
+            self.session.warn(
+                f"checkpointed({str(path)!r}): nothing lies there, and a trial that continues is given it to load. Say "
+                "it once the state is written, or have trial.save(write) write it",
+                "checkpointed",
+            )
         self.session.checkpointed(self, str(path), seconds)
 
     def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
@@ -197,6 +203,11 @@ class SavedAttempt(Attempt):
             return False
         best = history.as_best(self.id)
         return best.checkpoint_epoch != best.epoch
+
+
+def _is_a_path(text: str) -> bool:
+    """Whether a text names a file or a folder here: not an address, nor a name of the user's own without either."""
+    return "://" not in text and (os.path.dirname(text) != "" or Path(text).suffix != "")
 
 
 def check_write(write: Any) -> None:

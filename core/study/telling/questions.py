@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from haltune._utils.checks import python_number
 from haltune.above import above
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
@@ -253,7 +254,7 @@ class Questions(ABC):
         from .receipt import receipt, short_receipt
 
         id = trial.trial if isinstance(trial, Best) else trial
-        id = id.id if isinstance(id, Attempt | TrialRecord) else id
+        id = id.id if isinstance(id, Attempt | TrialRecord) else python_number(id)
         if isinstance(id, bool) or not isinstance(id, int):
             raise InvalidInput(f"explain(trial) takes a trial, its number or study.best, not {trial!r}")
         with self._log.lock:
@@ -294,7 +295,6 @@ class Questions(ABC):
 
     def _need_one_goal(self, what: str) -> None:
         """Raises InvalidInput for what cannot be said of several goals, or within constraints."""
-        if not self.history.problem.plain:
-            raise InvalidInput(
-                f"study.{what} tells of one goal without constraints; study.pareto_front() tells of several"
-            )
+        if not (problem := self.history.problem).plain:
+            instead = "pareto_front() tells of several" if problem.further else "best keeps to them"
+            raise InvalidInput(f"study.{what} tells of one goal without constraints; study.{instead}")
