@@ -5,6 +5,13 @@ imports a framework before a callback is made. `check_resume` proves that
 a training which is paused goes on as if it had not been.
 """
 
+from typing import TYPE_CHECKING
+
 from .frameworks.resume_check.check import ResumeCheck, check_resume
+
+if not TYPE_CHECKING:  # a type checker knows what is there
+    from haltune._utils.lazy import shows
+
+    __getattr__, __dir__ = shows(__name__, {})
 
 __all__ = ["ResumeCheck", "check_resume"]

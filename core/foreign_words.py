@@ -40,6 +40,10 @@ _SUGGEST = (
     "the space says it once, Study({'lr': Float(1e-4, 1e-1, log=True)}, ...): here read trial.config['lr']"
 )
 _CATALOGUE = "haltune.policies lists them: MultiFidelity() is the default, BOBOS() needs no checkpoints"
+_CALLBACK = (
+    "from haltune.callbacks.lightning import HaltuneCallback; or of .keras, .transformers, .xgboost, ..."
+)
+_LOOP = "from haltune.callbacks.loop import TrainingLoop"
 
 _NO_TRIAL = (
     "study.ask() answers with a Trial, a Wait while others train, or a Finish when the search is over: for trial in "
@@ -102,7 +106,10 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
         "catch": "exceptions are recorded and the search goes on; Study(..., max_failures=5) bounds how many in a row",
         "show_progress_bar": "the log 'haltune' tells of every trial",
     },
-    "Study.enqueue": {"params": "config=", "skip_if_exists": "again=False, the default"},
+    "Study.enqueue": {
+        "params": "config=", "skip_if_exists": "again=False, the default",
+        "**": "a configuration is one dict: study.enqueue({'lr': 0.01, 'width': 32})",
+    },
     "Study.tell": {"values": "value=, one number, or several by their names", "state": "trial.finish(status)"},
     "Trial.report": {
         "step": "epoch=, which counts from 1: epoch=step + 1", "loss": "value=, the goal's metric",
@@ -128,7 +135,32 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "sampler": "study.policy", "pruner": "study.policy", "fit": "study.optimize(train)",
         "search": "study.optimize(train)", "run": "study.optimize(train)", "minimize": _LESS_OR_MORE,
         "get_best_hyperparameters": "study.best_params", "results_summary": "haltune.report.summary(study)",
+        **dict.fromkeys(
+            ("plot", "show", "plot_history", "visualize"),
+            "study.report() writes a page; haltune.report has its figures",
+        ),
+        **dict.fromkeys(
+            ("save", "load", "dump"),
+            "the store keeps it: Study(..., 'search.db'), and haltune.load_study('search.db') opens it",
+        ),
+        **dict.fromkeys(
+            ("best_model", "get_best_models", "load_best_model"),
+            "study.best.checkpoint is its file; of Keras study.best.load_model()",
+        ),
+        **dict.fromkeys(("to_dataframe", "dataframe", "df", "results"), "study.frame(), a row a report; study.trials"),
+        **dict.fromkeys(("summary", "print_summary"), "haltune.report.summary(study)"),
+        **dict.fromkeys(
+            ("stop", "close", "cancel"), "leave the loop over it by break; from outside, haltune stop search.db"
+        ),
+        **dict.fromkeys(("next_trial", "next", "create_trial", "suggest", "get_next_trial"), "study.ask()"),
         **_NO_CALLBACK,
+    },
+    "Verdict": {
+        **dict.fromkeys(
+            ("stop", "stopped", "should_stop", "should_prune", "prune", "is_stop", "done"), "verdict.stops"
+        ),
+        **dict.fromkeys(("pause", "paused", "pauses", "status"), "verdict.action, Action.PAUSE or another"),
+        "why": "verdict.reason",
     },
     "TrialRecord": {
         "value": "record.values are those of its reports; record.result(study.problem.goal) is what it counts for",
@@ -147,13 +179,22 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "minimize": f"Study(...); {_SPACE}", "Categorical": "Choice([...])", "Integer": "Int(low, high)",
         "Real": "Float(low, high)", "Uniform": "Float(low, high)", "LogUniform": "Float(low, high, log=True)",
         "choice": "Choice([...])", "uniform": "Float(low, high)", "loguniform": "Float(low, high, log=True)",
+        "HaltuneCallback": _CALLBACK, "TrainingLoop": _LOOP,
+        **dict.fromkeys(("optimize", "fmin", "run", "search"), f"Study(...).optimize(train); {_SPACE}"),
+        "EarlyStopping": "the search stops runs: HaltuneCallback(trial), or if trial.report(value).stops: break",
+        "quniform": "Int(low, high)", "log_uniform": "Float(low, high, log=True)",
         "randint": "Int(low, high)", "TrialPruned": "if trial.report(value).stops: break", "policy": _CATALOGUE,
     },
+    "module 'haltune.callbacks'": {"HaltuneCallback": _CALLBACK, "TrainingLoop": _LOOP},
     "module 'haltune.policies'": {
         "ASHA": "SuccessiveHalving(asynchronous=True)", "ASHAScheduler": "SuccessiveHalving(asynchronous=True)",
         "SHA": "SuccessiveHalving()", "HyperBand": "Hyperband()", "HyperbandPruner": "Hyperband()",
-        "MedianPruner": "Halting(policy)", "RandomSampler": "RandomSearch()", "TPESampler": _CATALOGUE,
-        "TPE": _CATALOGUE, "BayesianOptimization": "GPUCB()", "Bayesian": "GPUCB()", "GP": "GPUCB()",
+        "BOHB": "Guided(Ladder())", "MedianPruner": "Halting(policy)", "RandomSampler": "RandomSearch()",
+        **dict.fromkeys(("TPE", "TPESampler", "CMAES", "PBT", "PopulationBasedTraining"), _CATALOGUE),
+        **dict.fromkeys(
+            ("GridSearch", "GridSampler", "Grid"), "RandomSearch(), and study.enqueue(config) for each point"
+        ),
+        **dict.fromkeys(("BayesianOptimization", "Bayesian", "GP"), "GPUCB()"),
     },
 }  # fmt: skip
 
@@ -220,9 +261,15 @@ class NoTrial(KnowsAttributes):
         """`with` asks for it first."""
 
 
-def missing_attribute(whose: str, name: str, owners: Sequence[str]) -> str:
-    """What is said of an attribute that is not there."""
+def missing_attribute(whose: str, name: str, owners: Sequence[str], known: Sequence[str] = ()) -> str:
+    """What is said of an attribute that is not there. known: those that are, of which one may be meant."""
     answer = _answer(ATTRIBUTES, owners, name)
+    if answer is None and not name.startswith("_"):
+        foreign = {word.lower(): word for owner in owners for word in ATTRIBUTES.get(owner, ())}
+        lower = {other.lower(): other for other in known}
+        near = get_close_matches(name.lower(), lower, n=1, cutoff=0.8)
+        answer = f"did you mean {lower[near[0]]!r}?" if near else None
+        answer = _answer(ATTRIBUTES, owners, foreign.get(name.lower(), name)) or answer
     return f"{whose} has no attribute {name!r}" + (f": {answer}" if answer else "")
 
 

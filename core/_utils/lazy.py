@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
+from types import FrameType
 from typing import Any
 
 from haltune.foreign_words import missing_attribute
@@ -24,9 +26,18 @@ def shows(
             return import_module(f"{package}.{name}")
         if name not in where:
             whose = f"module {package!r}"
-            raise AttributeError(missing_attribute(whose, name, [whose]))
+            known = [*vars(sys.modules[package]), *where]
+            said = missing_attribute(whose, name, [whose], known)
+            if _imports(sys._getframe(1), package, name) and not said.endswith(repr(name)):
+                raise ImportError(said, name=package)  # of an AttributeError the statement would tell nothing
+            raise AttributeError(said)
         found = getattr(import_module(f"{package}.{where[name]}"), name)
         setattr(sys.modules[package], name, found)
         return found
 
     return get, lambda: sorted({*vars(sys.modules[package]), *where, *doors})
+
+
+def _imports(asks: FrameType, package: str, name: str) -> bool:
+    """Whether `from package import name` asks, and there is no module of that name."""
+    return asks.f_code.co_name == "_handle_fromlist" and find_spec(f"{package}.{name}") is None

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from haltune.foreign_words import NoTrial
+from haltune.foreign_words import NoTrial, missing_attribute
 
 CUT = "policy"  # in a verdict's evidence: the budget ended the run, the policy was not asked
 FULL = "full"  # in a STOP's evidence: the run had all that its policy gives any; it was not cut short
@@ -53,6 +53,13 @@ class Verdict:
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     until: float | None = None  # epochs; a new end for this leg of the trial, None keeps the old one
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                missing_attribute("'Verdict' object", name, ["Verdict"]), name=name, obj=self
+            )
 
     @property
     def stops(self) -> bool:

@@ -46,6 +46,7 @@ def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = 
         return open_sql(url, reading=reading)
     if not isinstance(where, Store):
         policy = "; a policy is said by its name, policy=" if hasattr(where, "propose") else ""
+        policy = f"; how many epochs is, too: max_epochs={where}" if isinstance(where, int) else policy
         raise InvalidInput(
             f"store={where!r}: a URL such as 'sqlite:///search.db', a path, or None for memory{policy}"
         )

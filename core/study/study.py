@@ -128,7 +128,7 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
         return self.session.ask(partial(Trial, self.session))
 
     @answering
-    def optimize(self, train: Callable[[Trial], object], workers: int = 1) -> Study:
+    def optimize(self, train: Callable[[Trial], object], *, workers: int = 1) -> Study:
         """Train every trial by a function, until the search is over.
 
         Args:

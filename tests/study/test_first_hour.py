@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from haltune import Budget, Constraint, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.errors import HaltuneWarning, InvalidInput, UnknownArgument
 from haltune.log.fate import fate_of
 from haltune.policies import (
     BOBOS,
@@ -275,3 +275,49 @@ def test_recommend_within_constraints_points_to_the_best() -> None:
     )
     with pytest.raises(InvalidInput, match=r"study\.best keeps to them"):
         one.recommend()
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("from haltune import Categorical", r"Choice\(\[...\]\)"),
+        ("from haltune import HaltuneCallback", "from haltune.callbacks.lightning import HaltuneCallback"),
+        (
+            "from haltune.callbacks import HaltuneCallback",
+            "from haltune.callbacks.lightning import HaltuneCallback",
+        ),
+        ("from haltune.policies import asha", r"SuccessiveHalving\(asynchronous=True\)"),
+        ("from haltune import Flaot", "did you mean 'Float'"),
+        ("from haltune import zzz", "cannot import name 'zzz'"),
+    ],
+)
+def test_an_import_of_another_tools_word_is_answered(line: str, answer: str) -> None:
+    """Of an AttributeError of the package the statement itself would tell nothing."""
+    with pytest.raises(ImportError, match=answer):
+        exec(line)
+
+
+@pytest.mark.parametrize(
+    "line", ["from haltune import cli, gp, report", "from haltune.policies import hyperband"]
+)
+def test_modules_are_imported_as_before(line: str) -> None:
+    exec(line)
+
+
+def test_more_words_of_a_study_and_of_a_verdict_are_answered() -> None:
+    one = Study({"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=3, budget="2 trials", verbose=0)
+    with pytest.raises(UnknownArgument, match="budget='100 trials'"):
+        one.optimize(lambda trial: 0.5, 100)  # another tool's number of trials, and never of processes
+    with pytest.raises(InvalidInput, match=r"max_epochs=30"):
+        Study({"x": Float(0.0, 1.0)}, Maximize("acc"), 30).optimize(lambda trial: 0.5)
+    with pytest.raises(UnknownArgument, match="a configuration is one dict"):
+        one.enqueue(x=0.5)
+    with pytest.raises(AttributeError, match=r"study\.frame\(\)"):
+        one.df  # noqa: B018
+    trial = asked(one)
+    verdict = trial.report(0.5)
+    with pytest.raises(AttributeError, match=r"verdict\.stops"):
+        verdict.should_stop  # noqa: B018
+    assert pickle.loads(pickle.dumps(verdict)) == copy.deepcopy(verdict) == verdict
+    with pytest.raises(InvalidInput, match="called with the path to write to"):
+        trial.save(lambda: None)

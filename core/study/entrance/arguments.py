@@ -56,6 +56,11 @@ def problem_of(
         named := [n for n in policies.POLICY_NAMES if n.lower() == policy.lower()]
     ):
         raise InvalidInput(f"policy={policy!r}: give the policy itself, haltune.policies.{named[0]}()")
+    if isinstance(policy, str):
+        raise InvalidInput(
+            f"policy={policy!r}: give the policy itself, one of haltune.policies: {', '.join(policies.POLICY_NAMES)}; "
+            "the default is MultiFidelity()"
+        )
     decides = check_policy("policy= is a policy such as BOBOS()", _default(policy))
     return Problem(given, _goals(second, says), max_epochs, start, constraints), decides
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from functools import partial
@@ -217,6 +218,16 @@ def check_write(write: Any) -> None:
             "what saves is a function of the path to write to, such as lambda path: torch.save(state, path), not "
             f"{write!r}; where you have written a file of your own, trial.checkpointed(path) records it"
         )
+    try:
+        signature = inspect.signature(write)
+    except ValueError:  # of what is built in nobody knows what it takes
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise InvalidInput(
+            f"what saves is called with the path to write to, and {write!r} takes something else: lambda path: ..."
+        ) from None
 
 
 def _check_written(path: Path) -> None:

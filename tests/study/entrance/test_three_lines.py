@@ -79,7 +79,11 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         ((X, 3), {}, "the name of a metric"),
         ((X, "max"), {}, r"'max' of what\?"),
         ((X, "acc"), {"policy": "bobos"}, r"give the policy itself, haltune\.policies\.BOBOS\(\)"),
-        ((X, "acc"), {"policy": "tpe"}, r"policy= is a policy such as BOBOS\(\)"),
+        (
+            (X, "acc"),
+            {"policy": "tpe"},
+            r"policy=.tpe.: give the policy itself, one of haltune.policies: BOBOS",
+        ),
         ((X, "acc", BOBOS()), {"max_epochs": 3}, "store=BOBOS.*; a policy is said by its name, policy="),
         (("acc", X), {}, "were space and goal swapped"),
         ((Maximize("acc"), Space(X)), {}, "were space and goal swapped"),
