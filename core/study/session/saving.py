@@ -207,8 +207,8 @@ class SavedAttempt(Attempt):
 
 
 def _is_a_path(text: str) -> bool:
-    """Whether a text names a file or a folder here: not an address, nor a name of the user's own without either."""
-    return "://" not in text and (os.path.dirname(text) != "" or Path(text).suffix != "")
+    """Whether a text names a place in folders of this machine: not an address, nor a name of the user's own."""
+    return "://" not in text and os.path.dirname(text) != ""
 
 
 def check_write(write: Any) -> None:

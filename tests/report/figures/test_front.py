@@ -126,7 +126,7 @@ def test_the_command_line_lists_the_front(tmp_path: Path) -> None:
 
     lines = said("best", store).splitlines()
     assert lines[0] == "front of 2 runs: <acc> 0.9 to 0.5, ms 9 to 3"
-    assert lines[1].split()[:7] == ["trial", "status", "attempt", "epochs", "<acc>", "ms", "params"]
+    assert lines[1].split()[:7] == ["trial", "outcome", "attempt", "epochs", "<acc>", "ms", "params"]
     assert [line.split()[0] for line in lines[2:]] == ["1", "0"]
     found = json.loads(said("best", store, "--format", "json"))
     assert [run["values"] for run in found] == [
