@@ -73,6 +73,13 @@ class TrialRecord(KnowsAttributes):
         ended = self.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)
         return self.error or (self.verdict.reason if ended and self.verdict and self.verdict.stops else "")
 
+    @property
+    def cut_because(self) -> tuple[str, str]:
+        """What it is called, and why: of a run that was told to end and still trains, too."""
+        if self.status is Status.RUNNING and self.verdict:
+            return "cut because", self.verdict.reason
+        return "ended because", self.ended_because
+
     def __repr__(self) -> str:
         value = f", value={short(float(self.values[-1]))}" if len(self.values) else ""
         return (
@@ -82,13 +89,10 @@ class TrialRecord(KnowsAttributes):
     def _repr_html_(self) -> str:
         end = f" at epoch {self.epoch:g}" if len(self.epochs) else ""
         value = short(float(self.values[-1])) if len(self.values) else ""
-        running = self.status is Status.RUNNING
-        why = self.verdict.reason if running and self.verdict else self.ended_because
         return facts(
             f"Trial {self.id}: {self.status}{end}",
             [("last value", value), ("configuration", settings(self.config)), ("chosen because", self.proposed),
-             ("cut because" if running else "ended because", why),
-             ("checkpoint", self.checkpoint or "")],
+             self.cut_because, ("checkpoint", self.checkpoint or "")],
         )  # fmt: skip
 
     def counting(self, goal: Goal) -> Array:

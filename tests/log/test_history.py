@@ -84,7 +84,7 @@ class Worker:
         elif what == "repeat" and trial.epoch:
             trial.report(0.5, trial.epoch, 1.0)
         elif what == "checkpoint":
-            trial.checkpointed(f"/tmp/{trial.epoch}", 0.5)
+            trial.checkpointed(f"tmp/{trial.epoch}", 0.5)
         elif what == "heartbeat":
             trial.heartbeat()
         elif what in ("finish", "fail", "interrupt", "end", "forget"):

@@ -203,7 +203,7 @@ def test_a_search_that_no_budget_ends_says_so_as_it_begins(
 
 @pytest.mark.parametrize(
     ("path", "told"),
-    [("/nowhere/state.pt", 1), ("runs/state.pt", 1), ("s3://mine/state.pt", 0), ("row-3", 0)],
+    [("/nowhere/state.pt", 1), ("runs/state.pt", 0), ("s3://mine/state.pt", 0), ("row-3", 0)],
 )
 def test_a_checkpoint_that_is_nowhere_is_told(path: str, told: int, caplog: Any) -> None:
     trial = asked(study(verbose=1))

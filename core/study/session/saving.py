@@ -49,7 +49,9 @@ class SavedAttempt(Attempt):
         Raises:
             StoreError: When the store cannot be reached.
         """
-        if _is_a_path(str(path)) and not os.path.lexists(path):
+        if os.path.isabs(str(path)) and not os.path.lexists(
+            path
+        ):  # of other names the user knows what they mean
             self.session.warn(
                 f"checkpointed({str(path)!r}): nothing lies there, and a trial that continues is given it to load. Say "
                 "it once the state is written, or have trial.save(write) write it",
@@ -204,11 +206,6 @@ class SavedAttempt(Attempt):
             return False
         best = history.as_best(self.id)
         return best.checkpoint_epoch != best.epoch
-
-
-def _is_a_path(text: str) -> bool:
-    """Whether a text names a place in folders of this machine: not an address, nor a name of the user's own."""
-    return "://" not in text and os.path.dirname(text) != ""
 
 
 def check_write(write: Any) -> None:

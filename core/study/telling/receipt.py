@@ -9,7 +9,7 @@ from typing import Any
 from haltune._utils.process import named
 from haltune._utils.words import plural
 from haltune.log import events as ev
-from haltune.log.events import Status, trial_of
+from haltune.log.events import trial_of
 from haltune.log.fate import fate_of, saved_epochs, saved_seconds
 from haltune.log.history import History
 from haltune.log.problem import Problem
@@ -39,13 +39,7 @@ def short_receipt(history: History, trial: int, over: bool = False) -> str:
             lines += _decision(name, f"{others[name]:.6g}", {})
     lines += _decision("chosen because", record.proposed, {}) if record.proposed else []
     lines += _decision("continued as", record.resumed, {}) if record.resumed else []
-<<<<<<< HEAD
-    if why := record.error or (record.verdict.reason if record.verdict else ""):
-        lines += _decision("cut because" if record.status is Status.RUNNING else "ended because", why, {})
-=======
-    if why := record.ended_because:
-        lines += _decision("ended because", why, {})
->>>>>>> 1e0b393 (Put plainly what a newcomer read as silence or contradiction: what is returned after reports, a pause that saved nothing, from where on runs are compared, a search that nothing ends, a warning that named no run, a reason that ended nothing, trial.config.lr)
+    lines += _decision(*cut, {}) if (cut := record.cut_because)[1] else []
     return visible("\n".join([*lines, *_saved(history, record, over)]))
 
 
