@@ -135,23 +135,12 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "sampler": "study.policy", "pruner": "study.policy", "fit": "study.optimize(train)",
         "search": "study.optimize(train)", "run": "study.optimize(train)", "minimize": _LESS_OR_MORE,
         "get_best_hyperparameters": "study.best_params", "results_summary": "haltune.report.summary(study)",
-        **dict.fromkeys(
-            ("plot", "show", "plot_history", "visualize"),
-            "study.report() writes a page; haltune.report has its figures",
-        ),
-        **dict.fromkeys(
-            ("save", "load", "dump"),
-            "the store keeps it: Study(..., 'search.db'), and haltune.load_study('search.db') opens it",
-        ),
-        **dict.fromkeys(
-            ("best_model", "get_best_models", "load_best_model"),
-            "study.best.checkpoint is its file; of Keras study.best.load_model()",
-        ),
+        **dict.fromkeys(("plot", "show"), "study.report() writes a page; haltune.report has its figures"),
+        **dict.fromkeys(("save", "load"), "Study(..., 'search.db') keeps it, haltune.load_study('search.db') opens it"),
+        "best_model": "study.best.checkpoint is its file; of Keras study.best.load_model()",
         **dict.fromkeys(("to_dataframe", "dataframe", "df", "results"), "study.frame(), a row a report; study.trials"),
         **dict.fromkeys(("summary", "print_summary"), "haltune.report.summary(study)"),
-        **dict.fromkeys(
-            ("stop", "close", "cancel"), "leave the loop over it by break; from outside, haltune stop search.db"
-        ),
+        **dict.fromkeys(("stop", "close"), "leave the loop over it by break; from outside, haltune stop search.db"),
         **dict.fromkeys(("next_trial", "next", "create_trial", "suggest", "get_next_trial"), "study.ask()"),
         **_NO_CALLBACK,
     },
