@@ -33,6 +33,9 @@ class SqliteStore(SqlStore):
     _adds_checksums = "ALTER TABLE haltune_events ADD checksum BIGINT"
 
     def __init__(self, url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> None:
+        self._heads: dict[
+            int, int
+        ] = {}  # study -> the last position that was seen here; a log never ends earlier
         database = SqliteDatabase(url, reading)
         path = database.file.path
         if reading:
@@ -86,7 +89,9 @@ class SqliteStore(SqlStore):
                 c.execute(tables.UNCLAIM, {"of_study": study})
             return int(position)
 
-        return self._run(work)
+        found = self._run(work)
+        self._heads[self._ids[name]] = found + len(events) - 1
+        return found
 
     @staticmethod
     def _compare(c: sa.Connection, study: int, seen: int, about: int | None) -> None:
@@ -106,15 +111,19 @@ class SqliteStore(SqlStore):
         return found
 
     def _ends_at(self, name: str, position: int) -> bool:
-        study = self._ids.get(name)
-        head = None if study is None else self._database.head(study)
-        if head is not None and head + 1 < position:
+        if (study := self._ids.get(name)) is None:
+            return False
+        before = self._heads.get(study, 0)  # asked for first: other threads append meanwhile
+        if (head := self._database.head(study)) is None:
+            return False
+        if head < before:
             raise StoreError(
-                f"{self.url}: the study {name!r} ends with event {head}, and events up to {position - 1} were there "
-                "before: the file was overwritten, by an older copy of it perhaps, while it was in use. End all "
-                "programs that use it, bring the right file back, and start them again"
+                f"{self.url}: the study {name!r} ends with event {head}, and events up to {before} were there before: "
+                "the file was overwritten, by an older copy of it perhaps, while it was in use. End all programs that "
+                "use it, bring the right file back, and start them again"
             )
-        return head is not None and head < position
+        self._heads[study] = head
+        return head < position
 
     def _locked(self, c: sa.Connection, name: str) -> int:
         return self._id(c, name)  # SQLite locks by BEGIN IMMEDIATE
