@@ -31,7 +31,7 @@ _NO_LENGTH = (
     "it came within an epoch whose number of batches is not known, as the training loader has no length. "
     "Give it a length or set Trainer(limit_train_batches=...)"
 )
-_EPOCHS_WITHOUT_VALUE = 2  # at first, where no name is like it: one logged every other epoch may be absent
+_EPOCHS_WITHOUT_VALUE = 2  # at first, but for a slip of the pen: one logged every other epoch may be absent
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if trainer.should_stop and not self._ends:
             reporter.ends_by_itself()
         if phase == TRAINING and (self._validations or not trainer.enable_validation):
-            patience = 1 if nearest(self.monitor, logged) else _EPOCHS_WITHOUT_VALUE
+            patience = 1 if nearest(self.monitor, logged, 0.9) else _EPOCHS_WITHOUT_VALUE
             self._need_a_value(logged, f"in {first_epochs(self._epochs)}", patience)
         return reporter.stopping or reporter.leaving, reporter.pausing
 

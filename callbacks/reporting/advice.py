@@ -76,8 +76,10 @@ def first_epochs(count: int) -> str:
     return "the first epoch" if count == 1 else f"the first {count} epochs"
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
+def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | None:
     """The logged name most like `name`, None when none is like it; letter case does not count.
+
+    likeness: difflib's ratio that it needs at least; 0.9 takes a slip of the pen and nothing else.
 
     Never one that points the other way, val_acc for val_loss, nor one of training for one that is not.
     """
@@ -86,7 +88,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
         if suffixed.startswith(f"{name}/dataloader_idx_"):
             return suffixed
     lower = {n.lower(): n for n in names}
-    found = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.5)
+    found = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=likeness)
     return lower[found[0]] if found else None
 
 

@@ -276,11 +276,15 @@ class Reporter(Saving):
             )
 
     def foresee(self, logged: Iterable[str]) -> None:
-        """Say of what a check before training logged that the metric was not among it, where a name is like it."""
-        if self.metric not in (names := set(logged)) and (near := nearest(self.metric, names)):
+        """Say of what a check before training logged that the metric was not among it, where a name is much like it.
+
+        Not of one of training, which no such check logs.
+        """
+        near = nearest(self.metric, names := set(logged), 0.7)
+        if near is not None and self.metric not in names and not self.metric.lower().startswith("train"):
             self.advise(
                 f"the metric {self.metric!r} was not logged in the check before training, {near!r} was: if it is "
-                f"meant, HaltuneCallback(trial, monitor={near!r}); else the fit ends after the first epoch without it"
+                f"meant, HaltuneCallback(trial, monitor={near!r})"
             )
 
     def advise(self, sentence: str, about: str | None = None) -> None:

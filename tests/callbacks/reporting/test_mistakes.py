@@ -75,7 +75,8 @@ def test_a_misnamed_metric_is_told_after_the_sanity_check_and_refused_after_the_
     assert trainer.current_epoch == 0
 
 
-def test_a_metric_that_is_logged_every_other_epoch_is_waited_for():
+@pytest.mark.parametrize("metric", ["fid", "val_fid", "val_lift"])  # beside val_loss, in each epoch
+def test_a_metric_that_is_logged_every_other_epoch_is_waited_for(metric):
     pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
     from lightning_nets import Net, make_trainer, shuffled
 
@@ -84,10 +85,10 @@ def test_a_metric_that_is_logged_every_other_epoch_is_waited_for():
     class Rarely(Net):
         def on_validation_epoch_end(self):
             if self.current_epoch % 2 and not self.trainer.sanity_checking:
-                self.log("fid", 3.0)
+                self.log(metric, 3.0)
 
     trial = FakeTrial(max_epochs=4)
-    trainer = make_trainer(HaltuneCallback(trial, monitor="fid"), epochs=4)
+    trainer = make_trainer(HaltuneCallback(trial, monitor=metric), epochs=4)
     trainer.fit(Rarely(), shuffled(), shuffled())
     assert trial.epochs == [2, 4]
 

@@ -19,7 +19,7 @@ from worlds import problem
 
 from examples import many
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
-from haltune.errors import HaltuneError, InvalidInput, StoreError
+from haltune.errors import HaltuneError, HaltuneWarning, InvalidInput, StoreError
 from haltune.log.decisions import go_on
 from haltune.log.events import Created, Reported
 from haltune.policies import RandomSearch
@@ -409,7 +409,8 @@ def test_text_that_no_encoding_holds_breaks_no_search_no_page_and_no_export(
             trial.report(0.5, metrics={f"m\udcff\0{BAD}": 1.0})
     failed = study.ask()
     failed.report(0.1)
-    failed.checkpointed(BAD)
+    with pytest.warns(HaltuneWarning, match="nothing lies there"):
+        failed.checkpointed(BAD)
     failed.fail(FileNotFoundError(2, "No such file", BAD))
     again = study if where is None else Study(one, RandomSearch(), where, seed=1, budget=Budget(trials=4))
     assert f"m\udcff\0{BAD}" in again.trials[0].metrics
