@@ -90,9 +90,11 @@ def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict)
     for goal in replica.problem.goals:
         value = report.value if goal is first else report.metrics.get(goal.metric, math.nan)
         if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
+            shares = goal.bounds == (0, 1) and 1 < value <= 100
+            percent = "Is it in percent? Then bounds=(0, 100). " if shares else ""
             replica.warn_once(
                 f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}: it scores as the nearer "
-                "bound. Is it in percent? Then bounds=(0, 100); give the bounds of what is logged",
+                f"bound. {percent}Give the bounds of what is logged",
                 about="bounds" if goal is first else f"bounds of {goal.metric}",
             )
     if epoch > 2 and epoch != math.floor(epoch) and not r.whole.any():
