@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import haltune
-from haltune import Budget, Choice, Float, Int, Maximize, Problem, Space, Study, Trial, policies
+from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial, policies
 from haltune.errors import InvalidInput, UnknownArgument, installing
 from haltune.foreign_words import ARGUMENTS, ATTRIBUTES
 from haltune.log.records import Best, TrialRecord
@@ -192,3 +192,21 @@ def test_every_answer_is_for_something_that_is_not_there() -> None:
     for owner, words in ATTRIBUTES.items():
         if not owner.startswith("module"):
             assert not set(dir(owners[owner])).intersection(words), owner
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (lambda: Study(), r"what is to be searched, and what for\? Study\(.*load_study"),  # type: ignore[call-overload]
+        (lambda: Maximize(), r"Maximize what\? .*: Maximize\('val_acc'\)"),  # type: ignore[call-arg]
+        (lambda: Minimize(), r"Minimize what\? .*: Minimize\('val_loss'\)"),  # type: ignore[call-arg]
+        (lambda: Study(X, "val_los"), r"did you mean 'val_loss'\?\): write Maximize"),
+        (lambda: Study(X, "latency"), r"Its name does not say: write Maximize"),
+        (lambda: Study(X, "acc", policy="BOBS"), r"did you mean BOBOS\(\)\?"),  # type: ignore[call-overload]
+        (lambda: Study(X, "acc", budget="20 trails"), r"did you mean 'trials'\? Write '30min'"),
+        (lambda: Study(X, "acc", budget="a while"), r"of what\? Write '30min'"),
+    ],
+)
+def test_what_is_missing_or_misspelt_is_answered(call: Callable[[], Any], answer: str) -> None:
+    with pytest.raises(InvalidInput, match=answer):
+        call()

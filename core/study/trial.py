@@ -18,6 +18,7 @@ from haltune.log.events import Status
 from haltune.log.problem import ENDLESS
 from haltune.log.problem.measures import Measures
 
+from .called import called
 from .session.attempt import Attempt
 from .session.saving import SavedAttempt
 from .session.session import Failure, Report, Session
@@ -163,6 +164,7 @@ class Trial(SavedAttempt, KnowsAttributes):
             return None
         return self.verdict or go_on("recorded before its worker heard so")
 
+    @called
     def epochs(self) -> Iterator[int]:
         """The epochs still to train, counted from 1; ends after a verdict to stop or pause, and at the horizon.
 

@@ -322,3 +322,27 @@ def test_more_words_of_a_study_and_of_a_verdict_are_answered() -> None:
     assert pickle.loads(pickle.dumps(verdict)) == copy.deepcopy(verdict) == verdict
     with pytest.raises(InvalidInput, match="called with the path to write to"):
         trial.save(lambda: None)
+
+
+def test_epochs_without_its_parentheses_is_answered() -> None:
+    trial = asked(study())
+    with pytest.raises(TypeError, match=r"parentheses are missing: for epoch in trial\.epochs\(\):"):
+        for _ in trial.epochs:  # type: ignore[attr-defined]
+            pass
+    assert next(trial.epochs()) == 1
+    assert Trial.epochs.__doc__
+    assert trial.epochs.__doc__ == Trial.epochs.__doc__
+
+
+@pytest.mark.parametrize(
+    ("bounds", "value", "percent"), [((0, 1), 62.0, True), ((0, 0.5), 2.3, False), ((0, 1), 300.0, False)]
+)
+def test_percent_is_asked_of_what_may_be_one(
+    bounds: tuple[float, float], value: float, percent: bool
+) -> None:
+    made = Study(
+        {"x": Float(0.0, 1.0)}, Maximize("acc", bounds), max_epochs=2, policy=RandomSearch(), budget="1 trial"
+    )
+    with pytest.warns(HaltuneWarning, match="lies outside the goal's bounds") as told:
+        asked(made).report(value)
+    assert any("Is it in percent?" in str(one.message) for one in told) == percent

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from haltune.errors import InvalidInput
 from haltune.foreign_words import KnowsArguments
@@ -17,14 +17,21 @@ from haltune.foreign_words import KnowsArguments
 
 @dataclass(frozen=True)
 class _MetricGoal(KnowsArguments):
-    metric: str  # the name under which the training loop logs it
+    if TYPE_CHECKING:
+        metric: str  # the name under which the training loop logs it
+    else:
+        metric: str = ""  # Maximize() is answered in words
     bounds: tuple[float, float] | None = None  # (lowest, highest) possible value, metric units
     of: Literal["last", "best"] = "last"  # the epoch whose value a run counts for
 
     sign = 0.0  # +1 when larger is better, -1 when smaller is
 
     def __post_init__(self) -> None:
-        if not isinstance(self.metric, str) or not self.metric:
+        if self.metric == "":
+            kind = type(self).__name__
+            example = "val_acc" if self.sign > 0 else "val_loss"
+            raise InvalidInput(f"{kind} what? Name the metric as the training logs it: {kind}({example!r})")
+        if not isinstance(self.metric, str):
             raise InvalidInput(f"the goal's metric is a name such as 'val_loss', not {self.metric!r}")
         if self.bounds is not None:
             object.__setattr__(self, "bounds", _checked_bounds(self.bounds))

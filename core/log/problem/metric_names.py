@@ -7,6 +7,7 @@ of a word is left off (mAP50, rouge2). Whole words count, so that "glossary" has
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 
 from haltune._utils.arrays import Array
 
@@ -50,6 +51,15 @@ def direction(metric: str) -> float | None:
     if not found and _UP_ALONE.intersection(words):
         return 1.0
     return found.pop() if len(found) == 1 else None
+
+
+def meant(metric: str) -> str | None:
+    """A name that says which way it points and differs from this one by a slip of the pen. None: there is none."""
+    for part in _PARTS.findall(metric):
+        for near in get_close_matches(part.lower(), sorted(_DOWN | _UP), n=1, cutoff=0.8):
+            if direction(other := metric.replace(part, near, 1)) is not None:
+                return other
+    return None
 
 
 def limit(metric: str, sign: float, values: Array) -> float | None:

@@ -17,7 +17,7 @@ from haltune import policies
 from haltune.errors import InvalidInput, warn
 from haltune.log.policy import Policy, check_policy
 from haltune.log.problem import Budget, Goal, Maximize, Minimize, Problem, seconds_of
-from haltune.log.problem.metric_names import direction
+from haltune.log.problem.metric_names import direction, meant
 from haltune.ranks.agreement import follows
 from haltune.space import Space
 from haltune.space.domains import Constant
@@ -34,10 +34,16 @@ def problem_of(
 
     Raises InvalidInput for what is neither, and for what does not go together.
     """
+    _refuse_a_name(policy)
     if isinstance(given, Problem):
         if constraints != ():
             raise InvalidInput("a Problem has its constraints= itself: say them there")
         return _with_problem(given, second, policy, max_epochs, start)
+    if given is None:
+        raise InvalidInput(
+            "what is to be searched, and what for? Study({'lr': Float(1e-4, 1e-1, log=True)}, 'val_acc', "
+            "max_epochs=30, budget='30min'); haltune.load_study('search.db') opens a study that is there"
+        )
     if isinstance(given, Mapping):
         given = Space(given)
     if not isinstance(given, Space):
@@ -51,15 +57,6 @@ def problem_of(
             "the space holds constants alone, so that all trials train one configuration: Float(low, high), "
             "Int(low, high) and Choice([...]) are varied",
             aloud=says,
-        )
-    if isinstance(policy, str) and (
-        named := [n for n in policies.POLICY_NAMES if n.lower() == policy.lower()]
-    ):
-        raise InvalidInput(f"policy={policy!r}: give the policy itself, haltune.policies.{named[0]}()")
-    if isinstance(policy, str):
-        raise InvalidInput(
-            f"policy={policy!r}: give the policy itself, one of haltune.policies: {', '.join(policies.POLICY_NAMES)}; "
-            "the default is MultiFidelity()"
         )
     decides = check_policy("policy= is a policy such as BOBOS()", _default(policy))
     return Problem(given, _goals(second, says), max_epochs, start, constraints), decides
@@ -79,6 +76,21 @@ def _with_problem(
 
 def _default(policy: Any) -> Any:
     return policies.MultiFidelity() if policy is None else policy
+
+
+def _refuse_a_name(policy: Any) -> None:
+    """Raises InvalidInput for the name of a policy in its place."""
+    if not isinstance(policy, str):
+        return
+    names = {name.lower(): name for name in policies.POLICY_NAMES}
+    if name := names.get(policy.lower()):
+        raise InvalidInput(f"policy={policy!r}: give the policy itself, haltune.policies.{name}()")
+    near = get_close_matches(policy.lower(), names, n=1)
+    likely = f"did you mean {names[near[0]]}()? Give" if near else "give"
+    raise InvalidInput(
+        f"policy={policy!r}: {likely} the policy itself, one of haltune.policies: "
+        f"{', '.join(policies.POLICY_NAMES)}; the default is MultiFidelity()"
+    )
 
 
 def _goals(given: Any, says: bool) -> Goal | Sequence[Goal]:
@@ -122,8 +134,10 @@ def guessed_goal(metric: str) -> Goal:
         )
     sign = direction(metric)
     if sign is None:
+        near = meant(metric)
         raise InvalidInput(
-            f"is a larger {metric!r} better, or a smaller one? Its name does not say: write Maximize({metric!r}) or "
+            f"is a larger {metric!r} better, or a smaller one? Its name does not say"
+            f"{f' (did you mean {near!r}?)' if near else ''}: write Maximize({metric!r}) or "
             f"Minimize({metric!r})"
         )
     return Maximize(metric) if sign > 0 else Minimize(metric)
@@ -173,7 +187,7 @@ def budget_of(given: Any) -> Budget:
     if given is None or isinstance(given, Budget):
         return given or Budget()
     if not isinstance(given, str):
-        raise InvalidInput(f"budget={given!r}: {_WRITE}")
+        raise InvalidInput(f"budget={given!r}: of what? {_WRITE}")
     limits: dict[str, Any] = {}
     limit: float
     for part in re.split(r"\s*(?:[,;+]|\band\b|\bor\b)\s*", given.strip()):
@@ -195,12 +209,14 @@ def _meant(part: str) -> str:
     if part.startswith("-"):
         return f"{part!r} allows nothing, where a limit is greater than 0. "
     words = re.findall(r"[a-z]+", part)
+    if counts := [word for word in words if word in ("trials", "epochs")]:
+        return f"{counts[0]} are a whole number. "
     likely = [near for word in words for near in get_close_matches(word, ("trials", "epochs"), 1)]
-    return f"did you mean {likely[0]!r}? " if likely else ""
+    return f"did you mean {likely[0]!r}? " if likely else "of what? "
 
 
 _WRITE = (
-    "of what? Write '30min', '20 trials', '500 epochs', several as '20 trials, 2h', or Budget(time='30min'), "
+    "Write '30min', '20 trials', '500 epochs', several as '20 trials, 2h', or Budget(time='30min'), "
     "Budget(trials=20)"
 )
 _UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes

@@ -90,7 +90,7 @@ class Opened(Results):
 
     def __init__(
         self,
-        problem: Problem | Space | Mapping[str, Any],
+        problem: Problem | Space | Mapping[str, Any] | None = None,
         goal: str | Goal | Sequence[str | Goal] | Policy[Any] | None = None,
         store: StrPath | Store | None = None,
         name: str = "study",

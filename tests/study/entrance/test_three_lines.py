@@ -102,7 +102,7 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         ((X, "acc"), {"max_epochs": 3, "budget": "-3 trials"}, "'-3 trials' allows nothing"),
         ((X, "acc"), {"max_epochs": 3, "budget": ""}, "of what"),
         ((X, "acc"), {"max_epochs": 3, "budget": "0 trials"}, "a positive number"),
-        ((X, "acc"), {"max_epochs": 3, "budget": "2.5 trials"}, "of what"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "2.5 trials"}, "trials are a whole number"),
     ],
 )
 def test_what_does_not_go_together_is_answered_with_what_does(
