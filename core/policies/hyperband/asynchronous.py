@@ -227,10 +227,9 @@ class Climber:
             return Finish("all configurations are started, and none is to continue")
         drawn = self.sampler.draw(history, number, bracket, index, self.unit)
         resource, tags = bracket.rungs[0].resource, {"bracket": number, "rung": 0}
+        compared = until(bracket.rungs[self.base].resource, self.unit, history)
         reason = f"{drawn.reason}; {comparison(bracket, self.base, self.unit)}"
-        return Start(
-            drawn.config, until(resource, self.unit, history), resource, tags, reason, drawn.evidence
-        )
+        return Start(drawn.config, compared, resource, tags, reason, drawn.evidence)
 
     def judge(self, state: Climb, history: History, trial: TrialRecord) -> Verdict:
         """On to the rung; there on, PAUSE or STOP by its rank among those that arrived."""

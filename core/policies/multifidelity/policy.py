@@ -42,7 +42,6 @@ from haltune.policies.hyperband.brackets import Bracket, Rung, exact
 from haltune.policies.hyperband.climb import Climb
 from haltune.policies.hyperband.ladder import FEWEST_COMPARED, MOST_COMPARED, check_cuts
 from haltune.policies.hyperband.plan import Plan
-from haltune.policies.hyperband.rungs import until
 from haltune.policies.hyperband.sampler import Sampler
 
 from .earlier_studies import earlier_studies_of
@@ -50,9 +49,8 @@ from .lessons import Lessons
 from .model import Model
 from .promotion.cuts import Cuts
 from .promotion.first_rung import first_rung
-from .promotion.last_runs import furthest, in_time, is_last, most_promising, over, too_late, trained_in_full
+from .promotion.last_runs import instead, is_last, unless_late
 from .promotion.pauses import Pauses
-from .promotion.remaining import Remaining
 from .receipts import chosen_because, drawn_at_random, expected
 from .stage_kernel import StageKernel, Stages
 
@@ -192,9 +190,12 @@ class MultiFidelity(Policy[Ascent]):
         if on is not None and on.member.after("epochs", trial.epoch, 0.0) >= on.needed:
             climber = self._based(state, history, state.model.kernel(history, state.rows.table))
         verdict = climber.judge(state.climb, history, trial)
-        if (why := self._in_full(state, trial)) and "rank" in verdict.evidence and on is not None:
-            following = until(on.bracket.rungs[verdict.evidence["rung"] + 1].resource, "epochs", history)
-            return Verdict(Action.CONTINUE, f"{verdict.reason}; {why}", verdict.evidence, following)
+        if (why := self._in_full(state, trial)) and "rung" in verdict.evidence:
+            horizon = float(
+                state.climb.horizon or 1
+            )  # all that it lacks is set aside, not only the next rung
+            return Verdict(Action.CONTINUE, f"{verdict.reason}; {why}", verdict.evidence, horizon)
+        verdict = unless_late(verdict, state.climb, history, trial, state.pauses.declined)
         if state.pauses.declined and verdict.action is Action.STOP and "rank" in verdict.evidence:
             return replace(verdict, reason=f"{verdict.reason}; stopped for good, for runs cannot pause here")
         return verdict
@@ -210,7 +211,7 @@ class MultiFidelity(Policy[Ascent]):
         kernel = state.model.kernel(history, state.rows.table)
         climber = self._based(state, history, kernel)
         move = climber.propose(state.climb, history)
-        if (last := self._last(move, kernel, state, history)) is not None:
+        if (last := instead(move, state.climb, state.model, kernel, history, state.rows.table)) is not None:
             return last
         if not isinstance(move, Start) or kernel is None:
             return move
@@ -257,21 +258,6 @@ class MultiFidelity(Policy[Ascent]):
         return replace(climber, base=base, patience=cuts.waiting(horizon, epochs[base]))
 
     # -- the choice ----------------------------------------------------------------------
-
-    def _last(self, move: Move, kernel: StageKernel | None, state: Ascent, history: History) -> Move | None:
-        """What goes on in place of a move that would not end within the budget; None: the move does."""
-        remaining = Remaining.of(history, float(state.climb.horizon or 1))
-        if not too_late(move, remaining, history):
-            return None
-        shares = in_time(state.climb, remaining, history)
-        if not shares:
-            return over(state.climb, history)
-        scale = state.model.scale(history, state.rows.table)
-        if kernel is None or scale is None:
-            return trained_in_full(furthest(state.climb, [*shares]), state.climb, history, shares)
-        process = state.model.process(kernel, history, state.rows.table, scale)
-        id, promise = most_promising(shares, process, scale, history)
-        return trained_in_full(id, state.climb, history, shares, promise)
 
     def _chosen(
         self, move: Start, base: int, kernel: StageKernel, state: Ascent, history: History, rng: Generator

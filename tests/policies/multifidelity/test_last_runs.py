@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -14,7 +16,7 @@ from worlds import Clock
 
 from examples import many
 from haltune import Budget, Maximize, Minimize, Study, Trial
-from haltune.log.decisions import Start
+from haltune.log.decisions import Action, Start
 from haltune.log.events import Reported, Resumed, Status
 from haltune.policies import MultiFidelity
 from haltune.policies.multifidelity.promotion.last_runs import CLOSING, too_late
@@ -150,28 +152,106 @@ def test_epochs_that_runs_under_way_will_take_are_set_aside() -> None:
     assert Remaining.of(history, EPOCHS).share(None) == pytest.approx(EPOCHS / (29 - aside))
 
 
-@pytest.mark.parametrize("budget", [Budget(time=120), Budget(epochs=360), Budget(worker_time=360)], ids=str)
-def test_of_several_workers_none_is_cut_off_by_the_end(budget: Budget) -> None:
-    found = study(MultiFidelity(candidates=40), budget, EPOCHS, verbose=0)
+Curve = Callable[[dict[str, Any], float, int], float]
+
+
+def rises(config: dict[str, Any], epoch: float, epochs: int) -> float:
+    return hill(config) * epoch / (epoch + 1)
+
+
+def crosses(config: dict[str, Any], epoch: float, epochs: int) -> float:
+    """What leads is behind from the middle on."""
+    return 0.9 * hill(config) if 2 * epoch > epochs else 0.3 - 0.1 * hill(config)
+
+
+def wavers(config: dict[str, Any], epoch: float, epochs: int) -> float:
+    return 0.9 * hill(config) * epoch / (epoch + 1) + 0.05 * math.sin(1e3 * config["a"] + 7 * epoch)
+
+
+def shared(
+    workers: int, budget: Budget, epochs: int, seed: int = 0, curve: Curve = rises, saves: bool = True
+) -> Study:
+    """Trained by several workers, an epoch each a second."""
+    found = study(MultiFidelity(candidates=16), budget, epochs, seed, verbose=0)
     clock: Clock = found.session.replica.store._clock  # type: ignore[attr-defined]
     at_work: list[tuple[Trial, Any]] = []
     while True:
-        while len(at_work) < 3 and isinstance(trial := found.ask(), Trial):
+        while len(at_work) < workers and isinstance(trial := found.ask(), Trial):
             trial._lap = clock.now
             at_work.append((trial, trial.epochs()))
         if not at_work:
-            break
+            return found
         clock.now += 1.0
-        for trial, epochs in list(at_work):
-            epoch = next(epochs)
-            if trial.report(hill(trial.config) * epoch / (epoch + 1), seconds=1.0).resumable:
+        for trial, own in list(at_work):
+            epoch = next(own)
+            verdict = trial.report(curve(trial.config, epoch, epochs), seconds=1.0)
+            if verdict.resumable and saves:
                 trial.checkpointed(f"memory of {trial.id}")
-            if trial.verdict is None or trial.verdict.stops or epoch == EPOCHS:
+            if verdict.stops or epoch == epochs:
                 trial.finish()
-                at_work.remove((trial, epochs))
-    assert any(t.epoch == EPOCHS for t in found.trials)
+                at_work.remove((trial, own))
+
+
+def kept(found: Study, epochs: int) -> None:
+    """One was trained in full, and the end of the budget took none by surprise."""
+    assert any(t.epoch == epochs for t in found.trials), found.outcome.reason
     assert not cut_off(found), found.outcome.reason
-    asked = [
-        e for e in found.events() if isinstance(e, Reported) and e.verdict.reason.startswith("the budget")
-    ]
-    assert all(found.trials[e.trial].epoch == EPOCHS for e in asked)
+
+
+def limits(trainings: int, workers: int, epochs: int) -> list[Budget]:
+    """As much by the epoch, the second of a worker and the clock: two trainings of each worker at least."""
+    whole = trainings * epochs * workers
+    return [Budget(epochs=whole), Budget(worker_time=1.1 * whole), Budget(time=1.1 * trainings * epochs)]
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2], ids=["epochs", "worker_time", "time"])
+@pytest.mark.parametrize("curve", [rises, crosses, wavers])
+@pytest.mark.parametrize("saves", [True, False], ids=["pauses", "stops"])
+def test_of_several_workers_none_is_cut_off_by_the_end(kind: int, curve: Curve, saves: bool) -> None:
+    for workers, epochs in ((2, 27), (3, 9), (5, 27)):
+        kept(shared(workers, limits(2, workers, epochs)[kind], epochs, workers, curve, saves), epochs)
+
+
+@pytest.mark.parametrize("curve", [rises, crosses])
+def test_where_all_workers_train_two_in_full_together_one_is(curve: Curve) -> None:
+    for workers in (2, 4):
+        kept(shared(workers, Budget(epochs=2 * 27), 27, 0, curve), 27)
+
+
+@settings(max_examples=many(20), deadline=None)
+@given(
+    workers=st.integers(2, 8), epochs=st.sampled_from([5, 9, 20, 30]), spare=st.integers(0, 40),
+    seed=st.integers(0, 99), curve=st.sampled_from([rises, crosses, wavers]), saves=st.booleans(),
+)  # fmt: skip
+def test_a_budget_of_epochs_holds_whatever_is_trained(
+    workers: int, epochs: int, spare: int, seed: int, curve: Curve, saves: bool
+) -> None:
+    kept(shared(workers, Budget(epochs=epochs * workers + spare), epochs, seed, curve, saves), epochs)
+
+
+@pytest.mark.parametrize("saves", [True, False], ids=["pauses", "stops"])
+def test_a_run_that_leads_too_late_is_told_why_it_does_not_go_on(saves: bool) -> None:
+    late = []
+    for seed in range(3):
+        found = shared(4, Budget(epochs=4 * 27 + seed), 27, seed, rises, saves)
+        verdicts = [e.verdict for e in found.events() if isinstance(e, Reported)]
+        late += [v for v in verdicts if "does not train it in full" in v.reason]
+    assert late
+    assert {v.action for v in late} <= ({Action.PAUSE} if saves else {Action.PAUSE, Action.STOP})
+    ranked = [v.evidence for v in late if "rank" in v.evidence]
+    assert ranked
+    assert all(evidence["rank"] <= evidence["go_on"] for evidence in ranked)
+
+
+def test_the_last_stretch_of_a_run_stays_set_aside_at_every_rung() -> None:
+    closing = 0
+    for seed in range(3):
+        found = shared(3, Budget(epochs=4 * 81), 81, seed)
+        ends = {
+            (e.trial, e.attempt) for e in found.events() if isinstance(e, Resumed) and e.tags.get(CLOSING)
+        }
+        closing += len(ends)
+        for e in found.events():
+            if isinstance(e, Reported) and (e.trial, e.attempt) in ends:
+                assert e.verdict.until in (None, 81)
+    assert closing

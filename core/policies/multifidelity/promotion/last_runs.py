@@ -2,7 +2,8 @@
 
 Where what the ladder would do cannot, a paused run that can is trained in full, of several the one that promises most
 of what it takes: by its expected improvement, over the best that was trained in full, for its share of what is left.
-Where none can, the search is over once one run was trained in full; before that the ladder does what it would.
+Where none can, the search is over once one run was trained in full; before that the ladder does what it would, unless
+one under way can still be. A run that leads goes on by the same rule: not on what another needs for its end.
 """
 
 from __future__ import annotations
@@ -12,20 +13,40 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.words import plural
-from haltune.log.decisions import Finish, Move, Resume, Start, Wait
+from haltune.log.decisions import Action, Finish, Move, Resume, Start, Verdict, Wait
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.policies.bayesopt.acquisition import expected_improvement
+from haltune.policies.guided.curve_rows import CurveTable
 from haltune.policies.hyperband.climb import Climb
 from haltune.policies.hyperband.rungs import OUT
 
 from ..log_regret import LogRegret
+from ..model import Model
 from ..receipts import expected
+from ..stage_kernel import StageKernel
 from ..stage_process import StageProcess
 from .remaining import Remaining
 
 CLOSING = "closing"  # tag of a run that is trained in full, for the budget ends
+
+
+def instead(
+    move: Move, climb: Climb, model: Model, kernel: StageKernel | None, history: History, rows: CurveTable
+) -> Move | None:
+    """What goes on in place of a move that would not end within the budget; None: the move does."""
+    remaining = Remaining.of(history, float(climb.horizon or 1))
+    if not too_late(move, remaining, history):
+        return None
+    shares = in_time(climb, remaining, history)
+    if not shares:
+        return over(climb, history)
+    scale = model.scale(history, rows)
+    if kernel is None or scale is None:
+        return trained_in_full(furthest(climb, [*shares]), climb, history, shares)
+    id, promise = most_promising(shares, model.process(kernel, history, rows, scale), scale, history)
+    return trained_in_full(id, climb, history, shares, promise)
 
 
 def too_late(move: Move, remaining: Remaining, history: History) -> bool:
@@ -33,6 +54,21 @@ def too_late(move: Move, remaining: Remaining, history: History) -> bool:
     if isinstance(move, Resume):
         return remaining.share(history.trial(move.trial)) > 1.0
     return isinstance(move, Start) and not history.queue and remaining.share(None) > 1.0
+
+
+def unless_late(verdict: Verdict, climb: Climb, history: History, trial: TrialRecord, stops: bool) -> Verdict:
+    """The verdict, but that a run does not go on from a rung which what others leave of the budget cannot end.
+
+    stops: it is stopped where it would pause.
+    """
+    if verdict.action is not Action.CONTINUE or "rung" not in verdict.evidence:
+        return verdict
+    horizon = float(climb.horizon or 1)
+    ends = Remaining.of(history, horizon, trial).share(trial) <= 1.0
+    if ends or not _one_in_full(climb, history, trial.id):
+        return verdict
+    reason = f"{verdict.reason}, but what is left of the budget does not train it in full"
+    return Verdict(Action.STOP if stops else Action.PAUSE, reason, verdict.evidence)
 
 
 def in_time(climb: Climb, remaining: Remaining, history: History) -> dict[int, float]:
@@ -47,12 +83,21 @@ def in_time(climb: Climb, remaining: Remaining, history: History) -> dict[int, f
 
 
 def over(climb: Climb, history: History) -> Move | None:
-    """What to do when none can: nothing more, if one was trained in full."""
-    if not any(steps[-1].arrived.size for steps in climb.ladders.values()):
+    """What to do when none can: nothing more, if one was trained in full or still can be."""
+    if not _one_in_full(climb, history):
         return None
     if history.running:
         return Wait("what is left of the budget trains no other run in full, and some are still trained")
     return Finish("what is left of the budget trains no other run in full")
+
+
+def _one_in_full(climb: Climb, history: History, besides: int | None = None) -> bool:
+    """Whether one run was trained in full, or one besides this is under way and can still be."""
+    if any(steps[-1].arrived.size for steps in climb.ladders.values()):
+        return True
+    horizon = float(climb.horizon or 1)
+    under_way = (t for t in history.with_status(Status.RUNNING) if t.id != besides)
+    return any(Remaining.of(history, horizon, t).share(t) <= 1.0 for t in under_way)
 
 
 def furthest(climb: Climb, ids: list[int]) -> int:

@@ -3,7 +3,8 @@
 What a run takes is what its epochs took so far, for each epoch that it lacks; a new one takes what an epoch took in
 the mean. By the clock each attempt also takes what attempts took beside their epochs: start-up, checkpoints, decisions.
 Wall-clock time is spent by all workers together; of anything else is set aside what runs under way are to take until
-they are compared next.
+they are compared next. A run under way takes no new attempt; while it is judged, what it has just trained is not in the
+log yet.
 """
 
 from __future__ import annotations
@@ -43,13 +44,18 @@ class Remaining:
     limits: tuple[_Limit, ...]
 
     @classmethod
-    def of(cls, history: History, horizon: float) -> Remaining:
-        """As the log tells it."""
-        pending = [(t, max(0.0, (t.until or horizon) - t.epoch)) for t in history.pending]
+    def of(cls, history: History, horizon: float, going: TrialRecord | None = None) -> Remaining:
+        """As the log tells it; going: for this run under way, as it is or as it is judged."""
+        pending, attempts, trained = history.pending, 1.0, 0.0
+        if going is not None:
+            pending, attempts = [t for t in pending if t.id != going.id], 0.0
+            trained = going.epoch - history.trial(going.id).epoch
+        ahead = [(t, max(0.0, (t.until or horizon) - t.epoch)) for t in pending]
         limits = []
         for limit in _limits(history):
-            aside = 0.0 if limit.together else sum(limit.rate(t) * epochs for t, epochs in pending)
-            limits.append(_Limit(limit.left - aside, limit.rate, limit.attempt))
+            aside = 0.0 if limit.together else sum(limit.rate(t) * epochs for t, epochs in ahead)
+            aside += limit.rate(going) * trained
+            limits.append(_Limit(limit.left - aside, limit.rate, attempts * limit.attempt))
         return cls(horizon, tuple(limits))
 
     def share(self, trial: TrialRecord | None) -> float:
