@@ -30,6 +30,7 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
 
     Args:
         problem: What is searched: a Space or a dict of its parameters, or a Problem of space, goal and epochs.
+            It has no default: without one Study() says what is wanted.
         goal: After a space the metric: Maximize("val_acc"), Minimize("val_loss"), or its name alone, which says
             whether larger is better where it is well known (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...); of
             several a list, [Maximize("val_acc"), Minimize("latency_ms")], for `study.pareto_front()`. After a Problem

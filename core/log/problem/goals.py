@@ -57,7 +57,7 @@ class Maximize(_MetricGoal):
     """Larger values of a metric are better.
 
     Args:
-        metric: The name under which the training logs it, such as "val_acc".
+        metric: The name under which the training logs it, such as "val_acc". It has no default.
         bounds: (lowest, highest) value that it can have, its own units: score = (value - low) / (high - low).
             Default: None, and the scale is learnt from what was reported.
         of: The epoch whose value a run counts for, everywhere: its "last", or its "best" where the best weights
@@ -78,7 +78,7 @@ class Minimize(_MetricGoal):
     """Smaller values of a metric are better.
 
     Args:
-        metric: The name under which the training logs it, such as "val_loss".
+        metric: The name under which the training logs it, such as "val_loss". It has no default.
         bounds: (lowest, highest) value that it can have, its own units: score = (high - value) / (high - low).
             Default: None, and the scale is learnt from what was reported.
         of: The epoch whose value a run counts for, everywhere: its "last", or its "best" where the best weights
