@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from haltune.terminal import visible
+from haltune.display.terminal import visible
 
 
 class Format(StrEnum):

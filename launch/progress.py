@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from haltune.display.terminal import cell
 from haltune.errors import HaltuneError, installing
 from haltune.log.fate import lead_of
 from haltune.study import Study, Trial
 from haltune.study.session.voice import spending_line
-from haltune.terminal import cell
 
 if TYPE_CHECKING:
     from rich.console import Group

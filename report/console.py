@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haltune._utils.words import short
+from haltune.display.notebook import display
+from haltune.display.terminal import cell
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
 from haltune.log.fate import lead_of
 from haltune.log.history import History
-from haltune.notebook import display
 from haltune.study import Study
-from haltune.terminal import cell
 
 from .digest import Digest, Row, digest
 from .palette import GROUP_STYLES

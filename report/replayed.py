@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from haltune._utils.words import counted, plural, short
+from haltune.display.terminal import visible
 from haltune.log.records import Best
-from haltune.terminal import visible
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from haltune._utils.words import counted, duration, plural, settings, short
+from haltune.display.terminal import visible
 from haltune.log.fate import lead_of
 from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
-from haltune.terminal import visible
 
 from .digest import Digest, KeptCheckpoints, Row, Source, digest
 

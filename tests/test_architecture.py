@@ -23,22 +23,14 @@ TOPS = {
     "bridges/ray_tune": "haltune.ray_tune", "bridges/keras_tuner": "haltune.keras_tuner",
     "bridges/syne_tune": "haltune.syne_tune", "cli": "haltune.cli",
 }  # fmt: skip
-GROUND = {
-    "above",
-    "errors",
-    "foreign_words",
-    "notebook",
-    "terminal",
-}  # files beside the rooms, on which everything stands
+GROUND = {"above", "display", "errors"}  # on which everything stands
 LOG = {"log", "space", "_utils"}
 MODELS = LOG | {"gp"}
 BAYES = MODELS | {"policies.bayesopt", "policies.costs", "policies.random"}
 ARROWS: dict[str, set[str]] = {
-    "terminal": set(),
-    "notebook": set(),
-    "errors": set(),
+    "display": set(),
+    "errors": {"display"},
     "above": {"errors"},
-    "foreign_words": {"errors"},
     "_utils": set(),
     "space": {"_utils"},
     "gp": {"_utils"},
@@ -145,7 +137,7 @@ def room(module: str) -> str:
 def allowed(asks: str) -> set[str]:
     """The rooms that a room may ask."""
     if asks in ARROWS:
-        return ARROWS[asks] | (GROUND if asks not in GROUND else {"terminal"})
+        return ARROWS[asks] | (set() if asks in GROUND else GROUND)
     return ABOVE[asks] | GROUND | set(ARROWS) - {"store", "ranks", "study.session"} | {"policies"}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from haltune._utils.signals import interrupts
 from haltune.callbacks.keras import HaltuneCallback
 from haltune.errors import InvalidInput, NotSupported
-from haltune.foreign_words import answering
+from haltune.errors.foreign_words import answering
 from haltune.log.policy import Policy
 from haltune.study import Study, Trial
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 from haltune._utils.words import plural
+from haltune.display.terminal import visible
 from haltune.errors import HaltuneError, LeaseLost, StoreError
 from haltune.log.decisions import Verdict
 from haltune.study import Trial
 from haltune.study.session.session import Report
-from haltune.terminal import visible
 
 
 class Warnings:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune.errors import InvalidInput, NotSupported
-from haltune.foreign_words import answering
+from haltune.errors.foreign_words import answering
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.study import Study, Trial

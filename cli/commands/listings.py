@@ -16,6 +16,7 @@ from rich.table import Table
 from haltune import report as reports
 from haltune._utils.process import named
 from haltune._utils.words import duration, settings, short
+from haltune.display.terminal import cell
 from haltune.errors import InvalidInput
 from haltune.log.codec import to_json
 from haltune.log.events import Status, trial_of
@@ -23,7 +24,6 @@ from haltune.log.fate import FATES, fate_of, lead_of
 from haltune.log.history import History
 from haltune.log.records import Best, TrialRecord
 from haltune.study.reading import Reading
-from haltune.terminal import cell
 
 from ..find import RUNS, STOPPED, errors, study_of
 from ..options import As, Format, Name, Where, say, say_json

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
-from haltune.foreign_words import missing_attribute
+from haltune.errors.foreign_words import missing_attribute
 
 
 def shows(

@@ -26,7 +26,7 @@ from numpy.random import Generator
 
 from haltune._utils.checks import check_kinds, pythonic
 from haltune.errors import HaltuneError, InvalidInput
-from haltune.foreign_words import KnowsArguments
+from haltune.errors.foreign_words import KnowsArguments
 
 from .decisions import Move, Verdict, go_on
 from .events import Event

@@ -13,8 +13,8 @@ import numpy as np
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.words import settings, short
 from haltune.above import above
-from haltune.foreign_words import KnowsAttributes
-from haltune.notebook import facts
+from haltune.display.notebook import facts
+from haltune.errors.foreign_words import KnowsAttributes
 
 from .decisions import Config, Verdict
 from .events import Status

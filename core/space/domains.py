@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from haltune.errors import InvalidSpace
-from haltune.foreign_words import KnowsArguments
+from haltune.errors.foreign_words import KnowsArguments
 
 from .options import alternatives, checked_options
 from .values import as_float, pack, plain_value, unpack

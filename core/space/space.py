@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from haltune._utils.arrays import Array, Mask
 from haltune.errors import InvalidSpace
-from haltune.foreign_words import KnowsArguments
+from haltune.errors.foreign_words import KnowsArguments
 
 from .constraints import Constraints, Predicate, constraints_from
 from .cube.enumeration import MOST_ROWS, configurations, hull_size, is_product, mesh_axes

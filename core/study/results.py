@@ -7,11 +7,11 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 from haltune._utils.words import plural, settings, short
+from haltune.display.notebook import table
 from haltune.errors import InvalidInput
 from haltune.log.fate import fate_of
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Spent
-from haltune.notebook import table
 from haltune.store.base import Store
 
 from .session.voice import standing_line

@@ -10,7 +10,7 @@ from typing import Any
 from haltune._utils.checks import check_whole, python_number
 from haltune.above import above
 from haltune.errors import InvalidInput
-from haltune.foreign_words import KnowsArguments, KnowsAttributes, answering
+from haltune.errors.foreign_words import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import called
 

@@ -12,13 +12,13 @@ import numpy as np
 from haltune._utils.checks import number, timed
 from haltune._utils.signals import interrupts
 from haltune.errors import InvalidInput, RankLost, StoreError, free_memory, is_shortage
-from haltune.foreign_words import KnowsAttributes, answering, explain_misreading
+from haltune.errors.foreign_words import KnowsAttributes, answering, explain_misreading
+from haltune.errors.uncalled import answers_uncalled
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS
 from haltune.log.problem.measures import Measures
 
-from .called import called
 from .session.attempt import Attempt
 from .session.saving import SavedAttempt
 from .session.session import Failure, Report, Session
@@ -164,7 +164,7 @@ class Trial(SavedAttempt, KnowsAttributes):
             return None
         return self.verdict or go_on("recorded before its worker heard so")
 
-    @called
+    @answers_uncalled
     def epochs(self) -> Iterator[int]:
         """The epochs still to train, counted from 1; ends after a verdict to stop or pause, and at the horizon.
 

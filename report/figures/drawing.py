@@ -6,10 +6,10 @@ import html
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from haltune.display.terminal import visible
 from haltune.errors import installing
 from haltune.space import Space
 from haltune.space.domains import Choice, Float, Int
-from haltune.terminal import visible
 
 from ..palette import FONT, INK, MUTED, PAPER, RULE
 

@@ -9,7 +9,7 @@ import time
 from importlib.metadata import version
 
 from haltune._utils.words import clipped, duration, plural, settings, short
-from haltune.notebook import escaped
+from haltune.display.notebook import escaped
 from haltune.policies.prospect import FARTHEST
 from haltune.policies.prospect import prospect as foreseen
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.disk import keep, need_folder
+from haltune.display.notebook import escaped
 from haltune.errors import InvalidInput
-from haltune.notebook import escaped
 from haltune.study.results import Results
 
 from ..digest import Digest, Source

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 
 from haltune._utils.words import clipped, settings, short
+from haltune.display.notebook import escaped
 from haltune.log.fate import FATES
-from haltune.notebook import escaped
 from haltune.study.telling.receipt import short_receipt
 
 from ..digest import Digest, Row

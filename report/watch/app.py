@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from haltune.display.notebook import escaped
 from haltune.errors import HaltuneError
-from haltune.notebook import escaped
 
 from ..page.page import script, style
 from . import actions

@@ -12,10 +12,10 @@ import secrets
 import time
 from typing import Any
 
-from haltune.notebook import escaped
+from haltune.display.notebook import escaped
+from haltune.display.terminal import visible
 from haltune.study import Study
 from haltune.study.reading import follow_study
-from haltune.terminal import visible
 
 from ..page.page import script, style
 from ..summary import summary

@@ -8,8 +8,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from notebooks import notebook
 
-from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study, terminal
-from haltune.notebook import display
+from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
+from haltune.display import terminal
+from haltune.display.notebook import display
 from haltune.policies import RandomSearch, TruVaR
 
 EVIL = "<script>alert('x')</script><b>&\x1b[2J\u202e\""

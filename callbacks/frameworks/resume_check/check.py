@@ -23,6 +23,7 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.words import plural
+from haltune.display.terminal import visible
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.decisions import Action, Finish, Move, Resume, Start, Verdict, go_on
 from haltune.log.events import Event, Status
@@ -32,7 +33,6 @@ from haltune.log.problem import Goal, Minimize, Problem
 from haltune.log.records import TrialRecord
 from haltune.space import Space
 from haltune.study import Study, Trial
-from haltune.terminal import visible
 
 from ..randomness import capture
 from .states import differing, training_state

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from haltune.errors import InvalidInput
-from haltune.foreign_words import KnowsArguments
+from haltune.errors.foreign_words import KnowsArguments
 
 from .metric_names import is_learnt
 

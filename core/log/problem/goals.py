@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from haltune.errors import InvalidInput
-from haltune.foreign_words import KnowsArguments
+from haltune.errors.foreign_words import KnowsArguments
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from haltune._utils.checks import pythonic
 from haltune.errors import InvalidInput, InvalidSpace
-from haltune.foreign_words import KnowsArguments
+from haltune.errors.foreign_words import KnowsArguments
 from haltune.space import Space
 
 from .constraints import Constraint, checked_constraints

@@ -12,16 +12,16 @@ from typing import Any, TypedDict, Unpack, overload
 from haltune._utils.checks import check_counts, check_seconds, number, python_number
 from haltune._utils.disk import StrPath
 from haltune._utils.words import plural
+from haltune.display.notebook import lines
+from haltune.display.terminal import heard
 from haltune.errors import InvalidInput, warn
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Constraint, Goal, Problem
-from haltune.notebook import lines
 from haltune.policies.from_spec import suited
 from haltune.ranks.agreement import follows
 from haltune.space import Space
 from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
-from haltune.terminal import heard
 
 from ..results import Results
 from ..session.follower import FollowerSession

@@ -8,13 +8,13 @@ from typing import Any
 
 from haltune._utils.process import named
 from haltune._utils.words import plural
+from haltune.display.terminal import visible
 from haltune.log import events as ev
 from haltune.log.events import trial_of
 from haltune.log.fate import fate_of, saved_epochs, saved_seconds
 from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.terminal import visible
 
 
 def receipt(history: History, trial: int, log: Iterable[ev.Event], over: bool = False) -> str:

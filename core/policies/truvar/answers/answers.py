@@ -17,15 +17,15 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import is_number
 from haltune._utils.threads import one_thread
 from haltune._utils.words import plural
+from haltune.display.notebook import lines
+from haltune.display.terminal import visible
 from haltune.errors import InvalidInput
 from haltune.gp.cholesky import factorise
 from haltune.log.decisions import Config
 from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy
-from haltune.notebook import lines
 from haltune.space import Space
-from haltune.terminal import visible
 
 from ..belief.belief import SiteBelief
 from ..belief.options import check_threshold

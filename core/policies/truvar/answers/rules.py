@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haltune._utils.arrays import Array, Mask
+from haltune.display.terminal import visible
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant
-from haltune.terminal import visible
 
 _CUTS = 20  # of a number that are tried at each step
 _GAIN = 1.005  # a cut must raise the measure by this factor, or the rule would only grow longer

@@ -17,12 +17,12 @@ import haltune
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
 from haltune.cli.app import app
 from haltune.cli.options import as_json
+from haltune.display.terminal import visible
 from haltune.errors import HaltuneWarning, InvalidInput, warn
 from haltune.launch.progress import _LiveTable
 from haltune.policies import RandomSearch
 from haltune.report import live, summary
 from haltune.study.telling.receipt import receipt
-from haltune.terminal import visible
 
 rich_console = pytest.importorskip("rich.console")
 
@@ -174,7 +174,9 @@ def test_nothing_prints_by_another_door():
             if said.split(".")[-1] in ("print", "echo", "secho") and name not in doors:
                 fine = all(a.startswith(("visible(", "cell(", "_picture(", "table", "line(")) for a in shown)
                 found += [] if fine else [f"{name}:{call.lineno} {ast.unparse(call)}"]
-            if said in ("Text", "Text.from_markup", "warnings.warn") and name not in ("core/terminal.py",):
+            if said in ("Text", "Text.from_markup", "warnings.warn") and name not in (
+                "core/display/terminal.py",
+            ):
                 fine = said == "warnings.warn" and "visible(text)" in shown[0]
                 found += [] if fine else [f"{name}:{call.lineno} {ast.unparse(call)}"]
     assert found == []

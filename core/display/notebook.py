@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from haltune.terminal import in_notebook, visible
+from haltune.display.terminal import in_notebook, visible
 
 
 def escaped(text: object) -> str:

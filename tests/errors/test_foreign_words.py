@@ -16,7 +16,7 @@ import pytest
 import haltune
 from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial, policies
 from haltune.errors import InvalidInput, UnknownArgument, installing
-from haltune.foreign_words import ARGUMENTS, ATTRIBUTES
+from haltune.errors.foreign_words import ARGUMENTS, ATTRIBUTES
 from haltune.log.records import Best, TrialRecord
 from haltune.policies import BOBOS, Halting, Hyperband, Policy, RandomSearch
 

@@ -13,13 +13,13 @@ class _Method(partial[Any]):
     """A method of one object."""
 
     def __iter__(self) -> NoReturn:
-        name = self.func.__name__
+        name, whose = self.func.__name__, type(self.args[0]).__name__.lower()
         raise TypeError(
-            f"trial.{name} is a method, and its parentheses are missing: for epoch in trial.{name}():"
+            f"{whose}.{name} is a method, and its parentheses are missing: for epoch in {whose}.{name}():"
         )
 
 
-class _Called:
+class _Answering:
     """A method as it stands in its class."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -32,8 +32,8 @@ class _Called:
         return update_wrapper(_Method(self._function, owner), self._function)
 
 
-def called(function: F) -> F:
+def answers_uncalled(function: F) -> F:
     """The method, which answers in words where it is iterated and not called."""
     if TYPE_CHECKING:
         return function
-    return _Called(function)
+    return _Answering(function)

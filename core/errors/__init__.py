@@ -14,7 +14,7 @@ import traceback
 import warnings
 from contextlib import suppress
 
-from haltune.terminal import is_set_up, visible
+from haltune.display.terminal import is_set_up, visible
 
 _log = logging.getLogger("haltune")
 

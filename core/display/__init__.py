@@ -1,0 +1,1 @@
+"""What a person sees: text made plain for a terminal, small tables for a notebook."""
