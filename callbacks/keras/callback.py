@@ -273,7 +273,7 @@ class HaltuneCallback(Reporting, _Base, metaclass=_Class):  # type: ignore[misc]
         unvalidated = self.monitor.startswith("val_") and not any(
             n.startswith("val_") for n in self._last_logs or ()
         )
-        how = "Give model.fit validation data" if unvalidated else "Give it to model.compile(metrics=[...])"
+        how = "Give model.fit validation data" if unvalidated else "Compute it, model.compile(metrics=[...])"
         return missing(self.monitor, self._last_logs or (), when, how, guess=not unvalidated)
 
 

@@ -64,11 +64,11 @@ def missing(name: str, logged: Iterable[str], when: str, how: str, guess: bool =
     names = sorted(set(logged))
     listed = f"What was logged: {', '.join(names)}." if names else "Nothing was logged at all."
     near = nearest(name, names) if guess else None
-    meant = f" Did you mean {near!r}?" if near else ""
-    return InvalidInput(
-        f"the metric {name!r} was not logged {when}. {listed}{meant} "
-        f"{how}, or name another one: HaltuneCallback(trial, monitor={near or 'name'!r})"
-    )
+    monitor = f"HaltuneCallback(trial, monitor={near or 'name'!r})"
+    do = f"{how}, or name another one: {monitor}"
+    if near:
+        do = f"Did you mean {near!r}? Then {monitor}; if not, {how[0].lower()}{how[1:]}"
+    return InvalidInput(f"the metric {name!r} was not logged {when}. {listed} {do}")
 
 
 def first_epochs(count: int) -> str:

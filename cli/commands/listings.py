@@ -45,7 +45,7 @@ def status(where: Where, name: Name = None, format: As = Format.table) -> None:
 
 def _say_status(study: Reading, told: dict[str, Any]) -> None:
     reason = f" ({told['reason']})" if told["reason"] else ""
-    reason = "" if told["state"] == "idle" else reason  # the summary says what to do
+    reason = "" if told["state"] in ("idle", "over") else reason  # the summary tells it
     say(f"{study.name} in {study.store.url}: {_STATES[told['state']]}{reason}")
     say(reports.summary(study))
     for worker in told["workers"]:
@@ -63,6 +63,9 @@ _STATES = {
     "stopped": "stopped for now",
 }
 _WHOLE = 100_000  # characters of a line in a file or a pipe: nothing is cut or folded
+_LEAST = (
+    24  # characters of a reason that are shown on a terminal, however narrow; haltune explain has it whole
+)
 Top = Annotated[int | None, typer.Option("--top", min=1, help="only so many", show_default=False)]
 
 
@@ -148,20 +151,23 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
     titles = (
         "trial", "outcome", "attempt", "epochs", history.problem.goal.metric, *names, "time", "configuration",
     )  # fmt: skip
-    table = Table(box=None, header_style="dim", pad_edge=False)
+    narrow = sys.stdout.isatty()
+    table = Table(box=None, header_style="dim", pad_edge=False, expand=narrow)
     for title in titles:
-        table.add_column(cell(title))
+        table.add_column(cell(title), no_wrap=title != "configuration")
+    table.add_column(
+        cell("ended because"), style="dim", no_wrap=True, min_width=_LEAST, ratio=1 if narrow else None
+    )
     most = f" of {history.problem.max_epochs}" if history.problem.max_epochs else ""
     for t, row in zip(found, rows, strict=True):
-        text = settings(row["config"]) + (f"  [{row['error']}]" if row["error"] else "")
         results = t.results(history.problem) if names else {}
         value = "" if row["value"] is None else short(row["value"])
         cells = (
             row["trial"], listed.said(t), row["attempt"], f"{row['epoch']:g}{most}", value,
-            *(short(results[name]) for name in names), duration(row["seconds"]), text,
+            *(short(results[name]) for name in names), duration(row["seconds"]), settings(row["config"]), row["reason"],
         )  # fmt: skip
         table.add_row(*map(cell, cells))
-    if sys.stdout.isatty():
+    if narrow:
         Console().print(table)
         return
     whole = Console(width=_WHOLE, color_system=None)

@@ -59,9 +59,10 @@ def watch(
                 err=True,
             )
         say("Ctrl-C ends it; the search goes on without it")
-        if open:
-            webbrowser.open(address)
-        serve(application(places, token, (host, *names_of(host))), listening)
+        app = application(places, token, (host, *names_of(host)))
+        if open:  # whatever a program is started with, all users of the machine may read
+            webbrowser.open(address.replace(token, app.ticket(), 1))
+        serve(app, listening)
 
 
 def names_of(host: str) -> tuple[str, ...]:

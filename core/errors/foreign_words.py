@@ -25,7 +25,10 @@ _BUDGET = (
 _RUN = f"{_BUDGET}; workers=4 trains in processes"
 _SEED = "Study(..., seed=0) is the seed of all randomness"
 _LOG = "write log=True for a scale of magnitudes"
-_STEP = "there are no steps: Choice([16, 32, 64], ordered=True) lists the values, log=True spreads them by magnitude"
+_STEP = (
+    "there are no steps: Choice(range(low, high + 1, step), ordered=True) lists the values, and Int(low, high, "
+    "log=True) spreads them by magnitude"
+)
 _BOUNDS = "the bounds are low and high: Float(1e-4, 1e-1), Int(1, 8)"
 _NAMED = "a space names its parameters: Space({'lr': Float(1e-4, 1e-1)})"
 _NO_DEFAULT = "say where to begin by Study(..., start=[{...}]) or study.enqueue({...})"

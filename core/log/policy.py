@@ -152,6 +152,11 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         return False
 
     @property
+    def gives_up_pauses(self) -> bool:
+        """True when it stops runs for good where it would pause them, once a pause left nothing to go on from."""
+        return False
+
+    @property
     def several_goals(self) -> bool:
         """True when it can search for several goals: asked each time as if the log's runs had had another one goal.
 
@@ -162,6 +167,10 @@ class Policy(KnowsArguments, ABC, Generic[S]):
     def part(self, kind: type[T]) -> T | None:
         """What of this kind it decides by, for who shows how it does: itself, its rule of stopping; None: nothing."""
         return self if isinstance(self, kind) else None
+
+
+def _of_inner(name: str) -> Any:
+    return property(lambda wrapper: getattr(wrapper.policy, name))
 
 
 class Wrapper(Policy[Any]):
@@ -212,21 +221,8 @@ class Wrapper(Policy[Any]):
     def alive(self, state: Any) -> frozenset[int] | None:
         return self.policy.alive(self.inside(state))
 
-    @property
-    def endless(self) -> bool:
-        return self.policy.endless
-
-    @property
-    def plans(self) -> bool:
-        return self.policy.plans
-
-    @property
-    def retrains(self) -> bool:
-        return self.policy.retrains
-
-    @property
-    def several_goals(self) -> bool:
-        return self.policy.several_goals
+    endless, plans, retrains = _of_inner("endless"), _of_inner("plans"), _of_inner("retrains")
+    gives_up_pauses, several_goals = _of_inner("gives_up_pauses"), _of_inner("several_goals")
 
     def part(self, kind: type[T]) -> T | None:
         """Its own, or the inner policy's."""

@@ -104,10 +104,12 @@ def _points(row: Row, name: str) -> NDArray[np.int64]:
 def _curve(row: Row, style: GroupStyle, name: str, k: int) -> dict[str, Any]:
     at = _points(row, name)
     return {
-        "type": "scatter", "mode": "lines", "uid": f"trial-{row.record.id}", "name": f"trial {row.record.id}",
+        "type": "scatter", "mode": "lines" if len(at) > 1 else "markers",
+        "uid": f"trial-{row.record.id}", "name": f"trial {row.record.id}",
         "x": row.record.epochs[at].tolist(), "y": row.record.metrics[name][at].tolist(),
         "xaxis": f"x{k}", "yaxis": f"y{k}", "showlegend": False,
         "line": {"color": style.line, "width": style.width, "dash": style.dash},
+        "marker": {"color": style.line, "size": 5},
         "meta": [plotly_text(name), f"Trial {row.record.id}: {row.outcome}"],
         "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}<extra></extra>",
     }  # fmt: skip

@@ -1,6 +1,8 @@
 """Who may look and who may act: nobody who does not know the token, no page of another site, no borrowed name.
 
 - Every address begins with a random token; without it there is nothing here.
+- A program that opens the address for the user shows what it was given to all of this machine: it is given a ticket in
+  the token's place, which is good for one visit.
 - The Host must be one that the server was started for, so that a name which an attacker points at this machine (DNS
   rebinding) reaches nothing. Addresses in numbers cannot be pointed anywhere.
 - What changes a search is a POST with the token in a header, which no form and no other site's page can send, and
@@ -13,13 +15,15 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import secrets
+import time
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 TOKEN = "x-haltune-token"
+_TICKET_TIME = 60.0  # seconds in which a browser starts
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -39,6 +43,12 @@ class Guard:
         self._app, self._token = app, token
         self.closing = closing  # set when the server ends: streams end then
         self._hosts = {host.lower() for host in hosts}
+        self._ticket, self._until = "", 0.0
+
+    def ticket(self) -> str:
+        """What may stand in the token's place once, for a minute; one that was asked for before is void."""
+        self._ticket, self._until = secrets.token_urlsafe(18), time.monotonic() + _TICKET_TIME
+        return self._ticket
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -55,15 +65,20 @@ class Guard:
                 message = {**message, "headers": [*kept, *added]}
             await send(message)
 
-        refused = self._refusal(scope)
-        await (refused or self._app)(scope, receive, guarded)
+        answer = self._answer(scope)
+        await (answer or self._app)(scope, receive, guarded)
 
-    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+    def _answer(self, scope: Scope) -> Response | None:
+        """A refusal, or the way from a ticket to the page; None: the application answers."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not self._is_ours(host):
             return PlainTextResponse("this server does not answer to that name", 421)
-        given = scope["path"].lstrip("/").partition("/")[0]
+        given, _, rest = scope["path"].lstrip("/").partition("/")
+        if scope["method"] == "GET" and self._ticket and _same(given, self._ticket):
+            self._ticket, late = "", time.monotonic() > self._until
+            if not late:
+                return RedirectResponse(f"/{self._token}/{rest}", 303)
         if not _same(given, self._token):
             return PlainTextResponse("there is nothing here; use the address that haltune watch printed", 404)
         if scope["method"] in ("GET", "HEAD"):

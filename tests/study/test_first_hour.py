@@ -16,6 +16,7 @@ from haltune.errors import HaltuneWarning, InvalidInput, UnknownArgument
 from haltune.log.fate import fate_of
 from haltune.policies import (
     BOBOS,
+    Halting,
     Hyperband,
     InfiniteHyperband,
     Ladder,
@@ -109,14 +110,31 @@ def test_a_run_whose_next_validation_lay_beyond_its_end_did_not_end_by_itself(
     assert [r for r in caplog.records if r.getMessage().startswith(f"trial 0 {words}")]
 
 
-def test_a_loop_that_saves_nothing_is_told_that_runs_are_stopped_for_good_from_then_on(caplog: Any) -> None:
-    one = study(12, policy=MultiFidelity(initial=12), verbose=1)
-    for trial in one:
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (SuccessiveHalving(4), "what continues trains again what was not saved"),
+        (MultiFidelity(initial=12), "from now on the search stops runs for good"),
+        (Halting(MultiFidelity(initial=12)), "from now on the search stops runs for good"),
+    ],
+)
+def test_what_a_pause_that_saved_nothing_costs_is_told_by_what_the_policy_does(
+    policy: Any, words: str, caplog: Any
+) -> None:
+    for trial in study(12, policy=policy, verbose=1):
         for epoch in trial.epochs():
             if trial.report(trial.config["x"] * epoch / 9).stops:
                 break
     (told,) = [r.getMessage() for r in caplog.records if "nothing was saved" in r.getMessage()]
-    assert "From now on the default search (MultiFidelity) stops runs for good" in told
+    assert words in told
+
+
+def test_a_loop_that_saves_nothing_has_its_runs_stopped_for_good_from_then_on() -> None:
+    one = study(12, policy=MultiFidelity(initial=12))
+    for trial in one:
+        for epoch in trial.epochs():
+            if trial.report(trial.config["x"] * epoch / 9).stops:
+                break
     later = [t.verdict.reason for t in one.trials if t.status == "stopped" and t.verdict and t.epoch < 9]
     assert later
     assert all("stopped for good, for runs cannot pause here" in reason for reason in later)

@@ -121,6 +121,7 @@ class MultiFidelity(Policy[Ascent]):
     learn_from: Sequence[Any] = field(default=(), hash=False)
 
     plans = True  # by the budget: what may begin
+    gives_up_pauses = True
     _climbers: Memo[Climber] = field(default_factory=lambda: Memo(4), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

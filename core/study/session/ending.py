@@ -82,11 +82,13 @@ def end(
         and replica.history.trial(attempt.id).checkpoint_epoch < attempt.epoch
         and replica.first_time("nothing saved", advice=True)
     ):
+        then = "what continues trains again what was not saved"
+        if replica.policy.gives_up_pauses:
+            then = "from now on the search stops runs for good where it would pause them"
         _log.warning(
-            "trial %d is paused and nothing was saved after epoch %g. From now on the default search (MultiFidelity) "
-            "stops runs for good where it would pause them; with other policies what continues trains again what was "
-            "not saved. Save it: trial.save(write), TrainingLoop(trial, save=write); or BOBOS(), which never pauses",
-            attempt.id, attempt.epoch,
+            "trial %d is paused and nothing was saved after epoch %g: %s. Save it: trial.save(write), "
+            "TrainingLoop(trial, save=write); or BOBOS(), which never pauses",
+            attempt.id, attempt.epoch, then,
         )  # fmt: skip
     if status is Status.INTERRUPTED and held:
         _log.warning("trial %d was left unfinished: %s", attempt.id, _taken_up(replica.history, attempt))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune._utils.words import amount, clipped
+from haltune._utils.words import amount, clipped, plural
 from haltune.log.decisions import FULL, Verdict
 from haltune.log.events import OVER, Status
 from haltune.study.results import Results
@@ -73,6 +73,7 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
     found = places(story, facts)
     steps = sorted({p.rung for p in found})
     told = _told(found, steps)
+    later = len({p.row.record.id for p in found} - {p.row.record.id for p in found if p.rung == steps[0]})
     metric = plotly_text(facts.problem.goal.metric)
     spots = _spots(found, steps, facts.problem.goal.sign)
     data = [*_climbs(found, spots), *_marks(found, spots, metric)]
@@ -81,7 +82,8 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
         "layout": layout(
             "Rungs", told, order=15, wide=True,
             note="A column is a rung, where runs are compared: its best stand on the left, and above it is written how "
-            "many of those that came went on. A line is a run that did.",
+            "many of those that came went on. A line is a run that did."
+            + f" {plural(later, 'run was', 'runs were')} compared first at a later rung than the others." * (later > 0),
             annotations=_heads(found, steps) if data else [nothing("No run has come to a rung yet")],
             xaxis=axis("epochs", range=[-0.5, max(0.5, len(steps) - 0.5)], tickvals=list(range(len(steps))),
                        ticktext=[f"{s:g}" for s in steps]),

@@ -542,8 +542,9 @@ def test_in_a_pipe_a_trial_is_one_line_and_nothing_of_it_is_cut(tmp_path):
     why = "what went wrong, " * 40 + "end"
     study.ask().fail(ValueError(why))
     head, line = haltune("trials", tmp_path / "s.db").splitlines()
-    assert line.endswith(f"[ValueError: {why}]")
+    assert line.endswith(f"ValueError: {why}")
     assert head.split()[:3] == ["trial", "outcome", "attempt"]
+    assert head.endswith("ended because")
     assert head == head.rstrip()
 
 

@@ -1,6 +1,7 @@
 """What `haltune watch` needs before it serves: a token that may be kept, and names that it answers to."""
 
 import os
+import re
 import socket
 
 import pytest
@@ -56,3 +57,24 @@ def test_a_folder_that_is_not_there_is_said(tmp_path):
 def test_a_server_that_is_open_to_others_answers_to_what_the_machine_is_called():
     assert names_of("127.0.0.1") == ()
     assert f"{socket.gethostname()}.local" in names_of("0.0.0.0")
+
+
+def test_a_browser_is_started_with_a_ticket_and_not_with_the_token(tmp_path, monkeypatch):
+    pytest.importorskip("uvicorn", reason="haltune watch serves with it")
+    from typer.testing import CliRunner
+
+    from haltune import Float, Minimize, Problem, Space, Study
+    from haltune.cli.app import app
+    from haltune.policies import RandomSearch
+
+    Study(Problem(Space({"x": Float(0, 1)}), Minimize("y"), 1), RandomSearch(), tmp_path / "s.db", verbose=0)
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("haltune.report.watch.serve.serve", lambda app, listening: listening.close())
+    said = CliRunner().invoke(app, ["watch", str(tmp_path / "s.db"), "--port", "0"]).output
+    (address,) = opened
+    assert address.rpartition("/0/")[1] == "/0/"
+    token = address.split("/")[3]
+    assert len(token) >= 20
+    assert token not in said
+    assert address.replace(token, "") == re.sub(r"(?<=\d/)[\w-]{20,}", "", re.search(r"http\S+", said)[0])

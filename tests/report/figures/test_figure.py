@@ -173,6 +173,11 @@ def test_every_other_metric_has_its_curves():
     tell_trial(history, values, metrics={own: values, **other})
     tell_trial(history, [0.4], metrics={"loss": [0.5]})
     figure = metrics(history)
+    assert sorted((len(curve.x), curve.mode) for curve in figure.data if curve.yaxis == "y2")[0] == (
+        1,
+        "markers",
+    )
+    assert {curve.mode for curve in figure.data if len(curve.x) > 1} == {"lines"}
     drawn = {(t.yaxis, t.name): (list(t.x), list(t.y)) for t in figure.data}
     assert drawn == {
         ("y2", "trial 0"): ([1, 3], [3.0, 1.0]),

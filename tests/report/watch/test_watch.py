@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import threading
+import time
 
 import pytest
 from edited import edited
@@ -113,6 +114,33 @@ def test_a_name_that_somebody_else_points_here_is_not_answered(served, host):
 )
 def test_its_own_names_and_addresses_in_numbers_are(served, host):
     assert ask(served[0], f"/{TOKEN}/0/", host=host)[0] == 200
+
+
+def test_a_ticket_leads_to_the_page_once(served):
+    """What a browser is started with is seen by all of a machine, the token is not."""
+    app, ticket = served[0], served[0].ticket()
+    assert ask(app, f"/{ticket}/0/", host="evil.example")[0] == 421
+    assert ask(app, f"/{ticket}/0/", "HEAD")[0] == 404
+    assert ask(app, f"/{ticket}/0/stop", "POST", headers=[("X-Haltune-Token", ticket)])[0] == 404
+    status, told, _ = ask(app, f"/{ticket}/0/")
+    assert (status, told["location"], told["referrer-policy"]) == (303, f"/{TOKEN}/0/", "no-referrer")
+    assert ask(app, f"/{ticket}/0/")[0] == 404
+    assert ask(app, told["location"])[0] == 200
+
+
+def test_a_ticket_that_lay_for_longer_than_a_browser_takes_is_void(served, monkeypatch):
+    app = served[0]
+    first, ticket = app.ticket(), app.ticket()
+    assert ask(app, f"/{first}/0/")[0] == 404
+    now = time.monotonic()
+    monkeypatch.setattr("haltune.report.watch.guard.time.monotonic", lambda: now + 61)
+    assert ask(app, f"/{ticket}/0/")[0] == 404
+    monkeypatch.undo()
+    assert ask(app, f"/{ticket}/0/")[0] == 404
+
+
+def test_without_a_ticket_an_empty_one_leads_nowhere(served):
+    assert ask(served[0], "//0/")[0] == 404
 
 
 OWN = ("X-Haltune-Token", TOKEN)

@@ -81,6 +81,9 @@ def test_a_bracket_that_begins_at_a_later_rung_is_not_compared_before_it():
         first[p.row.record.id] = min(first.get(p.row.record.id, 99), p.rung)
     begun = {t.id: {0: 1.0, 1: 3.0, 2: 9.0}[t.tags["bracket"] % 3] for t in study.trials}
     assert first == begun
+    later = sum(rung > 1.0 for rung in first.values())
+    note = rungs_spec(story_of(study), digest(study))["layout"]["meta"]["note"]
+    assert f" {later} runs were compared first at a later rung" in note
 
 
 def test_where_validation_comes_seldom_a_run_stands_at_the_highest_rung_that_it_passed():
