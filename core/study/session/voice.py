@@ -227,4 +227,5 @@ def _limits(limit: Any) -> bool:
 def _beside(used: str, limit: Any, unit: str, written: Callable[[float], str] = counted) -> str:
     limited = _limits(limit)
     most = f" of {written(float(limit))}" if limited else ""
-    return f"{used}{most} {unit.removesuffix('s') if used == '1' and not limited else unit}".rstrip()
+    one = limit == 1 if limited else used == "1"
+    return f"{used}{most} {unit.removesuffix('s') if one else unit}".rstrip()
