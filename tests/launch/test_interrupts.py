@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from curves import accuracy
+from processes import ended, ends
 from trainings import a_study, wait_for
 
 from haltune.log.events import Checkpointed, Ended, Expired, Reported, Status
@@ -33,10 +34,6 @@ def hears(program, words):
 def trains(folder):
     """The processes that wait in the second epoch of a trial."""
     return {int(path.suffix[1:]) for path in folder.glob("gate.*.*")}
-
-
-def alive(pid):
-    return Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text()
 
 
 def finish(folder):
@@ -72,7 +69,7 @@ def test_interrupted_once_it_finishes_the_epochs_saves_them_and_goes_on_exactly_
         0,
         "False stopped by Ctrl-C; the same program continues where it was\n",
     )
-    assert not any(map(alive, workers))
+    assert all(map(ended, workers))
 
     study = a_study(tmp_path)
     assert [(t.status, t.epoch, t.checkpoint_epoch) for t in study.trials] == [(Status.INTERRUPTED, 2, 2)] * 2
@@ -92,7 +89,7 @@ def test_interrupted_twice_it_leaves_at_once_and_the_same_program_goes_on(tmp_pa
     _, errors = program.communicate(timeout=60)
     assert program.returncode == -signal.SIGINT
     assert "KeyboardInterrupt" in errors
-    assert not any(map(alive, workers))
+    assert all(map(ends, workers))
     study = a_study(tmp_path)
     assert [(t.status, t.epoch) for t in study.trials] == [(Status.INTERRUPTED, 1)] * 2
     assert not [e for e in study.events() if isinstance(e, Expired)]  # given back, not lost
@@ -106,7 +103,7 @@ def test_when_the_launcher_is_killed_its_workers_let_go_and_the_same_program_goe
     program.kill()
     program.wait()
     (tmp_path / "gate").touch()
-    wait_for(lambda: not any(map(alive, workers)))
+    assert all(map(ends, workers))
     study = a_study(tmp_path)
     ended = [(e.status, e.trial) for e in study.events() if isinstance(e, Ended)]
     assert sorted(ended) == [(Status.INTERRUPTED, 0), (Status.INTERRUPTED, 1)]

@@ -9,7 +9,8 @@ import sys
 import pytest
 from paused_studies import pausing_study
 
-from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study, terminal
+from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
+from haltune.display import terminal
 from haltune.launch import run
 from haltune.log.decisions import Finish
 from haltune.log.problem import Budget as Limits
