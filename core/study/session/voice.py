@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
 from haltune.log.fate import FATES, Savings, fate_of, lead_of, trained_again, values_of
 from haltune.log.history import History
-from haltune.log.policy import Policy, called
+from haltune.log.policy import Policy, called, in_words
 from haltune.log.problem import Budget
 from haltune.log.records import Best, TrialRecord
 
@@ -136,8 +137,10 @@ class Voice:
 
 
 def unlimited(budget: Budget, policy: Policy[Any]) -> str:
-    """Of a search that no budget ends, what does; "" of others."""
+    """Of a search that no budget ends, what does; "" of others, and where its policy was given a number of trials."""
     if any(_limits(getattr(budget, f.name)) for f in fields(budget) if f.name != "price"):
+        return ""
+    if re.search(r"\b(trials|rounds|n)=", in_words(policy)):
         return ""
     until = "" if policy.endless else f"until {called(policy)} has nothing more to train, or "
     return (
