@@ -21,8 +21,7 @@ from haltune.log.problem import Problem
 from haltune.policies.guided.curve_rows import CurveRows
 
 from .curves import ENDS, FrozenTrial, TrialState, curve_of
-from .exported import PREFIX
-from .library import optuna
+from .library import PREFIX, optuna
 from .spaces import Translated
 
 _CHOSEN = f"{PREFIX}relative"  # attribute of a trial that runs

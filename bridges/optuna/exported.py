@@ -2,7 +2,8 @@
 
 state       COMPLETE what haltune did not cut, PRUNED what it stopped or paused, and runs in part; FAIL what failed or
             ended without a finite value; RUNNING what runs or waits to be offered again
-value       what the run counts for; intermediate values by epoch, which counts from 1
+value       what the run counts for, in each goal; intermediate values, the first goal's, by epoch, which counts from 1
+constraints by how much a run is beyond each limit, in the metric's own units
 attributes  why it was chosen and ended, with P(beats) where there is one; its other metrics, the last of each
 """
 
@@ -16,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from haltune._utils.words import plural
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import InvalidInput
 from haltune.log.codec import plain
 from haltune.log.events import Created, Ended, Expired, Status
 from haltune.log.records import TrialRecord
@@ -27,12 +28,11 @@ from haltune.study.reading import read_study
 from haltune.study.results import Results
 
 from .curves import TrialState
-from .library import optuna
+from .library import PREFIX, optuna
+from .objectives import told_limits
 from .spaces import Translated
 
 _log = logging.getLogger("haltune")
-PREFIX = "haltune:"
-PROBLEM = f"{PREFIX}problem"  # attribute of a study: the whole problem, from which its space comes back
 _ID = f"{PREFIX}id"
 _OPEN = (Status.RUNNING, Status.INTERRUPTED)
 
@@ -58,7 +58,6 @@ def to_study(
 
     Raises:
         InvalidInput: When the storage holds another study of that name.
-        NotSupported: For a search for several goals.
         StoreError: When there is no such log.
 
     Example:
@@ -88,13 +87,8 @@ def to_study(
 
 def _made(study: Results, storage: Any, name: str) -> optuna.Study:
     """An empty study of Optuna's, in the place of an earlier copy."""
-    if study.history.problem.further:
-        raise NotSupported(
-            "to_study writes searches for one goal, and this one has several: Optuna keeps no values of single epochs "
-            "with several goals"
-        )
     way = optuna.study.StudyDirection
-    direction = way.MAXIMIZE if study.history.problem.goal.sign > 0 else way.MINIMIZE
+    directions = [way.MAXIMIZE if goal.sign > 0 else way.MINIMIZE for goal in study.history.problem.goals]
     mine = _identity(study)
     if name in optuna.get_all_study_names(storage):
         there = optuna.load_study(study_name=name, storage=storage)
@@ -106,7 +100,7 @@ def _made(study: Results, storage: Any, name: str) -> optuna.Study:
                 f"the storage holds a study {name!r} already, and it {whose}: give this one another name="
             )
         optuna.delete_study(study_name=name, storage=storage)
-    made = optuna.create_study(storage=storage, study_name=name, direction=direction)
+    made = optuna.create_study(storage=storage, study_name=name, directions=directions)
     made.set_user_attr(_ID, mine)  # first: a copy that was broken off is written anew
     return made
 
@@ -120,18 +114,22 @@ def _identity(study: Results) -> str:
 def _trial(
     t: TrialRecord, study: Results, translated: Translated, ended: float | None
 ) -> optuna.trial.FrozenTrial:
-    goal = study.history.problem.goal
-    value, state = t.result(goal), _state(t, goal)
+    problem = study.history.problem
+    results = t.results(problem)
+    values = [results[goal.metric] for goal in problem.goals]
+    whole = not any(map(math.isnan, values))
+    state = _state(t, whole)
     kept = {n: c.distribution for n, c in translated.counterparts.items() if n in t.config}
     found = optuna.trial.create_trial(
         state=state,
-        value=None if state in (TrialState.FAIL, TrialState.RUNNING) or math.isnan(value) else value,
+        values=values if whole and state not in (TrialState.FAIL, TrialState.RUNNING) else None,
         params=translated.outward(dict(t.config)),
         distributions=kept,
         intermediate_values={
             int(n): float(v) for n, v, whole in zip(t.epochs, t.values, t.whole, strict=True) if whole
         },
-        user_attrs=_attributes(t),
+        user_attrs=_attributes(t, {name: results[name] for name in problem.measured}),
+        system_attrs=told_limits(problem.constraints, results),
     )
     found.datetime_start = datetime.fromtimestamp(t.started)
     if state.is_finished():
@@ -139,17 +137,18 @@ def _trial(
     return found
 
 
-def _state(t: TrialRecord, goal: Any) -> TrialState:
+def _state(t: TrialRecord, whole: bool) -> TrialState:
+    """whole: whether it has a value in every goal."""
     if t.status in _OPEN:
         return TrialState.RUNNING
     if t.status is Status.FAILED:
         return TrialState.FAIL
     if t.complete:
-        return TrialState.FAIL if math.isnan(t.result(goal)) else TrialState.COMPLETE
+        return TrialState.COMPLETE if whole else TrialState.FAIL
     return TrialState.PRUNED
 
 
-def _attributes(t: TrialRecord) -> dict[str, Any]:
+def _attributes(t: TrialRecord, measured: dict[str, float]) -> dict[str, Any]:
     found: dict[str, Any] = {"status": str(t.status), "epochs": t.epoch, "chosen": t.proposed}
     if t.verdict is not None:
         found["reason"] = t.verdict.reason
@@ -162,7 +161,7 @@ def _attributes(t: TrialRecord) -> dict[str, Any]:
         found["checkpoint"] = t.checkpoint
     metrics = {name: float(column[-1]) for name, column in t.metrics.items() if len(column)}
     told = {PREFIX + n: v for n, v in found.items() if v not in (None, "")}
-    return {name: plain(value) for name, value in (metrics | told).items()}
+    return {name: plain(value) for name, value in (metrics | measured | told).items()}
 
 
 def _describe(made: optuna.Study, study: Results, left_out: list[str]) -> None:
@@ -170,7 +169,7 @@ def _describe(made: optuna.Study, study: Results, left_out: list[str]) -> None:
     problem, outcome = study.history.problem, study.outcome
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        made.set_metric_names([problem.goal.metric])
+        made.set_metric_names([goal.metric for goal in problem.goals])
     told = {
         "study": study.name, "problem": plain(problem.to_json()), "policy": type(study.policy).__name__,
         "budget": study.budget.to_json(), "over": outcome.over, "outcome": outcome.reason, "left_out": left_out,

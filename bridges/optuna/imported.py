@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from haltune._utils.words import plural
-from haltune.errors import InvalidInput, InvalidSpace, NotSupported
+from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log.events import Created
-from haltune.log.problem import Goal, Maximize, Minimize, Problem, goal_from_json
+from haltune.log.problem import Problem
 from haltune.policies import RandomSearch
 from haltune.space import Space
 from haltune.store.base import Store
@@ -23,9 +24,9 @@ from haltune.store.open import open_store
 from haltune.study import Study
 from haltune.study.joining.loading import load_study
 
-from .curves import WHOLE, FrozenTrial, TrialState, alike, curve_of
-from .exported import PROBLEM
-from .library import optuna
+from .curves import WHOLE, FrozenTrial, TrialState, curve_of
+from .library import PROBLEM, optuna
+from .objectives import objectives_of
 from .recorded import RecordedTrial, Recorder
 from .spaces import Translated, space_of
 
@@ -45,7 +46,8 @@ def from_study(
     Steps are taken for epochs, from 1 where Optuna's count from 0; a study that has none trains one epoch.
 
     Args:
-        study: Optuna's study, of one objective.
+        study: Optuna's study. Several objectives are several goals, of which `learn_from=` takes the first; its trials'
+            constraints are constraints "constraint_0", ..., at most 0.
         store: Where the log is kept, as Study takes it. Default: None, memory.
         name: Of the study there. Default: None, its name in Optuna.
         max_epochs: Epochs of a full training. Default: None, those of the longest trial.
@@ -59,7 +61,6 @@ def from_study(
         InvalidInput: For what is no study of Optuna's, when the store holds a study of that name, and for epochs that
             trials exceed.
         InvalidSpace: When no trial shows a space, or a distribution has no counterpart.
-        NotSupported: For several objectives.
 
     Example:
         >>> import optuna
@@ -76,8 +77,10 @@ def from_study(
     trials = study.get_trials(deepcopy=False)
     translated = _translated(study, trials, space)
     runs, left_out = _runs(trials, translated)
-    goal, odd = _goal(study, runs)
-    problem = Problem(translated.space, goal, _horizon(study, runs, max_epochs))
+    objectives = objectives_of(study, [(run.trial, run.curve) for run in runs])
+    runs = [replace(run, further=objectives.further(run.trial)) for run in runs]
+    horizon = _horizon(study, runs, max_epochs)
+    problem = Problem(translated.space, objectives.goals, horizon, constraints=objectives.constraints)
     store = MemoryStore() if store is None else open_store(store)
     name = name or study.study_name
     events = Recorder(problem, RandomSearch(), study.study_name).events(runs)
@@ -90,7 +93,7 @@ def from_study(
             f"{store.url} holds a study {name!r} already: load_study opens it, or give another name="
         )
     store.append(name, events[1:], seen=1, about=None)
-    for said in [*translated.notes, *left_out, *odd]:
+    for said in [*translated.notes, *left_out, *objectives.notes]:
         _log.info("%r from Optuna: %s", name, said)
     return load_study(store, name, verbose=0)
 
@@ -99,11 +102,6 @@ def _check(study: Any) -> None:
     if not isinstance(study, optuna.Study):
         raise InvalidInput(
             f"from_study takes a study of Optuna's, optuna.load_study(study_name=..., storage=...), not {study!r}"
-        )
-    if len(study.directions) > 1:
-        raise NotSupported(
-            f"{study.study_name!r} has {len(study.directions)} objectives, and haltune searches for one: "
-            "copy the trials into a study of the one that counts, optuna.create_trial(value=trial.values[0], ...)"
         )
 
 
@@ -120,7 +118,7 @@ def _translated(study: optuna.Study, trials: Sequence[FrozenTrial], space: Space
 def _runs(trials: Sequence[FrozenTrial], translated: Translated) -> tuple[list[RecordedTrial], list[str]]:
     """What can be recorded, and what not."""
     from_zero = any(0 in t.intermediate_values for t in trials)
-    runs, outside, constrained = [], 0, 0
+    runs, outside = [], 0
     for trial in trials:
         waits = trial.state is TrialState.WAITING
         params = trial.system_attrs.get("fixed_params", {}) if waits else trial.params
@@ -129,14 +127,13 @@ def _runs(trials: Sequence[FrozenTrial], translated: Translated) -> tuple[list[R
         except InvalidSpace:
             outside += 1
             continue
-        constrained += "constraints" in trial.system_attrs
         runs.append(RecordedTrial(trial, config, curve_of(trial, from_zero)))
     said = (
         [f"{plural(outside, 'trial')} left out, which lack a parameter or lie outside the space"]
         if outside
         else []
     )
-    return runs, said + ["the constraints of its trials are not known here"] * bool(constrained)
+    return runs, said
 
 
 def _horizon(study: optuna.Study, runs: list[RecordedTrial], given: int | None) -> int:
@@ -147,19 +144,3 @@ def _horizon(study: optuna.Study, runs: list[RecordedTrial], given: int | None) 
     if horizon < longest:
         raise InvalidInput(f"max_epochs={horizon}: a trial of {study.study_name!r} has {longest}")
     return horizon
-
-
-def _goal(study: optuna.Study, runs: list[RecordedTrial]) -> tuple[Goal, list[str]]:
-    """The goal that haltune wrote, or the one that the trials show; and what fits neither."""
-    if (written := study.user_attrs.get(PROBLEM)) is not None:
-        return goal_from_json(written["goal"]), []
-    largest = study.direction is optuna.study.StudyDirection.MAXIMIZE
-    metric = (study.metric_names or ["value"])[0]
-    whole = [r for r in runs if r.trial.state is TrialState.COMPLETE and r.curve]
-    last = [r for r in whole if not alike(list(r.curve.values())[-1], r.trial.value)]
-    best = [r for r in whole if not alike((max if largest else min)(r.curve.values()), r.trial.value)]
-    kind = Maximize if largest else Minimize
-    if last and not best:
-        return kind(metric, of="best"), []
-    odd = f"{plural(len(last), 'trial')} came to another value than at the last step: it stands in the place of that"
-    return kind(metric), [odd] * bool(last)

@@ -9,4 +9,7 @@ try:
 except ImportError as error:
     raise ImportError(f"haltune.optuna needs Optuna: {installing('optuna')}") from error
 
-__all__ = ["optuna"]
+PREFIX = "haltune:"  # of what haltune writes into attributes of a trial or of a study
+PROBLEM = f"{PREFIX}problem"  # attribute of a study: the whole problem, from which its space comes back
+
+__all__ = ["PREFIX", "PROBLEM", "optuna"]

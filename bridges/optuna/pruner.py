@@ -18,8 +18,7 @@ from haltune.policies.bobos.stopper import Stopper
 from haltune.space import Space
 
 from .curves import WHOLE, FrozenTrial, TrialState, curve_of
-from .exported import PREFIX
-from .library import optuna
+from .library import PREFIX, optuna
 from .past import Past, record_of
 
 

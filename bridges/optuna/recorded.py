@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -21,7 +21,7 @@ from haltune.log.problem import Problem
 from haltune.log.scores import outgrown
 
 from .curves import ENDS, FrozenTrial, TrialState, alike
-from .exported import PREFIX
+from .library import PREFIX
 
 _WORKER = "optuna"
 _REASON = "enqueued by you, in the place of: drawn at random"  # what a study of the policy would say, and a replay does
@@ -34,7 +34,8 @@ class RecordedTrial:
 
     trial: FrozenTrial
     config: dict[str, Any]  # of the space here
-    curve: dict[int, float]  # epoch -> value
+    curve: dict[int, float]  # epoch -> value, of the first objective
+    further: Mapping[str, float] = field(default_factory=dict)  # other goals and what is limited, at its end
 
     @property
     def begins(self) -> float:
@@ -86,17 +87,18 @@ class Recorder:
         return self._written
 
     def _facts(self, run: RecordedTrial) -> Iterator[tuple[float, int, int, RecordedTrial, Any]]:
-        """(time, trial, which of it, run, (epoch, value, seconds) or None): its beginning, its reports and its end."""
+        """(time, trial, which of it, run, what it reports or None): its beginning, its reports and its end."""
         reports = self._reports(run)
         seconds = (run.ends - run.begins) / max(1, len(reports))
         yield run.begins, run.trial.number, 0, run, None
         for i, (epoch, value) in enumerate(reports, 1):
-            yield run.begins + i * seconds, run.trial.number, i, run, (epoch, value, max(0.0, seconds))
+            told = (epoch, value, max(0.0, seconds), run.further if i == len(reports) else {})
+            yield run.begins + i * seconds, run.trial.number, i, run, told
         yield max(run.ends, run.begins), run.trial.number, len(reports) + 1, run, None
 
     def _reports(self, run: RecordedTrial) -> list[tuple[int, float]]:
         """Its curve, whose last value is what Optuna says that it came to."""
-        curve, final = dict(run.curve), run.trial.value
+        curve, final = dict(run.curve), (run.trial.values or [None])[0]
         if run.trial.state is TrialState.COMPLETE and final is not None:
             counts = self._problem.goal.of == "last" or not curve
             last = max(curve, default=self._problem.max_epochs or 1)
@@ -127,7 +129,14 @@ class Recorder:
         )
 
     def _report(
-        self, run: RecordedTrial, trial: int, at: float, epoch: int, value: float, seconds: float
+        self,
+        run: RecordedTrial,
+        trial: int,
+        at: float,
+        epoch: int,
+        value: float,
+        seconds: float,
+        further: Mapping[str, float],
     ) -> None:
         verdict = Verdict(Action.UNJUDGED, "reported to Optuna")
         if run.trial.state is TrialState.PRUNED and epoch == max(run.curve):
@@ -142,6 +151,7 @@ class Recorder:
                 seconds=seconds,
                 verdict=verdict,
                 seen=self._fold.history.position,
+                metrics=dict(further),
             )
         )
 
