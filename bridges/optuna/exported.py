@@ -189,7 +189,9 @@ def _left_out(study: Results) -> list[str]:
     if any(t.metrics for t in study.trials):
         said.append("curves of other metrics: the last value of each is an attribute")
     if again:
-        said.append(f"earlier attempts of {plural(again, 'trial')} that went on from a checkpoint")
+        said.append(
+            f"earlier attempts of {plural(again, 'trial')} that went on from a checkpoint, or began again"
+        )
     if paused:
         said.append(f"that {plural(paused, 'paused trial')} may go on: PRUNED is what comes nearest")
     return said + _left_out_of(study.history.problem.space)

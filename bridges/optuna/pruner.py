@@ -21,6 +21,11 @@ from .curves import WHOLE, FrozenTrial, TrialState, curve_of
 from .library import PREFIX, optuna
 from .past import Past, record_of
 
+_FALLING = (
+    "a learning curve falls well below its best: optimal stopping assumes that curves rise, so such a trial is judged "
+    "on its running best; where the objective returns the best value of a trial, HaltunePruner(of='best') says so"
+)
+
 
 class HaltunePruner(optuna.pruners.BasePruner):
     """Prunes a trial when it would not beat the best any more, and says on the trial why.
@@ -91,7 +96,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
         if verdict is None:
             return False
         if "warning" in verdict.evidence:
-            self._warn_once(f"{verdict.evidence['warning']}; here HaltunePruner(of='best')")
+            self._warn_once(_FALLING)
         if trial.state is TrialState.RUNNING and (verdict.stops or "p_win" in verdict.evidence):
             p = verdict.evidence.get("p_win")
             told = {"reason": verdict.reason, "p_beats": p if p is not None and math.isfinite(p) else None}

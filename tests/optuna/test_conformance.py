@@ -1,16 +1,22 @@
-"""Optuna's own tests of samplers, on ours.
+"""Optuna's own tests of samplers, on ours; and what its tests of pruners ask of each of its own.
 
-Left out are those for several objectives, which it refuses as the last of these ask; Optuna ships none for pruners.
+Left out of the samplers' are those for several objectives, which it refuses as the last of these ask. Optuna ships none
+for pruners: what its repository's ask of all, of whatever rule, is asked here of ours and of Optuna's.
 """
+
+import math
 
 import pytest
 
-pytest.importorskip("optuna", reason="Optuna is not installed")
+optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 cases = pytest.importorskip("optuna.testing.pytest_samplers", reason="this Optuna ships no tests")
 
-from haltune.optuna import HaltuneSampler  # noqa: E402
+from haltune.optuna import HaltunePruner, HaltuneSampler  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::optuna.exceptions.ExperimentalWarning", "ignore:All-NaN slice"
+)
+EPOCHS = 8
 
 
 class TestHaltuneSampler(
@@ -19,3 +25,79 @@ class TestHaltuneSampler(
     @pytest.fixture
     def sampler(self):
         return lambda: HaltuneSampler(seed=0, initial=1)  # the model chooses from the second trial on
+
+
+@pytest.fixture(params=["haltune", "median"])
+def pruner(request):
+    """Ours, and one of Optuna's, which has to pass too."""
+    return HaltunePruner(EPOCHS) if request.param == "haltune" else optuna.pruners.MedianPruner(0, 0)
+
+
+def ended(study, top, state=optuna.trial.TrialState.COMPLETE):
+    """A trial that is over, with such a curve."""
+    curve = {epoch: top * (epoch + 1) / (epoch + 2) for epoch in range(EPOCHS)}
+    value = curve[EPOCHS - 1] if math.isfinite(top) else None
+    study.add_trial(optuna.create_trial(state=state, value=value, intermediate_values=curve))
+
+
+def told(study, *values):
+    """Whether a new trial that reports these is to be pruned, asked after each."""
+    trial, answers = study.ask(), []
+    for epoch, value in enumerate(values):
+        trial.report(value, epoch)
+        answers.append(trial.should_prune())
+    return answers
+
+
+def test_the_first_trial_is_not_pruned(pruner):
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+    assert told(study, 0.1, 0.1, 0.1) == [False] * 3
+
+
+def test_a_trial_without_intermediate_values_is_not_pruned(pruner):
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+    for top in (0.8, 0.9, 0.7):
+        ended(study, top)
+    assert not study.ask().should_prune()
+
+
+def test_a_bad_trial_is_pruned_and_a_good_one_is_not(pruner):
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+    for top in (0.8, 0.9, 0.7):
+        ended(study, top)
+    assert told(study, 0.01, 0.01, 0.01, 0.01)[-1]
+    assert told(study, 0.5, 0.66, 0.75, 0.8) == [False] * 4
+
+
+def test_a_trial_of_nan_alone_is_pruned_and_others_that_are_nan_prune_nobody(pruner):
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+    ended(study, math.nan, optuna.trial.TrialState.PRUNED)
+    assert told(study, 0.1, 0.2) == [False] * 2
+    for top in (0.8, 0.9):
+        ended(study, top)
+    assert told(study, math.nan, math.nan, math.nan)[-1]
+
+
+def test_a_step_that_is_reported_twice_counts_once(pruner):
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+    for top in (0.8, 0.9):
+        ended(study, top)
+    trial = study.ask()
+    trial.report(0.5, 0)
+    with pytest.warns(UserWarning, match="already reported"):
+        trial.report(0.01, 0)
+    assert not trial.should_prune()
+
+
+def test_a_pruner_of_optunas_may_wrap_it(pruner):
+    study = optuna.create_study(direction="maximize", pruner=optuna.pruners.PatientPruner(pruner, patience=2))
+    for top in (0.8, 0.9):
+        ended(study, top)
+    assert told(study, 0.01, 0.02, 0.03, 0.04, 0.05) == [False] * 5  # it gets better
+    assert told(study, 0.05, 0.05, 0.04, 0.03, 0.02)[-1]
+
+
+def test_with_several_objectives_nothing_is_pruned(pruner):
+    study = optuna.create_study(directions=["maximize", "minimize"], pruner=pruner)
+    with pytest.raises(NotImplementedError, match="multi-objective"):
+        study.ask().should_prune()

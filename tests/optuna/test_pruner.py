@@ -4,6 +4,7 @@ import math
 import pickle
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -151,6 +152,18 @@ def test_a_run_that_diverged_is_pruned():
     assert told[-1]
     reason = study.trials[-1].user_attrs["haltune:reason"]
     assert reason == "the last 3 epochs gave no finite value"
+
+
+def test_a_curve_that_falls_is_told_once_in_the_words_of_an_optuna_program():
+    study = searched(HaltunePruner(EPOCHS, stopping=QUICK), (0.7, 0.65))
+    trial = study.ask()
+    for epoch, value in enumerate((0.3, 0.6, 0.2, 0.1)):
+        trial.report(value, epoch)
+    with pytest.warns(HaltuneWarning, match=r"falls well below its best.*HaltunePruner\(of='best'\) says so"):
+        trial.should_prune()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trial.should_prune()
 
 
 def test_trials_without_values_on_the_way_tell_it_nothing():
