@@ -5,6 +5,7 @@ A tracker that is out of reach breaks no training: what it did not take is told 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,8 +25,10 @@ from haltune.ranks.agreement import follows
 from haltune.study import Study
 from haltune.study.reading import Reading, follow_study
 
+from .teller import Teller
 from .tracker import Point, Search, Tracker, fate_tags
 
+_log = logging.getLogger("haltune")
 _END_SECONDS = 60.0  # seconds that the end waits for a tracker
 
 
@@ -34,7 +37,8 @@ def track(study: Study | Reading, *trackers: Tracker, every: float = 2.0) -> Ite
     """Tell trackers of a search while it runs: a run for each trial, with its curves, and why it ended.
 
     It follows the log, whoever trains: this process, a callback, a launcher's workers, other machines. A program that
-    is started again goes on where it was. Where several programs share a search, track it in one of them.
+    is started again goes on where it was. Of several programs on one machine that share a search one tells, and another
+    goes on when it ends; of programs on several machines, track it in one.
 
     Args:
         study: What is searched, here or by other workers.
@@ -83,7 +87,7 @@ def track(study: Study | Reading, *trackers: Tracker, every: float = 2.0) -> Ite
 
 
 class Mirror:
-    """A search as one tracker knows it."""
+    """A search as one tracker knows it; where that has a `place`, one program of this machine at a time tells it."""
 
     def __init__(self, study: Study | Reading, tracker: Tracker) -> None:
         self._tracker, self._name = tracker, study.name
@@ -94,10 +98,14 @@ class Mirror:
         self._runs: dict[int, _ReportsRead] = {}
         self._waiting: dict[int, list[Point]] = {}  # trial -> reports that are told together
         self._warned = False
+        self._teller: Teller | None = None
+        self._waits = False  # for another program that tells
 
     def update(self) -> bool:
         """Tell what is new; False when the tracker did not take it."""
         try:
+            if not self._has_turn():
+                return False
             if self._position < 0:
                 self._position = self._tracker.open(self._search())
             self._read.sync()
@@ -112,8 +120,29 @@ class Mirror:
             return False
         return True
 
+    def _has_turn(self) -> bool:
+        place = getattr(self._tracker, "place", None)
+        if self._teller is None and place is not None:
+            self._teller = Teller(self._search().id, f"{type(self._tracker).__name__} {place}")
+        if self._teller is None or self._teller.mine():
+            return True
+        if not self._waits:
+            _log.info(
+                "another program here tells %s of %r; this one goes on when that ends",
+                type(self._tracker).__name__, self._name,
+            )  # fmt: skip
+        self._waits = True
+        return False
+
     def close(self) -> None:
         """Tell the rest, and that nothing more comes."""
+        try:
+            self._close()
+        finally:
+            if self._teller is not None:
+                self._teller.release()
+
+    def _close(self) -> None:
         if not self.update():
             return
         outcome = self._read.outcome

@@ -57,6 +57,7 @@ class MLflow:
             raise ImportError(f"haltune.trackers.MLflow needs MLflow: {installing('mlflow')}") from error
         self._client: Any = MlflowClient(uri)
         self._experiment = experiment
+        self.place = f"{self._client.tracking_uri} {experiment or ''}"
         self._runs: dict[int, str] = {}  # trial -> id of its run
         self._paused: set[int] = set()
 

@@ -45,6 +45,7 @@ class TensorBoard:
             raise ImportError("haltune.trackers.TensorBoard needs it: pip install tensorboard") from error
         self._writer: Any = EventFileWriter
         self._folder = Path(folder)
+        self.place = str(self._folder.absolute())
         self._runs: dict[int, Any] = {}
 
     def open(self, search: Search) -> int:

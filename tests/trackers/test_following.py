@@ -1,5 +1,7 @@
 """Trackers are told all of a search, in its order, once; and none of them can hurt it."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -10,6 +12,7 @@ from haltune.log.events import Status
 from haltune.policies import Halting, RandomSearch, SuccessiveHalving
 from haltune.trackers import track
 from haltune.trackers.following import Mirror
+from haltune.trackers.teller import Teller
 
 
 class Notes:
@@ -147,6 +150,59 @@ def test_a_tracker_that_is_away_is_told_later_and_breaks_nothing():
     assert not mirror.update()
     assert mirror.update()
     assert [line[:2] for line in notes.lines] == [("begin", 0), *[("report", 0)] * 4, ("end", 0)]
+
+
+def placed(place, position=0):
+    """A tracker that has an address, as the libraries' have."""
+    notes = Notes(position)
+    notes.place = place
+    return notes
+
+
+def test_of_two_that_share_a_search_one_tells_and_the_other_goes_on_when_it_ends(tmp_path, caplog):
+    study, here = made(trials=3), str(tmp_path)
+    first, second, elsewhere = placed(here), placed(here), placed(here + "/other")
+    one, two, three = Mirror(study, first), Mirror(study, second), Mirror(study, elsewhere)
+    study.tell(study.ask(), 0.1)
+    with caplog.at_level("INFO", "haltune"):
+        assert one.update()
+        assert not two.update()
+        assert not two.update()
+        assert three.update()
+    assert (
+        caplog.text.count("another program here tells Notes of 'study'; this one goes on when that ends") == 1
+    )
+    study.tell(study.ask(), 0.2)
+    one.close()
+    second.position = first.position  # what they tell is one place
+    study.tell(study.ask(), 0.3)
+    assert two.update()
+    two.close()
+    assert [notes.of("begin") for notes in (first, second)] == [[(0,), (1,)], [(2,)]]
+    assert elsewhere.of("begin") == [(0,)]
+
+
+HOLDS = """
+import sys
+from haltune.trackers.teller import Teller
+teller = Teller("search", sys.argv[1])
+print(teller.mine(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_teller_that_is_killed_holds_nobody_up(tmp_path):
+    other = subprocess.Popen(
+        [sys.executable, "-P", "-c", HOLDS, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )  # fmt: skip
+    with other:
+        assert other.stdout.readline() == "True\n"
+        teller = Teller("search", str(tmp_path))
+        assert not teller.mine()
+        other.kill()
+        other.wait()
+    assert teller.mine()
+    teller.release()
 
 
 def test_the_thread_ends_with_the_block_and_a_time_that_is_none_is_an_error():
