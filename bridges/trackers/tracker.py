@@ -33,7 +33,10 @@ class Point:
 
 
 class Tracker(Protocol):
-    """Where a search is told. A run that is told again goes on in the place where it was."""
+    """Where a search is told. A run that is told again goes on in the place where it was.
+
+    One that says its address, as `place`, is told by one program of a machine at a time.
+    """
 
     def open(self, search: Search) -> int:
         """Begin with a search; the position of its log up to which this tracker was told it before."""
