@@ -209,7 +209,8 @@ def run(script: str, *arguments: str) -> subprocess.Popen[str]:
     head = f"import sys; sys.path.insert(0, {SUPPORT!r})\n"
     head += "from haltune.policies import RandomSearch\nfrom worlds import *\n"
     command = [sys.executable, "-c", head + textwrap.dedent(script), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE  # for what it reads, too, so that who waits for more waits
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def test_processes_that_start_at_once_share_one_search(tmp_path: Path) -> None:
