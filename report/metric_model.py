@@ -61,6 +61,8 @@ class MetricModel:
     sign: float  # of the goal
     seed: int
     trials: int  # learnt from
+    bounds: tuple[float, float]  # of the goal: nothing beyond them is told
+    floor: float | None  # the value that worse ones were taken for; None where no trial's is worse
 
     @classmethod
     def of(cls, history: History) -> MetricModel | None:
@@ -79,9 +81,12 @@ class MetricModel:
         end = float(history.problem.max_epochs or epochs.max())
         stage = np.log1p(epochs) / np.log1p(end)
         x = np.column_stack([history.points[known], stage])
-        targets = np.maximum((heights - centre) / width, _FLOOR)
+        targets = (heights - centre) / width
+        floor = goal.sign * (centre + _FLOOR * width) if targets.min() < _FLOOR else None
+        targets = np.maximum(targets, _FLOOR)
         posterior = fit(x, targets, rng=history.rng("fit", 1), limit=_MOST_LEARNT, learn_from=_LEARNT)
-        return cls(space, posterior, centre, width, goal.sign, history.seed, len(known))
+        low, high = goal.bounds or (-np.inf, np.inf)
+        return cls(space, posterior, centre, width, goal.sign, history.seed, len(known), (low, high), floor)
 
     def importance(self) -> Importance:
         """Of each parameter that varies."""
@@ -139,13 +144,12 @@ class MetricModel:
         ranked = [id for group in history.ranked() for id in group][:_RIVALS]
         tried = history.points[[best, *(id for id in ranked if id != best)]]
         known = self._drawn(tried, np.random.default_rng([self.seed, 4]))
-        bounds = history.problem.goal.bounds
-        top = np.inf if bounds is None else (max(self.sign * b for b in bounds) - self.centre) / self.width
+        top = (max(self.sign * b for b in self.bounds) - self.centre) / self.width
         known = np.minimum(known, top)
         return float(np.quantile(self.width * (known.max(axis=1) - known[:, 0]), 0.9))
 
     def _raw(self, targets: Array) -> Array:
-        return np.asarray(self.sign * (self.centre + self.width * targets))
+        return np.clip(self.sign * (self.centre + self.width * targets), *self.bounds)
 
     def _at_end(self, points: Array) -> Array:
         return np.column_stack([points, np.ones(len(points))])

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import socket
+import threading
 import webbrowser
 from collections.abc import Sequence
 from contextlib import suppress
@@ -61,8 +62,13 @@ def watch(
         say("Ctrl-C ends it; the search goes on without it")
         app = application(places, token, (host, *names_of(host)))
         if open:  # whatever a program is started with, all users of the machine may read
-            webbrowser.open(address.replace(token, app.ticket(), 1))
+            _open(address.replace(token, app.ticket(), 1))
         serve(app, listening)
+
+
+def _open(address: str) -> None:
+    """In a browser; beside the server, for one in the terminal is waited for until it ends."""
+    threading.Thread(target=webbrowser.open, args=(address,), name="haltune-browser", daemon=True).start()
 
 
 def names_of(host: str) -> tuple[str, ...]:

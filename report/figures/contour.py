@@ -16,7 +16,7 @@ from ..metric_model import MetricModel
 from ..palette import COOL, COOL_SOFT, RULE
 from ..sample import MOST_TRIALS, shown_trials
 from .drawing import Spec, axis, drawn, layout, nothing, on_axis, plotly_text, scale_of
-from .importance import TOO_FEW, place_of, trial_dots
+from .importance import TOO_FEW, floor_of, place_of, trial_dots
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -93,7 +93,8 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         "layout": layout(
             "Two parameters", first.alt, order=35, showlegend=False,
             note=f"The bluer, the better: the {goal.metric} expected over two parameters, the others averaged; empty "
-            "where one of them has no value. " + "The two that matter most come first." * (len(views) > 1),
+            f"where one of them has no value.{' The two that matter most come first.' * (len(views) > 1)}"
+            f"{floor_of(model)}",
             xaxis=axis(plotly_text(first.across), **scale_of(facts.problem.space, first.across)),
             yaxis=axis(plotly_text(first.along), **scale_of(facts.problem.space, first.along)),
             updatemenus=menus if len(views) > 1 else [],

@@ -133,10 +133,19 @@ def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]
             "Slices", f"The {facts.problem.goal.metric} expected along {', '.join(names) or 'no parameter yet'}.",
             order=60, wide=True,
             note="What is expected after a full training along one parameter, the others averaged, give or take a "
-            "deviation; dots are trials.",
+            f"deviation; dots are trials.{floor_of(model)}",
             annotations=[] if data else [nothing(TOO_FEW)], **axes,
         ),
     }  # fmt: skip
+
+
+def floor_of(model: MetricModel | None) -> str:
+    """What is said of values so far below the others that they are all alike."""
+    if model is None or model.floor is None:
+        return ""
+    return (
+        f" What is worse than {short(model.floor, 3)} counts as that, so that the good ones are told apart."
+    )
 
 
 def _slice(facts: Digest, found: Slice, name: str, metric: str) -> list[dict[str, Any]]:
@@ -144,7 +153,7 @@ def _slice(facts: Digest, found: Slice, name: str, metric: str) -> list[dict[str
     low, mean, high = found.low.tolist(), found.mean.tolist(), found.high.tolist()
     said = "expected %{y:.4~g}<extra></extra>"
     if any(isinstance(v, (str, bool)) or v is None for v in xs):
-        xs = [str(v) for v in xs]
+        xs = [plotly_text(v) for v in xs]  # as the dots are
         sd = [abs(h - m) for h, m in zip(high, mean, strict=True)]
         middle = {
             "type": "scatter", "mode": "markers", "x": xs, "y": mean, "hovertemplate": said,

@@ -107,6 +107,11 @@ def _values(metric: str, values: list[float]) -> dict[str, Any]:
     return {"label": metric, "values": held, "range": [low - pad, high + pad]}
 
 
+def _mark(value: float) -> str:
+    """As other axes write it: 1e-5."""
+    return short(value).replace("e-0", "e-").replace("e+0", "e")
+
+
 def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
     """An axis; a trial that lacks the parameter stands below it."""
     if isinstance(domain, Choice):
@@ -122,7 +127,7 @@ def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
         low, high = (math.log10(v) for v in _ends(domain, values))
         held = [math.log10(v) if v else low - 1 for v in values]
         marks = _decades(low, high)
-        given = {"tickvals": [math.log10(m) for m in marks], "ticktext": [short(m) for m in marks]}
+        given = {"tickvals": [math.log10(m) for m in marks], "ticktext": [_mark(m) for m in marks]}
     else:
         low, high = _ends(domain, values)
         held, given = [float(v) if v is not None else low for v in values], {}

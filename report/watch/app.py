@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -79,7 +79,8 @@ class _Server:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<link rel="icon" href="data:,"><link rel="stylesheet" href="page.css"></head>\n'
             '<body><main><p class="quiet">haltune</p><h1>Studies</h1>'
-            f'{trouble}<div class="wide-table"><table><tbody>{body}</tbody></table></div></main></body></html>\n'
+            f'{trouble}<div class="studies wide-table"><table><tbody>{body}</tbody></table></div>'
+            "</main></body></html>\n"
         )
 
     async def _study(self, request: Request) -> Watched | Response:
@@ -147,7 +148,7 @@ async def _asked(request: Request) -> dict[str, Any] | None:
                 if len(body) > _POST_LIMIT:
                     return None
         found = json.loads(body or b"{}")
-    except (TimeoutError, ValueError, RecursionError):
+    except (TimeoutError, ClientDisconnect, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -2,7 +2,7 @@
 
 - Every address begins with a random token; without it there is nothing here.
 - A program that opens the address for the user shows what it was given to all of this machine: it is given a ticket in
-  the token's place, which is good for one visit.
+  the token's place, which is good for one visit, and for a program of the same user where the system tells whose it is.
 - The Host must be one that the server was started for, so that a name which an attacker points at this machine (DNS
   rebinding) reaches nothing. Addresses in numbers cannot be pointed anywhere.
 - What changes a search is a POST with the token in a header, which no form and no other site's page can send, and
@@ -21,6 +21,8 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .peer import is_strange
 
 TOKEN = "x-haltune-token"
 _TICKET_TIME = 60.0  # seconds in which a browser starts
@@ -75,10 +77,8 @@ class Guard:
         if not self._is_ours(host):
             return PlainTextResponse("this server does not answer to that name", 421)
         given, _, rest = scope["path"].lstrip("/").partition("/")
-        if scope["method"] == "GET" and self._ticket and _same(given, self._ticket):
-            self._ticket, late = "", time.monotonic() > self._until
-            if not late:
-                return RedirectResponse(f"/{self._token}/{rest}", 303)
+        if scope["method"] == "GET" and self._takes(given, scope):
+            return RedirectResponse(f"/{self._token}/{rest}", 303)
         if not _same(given, self._token):
             return PlainTextResponse("there is nothing here; use the address that haltune watch printed", 404)
         if scope["method"] in ("GET", "HEAD"):
@@ -89,6 +89,13 @@ class Guard:
         if not _same(headers.get(TOKEN, ""), self._token) or foreign:
             return PlainTextResponse("only the page itself may do that", 403)
         return None
+
+    def _takes(self, given: str, scope: Scope) -> bool:
+        """Whether it is the ticket, by whom it was meant for: it is void then."""
+        if not self._ticket or not _same(given, self._ticket) or _is_strange(scope):
+            return False
+        self._ticket = ""
+        return time.monotonic() <= self._until
 
     def _is_ours(self, host: str) -> bool:
         name, port = host, "0"
@@ -104,6 +111,12 @@ class Guard:
         except ValueError:
             return False
         return True
+
+
+def _is_strange(scope: Scope) -> bool:
+    """Whether another user of this machine asks."""
+    client, server = scope.get("client"), scope.get("server")
+    return client is not None and server is not None and is_strange(client[1], server[1])
 
 
 def _same(given: str, token: str) -> bool:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from told import tell_trial, told
 
-from haltune import Choice, Constant, Float, Int, Maximize, Problem, Space
+from haltune import Choice, Constant, Float, Int, Maximize, Minimize, Problem, Space
 from haltune.log.events import Status
+from haltune.report import slices
 from haltune.report.metric_model import FEWEST_TRIALS, MetricModel
 
 
@@ -93,6 +94,31 @@ def test_no_other_is_better_beyond_a_bound():
     best = history.best()
     assert best.value == 1.0
     assert 0.0 <= MetricModel.of(history).behind(history, best.trial) < 0.02
+
+
+def test_nothing_is_expected_beyond_a_bound():
+    history = told(Problem(CUBE, Maximize("acc", (0, 1)), 1))
+    for config in CUBE.sample(40, np.random.default_rng(0), "sobol"):
+        tell_trial(history, [min(1.0, 1.6 * config["a"])], config=config)
+    model = MetricModel.of(history)
+    found, (_, _, expected, _) = model.slice("a"), model.contour("a", "b")
+    assert max(found.high.max(), expected.max()) <= 1.0
+    assert min(found.low.min(), expected.min()) >= 0.0
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_values_far_below_the_others_count_as_one_that_is_told(sign):
+    """The median is 0, the best 0.01: three times that below is -0.03."""
+    goal = Maximize("acc") if sign > 0 else Minimize("loss")
+    history = told(Problem(CUBE, goal, 1))
+    values = [-0.5, -0.4, -0.01, 0.0, 0.0, 0.005, 0.01]
+    for value, config in zip(values, CUBE.sample(7, np.random.default_rng(0), "sobol"), strict=True):
+        tell_trial(history, [sign * value], config=config)
+    assert MetricModel.of(history).floor == pytest.approx(-0.03 * sign)
+    assert f"What is worse than {-0.03 * sign:g} counts as that" in slices(history).layout.meta["note"]
+    near = searched(CUBE, lambda x: x["a"])
+    assert MetricModel.of(near).floor is None
+    assert "counts as that" not in slices(near).layout.meta["note"]
 
 
 def test_with_too_little_to_learn_from_nothing_is_claimed():

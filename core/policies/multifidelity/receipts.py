@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from haltune._utils.words import amount, plural
@@ -24,16 +25,22 @@ def expected(
 
 def chosen_because(history: History, evidence: dict[str, Any]) -> str:
     """Why a configuration begins, from the numbers behind it."""
-    name = history.problem.goal.metric
     known = [plural(evidence["rows"], "value")] if evidence["rows"] else []
     known += [earlier_in_words(**earlier) for earlier in evidence.get("earlier", ())]
     from_what = f"from {' and '.join(known)}"
     if "mean" in evidence:
-        from_what = (
-            f"{name} {evidence['mean']:.4g} ± {evidence['sd']:.2g} expected in full training, {from_what}"
-        )
+        from_what = f"{_foretold(history, evidence['mean'], evidence['sd'])} in full training, {from_what}"
     compared = compared_from(evidence["compared_from"], evidence["foretells"], history.problem.max_epochs)
     return f"most promising: {from_what}; {compared}"
+
+
+def _foretold(history: History, mean: float, deviation: float) -> str:
+    """What is expected, within the bounds there are; nothing is where a deviation to both sides is as wide as these."""
+    name, bounds = history.problem.goal.metric, history.problem.goal.bounds
+    low, high = bounds or (-math.inf, math.inf)
+    if bounds and 2 * deviation >= high - low:
+        return f"any {name} from {low:g} to {high:g} may come of it"
+    return f"{name} {min(max(mean, low), high):.4g} ± {deviation:.2g} expected"
 
 
 def drawn_at_random(kernel: StageKernel, base: int, history: History) -> str:

@@ -160,11 +160,13 @@ class Figure {
 class Parallel extends Sheet {
   constructor(figure, body) {
     super(figure, made("div", { class: "panel" }, body));
-    this.extents = {};
+    this.extents = new Map(); // by the axes' names, whatever these are
     this.svg.addEventListener("pointerdown", (event) => this.pressed(event));
+    this.svg.addEventListener("touchstart", (event) => { if (event.target.hasAttribute("data-axis")) event.preventDefault(); }, { passive: false }); // it drags, and scrolls nothing
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
     this.svg.addEventListener("pointerup", (event) => this.released(event));
-    this.svg.addEventListener("pointerleave", () => this.leave());
+    this.svg.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") this.leave(); });
+    this.svg.addEventListener("pointercancel", () => this.dropped());
   }
   draw(t, width) {
     const height = FULL - 40, top = 44, bottom = height - 14, left = 30, right = width - 56;
@@ -196,7 +198,7 @@ class Parallel extends Sheet {
     made("line", { class: "grid", x1: x, x2: x, y1: this.top, y2: this.bottom }, g).style.stroke = "var(--muted)";
     titled({ class: "title", x: k ? (last ? x + 50 : x) : x - 24, y: 16, "text-anchor": k ? (last ? "end" : "middle") : "start" }, g, plainly(d.label), this.width / this.xs.length - 4);
     for (const [u, text] of this.axes[k].ticks(6)) made("text", { class: "halo", x: x + 6, y: this.axes[k].at(u) + 4 }, g, text.length > 10 ? text.slice(0, 9) + "\u2026" : text);
-    const extent = this.extents[d.label];
+    const extent = this.extents.get(d.label);
     if (extent) {
       const [a, b] = extent.map((u) => this.axes[k].at(u));
       made("rect", { class: "zone", x: x - 6, width: 12, y: Math.min(a, b), height: Math.abs(b - a) }, g);
@@ -239,18 +241,22 @@ class Parallel extends Sheet {
     return best;
   }
   released(event) {
-    if (!this.start) return;
+    if (!this.start) { if (event.pointerType !== "mouse") this.moved(event); return; } // a tap tells
     const y = this.where(event)[1], { k, y: from } = this.start, name = this.t.dimensions[k].label;
-    this.start = null; this.zone = null;
-    if (Math.abs(y - from) < 4) delete this.extents[name];
-    else this.extents[name] = [this.axes[k].back(y), this.axes[k].back(from)].sort((a, b) => a - b);
+    this.dropped();
+    if (Math.abs(y - from) < 4) this.extents.delete(name);
+    else this.extents.set(name, [this.axes[k].back(y), this.axes[k].back(from)].sort((a, b) => a - b));
     this.figure.page.brush(this.inside());
   }
+  dropped() {
+    if (this.zone) this.zone.remove();
+    this.start = null; this.zone = null;
+  }
   inside() { // the trials within every extent; null when there is none
-    const extents = this.t.dimensions.map((d, k) => [d, k]).filter(([d]) => this.extents[d.label]);
+    const extents = this.t.dimensions.map((d, k) => [d, k]).filter(([d]) => this.extents.has(d.label));
     if (!extents.length) return null;
     return new Set(this.t.ids.filter((_, i) => extents.every(([d, k]) => {
-      const u = this.axes[k].unit(d.values[i]), [a, b] = this.extents[d.label];
+      const u = this.axes[k].unit(d.values[i]), [a, b] = this.extents.get(d.label);
       return u >= a && u <= b;
     })));
   }

@@ -9,7 +9,7 @@ class Hand extends Marks {
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
     this.svg.addEventListener("pointerdown", (event) => this.pressed(event));
     this.svg.addEventListener("pointerup", (event) => this.released(event));
-    this.svg.addEventListener("pointerleave", () => { if (!this.start) this.leave(); });
+    this.svg.addEventListener("pointerleave", (event) => { if (!this.start && event.pointerType === "mouse") this.leave(); }); // a finger leaves as it is lifted
     this.svg.addEventListener("blur", () => this.leave());
     this.svg.addEventListener("dblclick", () => this.reset());
     this.svg.addEventListener("keydown", (event) => this.key(event));
@@ -101,7 +101,13 @@ class Hand extends Marks {
     const box = { x: Math.min(a, x), y: Math.min(b, y), width: Math.abs(x - a), height: Math.abs(y - b) };
     for (const name in box) this.zone.setAttribute(name, box[name]);
   }
+  tapped(event) { // a finger that points tells at once, and opens what it points at again
+    const before = this.shown;
+    this.moved(event);
+    if (before && this.shown && before.t === this.shown.t && before.i === this.shown.i) this.figure.page.open(trialOf(before.t, before.i));
+  }
   released(event) {
+    if (event.pointerType !== "mouse") { this.tapped(event); return; }
     const from = this.start;
     this.start = null;
     if (this.zone) { this.zone.remove(); this.zone = null; }

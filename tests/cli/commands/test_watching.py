@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import threading
 
 import pytest
 
@@ -68,9 +69,21 @@ def test_a_browser_is_started_with_a_ticket_and_not_with_the_token(tmp_path, mon
     from haltune.policies import RandomSearch
 
     Study(Problem(Space({"x": Float(0, 1)}), Minimize("y"), 1), RandomSearch(), tmp_path / "s.db", verbose=0)
-    opened = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
-    monkeypatch.setattr("haltune.report.watch.serve.serve", lambda app, listening: listening.close())
+    opened, begun, serves = [], threading.Event(), threading.Event()
+
+    def a_browser_in_the_terminal(address):
+        """It ends when it has seen the page."""
+        opened.append(address)
+        begun.set()
+        assert serves.wait(60)
+
+    def serving(app, listening):
+        serves.set()
+        assert begun.wait(60)
+        listening.close()
+
+    monkeypatch.setattr("webbrowser.open", a_browser_in_the_terminal)
+    monkeypatch.setattr("haltune.report.watch.serve.serve", serving)
     said = CliRunner().invoke(app, ["watch", str(tmp_path / "s.db"), "--port", "0"]).output
     (address,) = opened
     assert address.rpartition("/0/")[1] == "/0/"

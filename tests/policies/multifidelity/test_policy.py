@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+from told import told
+
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.log.events import Reported, Started
 from haltune.policies import MultiFidelity
+from haltune.policies.multifidelity.receipts import chosen_because
 
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), 30)
 
@@ -45,3 +49,20 @@ def test_a_new_trial_of_one_epoch_is_compared_with_nobody_before_its_end() -> No
     study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=1, seed=1, budget="1 trial", verbose=0)
     study.optimize(lambda trial: trial.config["x"])
     assert study.trials[0].proposed == "drawn at random; compared with other runs only at its end"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "mean", "sd", "says"),
+    [
+        ((0, 1), 0.9, 0.03, "acc 0.9 ± 0.03 expected in full training, from 4 values"),
+        ((0, 1), 1.02, 0.03, "acc 1 ± 0.03 expected in full training, from 4 values"),
+        ((0, 1), -0.04, 1.3, "any acc from 0 to 1 may come of it in full training, from 4 values"),
+        (None, -0.04, 1.3, "acc -0.04 ± 1.3 expected in full training, from 4 values"),
+    ],
+)
+def test_a_reason_expects_nothing_beyond_the_bounds(
+    bounds: tuple[float, float] | None, mean: float, sd: float, says: str
+) -> None:
+    history = told(Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", bounds), 9))
+    evidence = {"rows": 4, "mean": mean, "sd": sd, "compared_from": 3, "foretells": 0.9}
+    assert says in chosen_because(history, evidence)

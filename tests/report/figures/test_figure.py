@@ -161,6 +161,21 @@ def test_options_stand_in_their_order_and_who_lacks_a_parameter_at_a_place_that_
     assert depth.tickvals[0] < 1.0 == depth.tickvals[1]
 
 
+def test_what_is_expected_of_an_option_stands_where_its_trials_do_whatever_its_name():
+    space = Space({"kind": Choice(["<a>", "b & c"])})
+    history = told(Problem(space, Maximize("acc"), 1))
+    for n in range(8):
+        tell_trial(history, [n / 8], config={"kind": ["<a>", "b & c"][n % 2]})
+    dots, expected = slices(history).data
+    assert set(dots.x) == set(expected.x)
+
+
+def test_small_powers_of_ten_are_written_as_on_other_axes():
+    history = told(Problem(Space({"decay": Float(1e-6, 1e-3, log=True)}), Maximize("acc"), 1))
+    tell_trial(history, [0.5], config={"decay": 1e-5})
+    assert list(parallel(history).data[0].dimensions[0].ticktext) == ["1e-6", "1e-5", "0.0001", "0.001"]
+
+
 def test_parallel_coordinates_without_a_value_say_so():
     assert [a.text for a in parallel(told()).layout.annotations] == ["No trial has a value yet"]
     assert not parallel(a_search()).layout.annotations

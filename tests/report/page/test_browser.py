@@ -221,6 +221,77 @@ def test_brushing_parallel_coordinates_filters_the_whole_page(opened):
     assert len(rows(page)) == 30
 
 
+def test_parameters_are_brushed_whatever_they_are_called(opened):
+    names = ("constructor", "__proto__", "toString")
+    history = told(Problem(Space({name: Float(0.0, 1.0) for name in names}), Maximize("valueOf", (0, 1)), 2))
+    for n in range(8):
+        tell_trial(history, [n / 8], config=dict.fromkeys(names, n / 8), metrics={"hasOwnProperty": [0.5]})
+    page = opened(history)
+    axes = page.locator("figure[data-figure=parallel] .axis-hit")
+    assert axes.count() == 4
+    axes.nth(1).scroll_into_view_if_needed()
+    box = axes.nth(1).bounding_box()
+    page.mouse.move(box["x"] + 14, box["y"] + box["height"] / 2 + 8)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 14, box["y"] + box["height"] - 2, steps=4)
+    page.mouse.up()
+    page.wait_for_function("document.querySelector('.filters output').textContent !== ''")
+    assert sorted(rows(page)) == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def touched(browser, tmp_path):
+    """Opens a page on a phone."""
+    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
+
+    def open_(source):
+        page = context.new_page()
+        page.goto(write(source, tmp_path / "page.html").as_uri())
+        page.wait_for_selector("figure[data-figure=curves] .panel svg text", state="attached")
+        return page
+
+    yield open_
+    context.close()
+
+
+def test_a_finger_is_told_the_reason_and_opens_the_row_where_it_points_again(touched):
+    page = touched(a_search())
+    figure = page.locator("figure[data-figure=curves]")
+    figure.scroll_into_view_if_needed()
+    box = figure.locator(".panel > svg[role=img]").bounding_box()
+    x, tip = box["x"] + 40 + (box["width"] - 60) * 0.195, figure.locator(".tip")
+    for y in range(int(box["y"]) + 20, int(box["y"] + box["height"]) - 50, 8):
+        page.evaluate("document.activeElement.blur()")  # it points anew
+        page.touchscreen.tap(x, y)
+        if tip.is_visible() and "stopped early" in tip.inner_text():
+            break
+    assert "P(beats 0.9) = 0.01 at epoch 2" in tip.inner_text()
+    page.touchscreen.tap(x, y)
+    page.wait_for_selector("tr.why.open[data-trial=trial-1]")
+
+
+def test_a_finger_that_drags_along_an_axis_chooses_and_does_not_scroll(touched):
+    page = touched(many())
+    axis = page.locator("figure[data-figure=parallel] .axis-hit").nth(1)
+    axis.evaluate("axis => axis.scrollIntoView({block: 'center', behavior: 'instant'})")
+    box, scrolled = axis.bounding_box(), page.evaluate("scrollY")
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] - 20
+    hand = page.context.new_cdp_session(page)
+
+    def move(kind, *points):
+        hand.send(
+            "Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y} for y in points]}
+        )
+
+    move("touchStart", y)
+    for step in range(1, 9):
+        move("touchMove", y - 15 * step)
+    move("touchEnd")
+    page.wait_for_function("document.querySelector('.filters output').textContent !== ''")
+    assert 0 < len(rows(page)) < 30
+    assert page.evaluate("scrollY") == scrolled
+
+
 def test_a_row_opens_its_receipt(opened):
     page = opened(a_search())
     row = page.locator("tr[data-trial=trial-2]:not(.why)")
@@ -566,6 +637,19 @@ def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(watched):
     page.get_by_role("button", name="Budget").click()
     page.keyboard.press("Escape")
     page.locator("dialog").wait_for(state="detached")
+
+
+def test_the_list_of_studies_fits_a_phone(watched):
+    study, served, context = watched
+    with study.ask() as trial:
+        trial.report(0.5, seconds=1.0)
+    page = context.new_page()
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(served.address.removesuffix("0/"))
+    for cell in page.locator("td").all():
+        box = cell.bounding_box()
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= 390
+    assert page.locator(".studies").evaluate("list => list.scrollWidth <= list.clientWidth")
 
 
 def test_what_comes_while_a_page_is_open_is_shown_and_never_run(browser, tmp_path):

@@ -163,6 +163,16 @@ def test_what_is_posted_drop_by_drop_is_not_waited_for(served, monkeypatch):
     assert b"within ten seconds" in answered(connection)
 
 
+def test_who_leaves_while_posting_leaves_no_traceback(served, caplog):
+    port, end = served
+    connection = sent(port, f"POST /{TOKEN}/0/stop HTTP/1.1")
+    connection.sendall(b"Content-Length: 50\r\n\r\n{")
+    connection.close()
+    with caplog.at_level(logging.ERROR):
+        assert end()
+    assert not caplog.records
+
+
 def test_more_connections_than_it_has_room_for_take_nothing_from_the_others(served, monkeypatch):
     monkeypatch.setattr("haltune.report.watch.serve._MOST_CONNECTIONS", 20)
     held = [socket.create_connection(("127.0.0.1", served[0]), timeout=60) for _ in range(20)]

@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import os
 import re
+import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from edited import edited
@@ -18,6 +21,7 @@ from haltune.report.watch import actions
 from haltune.report.watch.app import _stream, application
 from haltune.report.watch.board import Board
 from haltune.report.watch.location import Location
+from haltune.report.watch.peer import users
 from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store
 from haltune.store.sql.store import SqlStore
@@ -137,6 +141,23 @@ def test_a_ticket_that_lay_for_longer_than_a_browser_takes_is_void(served, monke
     assert ask(app, f"/{ticket}/0/")[0] == 404
     monkeypatch.undo()
     assert ask(app, f"/{ticket}/0/")[0] == 404
+
+
+def test_another_user_of_the_machine_takes_no_ticket_and_spoils_none(served, monkeypatch):
+    app, ticket = served[0], served[0].ticket()
+    monkeypatch.setattr("haltune.report.watch.peer.users", lambda port, ours: {os.getuid(), os.getuid() + 1})
+    assert ask(app, f"/{ticket}/0/")[0] == 404
+    monkeypatch.setattr("haltune.report.watch.peer.users", lambda port, ours: {os.getuid()})
+    assert ask(app, f"/{ticket}/0/")[0] == 303
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell")
+def test_linux_tells_who_holds_the_other_end_of_a_connection():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ours = listening.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", ours)) as client:
+            assert users(client.getsockname()[1], ours) == {os.getuid()}
+            assert users(client.getsockname()[1], ours + 1) == set()
 
 
 def test_without_a_ticket_an_empty_one_leads_nowhere(served):
