@@ -191,6 +191,7 @@ def _image(drawn: Any, out: Path, width: int, height: int) -> None:
             "images are drawn with Kaleido and a Chrome or Chromium: pip install kaleido; .html and .json need neither"
         ) from None
     try:
+        drawn.layout.updatemenus = ()  # nobody presses a button of an image
         drawn.write_image(out, width=width, height=height, scale=2)
     except (OSError, RuntimeError, ValueError) as error:
         raise InvalidInput(f"cannot draw {out}: {error}") from error

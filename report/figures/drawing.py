@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 Spec = dict[str, Any]  # {"data": [traces], "layout": {...}}, as Plotly's JSON has them
 _MARKED_NUMBERS = 12  # whole numbers, each of which has its mark on an axis
+_PANEL = 250  # pixels that a panel is high among others, where nothing else is said
+_BELOW = 70  # pixels for the marks and the name of an axis between two rows
+_BESIDE = 0.08  # of the width, for those between two columns
+_LINE = 34  # letters of an axis's name
 AXIS = {"gridcolor": RULE, "zeroline": False, "linecolor": RULE, "ticks": "", "tickfont": {"color": MUTED}}
 
 
@@ -32,25 +37,45 @@ def plotly() -> Any:
 
 def drawn(spec: Spec) -> go.Figure:
     """The figure that a specification describes. Raises ImportError without Plotly."""
-    figure: go.Figure = plotly().Figure({**spec, "layout": _side_by_side(spec["layout"])})
+    data = [_told_apart(trace) for trace in spec["data"]]
+    figure: go.Figure = plotly().Figure({"data": data, "layout": _side_by_side(spec["layout"])})
     return figure
 
 
+def _told_apart(trace: dict[str, Any]) -> dict[str, Any]:
+    """A trace whose marks Plotly draws all: of those with one id, as a page has for a trial, it draws one."""
+    ids = trace.get("ids", ())
+    return trace if len(set(ids)) == len(ids) else {name: v for name, v in trace.items() if name != "ids"}
+
+
 def _side_by_side(laid: dict[str, Any]) -> dict[str, Any]:
-    """A layout with places for its panels, at most three a row; the page has its own."""
+    """A layout with places for its panels, at most three a row, each as high as on the page; the page has its own.
+
+    Where some have heights of their own each stands on a row.
+    """
     panels = [name.removeprefix("xaxis") for name in laid if name.startswith("xaxis")]
     if len(panels) < 2:
         return laid
-    columns = 2 if len(panels) == 4 else min(3, len(panels))
-    rows = -(-len(panels) // columns)
-    found = dict(laid)
+    own = laid["meta"].get("heights", {})
+    columns = 1 if own else 2 if len(panels) == 4 else min(3, len(panels))
+    high = [own.get(f"x{number}", laid.get("height", _PANEL)) for number in panels[::columns]]
+    inside = sum(high) + _BELOW * (len(high) - 1)
+    found = laid | {"height": inside + laid["margin"]["t"] + laid["margin"]["b"]}
     for k, number in enumerate(panels):
         row, column = divmod(k, columns)
-        across = [column / columns + 0.03, (column + 1) / columns - 0.03]
-        along = [1 - (row + 1) / rows + 0.06 * (rows > 1), 1 - row / rows - 0.03 * (rows > 1)]
+        across = [column / columns + _BESIDE * (column > 0), (column + 1) / columns]
+        top = 1 - (sum(high[:row]) + _BELOW * row) / inside
+        along = [max(0.0, top - high[row] / inside), top]
         found[f"xaxis{number}"] = {**laid[f"xaxis{number}"], "domain": across}
-        found[f"yaxis{number}"] = {**laid[f"yaxis{number}"], "domain": along}
+        found[f"yaxis{number}"] = {**_folded(laid[f"yaxis{number}"]), "domain": along, "automargin": True}
     return found
+
+
+def _folded(laid: dict[str, Any]) -> dict[str, Any]:
+    """An axis whose title is in lines that are no longer than a panel is high."""
+    title = laid.get("title", {})
+    lines = textwrap.wrap(title.get("text", ""), _LINE, break_long_words=False, break_on_hyphens=False)
+    return {**laid, "title": {**title, "text": "<br>".join(lines), "font": {"size": 13}}}
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -69,7 +94,7 @@ def scale_of(space: Space, name: str) -> dict[str, Any]:
     if isinstance(domain, Choice) and all(isinstance(on_axis(option), str) for option in domain.options):
         return {"type": "category", "categoryarray": [on_axis(option) for option in domain.options]}
     if isinstance(domain, Float | Int) and domain.log:
-        return {"type": "log"}
+        return {"type": "log", "exponentformat": "e"}
     if not isinstance(domain, Int) or isinstance(domain.low, str) or isinstance(domain.high, str):
         return {}
     return {"dtick": 1} if domain.high - domain.low <= _MARKED_NUMBERS else {}

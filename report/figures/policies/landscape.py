@@ -122,9 +122,10 @@ class Landscape:
         ]
         walk = {"mode": "lines+markers+text", "line": {"color": INK, "width": 0.8, "dash": "dot"}}
         return {
-            **self.marks(), "mode": "markers+text", **(walk if self.along else {}), "x": [x for x, _ in places],
-            "y": [y for _, y in places], "text": _numbers([k for k, _ in self.numbered], places),
-            "textposition": "top right", "showlegend": False, **panel(number),
+            **self.marks(), "mode": "markers+text", "cliponaxis": False, **(walk if self.along else {}),
+            "x": [x for x, _ in places], "y": [y for _, y in places],
+            "text": _numbers([k for k, _ in self.numbered], places), "textposition": "top right",
+            "showlegend": False, **panel(number),
         }  # fmt: skip
 
     def marks(self) -> Trace:
@@ -153,7 +154,12 @@ class Landscape:
         raw = self.found.raw(worth[kept]).tolist()
         xs = [on_axis(configs[i][self.across]) for i in kept]
         ys = raw if self.along is None else [on_axis(configs[i][self.along]) for i in kept]
-        labels = {"mode": "markers+text", "text": [short(v) for v in raw], "textposition": "top right"}
+        labels = {
+            "mode": "markers+text",
+            "cliponaxis": False,
+            "text": [short(v) for v in raw],
+            "textposition": "top right",
+        }
         few = labels if self.along and len(kept) <= _LABELLED else {"mode": "markers"}
         coloured = {"color": worth[kept].tolist(), "colorscale": _BETTER} if self.along else {"color": COOL}
         return {

@@ -203,7 +203,9 @@ def _layout(found: LevelSet, across: str, along: str | None, bounded: bool) -> d
 
 def _named_axes(found: LevelSet | Maximisers, across: str, along: str | None) -> dict[str, Any]:
     return {
-        f"{name}axis": axis(plotly_text(of or found.metric), exponentformat="power", **_scale(found, of))
+        f"{name}axis": axis(
+            plotly_text(of or found.metric), **{"exponentformat": "power", **_scale(found, of)}
+        )
         for name, of in (("x", across), ("y", along))
     }
 
@@ -211,7 +213,7 @@ def _named_axes(found: LevelSet | Maximisers, across: str, along: str | None) ->
 def _scale(found: LevelSet | Maximisers, name: str | None) -> dict[str, Any]:
     """As `scale_of`, but with plain numbers on a logarithmic axis that spans less than two decades."""
     usual = {} if name is None else scale_of(found.space, name)
-    if name is None or usual != {"type": "log"}:
+    if name is None or usual.get("type") != "log":
         return usual
     others = found.others if isinstance(found, Maximisers) else ()
     values = [config[name] for config in (*found.configs, *others) if name in config]

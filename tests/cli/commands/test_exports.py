@@ -133,12 +133,15 @@ def test_an_image_is_as_high_as_its_figure_unless_it_is_said(log, tmp_path, monk
     drawn = []
     monkeypatch.setitem(sys.modules, "kaleido", object())
     monkeypatch.setattr(
-        plotly.graph_objects.Figure, "write_image", lambda self, out, **size: drawn.append(size)
+        plotly.graph_objects.Figure,
+        "write_image",
+        lambda self, out, **size: drawn.append(size | {"buttons": len(self.layout.updatemenus)}),
     )
     for what, more in (("timeline", ()), ("progress", ()), ("timeline", ("--height", 300))):
         haltune("figure", log[0], what, "-o", tmp_path / "a.png", *more)
     assert [size["height"] for size in drawn] == [122, 620, 300]
     assert {size["width"] for size in drawn} == {1100}
+    assert {size["buttons"] for size in drawn} == {0}
 
 
 def test_the_figures_of_a_front_and_of_a_level_set_are_files_too(log, tmp_path):

@@ -39,6 +39,14 @@ def test_the_limit_that_is_nearest_stands_on_top():
     assert list(figure.data[0].y) == ["2 of 8 trials", "14 of 28 epochs"]  # from below
 
 
+def test_limits_are_a_strip_above_the_trials_of_a_figure_as_on_the_page():
+    figure = budget(limited(trials=8, epochs=28))
+    assert figure.layout.xaxis.domain == figure.layout.xaxis2.domain == (0.0, 1.0)
+    strip, bars = (figure.layout[name].domain for name in ("yaxis", "yaxis2"))
+    assert strip[0] > bars[1]
+    assert strip[1] - strip[0] < 0.6 * (bars[1] - bars[0])
+
+
 def test_each_trial_has_its_epochs_and_what_stopping_saved_on_top_of_them():
     trained, saved = (t for t in budget(a_search()).data if t.name in ("trained", "saved"))
     assert list(trained.ids) == ["trial-0", "trial-2", "trial-1"]

@@ -12,6 +12,7 @@ from haltune.errors import installing
 from haltune.log.events import Status
 from haltune.report import learning_curves, metrics, parallel, slices
 from haltune.report.digest import digest
+from haltune.report.figures.drawing import drawn, layout
 
 
 def curves(figure):
@@ -233,3 +234,41 @@ def test_a_logarithmic_view_is_offered_of_metrics_that_are_positive():
     assert change["yaxis2.range"][0] < -3.0
     assert change["yaxis2.range"][1] > 1.0
     assert not any(name.startswith("yaxis3") for name in change)
+
+
+def test_panels_of_an_image_are_as_high_as_on_the_page_and_apart():
+    history = told(Problem(Space({n: Float(1e-4, 1.0, log=True) for n in "abcd"}), Maximize("acc"), 1))
+    for n in range(8):
+        tell_trial(history, [n / 8], config=dict.fromkeys("abcd", 10 ** (-n / 2)))
+    laid = slices(history).layout
+    inside = laid.height - laid.margin.t - laid.margin.b
+    above, below = laid.yaxis.domain, laid.yaxis3.domain
+    assert (above[1], below[0]) == pytest.approx((1.0, 0.0))
+    assert (above[0] - below[1]) * inside == pytest.approx(70)
+    assert (
+        (above[1] - above[0]) * inside == pytest.approx((below[1] - below[0]) * inside) == pytest.approx(250)
+    )
+    assert laid.xaxis2.domain[0] > laid.xaxis.domain[1]
+
+
+def test_a_long_name_of_an_axis_is_in_lines_that_are_no_longer_than_its_panel():
+    long = "the share of " + "all that was " * 5 + "seen"
+    figure = metrics(of_metrics({long: 0.5, "short": 0.25}))
+    titles = [axis.title.text for axis in figure.select_yaxes() if axis.title.text]
+    assert sorted(t.replace("<br>", " ") for t in titles) == sorted([long, "short"])
+    assert max(len(line) for t in titles for line in t.split("<br>")) <= 34
+
+
+def of_metrics(told_besides):
+    history = told()
+    tell_trial(history, [0.5, 0.75], metrics={name: [value, value] for name, value in told_besides.items()})
+    return history
+
+
+def test_every_mark_of_a_trial_is_drawn():
+    """Plotly draws one of those that have one id."""
+    spec = {"data": [{"type": "scatter", "x": [1, 2, 3], "y": [1, 2, 3], "ids": ["trial-0", "trial-0", "trial-1"]}],
+            "layout": layout("", "", order=1)}  # fmt: skip
+    assert drawn(spec).data[0].ids is None
+    spec["data"][0]["ids"] = ["trial-0", "trial-1", "trial-2"]
+    assert drawn(spec).data[0].ids == ("trial-0", "trial-1", "trial-2")
