@@ -86,7 +86,8 @@ def kept_token(path: Path) -> str:
             made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(made, "w") as file:
                 file.write(secrets.token_urlsafe(18) + "\n")
-        held, token = path.stat(), path.read_text(encoding="ascii").strip()
+        with path.open(encoding="ascii") as file:
+            held, token = os.fstat(file.fileno()), file.read(300).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(
             f"cannot keep a token in {path}: {getattr(error, 'strerror', None) or error}"

@@ -74,7 +74,8 @@ def parallel_spec(facts: Digest) -> Spec:
         "layout": layout(
             "Parameters", f"Parallel coordinates of {len(rows)} trials over {', '.join(names)} and {goal.metric}.",
             order=40, wide=True,
-            note=f"A line is a trial, the best in colour. Drag along an axis to see only the trials there.{more}",
+            note="A line is a trial, the best in colour. Drag along an axis, or press arrow keys on it, to see only "
+            f"the trials there.{more}",
             annotations=[] if rows and names else [nothing("No trial has a value yet" if names else "No parameter")],
         ) | {"margin": {"l": 68, "r": 68, "t": 80, "b": 30}},
     }  # fmt: skip

@@ -165,11 +165,13 @@ class Parallel extends Sheet {
     this.svg.addEventListener("touchstart", (event) => { if (event.target.hasAttribute("data-axis")) event.preventDefault(); }, { passive: false }); // it drags, and scrolls nothing
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
     this.svg.addEventListener("pointerup", (event) => this.released(event));
-    this.svg.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") this.leave(); });
+    this.svg.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") this.leave(); });
     this.svg.addEventListener("pointercancel", () => this.dropped());
+    this.svg.addEventListener("keydown", (event) => this.key(event));
   }
   draw(t, width) {
     const height = FULL - 40, top = 44, bottom = height - 14, left = 30, right = width - 56;
+    const held = this.svg.contains(document.activeElement) ? document.activeElement.getAttribute("data-axis") : null;
     Object.assign(this, { t, top, bottom });
     this.clear(width, height);
     const n = t.dimensions.length;
@@ -192,6 +194,7 @@ class Parallel extends Sheet {
       path.style.stroke = between(t.line.colorscale, share);
     }
     t.dimensions.forEach((d, k) => this.axis(d, k));
+    if (held !== null && held < n) this.svg.querySelectorAll(".axis-hit")[held].focus({ preventScroll: true });
   }
   axis(d, k) {
     const x = this.xs[k], last = k === this.xs.length - 1, g = made("g", {}, this.svg);
@@ -204,7 +207,7 @@ class Parallel extends Sheet {
       made("rect", { class: "zone", x: x - 6, width: 12, y: Math.min(a, b), height: Math.abs(b - a) }, g);
       made("rect", { x: x - 6, width: 12, y: Math.min(a, b), height: Math.abs(b - a), fill: "none" }, g).style.stroke = "var(--cool)";
     }
-    made("rect", { class: "axis-hit", x: x - 14, width: 28, y: this.top - 12, height: this.bottom - this.top + 24, "data-axis": k }, g);
+    made("rect", { class: "axis-hit", x: x - 14, width: 28, y: this.top - 12, height: this.bottom - this.top + 24, "data-axis": k, tabindex: 0, "aria-label": `${plainly(d.label)}: arrow keys move the ends of what is chosen, Escape lets go` }, g);
   }
   pressed(event) {
     const k = event.target.getAttribute && event.target.getAttribute("data-axis");
@@ -251,6 +254,16 @@ class Parallel extends Sheet {
   dropped() {
     if (this.zone) this.zone.remove();
     this.start = null; this.zone = null;
+  }
+  key(event) { // up raises the lower end, down lowers the upper one
+    const k = event.target.getAttribute("data-axis");
+    if (k === null) return;
+    const name = this.t.dimensions[k].label, [low, high] = this.axes[k].home, [a, b] = this.extents.get(name) || [low, high], step = (high - low) / 20;
+    const chosen = { ArrowUp: [Math.min(a + step, b), b], ArrowDown: [a, Math.max(b - step, a)], Escape: null }[event.key];
+    if (chosen === undefined) return;
+    event.preventDefault();
+    if (chosen) this.extents.set(name, chosen); else this.extents.delete(name);
+    this.figure.page.brush(this.inside());
   }
   inside() { // the trials within every extent; null when there is none
     const extents = this.t.dimensions.map((d, k) => [d, k]).filter(([d]) => this.extents.has(d.label));

@@ -9,7 +9,7 @@ class Hand extends Marks {
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
     this.svg.addEventListener("pointerdown", (event) => this.pressed(event));
     this.svg.addEventListener("pointerup", (event) => this.released(event));
-    this.svg.addEventListener("pointerleave", (event) => { if (!this.start && event.pointerType === "mouse") this.leave(); }); // a finger leaves as it is lifted
+    this.svg.addEventListener("pointerleave", (event) => { if (!this.start && event.pointerType !== "touch") this.leave(); }); // a finger leaves as it is lifted
     this.svg.addEventListener("blur", () => this.leave());
     this.svg.addEventListener("dblclick", () => this.reset());
     this.svg.addEventListener("keydown", (event) => this.key(event));

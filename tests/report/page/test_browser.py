@@ -239,6 +239,24 @@ def test_parameters_are_brushed_whatever_they_are_called(opened):
     assert sorted(rows(page)) == [0, 1, 2, 3]
 
 
+def test_arrow_keys_choose_along_an_axis_and_escape_lets_go(opened):
+    page = opened(many())
+    page.locator("figure[data-figure=parallel] .axis-hit").nth(1).focus()  # width, from 8 to 64
+    for _ in range(5):
+        page.keyboard.press("ArrowUp")
+    page.wait_for_function("document.querySelector('.filters output').textContent !== ''")
+    lowest = 8 - 0.02 * 56 + 5 / 20 * 1.04 * 56
+    assert sorted(rows(page)) == [n for n in range(30) if 8 + n >= lowest]
+    for _ in range(8):
+        page.keyboard.press("ArrowDown")
+    page.wait_for_function("document.querySelectorAll('.trials tbody tr:not(.why)').length < 20")
+    highest = 64 + 0.02 * 56 - 8 / 20 * 1.04 * 56
+    assert sorted(rows(page)) == [n for n in range(30) if lowest <= 8 + n <= highest]
+    page.keyboard.press("Escape")
+    page.wait_for_function("document.querySelector('.filters output').textContent === ''")
+    assert len(rows(page)) == 30
+
+
 @pytest.fixture
 def touched(browser, tmp_path):
     """Opens a page on a phone."""
