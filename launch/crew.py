@@ -108,6 +108,8 @@ class Crew:
         Raises TrainingFailed, KeyboardInterrupt after a second Ctrl-C, and what the study raises.
         """
         progress, voice = self._options.progress, self._study.session.voice
+        if progress is not False:
+            voice.aside(f"what the runs print goes to {self._logs}, a file a trial")
         quiet = voice.hushed() if progress is False else nullcontext()
         with Interrupts() as interrupts, quiet, progress_of(self._study, progress) as table:
             while not (self._over and not any(slot.busy for slot in self._slots)):

@@ -123,8 +123,8 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
         """
         if self.budget.unlimited and self.policy.endless:
             raise InvalidInput(
-                f"{called(self.policy)} never ends by itself and the study has no budget: "
-                "give one, such as budget='2h' or budget='50 trials'"
+                f"the study has no budget, and its policy, {called(self.policy)}, never ends by itself: write "
+                "budget='2h' or budget='50 trials'"
             )
         return self.session.ask(partial(Trial, self.session))
 

@@ -64,6 +64,11 @@ class Voice:
         finally:
             self.verbose = before
 
+    def aside(self, words: str) -> None:
+        """What is to be known of the search."""
+        if self._speaks():
+            self._say(lambda: words, "cyan")
+
     def begins(self, history: History, attempt: Attempt, unlimited: str = "") -> None:
         """An attempt was handed out. unlimited: see `unlimited`."""
         if not self._speaks():
@@ -181,10 +186,13 @@ def _within(text: str, most: int) -> str:
 
 
 def _leading(history: History, best: Best) -> str:
-    """A run that was not cut leads before one that was, though that had a better value when it was."""
+    """A run that was not cut leads before one that was, and before there is one who went furthest, though others are
+    better where they stand."""
     others = history.incumbent(exclude=best.trial)
-    ahead = history.problem.goal.better(others, than=best.value)
-    return "the best so far of those that were not cut" if ahead else "the best so far"
+    if not history.problem.goal.better(others, than=best.value):
+        return "the best so far"
+    whole = history.trial(best.trial).complete
+    return f"the best so far of those that {'were not cut' if whole else 'went furthest'}"
 
 
 def standing_line(history: History, budget: Budget, over: bool = False) -> str:

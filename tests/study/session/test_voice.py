@@ -130,6 +130,16 @@ def test_a_run_in_full_that_leads_before_a_better_one_that_was_cut_says_so(said)
     assert ends[0].partition("acc ")[2].startswith("0.5, the best so far of those that were not cut")
 
 
+def test_before_a_run_in_full_one_leads_that_went_furthest_and_says_so(said):
+    study = Study(Problem(PROBLEM.space, PROBLEM.goal, 4), Hyperband(eta=2, rounds=1), seed=0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(0.9 - 0.2 * (epoch > 1) - 0.01 * trial.id)
+    ends = [line for line in said() if "the best so far" in line and " paused at epoch 2 " in line]
+    assert ends[0].partition("acc ")[2].startswith("0.7, the best so far of those that went furthest")
+
+
 def test_reports_are_told_when_asked_for(said):
     searched(1, verbose=2)
     told = [line for line in said() if ", epoch " in line]
@@ -368,6 +378,7 @@ def test_a_launcher_tells_of_each_trial_once_and_its_workers_of_none(said, tmp_p
     assert begun == [
         "trial 0 begins", "trial 0 trained in full, 4 epochs", "trial 1 begins", "trial 1 trained in full, 4 epochs",
     ]  # fmt: skip
+    assert said()[0] == f"what the runs print goes to {tmp_path / 'logs'}, a file a trial"
     assert [log.read_text() for log in sorted((tmp_path / "logs").iterdir())] == ["", ""]
     assert capfd.readouterr().err == ""
 
