@@ -11,6 +11,11 @@ _DEFAULTS = {"rounds": (1, None), "cells": (100, 16)}
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> list[str]:
     """One sentence for each entry that differs between two JSON objects."""
+    kinds = old.get("policy"), new.get("policy")
+    if kinds[0] != kinds[1] and all(isinstance(kind, str) for kind in kinds):
+        return [
+            f"{where}policy: recorded {kinds[0]!r}, given {kinds[1]!r}"
+        ]  # options of one are none of the other
     found: list[str] = []
     for key in [*old, *(k for k in new if k not in old)]:
         name = f"{where}{key}"

@@ -43,6 +43,18 @@ def test_another_goal_and_horizon_are_named() -> None:
     assert [s.split(":")[0] for s in said] == ["goal.goal", "goal.metric", "goal.bounds", "max_epochs"]
 
 
+def test_of_another_policy_the_options_are_no_differences() -> None:
+    old = {"policy": "Halting", "inner": {"policy": "BOBOS", "kappa": 2.0}, "min_epochs": 1}
+    assert differences(old, {"policy": "Random", "trials": 3}, "policy.") == [
+        "policy.policy: recorded 'Halting', given 'Random'"
+    ]
+    new = {"policy": "Halting", "inner": {"policy": "Random", "trials": 3}, "min_epochs": 2}
+    assert differences(old, new, "policy.") == [
+        "policy.inner.policy: recorded 'BOBOS', given 'Random'",
+        "policy.min_epochs: recorded 1, given 2",
+    ]
+
+
 def test_long_values_are_cut_short() -> None:
     [said] = differences({"a": "x" * 500}, {"a": "y"})
     assert len(said) < 150
