@@ -43,7 +43,7 @@ from haltune._utils.words import plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks.place import this
 from haltune.study import Trial
-from haltune.study.session.saving import check_write
+from haltune.study.session.saving import check_write, check_written
 
 from .frameworks.randomness import capture, restore, state_from_json
 from .frameworks.ranks import torch_ranks
@@ -231,6 +231,7 @@ class TrainingLoop:
         if self._together:
             path.mkdir(exist_ok=True)
         self._save(path)
+        check_written(path)  # before another file lies beside it, which it would be taken for
         _put(self._random(path))
 
     def _restore(self) -> None:

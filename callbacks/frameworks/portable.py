@@ -18,6 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from haltune.errors import InvalidInput, installing
+from haltune.errors.foreign_words import check_call
 from haltune.study import Trial
 
 from ..reporting.reporter import Reporter
@@ -44,7 +45,8 @@ class Portable:
     _extra: ClassVar[str] = ""  # haltune's, which brings one
     _held: ClassVar[frozenset[str]] = frozenset()  # attributes that frameworks set and that hold a model
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        check_call(cls, args, named)
         public: Any = cls
         bases = framework_bases(cls._homes, cls._install, cls._base, cls._extra) if cls._homes else ()
         concrete: type[Self] = _over(public, bases)

@@ -23,6 +23,7 @@ from haltune.log.events import Status, trial_of
 from haltune.log.fate import FATES, fate_of, lead_of
 from haltune.log.history import History
 from haltune.log.records import Best, TrialRecord
+from haltune.report.digest import digest
 from haltune.study.reading import Reading
 
 from ..find import RUNS, STOPPED, errors, study_of
@@ -95,6 +96,9 @@ def trials(
         history, listed = study.history, Listed(study)
         found = [t for t in history.trials if status is None or listed.is_so(t, status)]
         found.sort(key=_order(history, sort or ("value" if top else "trial")))
+        if status is not None and not found and format is Format.table:
+            say(f"no trial is {status!r}; {digest(study).states or 'there is none yet'}", err=True)
+            return
         _list(listed, found[:top], format)
 
 

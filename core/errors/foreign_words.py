@@ -46,6 +46,10 @@ _CATALOGUE = "haltune.policies lists them: MultiFidelity() is the default, BOBOS
 _CALLBACK = (
     "from haltune.callbacks.lightning import HaltuneCallback; or of .keras, .transformers, .xgboost, ..."
 )
+_STOPS = "the policy decides when a run stops: Study(..., policy=BOBOS()); haltune.policies lists them"
+_KEPT = (
+    "the best model is kept: study.best.checkpoint; Study(..., keep_checkpoints=3) keeps those of the best 3"
+)
 _LOOP = "from haltune.callbacks.loop import TrainingLoop"
 
 _NO_TRIAL = (
@@ -74,10 +78,12 @@ _HOW_MANY = dict.fromkeys(
 _HOW_MUCH = dict.fromkeys(
     ("timeout", "max_time", "time_budget_s", "duration", "minutes", "hours", "seconds"), _TIME
 )
+_WHERE = dict.fromkeys(("storage", "database", "path", "directory"), _STORE) | dict.fromkeys(
+    ("study_name", "project_name"), "name="
+)
 ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "Study": {
-        **_WHAT_FOR, **_HOW_LONG, **_HOW_MANY, **_HOW_MUCH, "storage": _STORE, "database": _STORE, "path": _STORE,
-        "directory": _STORE, "study_name": "name=", "project_name": "name=",
+        **_WHAT_FOR, **_HOW_LONG, **_HOW_MANY, **_HOW_MUCH, **_WHERE,
         "load_if_exists": "a study that is there is reopened and goes on; another name= makes a new one",
         "overwrite": "a study that is there is reopened and goes on; another name= makes a new one",
         "resume": "a study that is there is reopened and goes on", "sampler": _POLICY, "pruner": _POLICY,
@@ -85,6 +91,12 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
         "param_space": _SPACE, "config": _SPACE, "hyperparameters": _SPACE,
         **dict.fromkeys(("n_jobs", "workers", "num_workers"), "study.optimize(train, workers=4)"),
         "points_to_evaluate": "start=[{...}]", **dict.fromkeys(("warm_start", "prior_studies"), "learn_from=[study]"),
+    },
+    "load_study": _WHERE,
+    "HaltuneCallback": {
+        **dict.fromkeys(("mode", "direction"), _LESS_OR_MORE), "metric": "monitor=", "metrics": "monitor=",
+        **dict.fromkeys(("patience", "min_delta", "pruner"), _STOPS), "study": "HaltuneCallback(trial), one a trial",
+        **dict.fromkeys(("save_best_only", "save_top_k", "filepath", "dirpath"), _KEPT),
     },
     "Problem": {**_WHAT_FOR, **_HOW_LONG, "parameters": "Problem(Space({...}), goal, max_epochs)"},
     "Budget": {**_HOW_MANY, **_HOW_MUCH, "n_epochs": "epochs=", "max_epochs": "epochs="},
@@ -197,9 +209,14 @@ class KnowsArguments:
     if not TYPE_CHECKING:
 
         def __new__(cls, *args: Any, **named: Any) -> Any:
-            takes = cls.__init__ if cls.__init__ is not object.__init__ else _nothing
-            _check(cls.__name__, [kind.__name__ for kind in cls.__mro__], takes, 1 + len(args), named)
+            check_call(cls, args, named)
             return super().__new__(cls)
+
+
+def check_call(cls: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """What a class is called with, where that derives from others' classes. Raises UnknownArgument, in words."""
+    takes = cls.__init__ if cls.__init__ is not object.__init__ else _nothing
+    _check(cls.__name__, [kind.__name__ for kind in cls.__mro__], takes, 1 + len(args), named)
 
 
 def answering(function: Callable[P, R]) -> Callable[P, R]:
@@ -228,19 +245,6 @@ class KnowsAttributes:
             raise AttributeError(
                 missing_attribute(f"{type(self).__name__!r} object", name, owners), name=name, obj=self
             )
-
-
-def explain_misreading(error: BaseException, config: dict[str, Any]) -> None:
-    """Add to an error of reading a configuration as what it is not how it is read."""
-    named = (
-        f"haltune: a configuration is a dict, and it has {', '.join(map(repr, config)) or 'no parameters'}"
-    )
-    if isinstance(error, AttributeError) and error.obj is config:
-        error.add_note(f"{named}: trial.config[{error.name!r}]" if error.name in config else named)
-    elif isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
-        near = get_close_matches(error.args[0], config, n=1)
-        if near and near != [error.args[0]]:
-            error.add_note(f"{named}: trial.config[{near[0]!r}] is near to {error.args[0]!r}")
 
 
 class NoTrial(KnowsAttributes):
@@ -280,13 +284,13 @@ def _check(
     if given > len(by_place) and not code.co_flags & inspect.CO_VARARGS:
         answer = _answer(ARGUMENTS, owners, "*") or f"it takes {', '.join(known[1:]) or 'none'}"
         raise UnknownArgument(f"{name}() with {given - 1} arguments that have no name: {answer}")
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        return
+    takes_all = code.co_flags & inspect.CO_VARKEYWORDS  # but for the words of its own row
     for word in named.keys() - set(known):
         near = get_close_matches(word, known[1:], n=1)
         guess = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known[1:]) or 'nothing'}"
-        answer = _answer(ARGUMENTS, owners, word) or guess
-        raise UnknownArgument(f"{name}({word}=...): {answer}")
+        meant = _answer(ARGUMENTS, owners[:1] if takes_all else owners, word)
+        if meant or not takes_all:
+            raise UnknownArgument(f"{name}({word}=...): {meant or guess}")
 
 
 def _parameters(code: CodeType) -> tuple[str, ...]:

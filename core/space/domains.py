@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from haltune.errors import InvalidSpace
 from haltune.errors.foreign_words import KnowsArguments
 
@@ -71,6 +73,7 @@ class Float(_Declared):
     def __post_init__(self) -> None:
         for end in ("low", "high"):
             object.__setattr__(self, end, _float_bound(getattr(self, end), end))
+        object.__setattr__(self, "log", _flag(self.log, "log", self))
         object.__setattr__(self, "when", alternatives(self.when))
         check_range(self, self.low, self.high)
 
@@ -106,6 +109,7 @@ class Int(_Declared):
     def __post_init__(self) -> None:
         for end in ("low", "high"):
             object.__setattr__(self, end, _int_bound(getattr(self, end), end))
+        object.__setattr__(self, "log", _flag(self.log, "log", self))
         object.__setattr__(self, "when", alternatives(self.when))
         check_range(self, self.low, self.high)
 
@@ -139,8 +143,9 @@ class Choice(_Declared):
     def __init__(
         self, options: Iterable[Any], *, ordered: bool = False, when: Mapping[str, Any] | None = None
     ):
-        object.__setattr__(self, "options", checked_options(options, bool(ordered)))
-        object.__setattr__(self, "ordered", bool(ordered))
+        ordered = _flag(ordered, "ordered", self)
+        object.__setattr__(self, "options", checked_options(options, ordered))
+        object.__setattr__(self, "ordered", ordered)
         object.__setattr__(self, "when", alternatives(when))
 
     def spec(self) -> dict[str, Any]:
@@ -184,11 +189,11 @@ def domain_from(spec: Mapping[str, Any]) -> Domain:
     """The domain whose `spec()` this is."""
     when = {parent: unpack(values) for parent, values in spec["when"].items()}
     if spec["type"] == "choice":
-        return Choice([unpack(o) for o in spec["options"]], ordered=spec["ordered"], when=when)
+        return Choice([unpack(o) for o in spec["options"]], ordered=bool(spec["ordered"]), when=when)
     if spec["type"] == "constant":
         return Constant(unpack(spec["value"]), when=when)
     kind: type[Float] | type[Int] = Float if spec["type"] == "float" else Int
-    return kind(spec["low"], spec["high"], log=spec["log"], when=when)
+    return kind(spec["low"], spec["high"], log=bool(spec["log"]), when=when)
 
 
 def bounding(domain: Domain) -> tuple[str, ...]:
@@ -216,6 +221,14 @@ def check_range(domain: Float | Int, low: float | str, high: float | str) -> Non
         raise InvalidSpace(
             f"{domain!r} is too wide to be exact: an Int like it may have {limit}. Use a Float."
         )
+
+
+def _flag(value: Any, name: str, domain: Domain) -> bool:
+    """True or False, as numpy and files write them, too. Raises InvalidSpace for what else: "no" would be true."""
+    if isinstance(value, numbers.Integral | np.bool_) and value in (0, 1):
+        return bool(value)
+    kind = type(domain).__name__
+    raise InvalidSpace(f"{kind}({name}={value!r}): {name} is True or False, without quotation marks.")
 
 
 def _name_of(bound: str, end: str) -> str:

@@ -12,7 +12,8 @@ import numpy as np
 from haltune._utils.checks import number, timed
 from haltune._utils.signals import interrupts
 from haltune.errors import InvalidInput, RankLost, StoreError, free_memory, is_shortage
-from haltune.errors.foreign_words import KnowsAttributes, answering, explain_misreading
+from haltune.errors.foreign_words import KnowsAttributes, answering
+from haltune.errors.misreading import explain_misreading
 from haltune.errors.uncalled import answers_uncalled
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status

@@ -113,7 +113,7 @@ def _span(more: float, so_far: float) -> str:
     why = (
         "the time of a trial"
         if more < FARTHEST * so_far
-        else f"{FARTHEST:g} times as long again, and no further is told"
+        else f"{FARTHEST:g} times as long again and as far as can be told"
     )
     return f"Another {duration(more)}, {why},"
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from callback_fakes import OUTAGE, STOP, Clock, FakeTrial
 from paused_studies import pausing_study
@@ -71,6 +72,22 @@ def test_an_outage_does_not_end_the_training():
     with pytest.warns(HaltuneWarning, match="training continues"):
         train()
     assert trial.epochs == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("save", "told"),
+    [
+        (lambda path: None, "nothing was written"),
+        (lambda path: np.save(path, np.zeros(3)), r"suffix='\.npy'"),
+    ],
+)
+def test_a_state_that_was_not_written_is_not_taken_for_the_random_state_beside_it(save, told):
+    trial = pausing_study(at=(2,)).ask()
+    loop = TrainingLoop(trial, save=save)
+    with pytest.warns(HaltuneWarning, match=f"could not be saved .*{told}"):
+        for epoch in loop:
+            loop.report(1.0 / epoch)
+    assert trial.checkpoint is None
 
 
 def test_what_saves_is_a_function():

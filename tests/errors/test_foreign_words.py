@@ -15,6 +15,7 @@ import pytest
 
 import haltune
 from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial, policies
+from haltune.callbacks.lightning import HaltuneCallback
 from haltune.errors import InvalidInput, UnknownArgument, installing
 from haltune.errors.foreign_words import ARGUMENTS, ATTRIBUTES
 from haltune.log.records import Best, TrialRecord
@@ -63,6 +64,10 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: Study(X, "acc").optimize(abs, timeout=100), r"'30min'"),  # type: ignore[call-arg]
     (lambda: a_trial().report(0.5, step=3), r"epoch=step \+ 1"),  # type: ignore[call-arg]
     (lambda: a_trial().report(val_acc=0.5), "the goal's metric alone; others by metrics="),  # type: ignore[call-arg]
+    (
+        lambda: haltune.load_study(study_name="a", storage="a.db"),
+        r"load_study\(st\w+=...\): (name=|store='search.db')",
+    ),  # type: ignore[call-arg]
     (lambda: BOBOS(zzz=3), r"it takes .*kappa"),  # type: ignore[call-arg]
 ]
 
@@ -184,7 +189,7 @@ def test_what_is_pickled_and_copied_comes_back() -> None:
 
 def test_every_answer_is_for_something_that_is_not_there() -> None:
     owners: dict[str, Any] = {**vars(haltune), **{n: getattr(policies, n) for n in policies.__all__}}
-    owners |= {"TrialRecord": TrialRecord, "Best": Best}
+    owners |= {"TrialRecord": TrialRecord, "Best": Best, "HaltuneCallback": HaltuneCallback.__init__}
     for owner, words in ARGUMENTS.items():
         kind, _, method = owner.partition(".")
         asked = getattr(owners[kind], method) if method else owners[kind]

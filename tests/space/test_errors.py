@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from haltune import Choice, Constant, Float, Int
@@ -34,6 +35,9 @@ DOMAINS = {
     "holds inf": lambda: Constant(math.inf),
     "when must map names": lambda: Int(1, 2, when="kernel"),
     "allows no value": lambda: Int(1, 2, when={"kernel": []}),
+    "log='false'\\): log is True or False, without quotation marks": lambda: Float(1, 2, log="false"),
+    "log=2\\): log is True or False": lambda: Int(1, 2, log=2),
+    "ordered='no'\\): ordered is True or False": lambda: Choice([1, 2], ordered="no"),
     "low = '1e-4' is a text: write the number, 1e-4, without quotation marks": lambda: Float("1e-4", 1),
     "high = '8' is a text": lambda: Int(1, "8"),
 }
@@ -129,6 +133,11 @@ def test_a_configuration_outside_the_space_is_refused_with_its_reason(sentence):
     with pytest.raises(InvalidSpace, match=sentence):
         SPACE.canonical(CONFIGS[sentence])
     assert not SPACE.contains(CONFIGS[sentence])
+
+
+def test_a_truth_of_numpy_is_one():
+    assert Float(1, 2, log=np.bool_(True)) == Float(1, 2, log=True) == Float(1, 2, log=1)
+    assert Choice([1, 2], ordered=np.True_).ordered is True
 
 
 def test_a_constant_may_be_left_out_of_a_configuration():

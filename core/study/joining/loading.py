@@ -7,6 +7,7 @@ from typing import Any, NoReturn, Unpack
 
 from haltune._utils.disk import StrPath
 from haltune.errors import NotSupported, StoreReadOnly
+from haltune.errors.foreign_words import answering
 from haltune.log.events import Created
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
@@ -22,6 +23,7 @@ from ..reading import Reading, first_event, read_study
 from ..study import Study
 
 
+@answering
 def load_study(
     store: StrPath | Store,
     name: str | None = None,

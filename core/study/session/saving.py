@@ -94,7 +94,7 @@ class SavedAttempt(Attempt):
         temporary = self.begin_save(suffix, keep)
         try:
             write(temporary)
-            _check_written(temporary)
+            check_written(temporary)
         except BaseException:
             discard(temporary)
             raise
@@ -227,7 +227,7 @@ def check_write(write: Any) -> None:
         ) from None
 
 
-def _check_written(path: Path) -> None:
+def check_written(path: Path) -> None:
     """Raises InvalidInput where nothing lies at the path of a state, though its folder is there."""
     if os.path.lexists(path) or not path.parent.is_dir():
         return

@@ -6,7 +6,7 @@ from paused_studies import pausing_study
 
 from haltune.callbacks.reporting.advice import missing, nearest
 from haltune.callbacks.reporting.reporter import Reporter
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.errors import HaltuneWarning, InvalidInput, UnknownArgument
 
 
 def fit_from_the_start(trial, hint="Call fit(..., ckpt_path=trial.checkpoint)"):
@@ -193,3 +193,33 @@ def test_one_lightning_module_for_two_trials_is_told():
         for trial in study:
             trainer = make_trainer(HaltuneCallback(trial, "val_loss"), epochs=trial.max_epochs)
             trainer.fit(net, shuffled(), shuffled())
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ({"mode": "max"}, r"HaltuneCallback\(mode=\.\.\.\): .*Maximize\('val_acc'\)"),
+        ({"patience": 3}, "the policy decides when a run stops"),
+        ({"save_top_k": 3}, "keep_checkpoints=3"),
+        ({"metric": "val_acc"}, "monitor="),
+        ({"monitr": "val_acc"}, r"did you mean monitor=\?"),
+    ],
+)
+def test_the_words_of_the_frameworks_own_callbacks_are_answered(named, told):
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    from haltune.callbacks.lightning import HaltuneCallback
+
+    with pytest.raises(UnknownArgument, match=told):
+        HaltuneCallback(FakeTrial(), **named)
+
+
+def test_a_callback_of_ones_own_takes_what_it_likes():
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    from haltune.callbacks.lightning import HaltuneCallback
+
+    class Mine(HaltuneCallback):
+        def __init__(self, trial, **named):
+            super().__init__(trial)
+            self.named = named
+
+    assert Mine(FakeTrial(), mode="max").named == {"mode": "max"}

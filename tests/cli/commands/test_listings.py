@@ -145,6 +145,17 @@ def test_the_tables_show_the_users_text_as_it_is(log):
     assert "epoch 2" in haltune("explain", path, 0, "--all")
 
 
+def test_an_outcome_that_no_trial_has_is_told_with_those_there_are(log, tmp_path):
+    path, _ = log
+    told = CliRunner().invoke(app, ["trials", str(path), "--status", "stopped early"])
+    assert (told.exit_code, told.stdout) == (0, "")
+    assert told.stderr.startswith("no trial is 'stopped early'; 1 trained in full, ")
+    assert strict(haltune("trials", path, "--status", "stopped early", "--format", "json")) == []
+    Study(PROBLEM, RandomSearch(trials=1), tmp_path / "none.db")
+    none = CliRunner().invoke(app, ["trials", str(tmp_path / "none.db"), "--status", "failed"])
+    assert none.stderr == "no trial is 'failed'; there is none yet\n"
+
+
 def test_reports_are_exported_a_row_each_and_both_forms_say_the_same(log, tmp_path):
     path, _ = log
     rows = strict(haltune("export", path, "--format", "json"))

@@ -387,7 +387,7 @@ def test_what_more_would_bring_is_told_no_further_than_searches_were_measured(tm
         tell_trial(history, [value] * 10)
     words = write(history, tmp_path / "page.html").read_text(encoding="utf-8")
     found = re.search(
-        r"Another (.+?), 4 times as long again, and no further is told, would find a better one with a chance of "
+        r"Another (.+?), 4 times as long again and as far as can be told, would find a better one with a chance of "
         r"(\d+)%, and gain ([\d.]+)",
         words,
     )

@@ -104,6 +104,8 @@ class LevelSet:
             lines[0] += "; the region, undecided ones counted by their probability:"
         return visible("\n".join(lines + [f"  {rule}" for rule in self.rules]))
 
+    __repr__ = __str__  # of hundreds of configurations
+
     def _listed(self, among: Mask, order: Array) -> list[tuple[Config, float]]:
         ranked = np.argsort(order, kind="stable")
         return [(self.configs[i], float(self.probability[i])) for i in ranked if among[i]]
@@ -138,6 +140,8 @@ class Maximisers:
             f"{plural(len(self.configs), 'configuration')} may be the best; {dict(self.configs[0])} is within "
             f"{self.epsilon_at(0.95):.3g} of it with probability 0.95"
         )
+
+    __repr__ = __str__
 
 
 def level_set(
