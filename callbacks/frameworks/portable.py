@@ -14,10 +14,11 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from haltune.errors import InvalidInput, installing
+from haltune.errors import InvalidInput, UnknownArgument, installing
 from haltune.errors.foreign_words import check_call
 from haltune.study import Trial
 
@@ -47,10 +48,11 @@ class Portable:
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         check_call(cls, args, named)
-        public: Any = cls
-        bases = framework_bases(cls._homes, cls._install, cls._base, cls._extra) if cls._homes else ()
-        concrete: type[Self] = _over(public, bases)
-        return super().__new__(concrete)
+        if not args and "trial" not in named and _needs_trial(cls):  # as a Trainer makes one of the class
+            raise UnknownArgument(
+                f"{cls.__name__}() has no trial: callbacks=[{cls.__name__}(trial)], one for each trial of the study"
+            )
+        return _blank(cls)  # type: ignore[no-any-return]
 
     if not TYPE_CHECKING:
 
@@ -144,6 +146,13 @@ def _public(cls: type) -> type:
     return cls.__dict__.get("_stands_for", cls)  # type: ignore[no-any-return]
 
 
+def _needs_trial(cls: Any) -> bool:
+    wanted = inspect.signature(cls.__init__).parameters.get("trial")
+    return wanted is not None and wanted.default is wanted.empty
+
+
 def _blank(cls: Any) -> Any:
     """An instance of `cls` over the frameworks of this process, before its state is set."""
-    return cls.__new__(cls)
+    bases = framework_bases(cls._homes, cls._install, cls._base, cls._extra) if cls._homes else ()
+    concrete = _over(cls, bases)
+    return super(Portable, concrete).__new__(concrete)

@@ -226,7 +226,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
         how = "Evaluate, TrainingArguments(eval_strategy='epoch')"
-        raise missing(self.monitor, self._logged, "in this fit", how)
+        raise missing(
+            self.monitor, self._logged, "in this fit", how, guess=False
+        )  # training's loss is not meant
 
 
 def _export(path: Path, *parts: Any) -> None:

@@ -1,5 +1,7 @@
 """Mistakes that every training loop can make: what is said, how often, and what it costs."""
 
+import copy
+
 import pytest
 from callback_fakes import FakeTrial
 from paused_studies import pausing_study
@@ -211,6 +213,18 @@ def test_the_words_of_the_frameworks_own_callbacks_are_answered(named, told):
 
     with pytest.raises(UnknownArgument, match=told):
         HaltuneCallback(FakeTrial(), **named)
+
+
+def test_a_callback_without_its_trial_is_told_what_to_write():
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from haltune.callbacks.transformers import HaltuneCallback
+
+    with pytest.raises(
+        UnknownArgument, match=r"has no trial: callbacks=\[HaltuneCallback\(trial\)\], one for each"
+    ):
+        HaltuneCallback()  # so a Trainer does for callbacks=[HaltuneCallback]
+    made = HaltuneCallback(FakeTrial())
+    assert copy.copy(made).trial is copy.deepcopy(made).trial is made.trial
 
 
 def test_a_callback_of_ones_own_takes_what_it_likes():
