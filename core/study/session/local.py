@@ -203,7 +203,10 @@ class LocalSession:
 
     def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
         work = partial(ending.tolerates, self.replica.history, attempt, error, self._given.max_failures)
-        return self.decide(attempt, "is forgiven", work)
+        tolerated = self.decide(attempt, "is forgiven", work)
+        if tolerated:
+            self.voice.forgets(attempt)
+        return tolerated
 
     def wake(self, attempt: Attempt) -> None:
         self.replica.wake(attempt.id, attempt.attempt)

@@ -79,7 +79,8 @@ class Voice:
                 self._say(lambda: f"the search continues, with {plural(before, 'trial')} so far", "cyan")
             if unlimited:
                 self._say(lambda: unlimited, "cyan")
-        self._begun.add((attempt.id, attempt.attempt))
+        before_it = {begun for begun in self._begun if begun[0] == attempt.id}  # a warning told of their end
+        self._begun = self._begun - before_it | {(attempt.id, attempt.attempt)}
         self._say(lambda: begun(history.trial(attempt.id)))
 
     def judged(
@@ -94,6 +95,10 @@ class Voice:
         """An attempt is over; told later: a framework's hook may have ended it, and its bar be on the screen."""
         if self.verbose:
             self._left.append((attempt.id, attempt.attempt))
+
+    def forgets(self, attempt: Attempt) -> None:
+        """A warning told how an attempt ended."""
+        self._begun.discard((attempt.id, attempt.attempt))
 
     def tell(self, history: History, budget: Budget) -> None:
         """Of those that left."""

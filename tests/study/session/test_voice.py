@@ -219,6 +219,35 @@ def test_an_end_is_told_once_whoever_notices_it(said):
     assert len(said()) == 4
 
 
+def test_a_failure_that_a_warning_told_is_not_told_again_at_the_end(said):
+    study = Study(PROBLEM, RandomSearch(trials=3), seed=0)
+    for trial in study:
+        with trial:
+            if trial.id == 1:
+                raise ValueError("too large")
+            trial.report(0.5)
+    told = [line for line in said() if line.startswith("trial 1 ")]
+    assert [line.partition(":")[0] for line in told] == [
+        "trial 1 begins",
+        "trial 1 failed and the search continues",
+    ]
+    other = Study(PROBLEM, RandomSearch(trials=1), seed=0)
+    other.ask().fail(ValueError("by hand"))
+    assert "by hand" not in "".join(said())
+    list(other)
+    assert any(line.startswith("trial 0 failed at epoch 0 of 4") for line in said())  # no warning told of it
+
+
+def test_a_loop_that_is_left_and_taken_up_again_tells_of_its_trial_once(said):
+    study = Study(PROBLEM, RandomSearch(trials=1), seed=0)
+    for trial in study:
+        trial.report(0.1)
+        break
+    for trial in study:
+        train(trial)
+    assert len([line for line in said() if line.startswith("trial 0 trained in full")]) == 1
+
+
 def test_every_limit_of_a_budget_is_told_beside_what_is_spent():
     study = searched(verbose=0)
     some = Limits(trials=5, epochs=100, time="10min", worker_time="2h", money=3, price=1.5, cost=7)
