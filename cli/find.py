@@ -87,7 +87,9 @@ def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple
     if "://" not in path:
         if file is not None and is_gone(Path(path)):
             raise NotBegun(where, file)
-        need_file(path, "a study file, a database or its URL")
+        near = (f"{path}{ending}" for ending in (".db", ".toml"))
+        there = next((f"{name}, which is there" for name in near if Path(name).exists()), None)
+        need_file(path, there or "a study file, a database or its URL")
     store = open_store(url, reading=True)  # first: what is no store of haltune's is left as it is
     if file is not None and name is None:
         name = file.name

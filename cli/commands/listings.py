@@ -106,10 +106,10 @@ def _order(history: History, sort: str) -> Callable[[TrialRecord], Any]:
     """The key of an order. Raises InvalidInput for one that is none."""
     if sort == "trial":
         return lambda t: t.id
-    if sort == "value":
+    names, metric = history.problem.space.names, history.problem.goal.metric
+    if sort == "value" or (sort == metric and sort not in names):
         place = {id: i for i, id in enumerate(chain.from_iterable(history.ranked()))}
         return lambda t: place.get(t.id, math.inf)  # runs without a value last
-    names = history.problem.space.names
     if sort not in names:
         raise InvalidInput(f"--sort {sort}: trial, value, or a parameter ({', '.join(names)})")
     return lambda t: _among(t.config.get(sort))

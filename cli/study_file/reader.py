@@ -97,7 +97,7 @@ def read(path: str | Path) -> StudyFile:
     except InvalidInput:
         raise
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path}: a study file is text in UTF-8: {error}") from error
+        raise InvalidInput(f"{path}: a study file is text in UTF-8, and no database: {error}") from error
     except RecursionError as error:
         raise InvalidInput(f"{path}: lists or tables nested too deep for a study file") from error
     except (OSError, ValueError) as error:  # ValueError: of TOML, of a number or of a path

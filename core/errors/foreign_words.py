@@ -47,9 +47,7 @@ _CALLBACK = (
     "from haltune.callbacks.lightning import HaltuneCallback; or of .keras, .transformers, .xgboost, ..."
 )
 _STOPS = "the policy decides when a run stops: Study(..., policy=BOBOS()); haltune.policies lists them"
-_KEPT = (
-    "the best model is kept: study.best.checkpoint; Study(..., keep_checkpoints=3) keeps those of the best 3"
-)
+_KEPT = "the best model is kept, study.best.checkpoint; Study(..., keep_checkpoints=3) keeps three"
 _LOOP = "from haltune.callbacks.loop import TrainingLoop"
 
 _NO_TRIAL = (

@@ -216,6 +216,8 @@ def test_what_is_not_there_exits_with_3_and_makes_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "text.db").write_text("this is no database, whatever its name says " * 100)
     assert "not a database" in haltune("status", tmp_path / "text.db", code=3)
+    named = haltune("status", tmp_path / "text", code=3)
+    assert f"there is no file {tmp_path / 'text'}: give {tmp_path / 'text.db'}, which is there" in named
 
 
 def test_wrong_usage_exits_with_2(log, tmp_path):
@@ -524,6 +526,7 @@ def listed(*arguments):
 def test_trials_are_sorted_cut_and_chosen_by_status(ranked):
     assert listed("trials", ranked) == [0, 1, 2, 3]
     assert listed("trials", ranked, "--sort", "value") == [1, 2, 0, 3]
+    assert listed("trials", ranked, "--sort", PROBLEM.goal.metric) == [1, 2, 0, 3]
     assert listed("trials", ranked, "--sort", "value", "--top", 2) == [1, 2]
     assert listed("trials", ranked, "--top", 2) == [1, 2]
     assert listed("trials", ranked, "--top", 2, "--sort", "trial") == [0, 1]
