@@ -59,7 +59,7 @@ def watch(
                 "whoever reaches this machine and has the address may look and act; nothing is encrypted",
                 err=True,
             )
-        say("Ctrl-C ends it; the search goes on without it")
+        say("Ctrl-C ends it; the search continues without it")
         app = application(places, token, (host, *names_of(host)))
         if open:  # whatever a program is started with, all users of the machine may read
             _open(address.replace(token, app.ticket(), 1))

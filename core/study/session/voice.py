@@ -154,7 +154,7 @@ def unlimited(budget: Budget, policy: Policy[Any]) -> str:
         return ""
     until = "" if policy.endless else f"until {called(policy)} has nothing more to train, or "
     return (
-        f"no budget ends this search: it continues {until}until Ctrl-C, from where the same program goes on; "
+        f"no budget ends this search: it continues {until}until Ctrl-C, from where the same program continues; "
         "budget='2h' or budget='50 trials' limits it"
     )
 

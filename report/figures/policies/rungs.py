@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _FATES = {  # at a rung -> what is said, mark, colour
-    "left": ("left there", "x-thin-open", FAINT), "waits": ("waits to go on", "square-open", MUTED),
-    "on": ("went on", "circle", COOL), "end": ("trained to the last rung", "diamond", INK),
+    "left": ("not continued", "x-thin-open", FAINT), "waits": ("waits to continue", "square-open", MUTED),
+    "on": ("continued", "circle", COOL), "end": ("trained to the last rung", "diamond", INK),
 }  # fmt: skip
 _WIDTH = 0.76  # of a rung's column
 
@@ -81,8 +81,8 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
         "data": data,
         "layout": layout(
             "Rungs", told, order=15, wide=True,
-            note="A column is a rung, where runs are compared: its best stand on the left, and above it is written how "
-            "many of those that came went on. A line is a run that did."
+            note="A column is a rung, where runs are compared, the best on its left; above it stands how many of those "
+            "that came to it continued. A line is a run that did."
             + f" {plural(later, 'run was', 'runs were')} compared first at a later rung than the others." * (later > 0),
             annotations=_heads(found, steps) if data else [nothing("No run has come to a rung yet")],
             xaxis=axis("epochs", range=[-0.5, max(0.5, len(steps) - 0.5)], tickvals=list(range(len(steps))),
@@ -206,7 +206,7 @@ def _told(found: list[Arrival], steps: list[float]) -> str:
     if not found:
         return "No run has come to a rung yet."
     told = ", ".join(f"after {amount(step, 'epochs')} {_counts(found, step)}" for step in steps)
-    return f"Of the runs that came to each rung so many went on: {told}."
+    return f"Of the runs that came to each rung so many continued: {told}."
 
 
 def _range(found: list[Arrival], facts: Digest) -> list[float] | None:
