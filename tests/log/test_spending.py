@@ -74,6 +74,23 @@ def test_the_first_limit_reached_is_named(budget: Budget, spent: Spent, words: s
     assert (found is None) if words is None else (found is not None and words in found)
 
 
+@pytest.mark.parametrize(
+    ("budget", "share"),
+    [
+        (Budget(), None),
+        (Budget(epochs=float("inf")), None),
+        (Budget(epochs=40), 0.25),
+        (Budget(epochs=40, trials=4), 0.5),
+        (Budget(epochs=40, trials=4, time="10s"), 0.9),
+        (Budget(trials=1, time="1h"), 1.0),
+    ],
+)
+def test_the_limit_of_which_most_is_spent_says_how_far_a_search_is(
+    budget: Budget, share: float | None
+) -> None:
+    assert Spent(trials=2, epochs=10.0, time=9.0).share(budget) == share
+
+
 def test_a_spent_number_of_trials_only_ends_the_starting() -> None:
     assert Spent(trials=3).starts_no_more(Budget(trials=3)) == "the budget of 3 trials is spent"
     assert Spent(trials=2).starts_no_more(Budget(trials=3)) is None

@@ -52,6 +52,19 @@ class Spent:
 
     def exhausts(self, budget: Budget) -> str | None:
         """The sentence naming the first limit that is reached, the number of trials apart; or None."""
+        for unit, limit, spent in self._limits(budget):
+            if spent >= limit * (1.0 - 1e-12):
+                return f"the budget of {amount(limit, unit)} is spent"
+        return None
+
+    def share(self, budget: Budget) -> float | None:
+        """What is spent of the limit of which most is, from 0 to 1; None without a limit."""
+        limits = [(limit, spent) for _, limit, spent in self._limits(budget)]
+        limits += [(float(budget.trials), float(self.trials))] if budget.trials is not None else []
+        return max((min(1.0, spent / limit) for limit, spent in limits if math.isfinite(limit)), default=None)
+
+    def _limits(self, budget: Budget) -> list[tuple[str, float, float]]:
+        """Unit, limit and what is spent of it, the number of trials apart."""
         limits = (
             ("epochs", budget.epochs, self.epochs),
             ("s of time", budget.time, self.time),
@@ -59,10 +72,7 @@ class Spent:
             ("of money", budget.money, self.money(budget.price)),
             ("of cost", budget.cost, self.cost),
         )
-        for unit, limit, spent in limits:
-            if limit is not None and spent >= float(limit) * (1.0 - 1e-12):
-                return f"the budget of {amount(float(limit), unit)} is spent"
-        return None
+        return [(unit, float(limit), spent) for unit, limit, spent in limits if limit is not None]
 
     def starts_no_more(self, budget: Budget) -> str | None:
         """The sentence for a spent number of trials, or None: those that began may still go on."""

@@ -31,6 +31,7 @@ from .attempt import Attempt
 
 _log = logging.getLogger("haltune")
 _BETWEEN_LINES = 10.0  # seconds between two lines of how far the search is
+_BAR = 20  # characters
 _CONFIG, _WHY = 120, 160  # characters of a configuration, and of a reason, on a terminal
 _STYLES = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # of the line of a trial that ended so
 _DOES = {
@@ -133,6 +134,7 @@ class Voice:
 
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
         self._next, told = self._clock() + _BETWEEN_LINES, standing_line(history, budget, over)
+        told = f"{_bar(history, budget)}{told}"
         if told != self._standing:
             self._standing = told
             self._say(lambda: told, "cyan")
@@ -187,7 +189,11 @@ def ending(history: History, t: TrialRecord, best: Best | None) -> str:
 
 def _within(text: str, most: int) -> str:
     """Cut on a terminal, where a line is read at a glance; whole in a file or a pipe."""
-    return clipped(text, most) if sys.stderr is not None and sys.stderr.isatty() else text
+    return clipped(text, most) if _at_a_terminal() else text
+
+
+def _at_a_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _leading(history: History, best: Best) -> str:
@@ -198,6 +204,14 @@ def _leading(history: History, best: Best) -> str:
         return "the best so far"
     whole = history.trial(best.trial).complete
     return f"the best so far of those that {'were not cut' if whole else 'went furthest'}"
+
+
+def _bar(history: History, budget: Budget) -> str:
+    """On a terminal, how much of the budget is spent, by the limit of which most is; "" elsewhere, or without one."""
+    share = history.spent.share(history.wishes.extended(budget))
+    if share is None or not _at_a_terminal():
+        return ""
+    return f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget: "
 
 
 def standing_line(history: History, budget: Budget, over: bool = False) -> str:

@@ -161,11 +161,12 @@ def test_what_a_user_typed_is_shown_on_one_line_and_obeyed_nowhere(said):
     assert "\\x1b[2J\\nb\\u202e" in said()[0]
 
 
-def test_a_long_configuration_and_a_long_reason_are_cut_on_a_terminal_and_whole_in_a_pipe(said, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
+
+def test_a_long_configuration_and_a_long_reason_are_cut_on_a_terminal_and_whole_in_a_pipe(said, monkeypatch):
     space = Space({f"parameter{i}": Float(0, 1) for i in range(40)})
     for stream in (Terminal(), io.StringIO()):
         monkeypatch.setattr(sys, "stderr", stream)
@@ -174,6 +175,16 @@ def test_a_long_configuration_and_a_long_reason_are_cut_on_a_terminal_and_whole_
     assert len(cut) < 200
     assert "parameter39" not in cut
     assert "parameter39" in whole
+
+
+def test_on_a_terminal_a_bar_shows_how_much_of_the_budget_is_spent(said, monkeypatch):
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        study = Study(PROBLEM, RandomSearch(trials=1), seed=0, budget=Budget(trials=4, epochs=40))
+        train(study.ask())
+        study.ask()
+    on_terminal, in_pipe = (line for line in said() if " of 4 trials" in line)
+    assert on_terminal == f"[{'#' * 5}{'.' * 15}] 25% of the budget: {in_pipe}"
 
 
 def test_how_far_the_search_is_is_said_now_and_then(said):
