@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,7 +89,7 @@ def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple
         if file is not None and is_gone(Path(path)):
             raise NotBegun(where, file)
         near = (f"{path}{ending}" for ending in (".db", ".toml"))
-        there = next((f"{name}, which is there" for name in near if Path(name).exists()), None)
+        there = next((f"{name}, which is there" for name in near if os.path.exists(name)), None)
         need_file(path, there or "a study file, a database or its URL")
     store = open_store(url, reading=True)  # first: what is no store of haltune's is left as it is
     if file is not None and name is None:

@@ -121,7 +121,7 @@ def test_a_trainer_that_never_evaluates_says_so_after_two_epochs_and_at_the_end(
     for planned, trained in ((9, 2.0), (1, 1.0)):
         trial = FakeTrial("eval_loss", max_epochs=planned)
         t = trainer(tmp_path, HaltuneCallback(trial), epochs=planned, eval_strategy="no")
-        with pytest.raises(InvalidInput, match=r"in this fit\..*evaluate, TrainingArguments\(eval_strategy="):
+        with pytest.raises(InvalidInput, match=r"in this fit\..*Evaluate, TrainingArguments\(eval_strategy="):
             t.train()
         assert t.state.epoch == trained
 
