@@ -102,6 +102,16 @@ def rows(page):
     )
 
 
+def wait_for_rows(page, expected):
+    """Until these trials alone are seen, in whatever order: what is chosen is drawn with the next picture."""
+    page.wait_for_function(
+        "expected => { const seen = [...document.querySelectorAll('.trials tbody tr:not(.why)')]"
+        ".map(row => +row.dataset.trial.slice(6)).sort((a, b) => a - b); "
+        "return seen.length === expected.length && seen.every((n, i) => n === expected[i]); }",
+        arg=list(expected),
+    )
+
+
 def test_pointing_at_a_curve_shows_its_reason_and_lights_its_row(opened):
     page = opened(a_search())
     box = page.locator("figure[data-figure=curves] .panel > svg[role=img]").bounding_box()
@@ -235,8 +245,7 @@ def test_parameters_are_brushed_whatever_they_are_called(opened):
     page.mouse.down()
     page.mouse.move(box["x"] + 14, box["y"] + box["height"] - 2, steps=4)
     page.mouse.up()
-    page.wait_for_function("document.querySelector('.filters output').textContent !== ''")
-    assert sorted(rows(page)) == [0, 1, 2, 3]
+    wait_for_rows(page, [0, 1, 2, 3])
 
 
 def test_arrow_keys_choose_along_an_axis_and_escape_lets_go(opened):
@@ -244,17 +253,14 @@ def test_arrow_keys_choose_along_an_axis_and_escape_lets_go(opened):
     page.locator("figure[data-figure=parallel] .axis-hit").nth(1).focus()  # width, from 8 to 64
     for _ in range(5):
         page.keyboard.press("ArrowUp")
-    page.wait_for_function("document.querySelector('.filters output').textContent !== ''")
     lowest = 8 - 0.02 * 56 + 5 / 20 * 1.04 * 56
-    assert sorted(rows(page)) == [n for n in range(30) if 8 + n >= lowest]
+    wait_for_rows(page, [n for n in range(30) if 8 + n >= lowest])
     for _ in range(8):
         page.keyboard.press("ArrowDown")
-    page.wait_for_function("document.querySelectorAll('.trials tbody tr:not(.why)').length < 20")
     highest = 64 + 0.02 * 56 - 8 / 20 * 1.04 * 56
-    assert sorted(rows(page)) == [n for n in range(30) if lowest <= 8 + n <= highest]
+    wait_for_rows(page, [n for n in range(30) if lowest <= 8 + n <= highest])
     page.keyboard.press("Escape")
-    page.wait_for_function("document.querySelector('.filters output').textContent === ''")
-    assert len(rows(page)) == 30
+    wait_for_rows(page, range(30))
 
 
 @pytest.fixture
