@@ -170,16 +170,37 @@ def test_equations_are_written_out_and_figures_stand_in_the_page(site: Path, rea
 
 
 FIGURES = ROOT / "docs" / "figures"
+EXPERIMENTS = ROOT / "docs" / "experiments"
 
 
 def test_each_figure_is_small_and_drawn_by_a_script_for_a_page() -> None:
-    shown = {
-        name for page in PAGES for name in re.findall(r"figures/(\w+)\.svg", page.read_text(encoding="utf-8"))
-    }
-    drawn = {path.stem: path.stat().st_size for path in FIGURES.glob("*.svg")}
-    assert shown == set(drawn)
-    assert max(drawn.values()) < 60_000
+    drawn = {path.stem for path in FIGURES.glob("*.svg")}
+    assert _shown([page for page in PAGES if page.parent != EXPERIMENTS]) == drawn
     assert {path.stem for path in FIGURES.glob("*.py")} == {*drawn, "drawing"}
+    measured = {path.stem for path in (EXPERIMENTS / "figures").glob("*.svg")}
+    assert _shown(list(EXPERIMENTS.glob("*.md"))) == measured
+    sizes = [
+        path.stat().st_size for folder in (FIGURES, EXPERIMENTS / "figures") for path in folder.glob("*.svg")
+    ]
+    assert max(sizes) < 60_000
+
+
+def test_each_figure_of_an_experiment_has_its_command_on_the_page() -> None:
+    for page in EXPERIMENTS.glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        for script in re.findall(r"python (benchmarks/\S+\.py)", text):
+            assert (ROOT / script).is_file(), f"{page.name}: {script}"
+        commands = re.findall(r"python benchmarks/papers/(\w+)\.py [^\n]*--svg", text)
+        for name in _shown([page]):
+            assert any(name.startswith(script) for script in commands), (
+                f"{page.name}: {name}.svg has no command"
+            )
+
+
+def _shown(pages: list[Path]) -> set[str]:
+    return {
+        name for page in pages for name in re.findall(r"figures/(\w+)\.svg", page.read_text(encoding="utf-8"))
+    }
 
 
 @pytest.mark.slow

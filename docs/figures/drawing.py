@@ -143,7 +143,7 @@ class Sheet:
         self.panels.append(made)
         return made
 
-    def write(self) -> Path:
+    def write(self, into: Path | None = None) -> Path:
         """The file, beside this one or where it is to go."""
         parts = "\n".join(part for panel in self.panels for part in panel.parts)
         size = f'viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escape(self.told)}"'
@@ -151,7 +151,7 @@ class Sheet:
             f'<svg xmlns="http://www.w3.org/2000/svg" class="sheet" {size}>\n'
             f'<style>{STYLE}</style>\n<rect class="paper" width="100%" height="100%"/>\n{parts}\n</svg>\n'
         )
-        path = FOLDER / f"{self.name}.svg"
+        path = (into or FOLDER) / f"{self.name}.svg"
         path.write_text(text, encoding="utf-8")
         return path
 
