@@ -190,7 +190,7 @@ def test_each_figure_of_an_experiment_has_its_command_on_the_page() -> None:
         text = page.read_text(encoding="utf-8")
         for script in re.findall(r"python (benchmarks/\S+\.py)", text):
             assert (ROOT / script).is_file(), f"{page.name}: {script}"
-        commands = re.findall(r"python benchmarks/papers/(\w+)\.py [^\n]*--svg", text)
+        commands = re.findall(r"python benchmarks/\w+/(\w+)\.py [^\n]*--svg", text)
         for name in _shown([page]):
             assert any(name.startswith(script) for script in commands), (
                 f"{page.name}: {name}.svg has no command"

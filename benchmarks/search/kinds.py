@@ -7,9 +7,10 @@ Data: learning_curves.npz (text RNNs) and training_curves.npz (AlexNet and DeBER
 OpenCLIP, tabular MLPs); every table keeps its own number of epochs. Protocol as in curves.py, regret at most 1; a run
 counts for its best epoch. A suite's row is the mean over its tasks, `mean` that over the suites, `worst` the worst
 suite. Settings are chosen on half 0, the first, third, ... task of each suite; half 1 shows what they are worth
-elsewhere. With --workers so many train at a time, an epoch each in turn, and budgets are what they train together (of
-haltune's policies alone). With --seconds a training costs what it took, where that was recorded, and budgets are as
-many times the mean seconds of a full training of the table.
+elsewhere; without --half both stand beneath the mean. With --workers so many train at a time, an epoch each in turn,
+and budgets are what they train together (of haltune's policies alone). With --seconds a training costs what it took,
+where that was recorded, and budgets are as many times the mean seconds of a full training of the table. A peer whose
+package is not installed is left out, with a word.
 """
 
 import os
@@ -35,22 +36,32 @@ def one(name: str, task: Task, seed: int, timed: bool, workers: int) -> np.ndarr
     return np.minimum(after(METHODS[name], task, seed, True, BUDGETS, timed, workers), 1.0)
 
 
-def row(name: str, regrets: np.ndarray) -> str:
-    """Means over seeds and tasks, and their standard errors, of regrets (tasks, seeds, budgets)."""
-    return f"    {name:32s} {Row.of(regrets).text()}"
+def row(name: str, found: Row) -> str:
+    """A line of the table."""
+    return f"    {name:32s} {found.text()}"
 
 
-def show(name: str, suites: dict[str, list[Task]], found: dict[str, np.ndarray], by_task: bool) -> None:
-    """The rows of a method."""
-    rows = [Row.of(found[suite]) for suite in suites]
+def of_suites(found: dict[str, np.ndarray]) -> Row:
+    """The mean over the suites' rows."""
+    rows = [Row.of(regrets) for regrets in found.values()]
     means, errors = np.array([r.means for r in rows]), np.array([r.errors for r in rows])
-    mean = Row(means.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / len(rows), rows[0].seeds)
-    print(f"{name:36s} {mean.text()}  mean of suites")
-    print(" " * 37 + "  ".join(f"{m:.3f}      " for m in means.max(axis=0)) + "  worst suite")
+    return Row(means.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / len(rows), rows[0].seeds)
+
+
+def show(
+    name: str, suites: dict[str, list[Task]], found: dict[str, np.ndarray], by_task: bool, halves: bool
+) -> None:
+    """The rows of a method."""
+    print(f"{name:36s} {of_suites(found).text()}  mean of suites")
+    worst = np.array([Row.of(regrets).means for regrets in found.values()]).max(axis=0)
+    print(" " * 37 + "  ".join(f"{m:.3f}      " for m in worst) + "  worst suite")
+    for half in (0, 1) if halves else ():
+        part = {suite: regrets[half::2] for suite, regrets in found.items() if len(regrets) > half}
+        print(row(f"half {half}", of_suites(part)))
     for suite, tasks in suites.items():
-        print(row(suite, found[suite]), flush=True)
+        print(row(suite, Row.of(found[suite])), flush=True)
         for task, regrets in zip(tasks, found[suite], strict=True):
-            print(row(f"    {task.name[:26]}", regrets[None])) if by_task else None
+            print(row(f"    {task.name[:26]}", Row.of(regrets[None]))) if by_task else None
 
 
 def main() -> None:
@@ -84,12 +95,18 @@ def main() -> None:
     with get_context("spawn").Pool(args.processes) as pool:
         for name in args.policy:
             begin, found = time.perf_counter(), {}
-            for suite, tasks in suites.items():
-                seeds = range(args.first_seed, args.first_seed + args.seeds)
-                jobs = [(name, task, seed, args.seconds, args.workers) for task in tasks for seed in seeds]
-                regrets = np.array(pool.starmap(one, jobs, chunksize=1))
-                found[suite] = regrets.reshape(len(tasks), args.seeds, len(BUDGETS))
-            show(name, suites, found, args.by_task)
+            try:
+                for suite, tasks in suites.items():
+                    seeds = range(args.first_seed, args.first_seed + args.seeds)
+                    jobs = [
+                        (name, task, seed, args.seconds, args.workers) for task in tasks for seed in seeds
+                    ]
+                    regrets = np.array(pool.starmap(one, jobs, chunksize=1))
+                    found[suite] = regrets.reshape(len(tasks), args.seeds, len(BUDGETS))
+            except ImportError as missing:
+                print(f"{name:36s} left out, for its package is not installed: {missing}")
+                continue
+            show(name, suites, found, args.by_task, args.half is None)
             print(f"    {time.perf_counter() - begin:.0f} s")
 
 

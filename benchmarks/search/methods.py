@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -50,7 +51,7 @@ def of(policy: Callable[[], Any], published: Published | None = None, trains: in
     return Method(run, published, trains=trains)
 
 
-def syne_tune(name: str, published: Published, seeds: int) -> Method:
+def syne_tune(name: str, published: Published | None, seeds: int) -> Method:
     """One of Syne Tune's schedulers."""
     return Method(lambda meter, seed, snapped: peer_syne_tune.run(name, meter, seed), published, seeds)
 
@@ -83,6 +84,7 @@ METHODS: dict[str, Method] = {
     "halting_guided_ladder": of(lambda: Halting(Guided(Ladder()))),
     "guided_hyperband": of(lambda: Guided(Hyperband(rounds=None))),
     "optuna": Method(peer_optuna.run, (0.786, 0.556, 0.438, 0.222, 0.052), seeds=2),
+    "optuna_median": Method(partial(peer_optuna.run, pruner="median")),
     "smac": Method(peer_smac.run, (0.526, 0.339, 0.284, 0.139, None), seeds=4),
     **{
         f"syne_tune_{name}": syne_tune(name, published, seeds)
@@ -92,6 +94,9 @@ METHODS: dict[str, Method] = {
             ("hyperband", (0.589, 0.209, 0.169, 0.134, 0.080), 10),
             ("mobster", (0.524, 0.383, 0.315, 0.105, None), 1),
             ("dyhpo", (0.303, 0.127, 0.074, 0.023, 0.007), 7),
+            ("asha_cqr", None, 20),
+            ("asha_bore", None, 20),
+            ("bohb", None, 20),
         )
     },
 }

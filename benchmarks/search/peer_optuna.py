@@ -1,4 +1,4 @@
-"""Optuna's TPE with its HyperbandPruner, which cannot resume: a pruned trial is over; and that pruner alone."""
+"""Optuna's TPE with one of its pruners, which cannot resume: a pruned trial is over; and its Hyperband alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from recorded import Meter
 
 
-def run(meter: Meter, seed: int, snapped: bool) -> None:
+def run(meter: Meter, seed: int, snapped: bool, pruner: str = "hyperband") -> None:
     """Trials until the meter is full. Optuna models the points that it proposed. Raises ImportError without it."""
     import optuna
 
@@ -32,9 +32,13 @@ def run(meter: Meter, seed: int, snapped: bool) -> None:
                 raise optuna.TrialPruned
         return value
 
-    pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=horizon, reduction_factor=3)
+    prunes = (
+        optuna.pruners.HyperbandPruner(min_resource=1, max_resource=horizon, reduction_factor=3)
+        if pruner == "hyperband"
+        else optuna.pruners.MedianPruner()
+    )
     study = optuna.create_study(
-        direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed), pruner=pruner
+        direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed), pruner=prunes
     )
     study.optimize(objective)
 

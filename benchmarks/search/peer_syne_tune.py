@@ -1,7 +1,8 @@
-"""Syne Tune's schedulers (0.13), asked directly, without its tuner."""
+"""Syne Tune's schedulers, of 0.13 or 0.16, asked directly, without its tuner."""
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,9 @@ NAMES = {
     "hyperband": ("SyncHyperband", {}),
     "mobster": ("MOBSTER", {"type": "promotion"}),
     "dyhpo": ("DyHPO", {}),
+    "asha_cqr": ("ASHACQR", {}),
+    "asha_bore": ("ASHABORE", {}),
+    "bohb": ("BOHB", {}),
 }
 
 
@@ -26,11 +30,12 @@ def run(name: str, meter: Meter, seed: int) -> None:
     from syne_tune.optimizer.scheduler import SchedulerDecision
 
     scheduler = _scheduler(name, meter, seed)
+    older = bool(inspect.signature(scheduler.suggest).parameters)
     trials: dict[int, Trial] = {}
     rows: dict[int, int] = {}
     had: dict[int, int] = {}  # epochs
     while not meter.full:
-        suggestion = scheduler.suggest(len(trials))
+        suggestion = scheduler.suggest(*([len(trials)] if older else []))
         if suggestion is None:
             return
         id = len(trials) if suggestion.spawn_new_trial_id else suggestion.checkpoint_trial_id
@@ -55,9 +60,17 @@ def _scheduler(name: str, meter: Meter, seed: int) -> Any:
     from syne_tune.optimizer import baselines
 
     kind, options = NAMES[name]
+    made = getattr(baselines, kind, None)
+    newer = made is not None and "do_minimize" in inspect.signature(made).parameters
+    if made is None or (newer and options.get("type") == "promotion"):
+        raise ImportError(f"this version of Syne Tune has no {name}; 0.13 or 0.16 has it")
     horizon = meter.task.scores.shape[1]
-    space = {f"u{i}": uniform(0.0, 1.0) for i in range(meter.task.points.shape[1])} | {"epochs": horizon}
-    return getattr(baselines, kind)(
-        space, metric="score", mode="max", resource_attr="epoch", max_resource_attr="epochs",
+    space = {f"u{i}": uniform(0.0, 1.0) for i in range(meter.task.points.shape[1])}
+    if newer:
+        return made(
+            space, metric="score", do_minimize=False, time_attr="epoch", max_t=horizon, random_seed=seed
+        )
+    return made(
+        space | {"epochs": horizon}, metric="score", mode="max", resource_attr="epoch", max_resource_attr="epochs",
         grace_period=1, reduction_factor=3, random_seed=seed, **options,
     )  # fmt: skip
