@@ -1,11 +1,16 @@
 """Section 4.1 of the AutoBCT paper for real: how many trees should a random forest have?
 
-    python benchmarks/papers/autobct_synthetic.py [--runs 20] [--depth 2] [--figure FILE]
+    python benchmarks/papers/autobct_synthetic.py [--method map] [--runs 20] [--keep FILE] [--svg]
 
 A random forest of 1 to 100 trees learns f(x, y) = (floor(10 x + 1) + floor(10 y + 1)) mod 2 from 30,000 points and is
 validated on 20,000. Prior D.1, gamma 0.16; accuracy 0.5 to 1 is score 0 to 1, the time that this machine takes for
-100 trees is cost 1. The aim: at least 18 of 20 runs stop within 4 trainings with a score of at least 0.95. The page
-shows the prior (the paper's figure 2), how the beliefs of one run moved, and its validation points (figure 3).
+100 trees is cost 1. The aim: at least 18 of 20 runs stop within 4 trainings with a score of at least 0.95.
+
+--method otf is the paper's on-the-fly version with N = 2 (table 3): the value of at most two more trainings, computed
+at each step for the beliefs as they are; not by the paper's nested Monte Carlo, but in closed form over the score and
+by quadrature over the cost. --method map, the paper's VI/Map (tables 1 and 2): one exact step on a map of the value of
+three more trainings, computed beforehand. With --svg it draws figures 2 and 3 of the first run: the prior, how the
+beliefs moved, and the points on which the last forest was validated.
 """
 
 import os
@@ -14,22 +19,23 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 import argparse
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
+from autobct_runs import Row, after, averaged, belief, grid, search, told
+from drawn import Sheet, write
+from kept import kept
 from sklearn.ensemble import RandomForestClassifier
 
-from haltune import Int, Maximize, Problem, Space, Study
+from haltune import Int, Maximize, Problem, Space
 from haltune.policies import AutoBCT
-from haltune.policies.autobct.prior.beliefs import Prior
 from haltune.policies.autobct.prior.published import preset
 
 TRAIN, VALIDATE, TREES = 30_000, 20_000, 100
 PROBLEM = Problem(Space({"trees": Int(1, TREES)}), Maximize("accuracy", (0, 1)), max_epochs=1)
 WITHIN, SCORE, AIM = 4, 0.95, 0.9  # trainings, score, share of runs
+METHODS = {"otf": {"depth": 2}, "map": {"value_map": "1d", "epsilon": 0.0}}
 
 
 def labels(points):
@@ -43,131 +49,79 @@ def data(seed):
     return points[:TRAIN], labels(points[:TRAIN]), points[TRAIN:], labels(points[TRAIN:])
 
 
-def train(trees, seed):
+def train(config, seed):
     """Accuracy, seconds, and the forest's answers."""
     x, y, unseen, truth = data(seed)
     began = time.process_time()  # of this process alone: others on the machine must not count
-    answers = RandomForestClassifier(trees, random_state=seed).fit(x, y).predict(unseen)
+    answers = RandomForestClassifier(config["trees"], random_state=seed).fit(x, y).predict(unseen)
     return float((answers == truth).mean()), time.process_time() - began, answers
 
 
-@dataclass(frozen=True)
-class Run:
-    seed: int
-    rows: list  # (u, h, t, posterior mean)
-    answers: np.ndarray
-    reason: str
-
-
-def run(seed, unit, depth):
-    policy = AutoBCT(prior="D.1", worst=0.5, best=1.0, seconds=(0.0, unit), depth=depth)
-    study = Study(PROBLEM, policy, seed=seed, verbose=0)
-    rows, answers, believed = [], None, preset("D.1")
-    for trial in study:
-        with trial:
-            accuracy, seconds, answers = train(trial.config["trees"], 1000 * seed + trial.id)
-            trial.report(accuracy, seconds=seconds, cost=seconds)
-        u, h, t = float(study.history.points[trial.id][0]), 2 * (accuracy - 0.5), seconds / unit
-        phi = believed.on(np.array([[u]]))[0]
-        believed = believed.observe(phi, h, t)
-        rows.append((u, h, t, float(phi @ believed.score.mean)))
-    return Run(seed, rows, answers, study.ask().reason)
-
-
-def told(r):
-    spent = 0.0
-    for n, (u, h, t, mean) in enumerate(r.rows, 1):
-        spent += t
-        print(f"{r.seed:3d} {n:2d} {u:5.2f} {h:6.3f} {t:6.3f} {spent:6.3f} {mean:6.3f}", flush=True)
-    return r
-
-
-def concluded(found):
-    print("the last sentence:", found[-1].reason)
-    kept = sum(len(r.rows) <= WITHIN and r.rows[-1][1] >= SCORE for r in found)
-    worst = min(r.rows[-1][1] for r in found)
+def concluded(found: Sequence[Sequence[Row]]) -> None:
+    """The averages, and how many runs reach the aim."""
+    print(averaged(found))
+    reached = sum(len(rows) <= WITHIN and rows[-1][0] >= SCORE for rows in found)
     print(
-        f"{kept} of {len(found)} runs stopped within {WITHIN} trainings at a score of {SCORE} or more "
-        f"(aim: {AIM:.0%}); trainings {np.bincount([len(r.rows) for r in found]).tolist()}, "
-        f"lowest last score {worst:.3f}"
+        f"{reached} of {len(found)} runs stopped within {WITHIN} trainings at a score of {SCORE} or more (aim: "
+        f"{AIM:.0%}); trainings {np.bincount([len(rows) for rows in found]).tolist()}, lowest last score "
+        f"{min(rows[-1][0] for rows in found):.3f}"
     )
 
 
-def band(figure, prior, row):
-    """Mean and central 95% of score and cost, on the scale of this row."""
-    u, colour = np.linspace(0, 1, 101), "#4477aa"
-    phi = prior.on(u[:, None])
-    for column, belief in ((1, prior.score), (2, prior.cost)):
-        mean, cov = belief.at(phi)
-        wide = 1.96 * np.sqrt(np.diag(cov))
-        edge = {"x": np.r_[u, u[::-1]], "y": np.r_[mean + wide, (mean - wide)[::-1]], "fill": "toself"}
-        figure.add_scatter(
-            **edge, mode="lines", opacity=0.3, line_width=0, fillcolor=colour, row=row, col=column
-        )
-        figure.add_scatter(x=u, y=mean, mode="lines", line_color=colour, row=row, col=column)
-        figure.update_xaxes(
-            range=[-0.03, 1.03], title_text="control u (0: 1 tree, 1: 100)", row=row, col=column
-        )
-
-
-def page(shown, path):
-    """Figures 2 and 3: the prior, the beliefs after each training with what was seen, and the validation points."""
-    n = len(shown.rows)
-    when = ["before any training", *[f"after training {k}" for k in range(1, n + 1)]]
-    titles = [f"{what} {then}" for then in when for what in ("score", "cost")]
-    titles += ["validation points answered right (some)", "all answered wrong"]
-    heights = [1.0] * (n + 1) + [1.6]
-    figure = make_subplots(
-        n + 2, 2, subplot_titles=titles, row_heights=heights, vertical_spacing=0.055, horizontal_spacing=0.09
-    )
-    believed: Prior = preset("D.1")
-    band(figure, believed, 1)
-    for k, (u, h, t, _) in enumerate(shown.rows, 2):
-        believed = believed.observe(believed.on(np.array([[u]]))[0], h, t)
-        band(figure, believed, k)
-        seen = np.array(shown.rows[: k - 1])
-        for column in (1, 2):
-            figure.add_scatter(
-                x=seen[:, 0], y=seen[:, column], mode="markers", marker_color="#cc3311", row=k, col=column
-            )
-    validation(figure, shown, n + 2)
-    figure.update_layout(
-        height=260 * (n + 1) + 420, width=900, showlegend=False, template="plotly_white",
-        title=f"What run {shown.seed} believed of a forest of 1 to 100 trees: means and central 95%; dots: trainings",
-        title_font_size=15,
+def moved(rows: Sequence[Row]) -> None:
+    """Figures 2 and 3 (a): score and cost before any training and after each."""
+    sheet = Sheet(
+        "autobct_synthetic_beliefs",
+        f"Score and cost over the number of trees: the prior, and the belief after each of {len(rows)} trainings.",
+        width=220 * (len(rows) + 1), height=560,
     )  # fmt: skip
-    path.write_text(figure.to_html(include_plotlyjs=True), encoding="utf-8")
-    return figure
-
-
-def validation(figure, shown, row):
-    """What the forest that is kept answers, by colour."""
-    unseen, truth = data(1000 * shown.seed + len(shown.rows) - 1)[2:]
-    right = shown.answers == truth
-    for column, mask in ((1, right), (2, ~right)):
-        some = np.nonzero(mask)[0][:3000]
-        dots = {"size": 3, "color": shown.answers[some], "colorscale": [[0, "#ddaa33"], [1, "#004488"]]}
-        figure.add_trace(
-            go.Scatter(x=unseen[some, 0], y=unseen[some, 1], mode="markers", marker=dots), row=row, col=column
+    made = grid(sheet, len(rows) + 1, 2, (0, 1), [(-1.0, 2.0), (-2.0, 5.0)])
+    for n in range(len(rows) + 1):
+        when = f"after {n}" if n else "prior"
+        panels, seen = [made[0][n], made[1][n]], rows[:n]
+        belief(
+            panels, after(preset("D.1"), seen), seen, [f"Score, {when}", f"Cost, {when}"], "u, 1 to 100 trees"
         )
-        figure.update_xaxes(title_text="x", range=[0, 1], row=row, col=column)
-        figure.update_yaxes(title_text="y", range=[0, 1], row=row, col=column)
+    write(sheet)
+
+
+def validated(rows: Sequence[Row], shown: int = 600) -> None:
+    """Figure 3 (b): some points that the last forest labels right, and some that it labels wrong."""
+    seed, trees = len(rows) - 1, 1 + round((TREES - 1) * rows[-1][4])
+    answers, (_, _, unseen, truth) = train({"trees": trees}, seed)[2], data(seed)
+    sheet = Sheet(
+        "autobct_synthetic_points",
+        f"Points of the unit square that the forest of {trees} trees labels right, and points that it labels wrong.",
+        width=760, height=440,
+    )  # fmt: skip
+    for panel, right in zip(grid(sheet, 2, 1, (0, 1), [(0, 1)])[0], (True, False), strict=True):
+        of = np.nonzero((answers == truth) == right)[0]
+        title = f"{'Right' if right else 'Wrong'}: {min(shown, len(of))} of {len(of)}"
+        panel.axes(title, "x", "y", (0, 0.5, 1), (0, 0.5, 1))
+        for label, colour in ((0, "one"), (1, "two")):
+            some = [i for i in of[:shown] if answers[i] == label]
+            panel.dots(unseen[some, 0].tolist(), unseen[some, 1].tolist(), colour, 2)
+    write(sheet)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--depth", type=int, default=2)
-    parser.add_argument("--figure", type=Path)
+    parser.add_argument("--method", choices=[*METHODS], default="otf")
+    parser.add_argument("--keep", type=Path, help="file that keeps what each run found, to go on from")
+    parser.add_argument("--svg", action="store_true", help="draw the figures of docs/experiments, of run 0")
     options = parser.parse_args()
-    unit = float(np.median([train(TREES, seed)[1] for seed in range(3)]))
+    unit = float(np.median([train({"trees": TREES}, seed)[1] for seed in range(3)]))
     print(f"100 trees take {unit:.2f} s: cost 1")
-    print(f"{'run':>3} {'n':>2} {'u':>5} {'h':>6} {'t':>6} {'sum t':>6} {'mean':>6}")
-    found = [told(run(seed, unit, options.depth)) for seed in range(options.runs)]
-    concluded(found)
-    if options.figure:
-        page(found[0], options.figure)
-        print(f"figures 2 and 3: {options.figure}")
+    policy = AutoBCT(prior="D.1", worst=0.5, best=1.0, seconds=(0.0, unit), **METHODS[options.method])
+    found = kept(
+        options.keep, options.runs, lambda seed: search(PROBLEM, policy, seed, lambda c, s: train(c, s)[:2])
+    )
+    print(f"\nrun 0\n{told(found[0]['rows'])}\nthe last sentence: {found[0]['reason']}\n")
+    concluded([of["rows"] for of in found])
+    if options.svg:
+        moved(found[0]["rows"])
+        validated(found[0]["rows"])
 
 
 if __name__ == "__main__":

@@ -1,16 +1,17 @@
 """Figure 4 of Hyperband (Li et al. 2018): each bracket alone, Hyperband and random search on LeNet, R = 81.
 
-    python benchmarks/papers/hyperband_lenet.py [--seeds 5] [--budget 18] [--figure FILE] [--full --data FOLDER]
+    python benchmarks/papers/hyperband_lenet.py [--seeds 10] [--budget 18] [--keep FILE] [--svg] [--full --data FOLDER]
 
 Learning rate, batch size and k1 <= k2 kernels, as in the paper's table 2. Every epoch of haltune is a unit of 100
 images (the paper: an epoch of 50,000), so a full training shows 8,100; the learning rate goes to 1 instead of 0.1,
 and there are 4 to 24 kernels and batches of 250 at most, for the images are few and have 8 x 8 pixels. Schedules
-are those of table 1, repeated until `budget` times R units are spent; bracket s = 0 is random search. Trials really
-pause: their weights and random states go to files, and winners go on from there. random 2x has twice the budget,
-drawn in half of it. A seed takes two or three minutes.
+are those of table 1, repeated until `budget` times R units are spent (18: once through all brackets); bracket s = 0
+is random search. As in the paper losses are those at the ends of rungs, so random search knows its first after R
+units. Trials really pause: their weights and random states go to files, and winners go on from there. A seed takes
+a minute or two.
 
 --full: the 10,000 digits of mnist_10k.npz in FOLDER, or in HALTUNE_DATA, at 14 x 14 pixels, 10 to 60 kernels and
-units of 1,000 images: over an hour a seed.
+units of 1,000 images: the better part of an hour a seed. --keep goes on from a file with what each seed found.
 """
 
 import os
@@ -21,22 +22,22 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from kept import kept
 from lenet import Digits, mnist, small, train
-from races import Progress, draw, mean_of, table
+from races import Axes, Progress, draw, figure, mean_of, table
 
 from haltune import Budget, Float, Int, Minimize, Problem, Space, Study
 from haltune.log.policy import Policy
 from haltune.policies import Hyperband, RandomSearch
 
 R = 81
-BAND, RANDOM, TWICE = "Hyperband", "random search, s = 0", "random 2x"
+BAND, RANDOM = "Hyperband", "random search, s = 0"
 BRACKETS = {f"bracket s = {s}": s for s in (4, 3, 2, 1)}
 
 
@@ -48,6 +49,11 @@ class Run:
     trials: int
     resumed: int  # attempts that went on from a checkpoint
     seconds: float  # of CPU
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> "Run":
+        """From its asdict."""
+        return cls(**(given | {"progress": Progress(**given["progress"])}))
 
 
 def problem(full: bool) -> Problem:
@@ -73,11 +79,13 @@ def search(name: str, seed: int, digits: Digits, full: bool, units: int) -> Run:
     """One search through a study, until its units are spent."""
     began = time.process_time()
     study = Study(problem(full), policy(name), seed=seed, budget=Budget(epochs=units), verbose=0)
-    progress = Progress()
+    progress, spent = Progress(), 0.0
     for trial in study:
+        before = trial.epoch
         with trial:
-            for error, net in train(trial, digits, seed=1_000_000 * seed + trial.id):
-                progress.add(len(progress.spent) + 1.0, error, lambda net=net: tested(digits, net))
+            for unit, error, net in train(trial, digits, seed=1_000_000 * seed + trial.id):
+                spent, before = spent + unit - before, unit
+                progress.add(spent, error, lambda net=net: tested(digits, net))
     resumed = sum(t.attempt - 1 for t in study.trials)
     return Run(progress, len(study.trials), resumed, time.process_time() - began)
 
@@ -87,23 +95,20 @@ def tested(digits: Digits, net: torch.nn.Module) -> float:
     return digits.wrong(net, digits.train + digits.held_out, None)
 
 
-def searches(seed: int, data: Path | None, budget: float) -> dict[str, Run]:
-    """Every method."""
+def searches(seed: int, data: Path | None, budget: float) -> dict[str, Any]:
+    """Every method's Run, as a dictionary."""
     torch.set_num_threads(1)  # the networks are tiny: more threads only wait for each other
     digits = small() if data is None else mnist(data)
     runs = {}
     for name in (*BRACKETS, BAND, RANDOM):
-        units = round(R * budget * (2 if name == RANDOM else 1))
-        runs[name] = search(name, seed, digits, data is not None, units)
+        runs[name] = search(name, seed, digits, data is not None, round(R * budget))
     print(f"seed {seed}: {sum(r.seconds for r in runs.values()):.0f} s", file=sys.stderr, flush=True)
-    return runs
+    return {name: asdict(run) for name, run in runs.items()}
 
 
-def report(every: Sequence[dict[str, Run]], budget: float, figure: Path) -> None:
-    """Tables, what Hyperband is to be compared with, and the figure."""
+def report(every: Sequence[dict[str, Run]], budget: float, page: Path | None, svg: bool) -> None:
+    """Tables, what Hyperband is to be compared with, and the figures asked for."""
     runs = {name: [in_multiples(of[name].progress, R) for of in every] for name in (*BRACKETS, BAND, RANDOM)}
-    runs[TWICE] = [in_multiples(of[RANDOM].progress, 2 * R) for of in every]
-    runs[RANDOM] = [p.until(budget) for p in runs[RANDOM]]
     marks = sorted({m for m in (1, 2, 5, 10, 15, 20, 40) if m < budget} | {budget})
     for measure in ("validation", "test"):
         print(table(runs, marks, "R", measure) + "\n")
@@ -117,7 +122,12 @@ def report(every: Sequence[dict[str, Run]], budget: float, figure: Path) -> None
     for name in (*BRACKETS, BAND, RANDOM):
         counts = np.mean([(of[name].trials, of[name].resumed, of[name].seconds) for of in every], axis=0)
         print(f"{name:26s}{counts[0]:8.0f}{counts[1]:9.0f}{counts[2]:8.0f}")
-    draw(runs, figure, f"LeNet on digits, R = {R}, {len(every)} seeds", "units trained, in multiples of R")
+    title, axis = f"LeNet on digits, R = {R}, {len(every)} seeds", "units trained, in multiples of R"
+    if page:
+        draw(runs, page, title, axis)
+    if svg:
+        ticks = [m for m in (0, 3, 6, 9, 12, 15, 18, 24, 30) if m < budget]
+        figure(runs, "hyperband_lenet", title, Axes(axis, [*ticks, budget], (1, 2, 3, 5, 10, 20)))
 
 
 def in_multiples(progress: Progress, of: float) -> Progress:
@@ -130,12 +140,13 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--budget", type=float, default=18, help="of each method, in multiples of R units")
     parser.add_argument("--full", action="store_true", help="MNIST instead of the small digits")
     parser.add_argument("--data", type=Path, help="folder of mnist_10k.npz; default: HALTUNE_DATA")
-    parser.add_argument("--figure", type=Path, default=Path("hyperband_lenet.html"))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="seeds at a time")
+    parser.add_argument("--figure", type=Path, help="page to draw, an .html file")
+    parser.add_argument("--svg", action="store_true", help="draw the figure of docs/experiments")
+    parser.add_argument("--keep", type=Path, help="file that keeps what each seed found, to go on from")
     return parser.parse_args(arguments)
 
 
@@ -150,13 +161,10 @@ def data_folder(given: Path | None) -> Path:
 def main(arguments: Sequence[str] | None = None) -> None:
     given = parsed(arguments)
     print(Hyperband(R, schedule="table1").table())
-    job = partial(searches, data=data_folder(given.data) if given.full else None, budget=given.budget)
-    if given.jobs > 1 and given.seeds > 1:
-        with get_context("spawn").Pool(min(given.jobs, given.seeds)) as pool:
-            every = pool.map(job, range(given.seeds), chunksize=1)
-    else:
-        every = [job(seed) for seed in range(given.seeds)]
-    report(every, given.budget, given.figure)
+    data = data_folder(given.data) if given.full else None
+    found = kept(given.keep, given.seeds, lambda seed: searches(seed, data, given.budget))
+    every = [{name: Run.of(run) for name, run in of.items()} for of in found]
+    report(every, given.budget, given.figure, given.svg)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
-"""Figure 7 of Hyperband (Li et al. 2018) at our scale: kernel least squares, the training set is the resource.
+"""Figures 7 and 8 of Hyperband (Li et al. 2018) at our scale: kernel least squares; mails or features are the resource.
 
-    python benchmarks/papers/hyperband_spambase.py --data FOLDER [--seeds 5] [--eta 4] [--figure FILE]
+    python benchmarks/papers/hyperband_spambase.py --data FOLDER [--seeds 10] [--eta 4] [--keep FILE] [--svg]
+    python benchmarks/papers/hyperband_spambase.py --features --data FOLDER [...]
 
 Kernel regularised least squares on Spambase with the hyperparameters of the paper's table 4; 3,200 mails to train,
 700 to validate, 701 to test; a unit is 25 mails, so R = 128. Each rung trains anew on more mails. Hyperband runs
 twice through its brackets, the boldest bracket alone ten times, and random search trains N configurations in full:
-that is the whole budget. Asked is when the error that random search ends with is reached.
+that is the whole budget. Asked is when the error that random search ends with is reached. --features: random
+features instead of the kernel, table 5; 512 at most, a unit is 2, so R = 256, on all mails; the boldest bracket three
+times.
 
 Costs are seconds of this process's CPU, one BLAS thread, deciding included: other programs on the machine disturb them
-little. Then the same by (n / R)^3, which anybody can repeat to the digit. Section 3.4's ceiling on the speedup is
-printed with the power law measured, and what the seconds themselves allow. A seed takes about a minute.
+little. Then the same by (n / R)^3, or ^2 of features, which anybody can repeat to the digit. Section 3.4's ceiling on
+the speedup is printed with the power law measured, and what the seconds themselves allow. A seed takes about a minute,
+with features half of that. --keep goes on from a file with what each seed found.
 FOLDER, or the variable HALTUNE_DATA, holds spambase.csv (UCI, with a header).
 """
 
@@ -21,27 +25,59 @@ import argparse
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from kernel_least_squares import SPACE, TRAINING, Mails, errors, load
-from races import Measure, Progress, Runs, draw, mean_reaches, table
+from kept import kept
+from kernel_least_squares import (
+    FEATURES,
+    FEATURES_SPACE,
+    SPACE,
+    TRAINING,
+    Mails,
+    errors,
+    errors_by_features,
+    load,
+)
+from races import Axes, Measure, Progress, Runs, draw, figure, mean_reaches, table
 
-from haltune import Budget, Minimize, Problem, Study
+from haltune import Budget, Minimize, Problem, Space, Study
 from haltune.log.policy import Policy
 from haltune.policies import Hyperband, RandomSearch
 
-UNIT = 25  # mails
 AIM = 10.0  # times sooner than random search
 RANDOM, BAND, BOLD = "random search", "Hyperband", "boldest bracket"
-PROBLEM = Problem(SPACE, Minimize("validation error", bounds=(0, 1)), max_epochs=1)  # a training reports once
+SECONDS = "seconds"
 
 
-CUBIC, SECONDS = "full trainings, were time n^3", "seconds"
+@dataclass(frozen=True)
+class Kind:
+    """What is the resource, and what a training makes of it."""
+
+    what: str
+    space: Space
+    errors: Callable[[Mails, Mapping[str, Any], int], tuple[float, float]]
+    full: int
+    unit: int
+    power: int  # of the resource, by which time grows
+    bold: int  # times that the boldest bracket runs
+
+    @property
+    def counted(self) -> str:
+        """The cost that anybody can repeat."""
+        return f"full trainings, were time n^{self.power}"
+
+    def band(self, eta: int, **options: Any) -> Hyperband:
+        """Hyperband on this resource."""
+        return Hyperband(self.full, eta, self.unit, resource=self.what, **options)
+
+
+MAILS = Kind("samples", SPACE, errors, TRAINING, 25, 3, 10)
+BY_FEATURES = Kind("features", FEATURES_SPACE, errors_by_features, FEATURES, 2, 2, 3)
 
 
 @dataclass
@@ -51,35 +87,43 @@ class Run:
     progress: dict[str, Progress]
     costs: dict[int, list[float]]  # seconds
 
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> "Run":
+        """From its asdict, as JSON reads it back."""
+        progress = {cost: Progress(**spent) for cost, spent in given["progress"].items()}
+        return cls(progress, {int(n): costs for n, costs in given["costs"].items()})
 
-def search(policy: Policy, budget: Budget | None, mails: Mails, seed: int) -> Run:
+
+def search(kind: Kind, policy: Policy, budget: Budget | None, mails: Mails, seed: int) -> Run:
     """One search through a study. Policies without rungs train on everything."""
-    study = Study(PROBLEM, policy, seed=seed, budget=budget, verbose=0)
-    run = Run({SECONDS: Progress(), CUBIC: Progress()}, defaultdict(list))
-    begin, cubes = time.process_time(), 0.0
+    problem = Problem(
+        kind.space, Minimize("validation error", bounds=(0, 1)), max_epochs=1
+    )  # it reports once
+    study = Study(problem, policy, seed=seed, budget=budget, verbose=0)
+    run = Run({SECONDS: Progress(), kind.counted: Progress()}, defaultdict(list))
+    begin, counted = time.process_time(), 0.0
     for trial in study:
-        n, began = trial.resource or TRAINING, time.process_time()
-        validation, test = errors(mails, trial.config, n)
+        n, began = trial.resource or kind.full, time.process_time()
+        validation, test = kind.errors(mails, trial.config, n)
         run.costs[n].append(time.process_time() - began)
         trial.report(validation, metrics={"test error": test})
-        cubes += (n / TRAINING) ** 3
+        counted += (n / kind.full) ** kind.power
         run.progress[SECONDS].add(time.process_time() - begin, validation, test)
-        run.progress[CUBIC].add(cubes, validation, test)
-    return run
+        run.progress[kind.counted].add(counted, validation, test)
+    return Run(run.progress, dict(run.costs))
 
 
-def searches(seed: int, data: Path, full: int, eta: int) -> dict[str, Run]:
-    """Every method on the same split, the mails in this seed's order."""
+def searches(seed: int, kind: Kind, data: Path, full: int, eta: int) -> dict[str, Any]:
+    """Every method's Run, as a dictionary, on the same split, the mails in this seed's order."""
     mails = load(data).in_order(seed)
-    band = partial(Hyperband, TRAINING, eta, UNIT, resource="samples")
     policies: dict[str, tuple[Policy, Budget | None]] = {
         RANDOM: (RandomSearch(), Budget(trials=full)),
-        BAND: (band(rounds=2), None),
-        BOLD: (band(brackets="most_exploratory", rounds=10), None),
+        BAND: (kind.band(eta, rounds=2), None),
+        BOLD: (kind.band(eta, brackets="most_exploratory", rounds=kind.bold), None),
     }
-    runs = {name: search(policy, budget, mails, seed) for name, (policy, budget) in policies.items()}
+    runs = {name: search(kind, policy, budget, mails, seed) for name, (policy, budget) in policies.items()}
     print(f"seed {seed} is done", file=sys.stderr, flush=True)
-    return runs
+    return {name: asdict(run) for name, run in runs.items()}
 
 
 def compare(runs: Runs, budget: float, unit: str) -> None:
@@ -109,9 +153,9 @@ def row(of: Sequence[Progress], level: float, measure: Measure, budget: float, o
     return f"{mean}   {spread}, {len(of) - len(each)} of {len(of)}"
 
 
-def ceilings(runs: Sequence[dict[str, Run]], eta: int) -> None:
+def ceilings(runs: Sequence[dict[str, Run]], kind: Kind, eta: int) -> None:
     """Section 3.4: what n configurations of the boldest bracket cost, had each been trained in full."""
-    bracket = Hyperband(TRAINING, eta, UNIT, resource="samples").table().brackets[0]
+    bracket = kind.band(eta).table().brackets[0]
     costs = defaultdict(list)
     for of in runs:
         for run in of.values():
@@ -119,7 +163,7 @@ def ceilings(runs: Sequence[dict[str, Run]], eta: int) -> None:
                 costs[n].extend(spent)
     sizes = [int(rung.resource) for rung in bracket.rungs]
     means = {n: float(np.mean(costs[n])) for n in sizes}
-    print("\nmails      " + "".join(f"{n:>10d}" for n in sizes))
+    print(f"\n{kind.what:11s}" + "".join(f"{n:>10d}" for n in sizes))
     print("seconds    " + "".join(f"{means[n]:>10.4f}" for n in sizes) + "   a training, on average")
     last, before = sizes[-1], sizes[-2]
     power = float(np.log(means[last] / means[before]) / np.log(last / before))
@@ -128,11 +172,12 @@ def ceilings(runs: Sequence[dict[str, Run]], eta: int) -> None:
     deciding = np.mean([overhead(of[BOLD]) for of in runs])
     steps = eta ** (power - 1.0)
     print(
-        f"time grows as n^{power:.2f} from {before} to {last} mails: section 3.4's ceiling is "
-        f"(eta^(p-1) - 1) / eta^(p-1) eta^s = {(steps - 1) / steps * eta**bracket.s:.0f} x (p = 3: "
-        f"{(eta**2 - 1) / eta**2 * eta**bracket.s:.0f} x)\nthe boldest bracket compares {n} configurations in "
-        f"{whole / means[last]:.2f} full trainings' time: {n * means[last] / whole:.0f} x at most"
-        f"; deciding took {1e3 * deciding:.2f} ms a training"
+        f"time grows as n^{power:.2f} from {before} to {last} {kind.what}: section 3.4's ceiling is "
+        f"(eta^(p-1) - 1) / eta^(p-1) eta^s = {(steps - 1) / steps * eta**bracket.s:.0f} x"
+    )
+    print(
+        f"the boldest bracket compares {n} configurations in {whole / means[last]:.2f} full trainings' time: "
+        f"{n * means[last] / whole:.0f} x at most; deciding took {1e3 * deciding:.2f} ms a training"
     )
 
 
@@ -148,13 +193,13 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, help="folder of spambase.csv; default: HALTUNE_DATA")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--features", action="store_true", help="random features instead of the kernel")
     parser.add_argument("--budget", type=int, default=50, help="N, full trainings of random search")
     parser.add_argument("--eta", type=int, default=4, help="as in the paper")
-    parser.add_argument("--figure", type=Path, default=Path("hyperband_spambase.html"))
-    parser.add_argument(
-        "--jobs", type=int, default=1, help="seeds at a time: more than one disturb each other"
-    )
+    parser.add_argument("--keep", type=Path, help="file that keeps what each seed found, to go on from")
+    parser.add_argument("--figure", type=Path, help="page to draw, an .html file")
+    parser.add_argument("--svg", action="store_true", help="draw the figure of docs/experiments")
     return parser.parse_args(arguments)
 
 
@@ -168,22 +213,28 @@ def data_folder(given: Path | None) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = parsed(arguments)
-    job = partial(searches, data=data_folder(given.data), full=given.budget, eta=given.eta)
-    print(Hyperband(TRAINING, given.eta, UNIT, resource="samples").table())
-    if given.jobs > 1:
-        with get_context("spawn").Pool(given.jobs) as pool:
-            every = pool.map(job, range(given.seeds), chunksize=1)
-    else:
-        every = [job(seed) for seed in range(given.seeds)]
+    kind = BY_FEATURES if given.features else MAILS
+    print(kind.band(given.eta).table())
+    job = partial(searches, kind=kind, data=data_folder(given.data), full=given.budget, eta=given.eta)
+    found = kept(given.keep, given.seeds, job)
+    every = [{name: Run.of(run) for name, run in of.items()} for of in found]
     runs, budget = of_cost(every, SECONDS, given.budget)
     for measure in ("validation", "test"):
         marks = [float(f"{budget * share:.2g}") for share in (0.01, 0.03, 0.1, 0.3, 1)]
         print("\n" + table(runs, marks, "s", measure))
     compare(runs, budget, SECONDS)
-    compare(*of_cost(every, CUBIC, given.budget), CUBIC)
-    ceilings(every, given.eta)
-    title = f"Kernel least squares on Spambase, {given.seeds} seeds"
-    draw(runs, given.figure, title, "seconds of one CPU", "log")
+    compare(*of_cost(every, kind.counted, given.budget), kind.counted)
+    ceilings(every, kind, given.eta)
+    what = "Random features" if given.features else "Kernel least squares"
+    title = f"{what} on Spambase, {given.seeds} seeds"
+    if given.figure:
+        draw(runs, given.figure, title, "seconds of one CPU", "log")
+    if given.svg:
+        ticks = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30] if given.features else [0.03, 0.1, 0.3, 1, 3, 10, 30, 60]
+        axes = Axes("seconds of one CPU", ticks, (6, 8, 10, 15, 20, 30, 40), "log")
+        figure(
+            runs, "hyperband_spambase_features" if given.features else "hyperband_spambase_mails", title, axes
+        )
 
 
 def of_cost(every: Sequence[dict[str, Run]], cost: str, full: int) -> tuple[Runs, float]:

@@ -72,8 +72,11 @@ def lenet(k1: int, k2: int, side: int) -> nn.Module:
     )  # fmt: skip
 
 
-def train(trial: Trial, digits: Digits, seed: int) -> Iterator[tuple[float, nn.Module]]:
-    """The validation error after each unit, and the network; goes on from the trial's checkpoint."""
+def train(trial: Trial, digits: Digits, seed: int) -> Iterator[tuple[int, float, nn.Module]]:
+    """Units, validation error and network where the trial is judged, after the units of its rung and nowhere else.
+
+    Goes on from the trial's checkpoint.
+    """
     torch.manual_seed(seed)
     net = lenet(trial.config["k1"], trial.config["k2"], digits.side)
     if trial.checkpoint:
@@ -87,7 +90,9 @@ def train(trial: Trial, digits: Digits, seed: int) -> Iterator[tuple[float, nn.M
             sgd.zero_grad()
             functional.cross_entropy(net(digits.images[batch]), digits.labels[batch]).backward()
             sgd.step()
+        if unit < trial.until:
+            continue
         with loop.validation():
             error = digits.wrong(net, digits.train, digits.train + digits.held_out)
-        yield error, net
+        yield unit, error, net
         loop.report(error)

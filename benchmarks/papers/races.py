@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from drawn import Sheet, legend, means, panel, write
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -120,6 +121,35 @@ def draw(runs: Runs, path: Path, title: str, axis: str, scale: Literal["linear",
     )  # fmt: skip
     figure.write_html(path, include_plotlyjs=True)
     print(f"figure: {path}")
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Of a figure for docs/experiments."""
+
+    x: str  # what was spent
+    xs: Sequence[float]  # ticks; the first and the last are the ends
+    ys: Sequence[float]  # likewise, test errors in %
+    scale: Literal["linear", "log"] = "linear"
+
+
+def figure(runs: Runs, name: str, title: str, axes: Axes) -> None:
+    """Mean test errors with a band of one standard error, until the first search of a method ended."""
+    ends = (axes.xs[0], axes.xs[-1])
+    spent = np.geomspace(*ends, 160) if axes.scale == "log" else np.linspace(*ends, 160)
+    errors = {}
+    for method, of in runs.items():
+        over = spent > min(run.spent[-1] for run in of) * (1 + 1e-9)
+        errors[method] = np.where(over, np.nan, 100.0 * np.array([run.at(spent, "test") for run in of]))
+    told = f"{title}: the test error of {', '.join(runs)} against what was spent."
+    sheet = Sheet(name, told, width=760, height=420)
+    made = panel(
+        sheet, 56, 680, ends, (axes.ys[0], axes.ys[-1]), rows=2, log_x=axes.scale == "log", log_y=True
+    )
+    made.axes(title, axes.x, "test error of the best so far, %", axes.xs, axes.ys)
+    means(made, spent, errors)
+    legend(sheet, runs)
+    write(sheet)
 
 
 def _grid(runs: Sequence[Progress], scale: str, points: int = 400) -> Array:
