@@ -1,6 +1,6 @@
 """The first figure of BO-BOS (Dai et al. 2019): logistic regression on MNIST, best validation error by epochs.
 
-    python benchmarks/papers/bobos_mnist.py --data FOLDER [--seeds 10] [--quick] [--cache FOLDER] [--figure FILE]
+    python benchmarks/papers/bobos_mnist.py --data FOLDER [--seeds 10] [--quick] [--cache FOLDER] [--kept FILE] [--svg]
 
 GP-UCB, BO-BOS with the paper's four sequences of K1 (faithful mode, K1 = 100 at first, K2 = 99, c = 1, kappa = 2) and
 BO-BOS as it comes (robust). All of a seed share six starts and spend the same epochs. The error of a trial is
@@ -19,12 +19,12 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
-from multiprocessing import Pool
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from kept import kept
 from mnist_logistic import load, remembered
 from numpy.typing import NDArray
 
@@ -76,8 +76,8 @@ COLOURS = ("#1c2530", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#d55e00")
 class Run:
     """One search."""
 
-    errors: Array  # (epochs,), the best last error of a trial so far, after each epoch spent
-    lowest: Array  # (epochs,), the lowest error of any epoch so far
+    errors: list[float]  # the best last error of a trial so far, after each epoch spent
+    lowest: list[float]  # the lowest error of any epoch so far
     trials: int
     full: int  # of these trained for all epochs
     deciding: float  # seconds
@@ -95,14 +95,14 @@ def search(policy: Policy, seed: int, data: Path, cache: Path, epochs: int) -> R
     last = np.concatenate([[*np.full(len(t.values) - 1, 1.0), t.values[-1]] for t in study.trials])[:epochs]
     full = sum(t.epoch == HORIZON for t in study.trials)
     errors, lowest = np.minimum.accumulate(last), np.minimum.accumulate(every)
-    return Run(errors, lowest, len(study.trials), full, study.spent.deciding)
+    return Run(errors.tolist(), lowest.tolist(), len(study.trials), full, study.spent.deciding)
 
 
-def all_methods(seed: int, data: Path, cache: Path, epochs: int) -> list[Run]:
-    """Every method from the same starts: one after the other, so that they share what is trained."""
+def all_methods(seed: int, data: Path, cache: Path, epochs: int) -> dict[str, Any]:
+    """Every method from the same starts, one after the other, to share what is trained; as JSON holds it."""
     warnings.simplefilter("ignore")
     began = time.monotonic()
-    runs = [search(policy, seed, data, cache, epochs) for policy in METHODS.values()]
+    runs = {name: asdict(search(policy, seed, data, cache, epochs)) for name, policy in METHODS.items()}
     print(f"seed {seed}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return runs
 
@@ -196,6 +196,31 @@ def draw(runs: dict[str, list[Run]], path: Path) -> None:
     print(f"\nfigure: {path}")
 
 
+def draw_svg(runs: dict[str, list[Run]]) -> None:
+    """The figure of docs/experiments, drawn from the second training's worth of epochs on."""
+    from drawn import Sheet, legend, means, panel, write
+
+    errors = {name: 100 * np.array([run.errors for run in of]) for name, of in runs.items()}
+    at = np.arange(2 * HORIZON, len(errors[BASE][0]) + 1, 12)
+    shown = {name: curves[:, at - 1] for name, curves in errors.items()}
+    lows, tops = (pick([curves.mean(axis=0) for curves in shown.values()]) for pick in (np.min, np.max))
+    y = np.floor(2 * lows) / 2, np.ceil(2 * tops) / 2
+    sheet = Sheet("bobos_mnist", "Best-found validation error of logistic regression by epochs.", height=400)
+    made = panel(sheet, 46, 690, (0, int(at[-1])), y, rows=2)
+    title = f"Logistic regression on 10,000 digits, {len(runs[BASE])} seeds"
+    marks = np.arange(y[0], y[1] + 1e-9, 0.5 if y[1] - y[0] < 4 else 1.0).tolist()
+    made.axes(
+        title,
+        "epochs, all trials together",
+        "best-found validation error, %",
+        range(0, at[-1] + 1, 250),
+        marks,
+    )
+    means(made, at, shown)
+    legend(sheet, shown, 46)
+    write(sheet)
+
+
 def data_folder(given: Path | None) -> Path:
     """The folder with mnist_10k.npz, or an exit that says what is missing."""
     folder = given or (Path(named) if (named := os.environ.get("HALTUNE_DATA")) else None)
@@ -216,8 +241,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--quick", action="store_true", help=f"{QUICK} trainings' worth instead of {TRAININGS}"
     )
     parser.add_argument("--cache", type=Path, help="folder that keeps trained curves from run to run")
-    parser.add_argument("--figure", type=Path, default=Path("bobos_mnist.html"))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--figure", type=Path, help="page to draw, an .html file")
+    parser.add_argument("--svg", action="store_true", help="draw the figure of docs/experiments")
+    parser.add_argument("--kept", type=Path, help="file that keeps what each seed found, to go on from")
     return parser.parse_args(arguments)
 
 
@@ -227,12 +253,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         cache = given.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
-        with Pool(min(given.jobs, given.seeds)) as pool:
-            job = partial(all_methods, data=data, cache=cache, epochs=epochs)
-            seeds = pool.map(job, range(given.seeds), chunksize=1)
-    runs = {name: [of[i] for of in seeds] for i, name in enumerate(METHODS)}
+        seeds = kept(given.kept, given.seeds, lambda seed: all_methods(seed, data, cache, epochs))
+    runs = {name: [Run(**of[name]) for of in seeds] for name in METHODS}
     report(runs)
-    draw(runs, given.figure)
+    if given.figure:
+        draw(runs, given.figure)
+    if given.svg:
+        draw_svg(runs)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,247 @@
+"""Figures 5 to 8 of BO-BOS (Dai et al. 2019): what it simulates, what it decides, what it stops, and was that right.
+
+    python benchmarks/papers/bobos_inside.py --data FOLDER [--seeds 3] [--trainings 30] [--kept FILE] [--svg]
+
+The search of bobos_mnist.py with the paper's second sequence of K1 (K1 = 100 / 0.95^(t-1)); afterwards each run that
+was stopped is trained to its end, which the search did not know. The table says how many stops were wrong: how many
+such runs end below the smallest error known when they were stopped. Figures 5 to 8 are of seed 0, 5 and 6 of the first
+run that is stopped. FOLDER, or the variable HALTUNE_DATA, holds mnist_10k.npz. The cache is that of bobos_mnist.py.
+"""
+
+import os
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import argparse
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from bobos_mnist import BOUNDS, HORIZON, PROBLEM, data_folder, faithful
+from kept import kept
+from mnist_logistic import load, remembered
+
+from haltune import Budget, OptimalStopping, Study
+from haltune.policies.bobos.decay_curves import conditional_paths
+
+if TYPE_CHECKING:
+    from drawn import Sheet
+
+GROWTH = 1 / 0.95
+FIRST = 8  # N0, epochs before anything is decided
+LOW, HIGH = BOUNDS  # where errors 0 and 1 of the score scale lie
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run of the search, and how it would have gone on."""
+
+    curve: list[float]  # 50 errors, trained to the end
+    epochs: int  # of these the search had trained
+    incumbent: float  # the smallest error that an earlier run had ended with; infinite for the first
+
+    @property
+    def stopped(self) -> bool:
+        """Before its end."""
+        return self.epochs < HORIZON
+
+    @property
+    def wrong(self) -> bool:
+        """It would have won."""
+        return self.stopped and self.curve[-1] < self.incumbent
+
+
+def search(seed: int, data: Path, cache: Path, epochs: int) -> list[Trained]:
+    """The runs of one search, but for a last one that the budget cut, each trained to its end."""
+    began, digits = time.process_time(), load(data)
+    study = Study(PROBLEM, faithful(GROWTH), seed=seed, budget=Budget(epochs=epochs), verbose=0)
+    for trial in study:
+        with trial, closing(remembered(digits, trial.config, cache)) as errors:
+            for _ in trial.epochs():
+                trial.report(next(errors))
+    runs: list[Trained] = []
+    for record in study.trials:
+        if record is study.trials[-1] and record.epoch < HORIZON:
+            break  # the budget may have ended it, not the rule
+        with closing(remembered(digits, record.config, cache)) as errors:
+            curve = list(islice(errors, HORIZON))
+        best = min((run.curve[run.epochs - 1] for run in runs), default=np.inf)
+        runs.append(Trained(curve, int(record.epoch), float(best)))
+    print(f"seed {seed}: {time.process_time() - began:.0f} s of CPU", file=sys.stderr, flush=True)
+    return runs
+
+
+def report(seeds: Sequence[list[Trained]]) -> None:
+    """Stops, and what they would have come to."""
+    print(
+        f"{'seed':>4s}{'runs':>6s}{'stopped':>9s}{'at epoch':>10s}{'wrongly':>9s}"
+        "   best found  best had none been stopped   end of those stopped (median)   of the others"
+    )
+    rows = []
+    for seed, runs in enumerate(seeds):
+        stopped = [run for run in runs if run.stopped]
+        others = [run.curve[-1] for run in runs if not run.stopped]
+        ends = [run.curve[-1] for run in stopped] or [np.nan]
+        found = min(run.curve[run.epochs - 1] for run in runs)
+        best = min(run.curve[-1] for run in runs)
+        at = np.mean([run.epochs for run in stopped]) if stopped else np.nan
+        rows.append([len(runs), len(stopped), at, sum(run.wrong for run in runs), 100 * found, 100 * best])
+        print(
+            f"{seed:4d}{len(runs):6d}{len(stopped):9d}{at:10.1f}{rows[-1][3]:9.0f}{100 * found:12.2f}%"
+            f"{100 * best:14.2f}%{100 * np.median(ends):30.2f}%{100 * np.median(others):22.2f}%"
+        )
+    table = np.array(rows)
+    spread = table.std(axis=0, ddof=1) / np.sqrt(len(table)) if len(table) > 1 else 0 * table[0]
+    words = ("runs", "stopped", "at epoch", "wrongly", "best found, %", "best had none been stopped, %")
+    for word, m, s in zip(words, table.mean(axis=0), spread, strict=True):
+        print(f"{word:30s}{m:8.2f} ± {s:.2f}")
+    print(f"in all {table[:, 3].sum():.0f} of {table[:, 1].sum():.0f} stops were wrong")
+
+
+def draw_problem(runs: Sequence[Trained]) -> None:
+    """Figures 5 and 6: of the first run that was stopped, the curves simulated and what was decided by them."""
+    from drawn import Sheet, write
+
+    t, run = next((t, run) for t, run in enumerate(runs, 1) if run.stopped)
+    told = "Left: curves simulated after 8 epochs of a run. Right: where its mean error stops it, continues, or wins."
+    sheet = Sheet("bobos_inside_problem", told)
+    draw_paths(sheet, t, run)
+    draw_rule(sheet, t, run)
+    write(sheet)
+
+
+def draw_paths(sheet: "Sheet", t: int, run: Trained) -> None:
+    """Figure 5."""
+    paths = conditional_paths(scaled(run.curve[:FIRST]), HORIZON, 40, np.random.default_rng(1)).values
+    top = 5 * np.ceil(20 * run.curve[0] + 0.2)
+    panel = sheet.panel(46, 320, (0, HORIZON), (0, top))
+    panel.axes(f"Run {t}: simulated curves", "epochs", "validation error, %", range(0, 51, 10), _tens(top))
+    ahead = list(range(FIRST, HORIZON + 1))
+    for path in paths.T:
+        curve = [100 * run.curve[FIRST - 1], *percent(path)]
+        panel.line(ahead, np.clip(curve, 0, top).tolist(), "one", 1, opacity=0.4)
+    panel.line(range(1, FIRST + 1), [100 * error for error in run.curve[:FIRST]], "ink", 2.5)
+    panel.line((0, HORIZON), (100 * run.incumbent,) * 2, "two", 1.5, "5 4")
+    panel.note(1, 100 * run.incumbent, "to beat", "two", dy=15)
+
+
+def draw_rule(sheet: "Sheet", t: int, run: Trained) -> None:
+    """Figure 6: where the average of epochs 1 to n stops it (d1), is taken for a winner's (d2), or lets it go on."""
+    settings = OptimalStopping("faithful", slopes=1, cells=100)  # the paper's grid, over its one statistic
+    losses = settings.losses(settings.losses().K1 * GROWTH ** (t - 1))
+    threshold = float(scaled([run.incumbent])[0])
+    table = settings.solve_at(scaled(run.curve[:FIRST]), HORIZON, threshold, losses, np.random.default_rng(0))
+    width = 1 / np.where(table.grids.scale > 0, table.grids.scale, np.inf)
+    edges = percent(table.grids.low[:, None] + width[:, None] * np.arange(101))  # (epochs, 101)
+    means = 100 * np.cumsum(run.curve) / np.arange(1, HORIZON + 1)
+    low, high = np.floor(edges[1:].min()), np.ceil(max(edges[1:].max(), means[0]))
+    panel = sheet.panel(426, 320, (0, HORIZON), (low, high))
+    words = "average validation error of epochs 1 to n, %"
+    panel.axes("Its decisions", "epochs", words, range(0, 51, 10), _tens(high, low))
+    for row in range(1, len(table.decided)):  # at the first all paths agree
+        n = FIRST + row
+        for sign, name in ((-1, "two"), (1, "three")):
+            for first, last in _stretches(table.decided[row] == sign):
+                panel.cell((n - 0.5, n + 0.5), (edges[row, first], edges[row, last]), name, 0.45)
+    panel.line(range(1, run.epochs + 1), means[: run.epochs].tolist(), "ink", 2)
+    panel.cross(run.epochs, float(means[run.epochs - 1]))
+
+
+def scaled(errors: Sequence[float]) -> np.ndarray:
+    """As the rule sees them: 0 and 1 at the goal's bounds."""
+    return np.clip((np.asarray(errors) - LOW) / (HIGH - LOW), 0.0, 1.0)
+
+
+def percent(errors: np.ndarray) -> np.ndarray:
+    """Back, in %."""
+    return 100 * (LOW + (HIGH - LOW) * errors)
+
+
+def draw_run(runs: Sequence[Trained]) -> None:
+    """Figures 7 and 8: the learning curves, and where all runs end or would have ended."""
+    from drawn import Sheet, write
+
+    told = "Left: learning curves of a search. Right: last errors of its runs, of those stopped as they would be."
+    sheet = Sheet("bobos_inside_run", told)
+    top = 50.0
+    left = sheet.panel(46, 320, (0, HORIZON), (5, top))
+    left.axes("Learning curves", "epochs", "validation error, %", range(0, 51, 10), _tens(top, 5))
+    for run in runs[:40]:
+        name = "two" if run.stopped else "three"
+        curve = np.clip(100 * np.array(run.curve[: run.epochs]), 5, top)
+        left.line(np.arange(1, run.epochs + 1).tolist(), curve.tolist(), name, 1.2, opacity=0.7)
+        if run.stopped:
+            left.cross(run.epochs, float(curve[-1]), name)
+    right = sheet.panel(426, 320, (0, len(runs) + 1), (5, top))
+    step = 10 if len(runs) > 25 else 5
+    right.axes(
+        "Where they end",
+        "iteration",
+        "validation error after 50 epochs, %",
+        range(0, len(runs) + 1, step),
+        _tens(top, 5),
+    )
+    for t, run in enumerate(runs, 1):
+        end = float(np.clip(100 * run.curve[-1], 5, top))
+        right.dots([t], [end], "two" if run.stopped else "three", 3.5)
+    best = np.minimum.accumulate([run.curve[run.epochs - 1] for run in runs])
+    right.steps(range(1, len(runs) + 1), (100 * best).tolist(), "ink")
+    for panel in (left, right):
+        panel.note(panel.x[1] * 0.5, 0.94 * top, "stopped", "two")
+        panel.note(panel.x[1] * 0.5, 0.88 * top, "trained in full", "three")
+    write(sheet)
+
+
+def _tens(top: float, bottom: float = 0.0) -> list[float]:
+    step = 10 if top - bottom > 20 else 5 if top - bottom > 10 else 2
+    return np.arange(step * np.ceil(bottom / step), top + 1e-9, step).tolist()
+
+
+def _stretches(where: np.ndarray) -> Iterator[tuple[int, int]]:
+    """From and to (beyond) of what is true side by side."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], where.astype(int), [0]])))
+    return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="folder of mnist_10k.npz; default: HALTUNE_DATA")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--trainings", type=int, default=30, help="full trainings' worth of epochs")
+    parser.add_argument("--cache", type=Path, help="folder that keeps trained curves from run to run")
+    parser.add_argument("--kept", type=Path, help="file that keeps what each seed found, to go on from")
+    parser.add_argument("--svg", action="store_true", help="draw the figures of docs/experiments")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = parsed(arguments)
+    warnings.simplefilter("ignore")
+    data = data_folder(given.data)
+    with tempfile.TemporaryDirectory() as temporary:
+        cache = given.cache or Path(temporary)
+        cache.mkdir(parents=True, exist_ok=True)
+        epochs = HORIZON * given.trainings
+        found = kept(
+            given.kept, given.seeds, lambda seed: [asdict(run) for run in search(seed, data, cache, epochs)]
+        )
+    seeds = [[Trained(**run) for run in runs] for runs in found]
+    report(seeds)
+    if given.svg:
+        draw_problem(seeds[0])
+        draw_run(seeds[0])
+
+
+if __name__ == "__main__":
+    main()

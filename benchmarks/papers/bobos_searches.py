@@ -1,0 +1,213 @@
+"""What the searches of BO-BOS's figures share: trainings that are run once, what was found by what was spent, tables.
+
+A search's run time is CPU seconds of one process, deciding included. An epoch that another search of the same seed has
+trained costs what it cost then.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kept import kept
+from numpy.typing import NDArray
+
+from haltune import Budget, Problem, Study
+from haltune.log.policy import Policy
+
+Array = NDArray[np.float64]
+Config = dict[str, Any]
+Training = Callable[[Config], Iterator[Any]]  # what each epoch gives, from the first on
+
+
+@dataclass
+class Curve:
+    """A configuration's epochs, as far as anyone asked for them."""
+
+    values: list[Any]
+    seconds: list[float]  # of CPU, of each epoch alone
+    begun: Iterator[Any] | None = None
+
+
+@dataclass
+class Trainings:
+    """Every configuration is trained once, and no further than somebody asks."""
+
+    train: Training
+    spent: float = 0.0  # seconds of CPU so far
+    curves: dict[str, Curve] = field(default_factory=dict)
+
+    def at(self, config: Mapping[str, Any], epoch: int) -> tuple[Any, float]:
+        """What an epoch, counted from 1, gives, and its seconds."""
+        curve = self.curves.setdefault(json.dumps(dict(config), sort_keys=True), Curve([], []))
+        while len(curve.values) < epoch:
+            self._further(curve, dict(config))
+        return curve.values[epoch - 1], curve.seconds[epoch - 1]
+
+    def _further(self, curve: Curve, config: Config) -> None:
+        began = time.process_time()
+        curve.begun = curve.begun or self.train(config)
+        curve.values.append(next(curve.begun))
+        curve.seconds.append(time.process_time() - began)
+        self.spent += curve.seconds[-1]
+
+
+@dataclass
+class Run:
+    """One search: after each epoch what was spent, and the smallest error of any epoch so far."""
+
+    epochs: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    best: list[float] = field(default_factory=list)
+    trials: int = 0
+    full: int = 0  # of these trained for all epochs
+    deciding: float = 0.0  # seconds
+
+    def add(self, seconds: float, error: float) -> None:
+        """Another epoch."""
+        self.epochs.append(len(self.epochs) + 1.0)
+        self.seconds.append(seconds)
+        self.best.append(min(error, self.best[-1]) if self.best else error)
+
+
+def search(problem: Problem, policy: Policy[Any], seed: int, epochs: int, trainings: Trainings) -> Run:
+    """One search through a study, until its epochs are spent."""
+    study = Study(problem, policy, seed=seed, budget=Budget(epochs=epochs), verbose=0)
+    run, trained = Run(), 0.0
+    began, before = time.process_time(), trainings.spent
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                error, seconds = trainings.at(trial.config, epoch)
+                trained += seconds
+                run.deciding = time.process_time() - began - (trainings.spent - before)
+                run.add(trained + run.deciding, error)
+                if trial.report(error, seconds=seconds).resumable:
+                    trial.checkpointed(f"curve-{trial.id}")  # a curve knows how far it was trained
+    run.trials, run.full = len(study.trials), sum(t.epoch == problem.max_epochs for t in study.trials)
+    return run
+
+
+def all_methods(
+    seed: int,
+    methods: Mapping[str, tuple[Problem, Policy[Any]]],
+    epochs: int,
+    training: Callable[[int], Training],
+) -> dict[str, Any]:
+    """Every method's search of a seed, one after the other, so that they share what is trained; as JSON holds it."""
+    warnings.simplefilter("ignore")
+    began, trainings = time.process_time(), Trainings(training(seed))
+    runs = {name: asdict(search(*method, seed, epochs, trainings)) for name, method in methods.items()}
+    print(f"seed {seed}: {time.process_time() - began:.0f} s of CPU", file=sys.stderr, flush=True)
+    return runs
+
+
+def over_seeds(found: Callable[[int], dict[str, Any]], given: argparse.Namespace) -> dict[str, list[Run]]:
+    """The runs of each method, a seed each."""
+    every = kept(given.kept, given.seeds, found)
+    return {name: [Run(**of[name]) for of in every] for name in every[0]}
+
+
+def along(spent: Sequence[Sequence[float]], best: Sequence[Sequence[float]], at: Array) -> Array:
+    """(runs, points) the best of each run when so much was spent; NaN before its first."""
+    rows = []
+    for xs, ys in zip(spent, best, strict=True):
+        rows.append(np.array([np.nan, *ys])[np.searchsorted(xs, at * (1 + 1e-12), side="right")])
+    return np.array(rows)
+
+
+def mean(values: Array) -> tuple[Array, Array]:
+    """Mean over runs, and its standard error."""
+    n = len(values)
+    return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else 0.0 * values[0]
+
+
+def row(name: str, values: Array, scale: float = 1.0) -> str:
+    """Means with their standard errors: a line of a table."""
+    cells = (
+        f"{scale * m:9.2f} ± {scale * s:4.2f}" if m == m else 16 * " "
+        for m, s in zip(*mean(values), strict=True)
+    )
+    return f"{name:26s}" + "".join(cells)
+
+
+def print_errors(runs: Mapping[str, list[Run]], base: str) -> None:
+    """Errors in % by run time and by epochs, and against those of `base` at the end, seed by seed."""
+    seeds, end = len(runs[base]), min(run.seconds[-1] for of in runs.values() for run in of)
+    total = min(run.epochs[-1] for of in runs.values() for run in of)
+    for axis, last, unit in (("seconds", end, "s"), ("epochs", total, "epochs")):
+        marks = [float(f"{last * share:.2g}") if share < 1 else last for share in (0.1, 0.2, 0.4, 0.7, 1)]
+        print(f"\nsmallest validation error so far in %, mean of {seeds} seeds ± standard error")
+        print(f"{'':26s}" + "".join(f"{f'{mark:.4g} {unit}':>16s}" for mark in marks))
+        for name, of in runs.items():
+            spent = [getattr(run, axis) for run in of]
+            print(row(name, along(spent, [run.best for run in of], np.array(marks)), 100))
+    print(
+        f"\n{'a search':26s}{'trials':>8s}{'in full':>9s}{'CPU s':>8s}{'deciding':>10s}   less than {base}, points"
+    )
+    ends = np.array([run.best[int(total) - 1] for run in runs[base]])
+    for name, of in runs.items():
+        counts = np.mean([(r.trials, r.full, r.seconds[-1], r.deciding) for r in of], axis=0)
+        m, s = mean(100 * (ends - np.array([run.best[int(total) - 1] for run in of]))[:, None])
+        print(
+            f"{name:26s}{counts[0]:8.1f}{counts[1]:9.1f}{counts[2]:8.1f}{counts[3]:10.1f}{m[0]:12.2f} ± {s[0]:.2f}"
+        )
+
+
+def draw_errors(
+    runs: Mapping[str, list[Run]], name: str, told: str, title: str, y: tuple[float, float]
+) -> None:
+    """Best-found validation error in % by run time, as in figures 2 and 4, and by epochs; y: what is drawn of it."""
+    from drawn import Sheet, legend, means, panel, write
+
+    sheet = Sheet(name, told, height=380)
+    for axis, unit, left, words in (
+        ("seconds", "run time, s of CPU", 46, title), ("epochs", "epochs, all trials together", 426, ""),
+    ):  # fmt: skip
+        end = min(getattr(run, axis)[-1] for of in runs.values() for run in of)
+        made = panel(sheet, left, 320, (0, end), y, rows=2)
+        made.axes(words, unit, "best-found validation error, %", ticks(0, end), ticks(*y))
+        at = np.linspace(0, end, 110)[1:]
+        curves = {
+            key: 100 * along([getattr(run, axis) for run in of], [run.best for run in of], at)
+            for key, of in runs.items()
+        }
+        means(made, at, curves)
+    legend(sheet, runs, 46)
+    write(sheet)
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """About five round numbers between two."""
+    rough = (high - low) / 5
+    power = 10.0 ** np.floor(np.log10(rough))
+    step = power * next(k for k in (1, 2, 5, 10) if k * power >= rough)
+    return np.arange(np.ceil(low / step) * step, high * (1 + 1e-9), step).round(6).tolist()
+
+
+def parser(doc: str | None, seeds: int, trainings: int) -> argparse.ArgumentParser:
+    """The arguments that the scripts have in common."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--seeds", type=int, default=seeds)
+    made.add_argument(
+        "--trainings", type=int, default=trainings, help="full trainings' worth of epochs for each method"
+    )
+    made.add_argument("--kept", type=Path, help="file that keeps what each seed found, to go on from")
+    made.add_argument("--svg", action="store_true", help="draw the figure of docs/experiments")
+    return made
+
+
+def data_file(given: Path | None, name: str) -> Path:
+    """A file of the data folder, or an exit that says what is missing."""
+    folder = given or (Path(named) if (named := os.environ.get("HALTUNE_DATA")) else None)
+    if folder is None or not (folder / name).is_file():
+        where = "no folder was named" if folder is None else f"it is not in {folder}"
+        sys.exit(f"{name} is needed and {where}: give --data FOLDER, or set HALTUNE_DATA")
+    return folder / name

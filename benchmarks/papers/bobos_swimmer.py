@@ -1,0 +1,200 @@
+"""Figure 3 of BO-BOS (Dai et al. 2019): a linear policy for MuJoCo's swimmer, best return by steps in the environment.
+
+    python benchmarks/papers/bobos_swimmer.py [--seeds 3] [--trainings 20] [--kept FILE] [--svg]
+
+The state has 8 numbers, an action 2, a policy is a matrix of 16 in [-1, 1] (the paper names no range). A trial is
+five episodes of 1,000 steps side by side, each from a start of its own, an epoch 1,000 / N of their steps, and its
+value the mean discounted return so far: the reward of an epoch is clipped to [0, 0.4] a step, weighs as
+gamma^(n - 1), and the sum is scaled to [0, 1]. What is drawn is the return without clipping and discounting, the mean
+of the five episodes.
+
+Methods: BO-BOS as the paper sets it (K1 = 100 / 0.95^(t-1)) with N = 50 and gamma = 0.9, 0.75 and 1, and with
+N = 100 and gamma = 0.9; GP-UCB with gamma = 0.9 and 1; Hyperband, random search and BO-BOS as it comes, with N = 50
+and gamma = 0.9. Needed, and no part of haltune's own environment: pip install 'gymnasium[mujoco]' (its XML, MuJoCo's
+wheels). Steps are those of Swimmer-v5, taken without its Python. A seed takes about three minutes.
+"""
+
+import os
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import sys
+import time
+import warnings
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bobos_searches import Trainings, along, mean, parser, row, ticks
+from kept import kept
+
+from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.log.policy import Policy
+from haltune.policies import BOBOS, GPUCB, Hyperband, RandomSearch
+
+STEPS, EPISODES, PART = 1_000, 5, 10  # steps are kept in parts of so many
+FRAMES, CONTROL = 4, 1e-4  # simulated a step; what a unit of squared action costs
+TOP = 0.4  # reward a step above which none counts: the best linear policies known come close to it
+SPACE = Space({f"w{i}{j}": Float(-1.0, 1.0) for i in range(8) for j in range(2)})
+
+
+@dataclass(frozen=True)
+class Method:
+    """A policy, and the problem as it sees it."""
+
+    policy: Policy[Any]
+    epochs: int = 50  # N
+    gamma: float = 0.9
+
+    @property
+    def problem(self) -> Problem:
+        """The discounted return."""
+        return Problem(SPACE, Maximize("discounted return", bounds=(0, 1)), self.epochs)
+
+
+PAPER = BOBOS(mode="faithful", growth=1 / 0.95)
+BASE = "GP-UCB, gamma 0.9"
+METHODS = {
+    "BO-BOS, N 50, gamma 0.9": Method(PAPER),
+    "BO-BOS, N 50, gamma 0.75": Method(PAPER, gamma=0.75),
+    "BO-BOS, N 100, gamma 0.9": Method(PAPER, 100),
+    "BO-BOS, N 50, gamma 1": Method(PAPER, gamma=1.0),
+    BASE: Method(GPUCB()),
+    "GP-UCB, gamma 1": Method(GPUCB(), gamma=1.0),
+    "Hyperband": Method(Hyperband(eta=3)),
+    "random search": Method(RandomSearch()),
+    "BO-BOS, robust": Method(BOBOS()),
+}
+
+
+@dataclass
+class Run:
+    """One search: after each epoch the steps so far, and the best return of a trial."""
+
+    steps: list[float] = field(default_factory=list)
+    best: list[float] = field(default_factory=list)
+    trials: int = 0
+    full: int = 0
+
+
+def swims(seed: int) -> Any:
+    """Rewards of the five episodes, of so many steps each, policy by policy."""
+    import gymnasium
+    import mujoco
+
+    xml = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "swimmer.xml"
+    model = mujoco.MjModel.from_xml_path(str(xml))
+
+    def rewards(config: dict[str, float]) -> Iterator[list[float]]:
+        policy = np.array(list(config.values())).reshape(8, 2)
+        rng = np.random.default_rng([seed, zlib.crc32(policy.tobytes())])
+        worlds = [mujoco.MjData(model) for _ in range(EPISODES)]
+        for world in worlds:
+            world.qpos[:] += rng.uniform(-0.1, 0.1, model.nq)
+            world.qvel[:] += rng.uniform(-0.1, 0.1, model.nv)
+            mujoco.mj_forward(model, world)
+        while True:
+            yield [sum(step(world, policy) for _ in range(PART)) for world in worlds]
+
+    def step(world: Any, policy: np.ndarray) -> float:
+        state = np.concatenate([world.qpos[2:], world.qvel])
+        action = np.clip(state @ policy, -1.0, 1.0)
+        before = float(world.qpos[0])
+        world.ctrl[:] = action
+        mujoco.mj_step(model, world, nstep=FRAMES)
+        return (float(world.qpos[0]) - before) / (FRAMES * model.opt.timestep) - CONTROL * float(
+            action @ action
+        )
+
+    return rewards
+
+
+def search(method: Method, seed: int, trainings: int, swum: Trainings) -> Run:
+    """One search through a study, until its steps are spent."""
+    n = method.epochs
+    each, parts = STEPS // n, STEPS // n // PART
+    weights = method.gamma ** np.arange(n)
+    study = Study(method.problem, method.policy, seed=seed, budget=Budget(epochs=trainings * n), verbose=0)
+    run, returns = Run(), {}
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                gained = np.sum(
+                    [swum.at(trial.config, (epoch - 1) * parts + part + 1)[0] for part in range(parts)],
+                    axis=0,
+                )
+                value, total = returns.get(trial.id, (0.0, 0.0))
+                value += weights[epoch - 1] * float(np.clip(gained / (TOP * each), 0.0, 1.0).mean())
+                total += float(gained.mean())
+                returns[trial.id] = value, total
+                run.steps.append((len(run.steps) + 1.0) * each * EPISODES)
+                run.best.append(max(total, run.best[-1]) if run.best else total)
+                if trial.report(min(1.0, value / weights.sum())).resumable:
+                    trial.checkpointed(f"swim-{trial.id}")
+    run.trials, run.full = len(study.trials), sum(t.epoch == n for t in study.trials)
+    return run
+
+
+def searches(seed: int, trainings: int) -> dict[str, Any]:
+    """Every method, one after the other, so that they share what was swum; as JSON holds it."""
+    warnings.simplefilter("ignore")
+    began, swum = time.process_time(), Trainings(swims(seed))
+    runs = {name: asdict(search(method, seed, trainings, swum)) for name, method in METHODS.items()}
+    print(f"seed {seed}: {time.process_time() - began:.0f} s of CPU", file=sys.stderr, flush=True)
+    return runs
+
+
+def report(runs: dict[str, list[Run]], trainings: int) -> None:
+    """The table, and how each ends beside GP-UCB, seed by seed."""
+    total = trainings * STEPS * EPISODES
+    marks = np.array([total * share for share in (0.1, 0.2, 0.4, 0.7, 1.0)])
+    print(
+        f"best return so far, mean of {len(runs[BASE])} seeds ± standard error, by steps of {EPISODES} episodes; "
+        f"how it ends beside {BASE}, seed by seed\n"
+        f"{'':26s}{''.join(f'{mark / 1000:15g}k' for mark in marks)}  trials  in full     beside"
+    )
+    ends = np.array([run.best[-1] for run in runs[BASE]])
+    for name, of in runs.items():
+        values = along([run.steps for run in of], [run.best for run in of], marks)
+        m, s = mean((np.array([run.best[-1] for run in of]) - ends)[:, None])
+        trials, full = np.mean([(run.trials, run.full) for run in of], axis=0)
+        print(f"{row(name, values)}{trials:8.1f}{full:9.1f}{m[0]:11.1f} ± {s[0]:.1f}")
+
+
+def draw(runs: dict[str, list[Run]], trainings: int) -> None:
+    """Figure 3."""
+    from drawn import Sheet, legend, means, panel, write
+
+    total = trainings * STEPS * EPISODES
+    at = np.linspace(0, total, 100)[1:]
+    curves = {n: along([run.steps for run in of], [run.best for run in of], at) for n, of in runs.items()}
+    top = 20.0 * np.ceil(1.05 * max(mean(values)[0][-1] for values in curves.values()) / 20)
+    told = "Best-found return of the swimmer by steps in the environment, for nine methods."
+    sheet = Sheet("bobos_swimmer", told, height=420)
+    made = panel(sheet, 56, 680, (0, total / 1000), (0, top), rows=3)
+    title = f"Swimmer with a linear policy, {len(runs[BASE])} seeds"
+    made.axes(title, "thousand steps", "best-found return", ticks(0, total / 1000), ticks(0, top))
+    means(made, at / 1000, curves)
+    legend(sheet, curves)
+    write(sheet)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = parser(__doc__, seeds=3, trainings=20).parse_args(arguments)
+    try:
+        import gymnasium  # noqa: F401
+        import mujoco  # noqa: F401
+    except ImportError:
+        sys.exit("MuJoCo and its swimmer are needed: pip install 'gymnasium[mujoco]'")
+    every = kept(given.kept, given.seeds, lambda seed: searches(seed, given.trainings))
+    runs = {name: [Run(**of[name]) for of in every] for name in METHODS}
+    report(runs, given.trainings)
+    if given.svg:
+        draw(runs, given.trainings)
+
+
+if __name__ == "__main__":
+    main()
