@@ -1,6 +1,6 @@
 """Figure 2 of BO-BOS (Dai et al. 2019) at our scale: a convolutional network, best validation error by run time.
 
-    python benchmarks/papers/bobos_cnn.py --data FOLDER [--seeds 3] [--trainings 16] [--kept FILE] [--svg]
+    python benchmarks/papers/bobos_cnn.py --data FOLDER [--seeds 3] [--trainings 14] [--kept FILE] [--svg]
 
 Three convolutions, each with a pooling, and one hidden layer, as in the paper, with a thirty-second of its filters
 and a sixteenth of its units, on 1,000 digits of 14 x 14 (another 1,000 validate) in place of CIFAR-10 and SVHN. The
@@ -110,7 +110,7 @@ def training(seed: int, file: Path) -> Training:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    made = parser(__doc__, seeds=3, trainings=16)
+    made = parser(__doc__, seeds=3, trainings=14)
     made.add_argument("--data", type=Path, help="folder of mnist_10k.npz; default: HALTUNE_DATA")
     given = made.parse_args(arguments)
     file = data_file(given.data, "mnist_10k.npz")

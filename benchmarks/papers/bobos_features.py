@@ -1,6 +1,6 @@
 """Figure 4 of BO-BOS (Dai et al. 2019): XGBoost's hyperparameters and its features together, an epoch a feature.
 
-    python benchmarks/papers/bobos_features.py --data FOLDER [--seeds 3] [--trainings 16] [--kept FILE] [--svg]
+    python benchmarks/papers/bobos_features.py --data FOLDER [--seeds 3] [--trainings 12] [--kept FILE] [--svg]
 
 Spambase: 3,065 mails train, 1,536 validate; four hyperparameters in the paper's ranges; forward selection adds a
 feature an epoch, up to N = 50 of 57. What is scaled down: a model is 10 trees over features in 32 bins, and after the
@@ -109,7 +109,7 @@ def selection(error: Callable[[list[int]], float], features: int, before: float)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    made = parser(__doc__, seeds=3, trainings=16)
+    made = parser(__doc__, seeds=3, trainings=12)
     made.add_argument("--data", type=Path, help="folder of spambase.csv; default: HALTUNE_DATA")
     given = made.parse_args(arguments)
     file = data_file(given.data, "spambase.csv")

@@ -103,7 +103,10 @@ def report(seeds: Sequence[list[Trained]]) -> None:
     words = ("runs", "stopped", "at epoch", "wrongly", "best found, %", "best had none been stopped, %")
     for word, m, s in zip(words, table.mean(axis=0), spread, strict=True):
         print(f"{word:30s}{m:8.2f} ± {s:.2f}")
-    print(f"in all {table[:, 3].sum():.0f} of {table[:, 1].sum():.0f} stops were wrong")
+    won = [f"{100 * (run.incumbent - run.curve[-1]):.2f}" for runs in seeds for run in runs if run.wrong]
+    print(
+        f"in all {len(won)} of {table[:, 1].sum():.0f} stops were wrong: by {', '.join(won) or '0'} points of error"
+    )
 
 
 def draw_problem(runs: Sequence[Trained]) -> None:

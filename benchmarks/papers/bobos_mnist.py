@@ -1,6 +1,6 @@
 """The first figure of BO-BOS (Dai et al. 2019): logistic regression on MNIST, best validation error by epochs.
 
-    python benchmarks/papers/bobos_mnist.py --data FOLDER [--seeds 10] [--quick] [--cache FOLDER] [--kept FILE] [--svg]
+    python benchmarks/papers/bobos_mnist.py --data FOLDER [--seeds 10] [--trainings 30] [--kept FILE] [--svg]
 
 GP-UCB, BO-BOS with the paper's four sequences of K1 (faithful mode, K1 = 100 at first, K2 = 99, c = 1, kappa = 2) and
 BO-BOS as it comes (robust). All of a seed share six starts and spend the same epochs. The error of a trial is
@@ -35,7 +35,6 @@ from haltune.policies import BOBOS, GPUCB
 Array = NDArray[np.float64]
 
 HORIZON = 50  # N
-TRAININGS, QUICK = 30, 9  # full trainings' worth of epochs for every method
 GOAL = 0.6  # of GP-UCB's epochs: the aim
 # The paper's curves decay towards error 0 of the scale. On [0, 1] every curve that settles at 0.09 looks as if it went
 # on to 0, and nothing is stopped. So the scale ends where pairwise linear classifiers do with all 60,000 digits: 7.6%,
@@ -237,9 +236,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, help="folder of mnist_10k.npz; default: HALTUNE_DATA")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument(
-        "--quick", action="store_true", help=f"{QUICK} trainings' worth instead of {TRAININGS}"
-    )
+    parser.add_argument("--trainings", type=int, default=30, help="full trainings' worth of epochs a method")
     parser.add_argument("--cache", type=Path, help="folder that keeps trained curves from run to run")
     parser.add_argument("--figure", type=Path, help="page to draw, an .html file")
     parser.add_argument("--svg", action="store_true", help="draw the figure of docs/experiments")
@@ -249,7 +246,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = parsed(arguments)
-    data, epochs = data_folder(given.data), HORIZON * (QUICK if given.quick else TRAININGS)
+    data, epochs = data_folder(given.data), HORIZON * given.trainings
     with tempfile.TemporaryDirectory() as temporary:
         cache = given.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
