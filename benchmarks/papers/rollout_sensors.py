@@ -1,6 +1,6 @@
 """Section 6.3 of Lee et al. (2021): a network of weather sensors, where moving is what costs.
 
-    python benchmarks/papers/rollout_sensors.py [--seeds 12] [--sensors 10] [--figure FILE] [--processes 1]
+    python benchmarks/papers/rollout_sensors.py [--seeds 20] [--sensors 10] [--keep FILE] [--svg]
 
 Ten sensors in the unit square record temperatures for two days; a fixed Gaussian process interpolates them, and the
 root mean squared error on a grid of 20 x 20 places is minimised over where the sensors stand. The cost of a next
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from within_budget import POLICIES, Array, Task, compare, draw, parser, progress
+from within_budget import POLICIES, Array, Axes, Task, compare, draw, parser, progress
 
 from haltune import Budget, Float, Minimize, Problem, Space, Study, Trial
 
@@ -151,12 +151,15 @@ def search(task: Task, sensors: int) -> Array:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    found = parser(__doc__, 12, ["sensors"])
+    found = parser(__doc__, 20, ["sensors"])
     found.add_argument("--sensors", type=int, default=10)
     args = found.parse_args(arguments)
     panels = compare(partial(search, sensors=args.sensors), args)
-    if args.figure:
-        draw(panels, args.figure, [f"{args.sensors} sensors"], "least error, share of a typical one")
+    if args.svg:
+        axes = Axes(
+            f"5: {args.sensors} sensors", BUDGET, "distance moved", "least error, share of a typical one"
+        )
+        draw("rollout_sensors", panels, {"sensors": axes})
 
 
 if __name__ == "__main__":

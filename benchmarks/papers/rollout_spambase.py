@@ -1,6 +1,6 @@
 """Figure 5 of Lee et al. (2021) at our scale: k-NN, decision trees and random forests on Spambase, within seconds.
 
-    python benchmarks/papers/rollout_spambase.py --data FOLDER [--seeds 12] [--cache FILE] [--sensitivity] [--figure F]
+    python benchmarks/papers/rollout_spambase.py --data FOLDER [--seeds 12] [--cache FILE] [--sensitivity] [--svg]
 
 Searches minimise the validation error within a budget of 50 median trainings, in seconds. Every configuration of a grid
 is really trained once, and its error and seconds are kept in the cache: some minutes, when they are not there.
@@ -29,7 +29,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from hyperband_spambase import data_folder
 from spambase_learners import LEARNERS, SENSITIVITY, Learner, Mails
-from within_budget import POLICIES, Array, Task, compare, draw, parser, progress
+from within_budget import POLICIES, Array, Axes, Task, compare, draw, parser, progress
 
 from haltune import Budget, Minimize, Problem, Study, Trial
 from haltune.ranks.agreement import alone
@@ -145,8 +145,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in args.problem:
             print(f"{name}: {table(name, file).told()}", flush=True)
         panels = compare(partial(search, file=file), args)
-    if args.figure:
-        draw(panels, args.figure, [*panels], "least validation error")
+        grids = {name: table(name, file) for name in panels}
+    if args.svg:
+        name = "rollout_sensitivity" if args.sensitivity else "rollout_spambase"
+        axes = {p: Axes(f"5: {p}", t.budget, "seconds", "least validation error") for p, t in grids.items()}
+        draw(name, panels, axes)
 
 
 def _read(file: Path) -> dict[str, Array]:

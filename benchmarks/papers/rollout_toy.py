@@ -1,6 +1,6 @@
 """Figure 4 of Lee et al. (2021), "A nonmyopic approach to cost-constrained Bayesian optimization", and a harder cost.
 
-    python benchmarks/papers/rollout_toy.py [--seeds 24] [--problem printed ring] [--figure FILE] [--processes 1]
+    python benchmarks/papers/rollout_toy.py [--seeds 24] [--problem printed ring] [--keep FILE] [--svg]
 
 f(x) = 10 |x| sin(2 pi |x|) on [-1, 1]^2 is minimised within a budget of 150 of cost, which trials report and policies
 learn. "printed": c = 10 - 5 |x|, the paper's formula; its caption says that the minimum is the dearest point, but the
@@ -15,7 +15,7 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 from collections.abc import Sequence
 from math import hypot, pi, sin
 
-from within_budget import POLICIES, Array, Task, compare, draw, parser, progress
+from within_budget import POLICIES, Array, Axes, Task, compare, draw, parser, progress
 
 from haltune import Budget, Float, Minimize, Problem, Space, Study, Trial
 
@@ -59,12 +59,9 @@ def search(task: Task) -> Array:
 def main(arguments: Sequence[str] | None = None) -> None:
     args = parser(__doc__, 24, COSTS).parse_args(arguments)
     panels = compare(search, args)
-    if args.figure:
-        titles = {
-            "printed": "the printed cost, 10 - 5 |x|",
-            "ring": "dearest at the minimum: 10 - 8 | |x| - 0.782 |",
-        }
-        draw(panels, args.figure, [titles[p] for p in panels], "best f")
+    if args.svg:
+        titles = {"printed": "4: the printed cost, 10 - 5 |x|", "ring": "4, dearest at the minimum"}
+        draw("rollout_toy", panels, {p: Axes(t, BUDGET, "cost", "best f") for p, t in titles.items()})
 
 
 if __name__ == "__main__":

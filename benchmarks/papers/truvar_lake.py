@@ -1,35 +1,39 @@
-"""Figures 2b, 2e and 2f of TruVaR: a level set where samples cost travel and depth, on stand-ins for a lake.
+"""Figures 2a, 2b, 2e and 2f of TruVaR: a level set, on stand-ins for a lake, of samples that cost the same or a way.
 
-    python benchmarks/papers/truvar_lake.py [--runs 10] [--first 0] [--field layered|round|fine] [--figure FILE.html]
+    python benchmarks/papers/truvar_lake.py [--runs 10] [--first 0] [--field layered|round|fine] [--keep FILE] [--svg]
 
 The chlorophyll data of the paper are not public. A stand-in is a layer at a depth, and on it a draw of a Matern-5/2
-process whose patches have a size (--field); threshold 1.5. A sample costs 0.25 |x1 - x1'| + 4 (|x2| + 1), x1 in metres
-along the vessel's way and x2 the depth. The kernel is fitted to 200 points of another lake of the kind. Shown: what F1
-of 0.95, of classifying by the posterior mean, costs. GCHK and straddle know of no costs. "TruVaR ahead" is TruVaR that
-counts the members an observation would settle, anticipate=True: where moving is dear it goes on with what it settles.
+process whose patches have a size (--field); threshold 1.5. The kernel is fitted to 200 points of another lake of the
+kind; every run is of another lake, from a random place.
+
+First all samples cost the same, as in figure 2a. Then a sample costs 0.25 |x1 - x1'| + 4 (|x2| + 1), x1 in metres along
+the vessel's way and x2 the depth, as in 2b. GCHK, straddle and the largest variance know of no costs. "TruVaR ahead" is
+TruVaR that counts the members an observation would settle, anticipate=True: where moving is dear it goes on with what
+it settles. Shown: F1 of classifying by the posterior mean, and what F1 of 0.95 costs.
 """
 
 import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import drawn
 import numpy as np
-from truvar_figures import axes, curves, panels, save
-from truvar_runs import Run, World, parser, quiet, scores, search, show
+from truvar_figures import field
+from truvar_runs import Kept, Run, World, parser, quiet, scores, search, show
 
 from haltune import Float, Space
 from haltune.gp import Kernel, fit
 from haltune.policies import LevelSetSearch, TruVaR
 
-SIDE, LIMIT, WAY = 50, 12_000.0, 3_000
+SIDE, LIMIT, SAMPLES, WAY = 50, 12_000.0, 80.0, 3_000
 MARKS = (500, 1000, 2000, 3000, 4000, 6000, 8000, 10_000)
+COUNTS = (5, 10, 15, 20, 30, 40, 60, 80)
 FIELDS = {"layered": (0.3, 0.1), "round": (0.2, 0.2), "fine": (0.15, 0.1)}  # lengthscales of the patches
-INK, SCALE = "#1c2530", [[0.0, "#f4f6f8"], [1.0, "#9cc3a5"]]
 LAKE = Space({"x1": Float(0.0, 1400.0), "x2": Float(-20.0, 0.0)})
+RULES = {"GCHK": "gchk", "straddle": "straddle", "largest variance": "variance"}
 
 
 def concentration(points: np.ndarray, seed: int, field: str) -> np.ndarray:
@@ -47,9 +51,8 @@ def lake(seed: int, field: str) -> World:
     other = np.random.default_rng(99).random((200, 2))
     learnt = fit(other, concentration(other, 10_000, field), kernel="matern52")
     values = concentration(points, seed, field)
-    start = configs[int(np.random.default_rng([seed, 3]).integers(len(configs)))]
     world = dict(zip(LAKE.keys(configs), values.tolist(), strict=True))
-    return World(LAKE, world, learnt.kernel, learnt.constant, 1.5, start)
+    return World(LAKE, world, learnt.kernel, learnt.constant, 1.5)
 
 
 def travel(config: dict[str, Any], previous: dict[str, Any] | None) -> float:
@@ -58,70 +61,94 @@ def travel(config: dict[str, Any], previous: dict[str, Any] | None) -> float:
     return 0.25 * moved + 4.0 * (abs(config["x2"]) + 1.0)
 
 
-def transects(seeds: Sequence[int], field: str) -> dict[str, list[Run]]:
-    """Figure 2b: TruVaR with the travel cost, GCHK and straddle that ignore it."""
-    found: dict[str, list[Run]] = {"TruVaR": [], "TruVaR ahead": [], "GCHK": [], "straddle": []}
-    print(
-        f"{'lake':12s} cost until F1 stays at 0.95 or above\n{'':12s}" + "".join(f"{n:>15s}" for n in found)
-    )
+def policy_of(name: str, world: World, cost: Callable[..., float] | None) -> TruVaR | LevelSetSearch:
+    """A method by its name."""
+    common = {"kernel": world.kernel, "mean": world.mean, "noise": 1e-6, "grid": SIDE, "initial": 1}
+    if name in RULES:
+        return LevelSetSearch(world.threshold, RULES[name], **common)
+    return TruVaR(threshold=world.threshold, cost=cost, anticipate=name.endswith("ahead"), **common)
+
+
+def sampled(
+    seeds: Sequence[int], field: str, kept: Kept
+) -> tuple[dict[str, list[Run]], dict[str, list[Run]]]:
+    """Figure 2a, all samples at the same cost; and 2b, at that of the way."""
+    same: dict[str, list[Run]] = {name: [] for name in ("TruVaR", *RULES)}
+    way: dict[str, list[Run]] = {name: [] for name in ("TruVaR", "TruVaR ahead", "GCHK", "straddle")}
     for seed in seeds:
         world = lake(seed, field)
-        common = {"kernel": world.kernel, "mean": world.mean, "noise": 1e-6, "grid": SIDE, "initial": 1}
-        policies = {
-            "TruVaR": TruVaR(threshold=world.threshold, cost=travel, **common),
-            "TruVaR ahead": TruVaR(threshold=world.threshold, cost=travel, anticipate=True, **common),
-            "GCHK": LevelSetSearch(world.threshold, **common),
-            "straddle": LevelSetSearch(world.threshold, "straddle", **common),
-        }
-        for name, policy in policies.items():
-            found[name].append(search(policy, world, seed, LIMIT, lambda c, p, _: travel(c, p), {None: 0.0}))
-        print(f"{seed:<12d}" + "".join(f"{r[-1].reaches(0.95):15.0f}" for r in found.values()), flush=True)
-    return found
+
+        def run(name: str, unit: bool, world: World = world, seed: int = seed) -> Run:
+            policy = policy_of(name, world, None if unit else travel)
+            paid = (lambda c, p, _: 1.0) if unit else (lambda c, p, _: travel(c, p))
+            return search(policy, world, seed, SAMPLES if unit else LIMIT, paid, {None: 0.0})
+
+        for found, unit in ((same, True), (way, False)):
+            for name in found:
+                key = f"{field} {seed} {name}, {'samples' if unit else 'cost'}"
+                found[name].append(kept.run(key, lambda name=name, unit=unit, run=run: run(name, unit)))
+    return same, way
 
 
-def show_lake(found: dict[str, list[Run]]) -> None:
-    """What F1 of 0.95 costs."""
-    print(f"\nmean cost until F1 stays at 0.95 or above (runs that never do count as {LIMIT:,.0f})")
-    means = {n: float(np.mean([min(r.reaches(0.95), LIMIT) for r in runs])) for n, runs in found.items()}
-    for name, mean in means.items():
-        print(f"{name:12s} {mean:8.0f}   {mean / means['GCHK']:.2f} of GCHK's")
+def show_reached(found: dict[str, list[Run]], limit: float, unit: str) -> None:
+    """What F1 of 0.95 takes."""
+    print(f"\n{unit} until F1 stays at 0.95 or above (runs that never do count as {limit:,.0f})")
+    reached = {n: np.array([min(r.reaches(0.95), limit) for r in runs]) for n, runs in found.items()}
+    for name, values in reached.items():
+        share, error = values.mean() / reached["GCHK"].mean(), values.std(ddof=1) / len(values) ** 0.5
+        print(f"{name:34s}{values.mean():9.0f} ± {error:.0f}   {share:.2f} of GCHK's")
 
 
-def draw_lake(found: dict[str, list[Run]], world: World, path: Path) -> None:
-    """Figure 2b, and the first run's ways, 2e and 2f, while their cost is at most `WAY`."""
-    ways = [name for name in ("TruVaR ahead", "GCHK") if name in found]
-    figure = panels(["mean F1 and its standard error", *(f"{n} until cost {WAY:,}" for n in ways)])
-    if figure is None:
-        return
-    marks = np.arange(0, LIMIT + 1, 100)
-    curves(figure, 1, marks, scores(found, marks), ("cost", "F1"))
-    values = np.array([*world.values.values()]).reshape(SIDE, SIDE).T.tolist()
-    across, along = (np.linspace(d.low, d.high, SIDE).tolist() for d in world.space.parameters.values())
-    for column, name in enumerate(ways, start=2):
-        for coloring, width in (("heatmap", 0), ("none", 2)):  # the field, and on it the threshold as a line
-            figure.add_contour(
-                x=across, y=along, z=values, showscale=False, showlegend=False, colorscale=SCALE,
-                line={"width": width, "color": INK},
-                contours={"start": world.threshold, "end": world.threshold, "size": 1, "coloring": coloring},
-                row=1, col=column,
-            )  # fmt: skip
-        run = found[name][0]
+def draw(same: dict[str, list[Run]], way: dict[str, list[Run]], world: World, name: str) -> None:
+    """Figures 2a and 2b, and the first run's ways, 2e and 2f, while their cost is at most `WAY`."""
+    every = ["TruVaR", "TruVaR ahead", *RULES]
+    sheet = drawn.Sheet(
+        f"truvar_lake_{name}", "F1 over samples, over cost, and the ways of two searches", 900, 640
+    )
+    shares = (0, 0.25, 0.5, 0.75, 1)
+    for left, found, limit, step, title, unit in (
+        (56, same, int(SAMPLES), 20, "2a: samples at the same cost", "samples"),
+        (500, way, int(LIMIT), 3000, "2b: samples at the cost of the way", "cost"),
+    ):
+        panel = drawn.Panel(left, 46, 380, 200, (0, limit), (0, 1))
+        panel.axes(title, unit, "F1", range(0, limit + 1, step), shares)
+        marks = np.arange(0, limit + 1, max(limit // 200, 1))
+        values = scores(found, marks)
+        drawn.means(panel, marks, {n: values.get(n, np.full((1, len(marks)), np.nan)) for n in every})
+        sheet.panels.append(panel)
+    for left, method in ((56, "TruVaR ahead"), (500, "GCHK")):
+        panel = drawn.Panel(left, 350, 380, 200, (0, 1400), (-20, 0))
+        label = "2e" if method != "GCHK" else "2f"
+        title = f"{label}: {method} until cost {WAY:,}"
+        panel.axes(
+            title,
+            "position, m",
+            "depth, m; green: above the threshold",
+            range(0, 1401, 350),
+            range(-20, 1, 5),
+        )
+        field(panel, [*world.values.values()], SIDE, (world.threshold,))
+        run = way[method][0]
         x, y = run.way[run.spent <= WAY].T.tolist()
-        look = {"line": {"color": INK, "width": 0.7}, "marker": {"size": 5}, "showlegend": False}
-        figure.add_scatter(x=x, y=y, mode="lines+markers", row=1, col=column, **look)
-        axes(figure, column, ("position, m", "depth, m"))
-    save(figure, path)
+        panel.line(x, y, "ink", 0.7)
+        panel.dots(x, y, "ink", 2.5)
+        sheet.panels.append(panel)
+    drawn.legend(sheet, every)
+    drawn.write(sheet)
 
 
 def main() -> None:
-    options = parser(__doc__, 10, "truvar_lake.html")
+    options = parser(__doc__, 10)
     options.add_argument("--field", choices=[*FIELDS], default="layered")
     args = options.parse_args()
     quiet()
-    found = transects(range(args.first, args.first + args.runs), args.field)
-    show(found, MARKS)
-    show_lake(found)
-    draw_lake(found, lake(args.first, args.field), args.figure)
+    same, way = sampled(range(args.first, args.first + args.runs), args.field, Kept(args.keep))
+    show(same, COUNTS, "samples")
+    show_reached(same, SAMPLES, "samples")
+    show(way, MARKS)
+    show_reached(way, LIMIT, "cost")
+    if args.svg:
+        draw(same, way, lake(args.first, args.field), args.field)
 
 
 if __name__ == "__main__":

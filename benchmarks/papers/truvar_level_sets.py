@@ -1,10 +1,11 @@
-"""Figures 2c and 4b of TruVaR: a level set, choosing among three noise levels.
+"""Figures 2c, 4a and 4b of TruVaR: a level set, choosing among three noise levels.
 
-    python benchmarks/papers/truvar_level_sets.py [--runs 50] [--first 0] [--methods NAME ...] [--figure FILE.html]
+    python benchmarks/papers/truvar_level_sets.py [--runs 50] [--first 0] [--methods NAME ...] [--keep FILE] [--svg]
 
 Functions are draws of a Gaussian process on 50 x 50 points, squared exponential, lengthscale 0.1, variance 1; threshold
 2.25; noise variances 1e-6, 1e-3, 0.05 at costs 15, 10, 2; GCHK runs at each of them. Shown: F1 of classifying by the
-posterior mean, of every run and mean.
+posterior mean, of all functions and of those that reach the threshold somewhere: where none does, F1 is 1 until
+something is taken for above, then 0.
 """
 
 import os
@@ -12,11 +13,12 @@ import os
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
 from collections.abc import Sequence
-from pathlib import Path
+from functools import lru_cache, partial
 
+import drawn
 import numpy as np
-from truvar_figures import axes, curves, panels, save
-from truvar_runs import Run, World, head, parser, quiet, row, scores, search, show
+from truvar_figures import field
+from truvar_runs import Kept, Run, World, parser, quiet, scores, search, show
 
 from haltune import Float, Level, Space
 from haltune.gp import Kernel
@@ -25,12 +27,13 @@ from haltune.policies import LevelSetSearch, TruVaR
 SIDE, LIMIT = 50, 600.0
 MARKS = (50, 100, 150, 200, 300, 400, 500, 600)
 WINDOWS = ((0, 200), (200, 400), (400, 600))
-GREYS = ("#cfd6dc", "#8d98a3", "#1c2530")
 METHODS = ("TruVaR", "GCHK, cheap", "GCHK, middle", "GCHK, precise")
 LEVELS = [Level("cheap", 0.05, 2.0), Level("middle", 1e-3, 10.0), Level("precise", 1e-6, 15.0)]
+NOISES, COSTS = ({level.name: getattr(level, what) for level in LEVELS} for what in ("noise", "cost"))
 SPACE = Space({"x1": Float(0.0, 1.0), "x2": Float(0.0, 1.0)})
 
 
+@lru_cache(maxsize=1)
 def synthetic(seed: int) -> World:
     """A draw of the paper's prior."""
     kernel = Kernel("se", 1.0, np.array([0.1, 0.1]))
@@ -41,29 +44,41 @@ def synthetic(seed: int) -> World:
     return World(SPACE, dict(zip(SPACE.keys(configs), values.tolist(), strict=True)), kernel, 0.0, 2.25)
 
 
-def noise_levels(seeds: Sequence[int], names: Sequence[str]) -> dict[str, list[Run]]:
+def mixed(world: World, seed: int, limit: float, **options: object) -> Run:
+    """TruVaR, which chooses the level."""
+    policy = TruVaR(
+        threshold=world.threshold, levels=LEVELS, kernel=world.kernel, grid=SIDE, initial=0, **options
+    )
+    return search(policy, world, seed, limit, lambda c, p, level: COSTS[level], NOISES)
+
+
+def at_one_level(world: World, seed: int, limit: float, level: str) -> Run:
+    """GCHK, every observation at this level."""
+    noise, cost = NOISES[level], COSTS[level]
+    rule = LevelSetSearch(world.threshold, noise=noise, kernel=world.kernel, grid=SIDE, initial=0)
+    return search(rule, world, seed, limit, lambda c, p, _: cost, {None: noise})
+
+
+def noise_levels(seeds: Sequence[int], names: Sequence[str], kept: Kept) -> dict[str, list[Run]]:
     """Figure 2c: TruVaR with all levels, GCHK with each."""
     found: dict[str, list[Run]] = {name: [] for name in names}
-    head("function", MARKS)
     for seed in seeds:
-        world = synthetic(seed)
         for name in names:
-            found[name].append(one_noise(name, world, seed))
-            row(f"{seed} {name}", [found[name][-1].at(m) for m in MARKS])
+            found[name].append(kept.run(f"{name} {seed}", partial(one, name, seed)))
     return found
 
 
-def one_noise(name: str, world: World, seed: int) -> Run:
+def one(name: str, seed: int) -> Run:
     """One method on one function."""
-    variances, costs = ({level.name: getattr(level, what) for level in LEVELS} for what in ("noise", "cost"))
-    common = {"kernel": world.kernel, "grid": SIDE, "initial": 0}
-    if name.startswith("TruVaR"):
-        policy = TruVaR(threshold=world.threshold, levels=LEVELS, **common)
-        return search(policy, world, seed, LIMIT, lambda c, p, level: costs[level], variances)
-    (level,) = (level for level in LEVELS if level.name in name)
-    only = {None: level.noise}
-    rule = LevelSetSearch(world.threshold, noise=level.noise, **common)
-    return search(rule, world, seed, LIMIT, lambda c, p, _: level.cost, only)
+    level = name.removeprefix("GCHK, ")
+    if level in COSTS:
+        return at_one_level(synthetic(seed), seed, LIMIT, level)
+    return mixed(synthetic(seed), seed, LIMIT)
+
+
+def filled(found: dict[str, list[Run]]) -> dict[str, list[Run]]:
+    """The runs of functions that reach the threshold."""
+    return {name: [run for run in runs if np.isfinite(run.unsure[0])] for name, runs in found.items()}
 
 
 def by_level(runs: list[Run]) -> np.ndarray:
@@ -81,42 +96,54 @@ def by_level(runs: list[Run]) -> np.ndarray:
 
 def show_levels(name: str, runs: list[Run]) -> None:
     """Figure 4b: the cost at each level, early and late."""
-    print(f"\n{name + ': cost at each level':34s}" + "".join(f"{level.name:>9s}" for level in LEVELS))
+    print(f"\n{name + ': mean cost at each level':34s}" + "".join(f"{level.name:>13s}" for level in LEVELS))
     for (low, high), costs in zip(WINDOWS, by_level(runs), strict=True):
-        print(f"{f'{low} to {high}':34s}" + "".join(f"{cost:9.1f}" for cost in costs))
+        print(f"{f'{low} to {high}':34s}" + "".join(f"{cost:13.1f}" for cost in costs))
 
 
-def draw_noise(found: dict[str, list[Run]], path: Path) -> None:
-    """Figures 2c and 4b."""
-    shares = [name for name in found if name.startswith("TruVaR")]
-    figure = panels(["mean F1 and its standard error", *(f"{name}: cost at each level" for name in shares)])
-    if figure is None:
-        return
-    marks = np.arange(0, 601, 10)
-    curves(figure, 1, marks, scores(found, marks), ("cost", "F1"))
-    windows = [f"{low} to {high}" for low, high in WINDOWS]
-    for column, name in enumerate(shares, start=2):
-        for level, costs, colour in zip(LEVELS, by_level(found[name]).T, GREYS, strict=True):
-            label = f"{level.name}: variance {level.noise:g}, cost {level.cost:g}"
-            figure.add_bar(
-                x=windows, y=costs.tolist(), name=label, marker_color=colour, showlegend=column == 2, row=1, col=column
-            )  # fmt: skip
-        axes(figure, column, ("total cost", "spent at the level"))
-        figure.update_yaxes(range=[0, 205], row=1, col=column)
-    figure.update_layout(barmode="stack")
-    save(figure, path)
+def draw(found: dict[str, list[Run]], world: World) -> None:
+    """Figures 2c, 4a and 4b."""
+    sheet = drawn.Sheet(
+        "truvar_level_sets", "F1 over cost, a function, and the cost at each noise level", 900, 370
+    )
+    panel = drawn.panel(sheet, 56, 350, (0, LIMIT), (0, 1))
+    panel.axes(
+        "2c: functions that reach the threshold", "cost", "F1", range(0, 601, 100), (0, 0.25, 0.5, 0.75, 1)
+    )
+    marks = np.arange(0, 601, 5)
+    drawn.means(panel, marks, scores(filled(found), marks))
+    place = drawn.panel(sheet, 456, 216, (0, 1), (0, 1))
+    place.axes("4a: a function", "", "above 0, 1 and 2.25", (0, 0.5, 1), (0, 0.5, 1))
+    field(place, [*world.values.values()], SIDE, (0.0, 1.0, world.threshold))
+    if "TruVaR" in found:
+        bars = drawn.panel(sheet, 736, 150, (0, 3), (0, 200))
+        bars.axes("4b: TruVaR's cost", "cost so far", "cheap, middle, precise", (), range(0, 201, 50))
+        draw_bars(bars, by_level(filled(found)["TruVaR"]))
+    drawn.legend(sheet, found)
+    drawn.write(sheet)
+
+
+def draw_bars(bars: drawn.Panel, costs: np.ndarray) -> None:
+    """Side by side in each window, a bar a level."""
+    for i, (window, own) in enumerate(zip(WINDOWS, costs, strict=True)):
+        for j, cost in enumerate(own):
+            left = i + 0.08 + 0.28 * j
+            bars.cell((left, left + 0.26), (0, cost), "one", 0.35 + 0.3 * j)
+        bars.note(i + 0.5, 0, f"to {window[1]}", "quiet", "middle", dy=17)
 
 
 def main() -> None:
-    options = parser(__doc__, 50, "truvar_level_sets.html")
+    options = parser(__doc__, 50)
     options.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     args = options.parse_args()
     quiet()
-    found = noise_levels(range(args.first, args.first + args.runs), args.methods)
+    found = noise_levels(range(args.first, args.first + args.runs), args.methods, Kept(args.keep))
     show(found, MARKS)
-    for name in (name for name in found if name.startswith("TruVaR")):
-        show_levels(name, found[name])
-    draw_noise(found, args.figure)
+    show(filled(found), MARKS)
+    if "TruVaR" in found:
+        show_levels("TruVaR", filled(found)["TruVaR"])
+    if args.svg:
+        draw(found, synthetic(args.first))
 
 
 if __name__ == "__main__":

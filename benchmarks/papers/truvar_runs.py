@@ -1,6 +1,7 @@
 """What the level-set benchmarks of TruVaR share: functions on a mesh, and searches of them paid for step by step."""
 
 import argparse
+import json
 import logging
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ import numpy as np
 
 from haltune import Budget, Maximize, Problem, Space, Study
 from haltune.gp import Kernel
+from haltune.log.events import Started
 from haltune.policies.truvar.members import MemberSet
 from haltune.ranks.agreement import alone
 
@@ -25,26 +27,32 @@ class World:
     kernel: Kernel
     mean: float
     threshold: float
-    start: dict[str, Any] | None = None
+
+    @property
+    def above(self) -> np.ndarray:
+        """(points,) what is to be found."""
+        return np.array([*self.values.values()]) >= self.threshold
 
 
 @dataclass(frozen=True)
 class Run:
-    """After each observation: what was spent, and F1; the costs by level, and the way taken."""
+    """After each observation what was spent, and F1; its cost, value, place, level, and the stage of its choice."""
 
     spent: np.ndarray
     f1: np.ndarray
-    levels: list[str]
+    unsure: (
+        np.ndarray
+    )  # mean deviation of the belief where the truth is above the threshold, NaN where it is nowhere
     costs: np.ndarray
-    way: np.ndarray
+    truths: np.ndarray  # without noise
+    way: np.ndarray  # (observations, 2)
+    levels: list[str | None]
+    stages: list[int]
 
-    def at(self, cost: float) -> float:
-        """F1 when this much is spent, 0 before the first observation."""
-        return (
-            float(self.f1[np.searchsorted(self.spent, cost, side="right") - 1])
-            if self.spent[0] <= cost
-            else 0.0
-        )
+    def at(self, cost: float, what: str = "f1", before: float = 0.0) -> float:
+        """F1 when this much is spent, 0 before the first observation; or another of its arrays."""
+        seen = int(np.searchsorted(self.spent, cost, side="right"))
+        return float(getattr(self, what)[seen - 1]) if seen else before
 
     def reaches(self, f1: float) -> float:
         """The cost after which F1 stays at this or above; infinite when it does not."""
@@ -53,28 +61,59 @@ class Run:
         return float(self.spent[last]) if last < len(self.spent) else np.inf
 
 
+@dataclass
+class Kept:
+    """Finished runs in a file of JSON lines: they are not run again. Without a file each is run."""
+
+    file: Path | None
+
+    def __post_init__(self) -> None:
+        there = self.file is not None and self.file.exists()
+        lines = self.file.read_text(encoding="utf-8").splitlines() if self.file and there else []
+        self.found: dict[str, Any] = dict(json.loads(line) for line in lines)
+
+    def __call__(self, key: str, make: Callable[[], Any]) -> Any:
+        """What was made under this key, as JSON, or is made now."""
+        if key not in self.found:
+            self.found[key] = make()
+            if self.file:
+                with self.file.open("a", encoding="utf-8") as lines:
+                    lines.write(json.dumps([key, self.found[key]]) + "\n")
+        return self.found[key]
+
+    def run(self, key: str, make: Callable[[], Run]) -> Run:
+        """A Run."""
+        row = self(
+            key, lambda: {k: v if isinstance(v, list) else v.tolist() for k, v in vars(make()).items()}
+        )
+        return Run(**{k: v if k in ("levels", "stages") else np.array(v) for k, v in row.items()})
+
+
 def search(policy: Any, world: World, seed: int, budget: float, cost: Callable[[Any, Any, Any], float],
            noise: dict[Any, float]) -> Run:  # fmt: skip
     """A study until the budget of cost is spent, or everything is classified."""
-    truth = np.array([*world.values.values()]) >= world.threshold
+    truth = world.above
     rng, problem = np.random.default_rng([seed, 1]), Problem(world.space, Maximize("value"), 1)
     with alone():
         study = Study(problem, policy, seed=seed, budget=Budget(trials=2000), verbose=0)
-    rows: list[tuple[float, float, str, float, list[float]]] = []
+    rows: list[tuple[Any, ...]] = []
     spent, previous = 0.0, None
     for trial in study:
         config, level = trial.config, trial.level
-        paid = cost(config, previous, level)
+        paid, value = cost(config, previous, level), world.values[world.space.key(config)]
         if spent + paid > budget:
             break
-        noisy = np.sqrt(noise[level]) * rng.standard_normal()
-        trial.report(world.values[world.space.key(config)] + noisy, seconds=1.0)
+        trial.report(value + np.sqrt(noise[level]) * rng.standard_normal(), seconds=1.0)
         trial.finish()
         spent, previous = spent + paid, config
-        belief = policy.part(MemberSet).surrogate.belief(study.history, tuple(range(len(study.history))))
-        rows.append((spent, f1(belief.field.mean >= world.threshold, truth), level, paid, [*config.values()]))
-    costs, scores, levels, paid_each, way = zip(*rows, strict=True)
-    return Run(np.array(costs), np.array(scores), [*levels], np.array(paid_each), np.array(way))
+        field = policy.part(MemberSet).surrogate.belief(study.history, tuple(range(len(study.history)))).field
+        unsure = float(np.sqrt(field.variance[truth]).mean()) if truth.any() else np.nan
+        score = f1(field.mean >= world.threshold, truth)
+        rows.append((spent, score, unsure, paid, value, [*config.values()], level))
+    *arrays, levels = zip(*rows, strict=True)
+    begun = [event.evidence for event in study.session.replica.events() if isinstance(event, Started)]
+    stages = [int(evidence.get("stage", 1)) for evidence in begun[: len(rows)]]
+    return Run(*(np.array(a) for a in arrays), [*levels], stages)
 
 
 def f1(found: np.ndarray, truth: np.ndarray) -> float:
@@ -91,29 +130,43 @@ def scores(found: dict[str, list[Run]], marks: np.ndarray) -> dict[str, np.ndarr
 
 def head(what: str, marks: Sequence[int]) -> None:
     """The first line of a table."""
-    print(f"\n{what + ': F1 at cost':34s}" + "".join(f"{m:>8d}" for m in marks))
+    print(f"\n{what:34s}" + "".join(f"{m:>13d}" for m in marks))
 
 
-def row(name: str, scores: Sequence[float]) -> None:
+def row(name: str, values: Sequence[float]) -> None:
     """One line of a table."""
-    print(f"{name:34s}" + "".join(f"{score:8.3f}" for score in scores), flush=True)
+    print(f"{name:34s}" + "".join(f"{value:13.3f}" for value in values), flush=True)
 
 
-def show(found: dict[str, list[Run]], marks: Sequence[int]) -> None:
+def means(name: str, values: np.ndarray) -> None:
+    """A line of the means of (runs, marks) values and their standard errors."""
+    errors = (
+        values.std(axis=0, ddof=1) / np.sqrt(len(values))
+        if len(values) > 1
+        else np.full(values.shape[1], np.nan)
+    )
+    cells = [f"{mean:.3f}±{error:.3f}" for mean, error in zip(values.mean(axis=0), errors, strict=True)]
+    print(f"{name:34s}" + "".join(f"{cell:>13s}" for cell in cells), flush=True)
+
+
+def show(found: dict[str, list[Run]], marks: Sequence[int], unit: str = "cost") -> None:
     """Mean F1 at costs."""
-    head(f"mean of {len(next(iter(found.values())))}", marks)
-    for name, runs in found.items():
-        row(name, [float(np.mean([r.at(m) for r in runs])) for m in marks])
+    head(f"mean F1 of {len(next(iter(found.values())))} runs after {unit}", marks)
+    for name, values in scores(found, np.array(marks)).items():
+        means(name, values)
 
 
-def parser(description: str | None, runs: int, figure: str) -> argparse.ArgumentParser:
+def parser(description: str | None, runs: int) -> argparse.ArgumentParser:
     """The command line that these benchmarks share."""
     found = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     found.add_argument("--runs", type=int, default=runs)
     found.add_argument("--first", type=int, default=0, help="seed of the first run")
-    found.add_argument("--figure", type=Path, default=Path(figure))
+    found.add_argument("--keep", type=Path, help="a file of finished runs, which are not run again")
+    found.add_argument(
+        "--svg", action="store_true", help="draw the figure of docs/experiments/truvar.md anew"
+    )
     return found
 
 

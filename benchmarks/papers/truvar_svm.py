@@ -1,12 +1,12 @@
 """Figure 3c of TruVaR: the error of a structured SVM over evaluations, and over recorded seconds.
 
-    python benchmarks/papers/truvar_svm.py --data DIR [--seeds 30] [--figure FILE.html]
+    python benchmarks/papers/truvar_svm.py --data DIR [--seeds 30] [--keep FILE] [--svg]
 
 Data: svm_on_grid.csv, 25 x 14 x 4 configurations, each with its validation error and seconds. Every search starts at a
 random configuration; kernels (Matern-5/2, a lengthscale for each parameter) are learnt anew every 3 evaluations. Values
-are taken as exact. Shown: the best error so far of every seed, and its mean. With seconds as costs TruVaR learns them
-from its own trials. At what value bad targets are clipped (`SiteSurrogate._floor`) was decided on the first ten
-seeds: the mean of the others is shown beside.
+are taken as exact. Shown: the mean of the best error so far. With seconds as costs (--seconds) TruVaR learns them from
+its own trials. At what value bad targets are clipped (`SiteSurrogate._floor`) was decided on the first ten seeds: the
+mean of the others is shown beside.
 """
 
 import os
@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import drawn
 import numpy as np
-from truvar_figures import curves, panels, save
-from truvar_runs import quiet
+from truvar_runs import Kept, quiet
 
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
 from haltune.policies import EI, GPUCB, EIPerCost, TruVaR
@@ -82,61 +82,70 @@ class Table:
         return found
 
 
-def by_trials(seeds: int, most: int) -> dict[str, np.ndarray]:
-    """(seeds, most) best errors of every method, printed as they come."""
+def by_trials(seeds: int, most: int, kept: Kept) -> dict[str, np.ndarray]:
+    """(seeds, most) best errors of every method."""
     found = {}
+    head("best error after evaluations", MARKS)
     for name, make in METHODS.items():
-        head(name, MARKS, "evaluations")
-        runs = []
-        for seed in range(seeds):
-            runs.append([best for _, best in table.search(make(), seed, most, np.inf)])
-            row(f"seed {seed}", [runs[-1][m - 1] for m in MARKS])
-        found[name] = np.array(runs)
-        means(found[name][:, np.array(MARKS) - 1])
+        runs = [
+            kept(f"{name} {s} {most}", lambda make=make, s=s: table.search(make(), s, most, np.inf))
+            for s in range(seeds)
+        ]
+        found[name] = np.array([[best for _, best in run] for run in runs])
+        means(name, found[name][:, np.array(MARKS) - 1])
     for name, errors in PUBLISHED.items():
-        row(name, errors)
+        print(f"{name:34s}  " + "".join(f"{e:16.4f}" for e in errors))
     return found
 
 
-def by_seconds(seeds: int) -> None:
+def by_seconds(seeds: int, kept: Kept) -> None:
     """The same over recorded seconds."""
+    head("best error after seconds", SECONDS)
     for name, make in PRICED.items():
-        head(name, SECONDS, "seconds")
-        best = []
-        for seed in range(seeds):
-            run = table.search(make(), seed, 400, SECONDS[-1])
-            best.append([min((e for s, e in run if s <= m), default=0.5) for m in SECONDS])
-            row(f"seed {seed}, {len(run)} trials", best[-1])
-        means(np.array(best))
+        runs = [
+            kept(f"{name} {s}, seconds", lambda make=make, s=s: table.search(make(), s, 400, SECONDS[-1]))
+            for s in range(seeds)
+        ]
+        best = [[min((e for spent, e in run if spent <= m), default=0.5) for m in SECONDS] for run in runs]
+        means(name, np.array(best))
 
 
-def head(name: str, marks: Sequence[int], unit: str) -> None:
+def head(what: str, marks: Sequence[int]) -> None:
     """The first line of a table."""
-    print(f"\n{name + ': best error after':34s}  " + "".join(f"{m:>9d}" for m in marks) + f"  {unit}")
+    print(f"\n{what:34s}  " + "".join(f"{m:>16d}" for m in marks))
 
 
-def row(name: str, errors: Sequence[float]) -> None:
-    """One line of a table."""
-    print(f"{name:34s}  " + "".join(f"{e:9.4f}" for e in errors), flush=True)
+def means(name: str, errors: np.ndarray) -> None:
+    """Means of (seeds, marks) errors and standard errors: of all, and of the seeds on which nothing was decided."""
+    parts = {f"{name}, {len(errors)} seeds": errors}
+    if len(errors) > DECIDED + 1:
+        parts[f"  of them, {DECIDED} to {len(errors) - 1}"] = errors[DECIDED:]
+    for label, part in parts.items():
+        spread = (
+            part.std(axis=0, ddof=1) / np.sqrt(len(part)) if len(part) > 1 else np.full(part.shape[1], np.nan)
+        )
+        cells = [f"{mean:.4f}±{error:.4f}" for mean, error in zip(part.mean(axis=0), spread, strict=True)]
+        print(f"{label:34s}  " + "".join(f"{cell:>16s}" for cell in cells), flush=True)
 
 
-def means(errors: np.ndarray) -> None:
-    """Means of (seeds, marks) errors: of all, and of the seeds on which nothing was decided."""
-    row(f"mean of {len(errors)} seeds", errors.mean(axis=0))
-    if len(errors) > DECIDED:
-        row(f"mean of seeds {DECIDED} to {len(errors) - 1}", errors[DECIDED:].mean(axis=0))
-
-
-def draw(found: dict[str, np.ndarray], path: Path) -> None:
+def draw(found: dict[str, np.ndarray]) -> None:
     """Figure 3c."""
-    seeds = len(next(iter(found.values())))
-    figure = panels(
-        [f"Structured SVM on a grid, {seeds} random starts: mean and its standard error"], width=800
+    sheet = drawn.Sheet(
+        "truvar_svm", "The best validation error over evaluations, of three methods", 760, 370
     )
-    if figure is not None:
-        curves(figure, 1, np.arange(1, max(MARKS) + 1), found, ("evaluations", "best validation error"))
-        figure.update_yaxes(range=[0.2405, 0.265])
-        save(figure, path)
+    panel = drawn.panel(sheet, 70, 670, (0, max(MARKS)), (0.24, 0.265))
+    seeds = len(next(iter(found.values())))
+    title = f"3c: structured SVM on a grid, {seeds} random starts"
+    panel.axes(
+        title,
+        "evaluations",
+        "best validation error",
+        range(0, 61, 10),
+        (0.24, 0.245, 0.25, 0.255, 0.26, 0.265),
+    )
+    drawn.means(panel, np.arange(1, max(MARKS) + 1), found)
+    drawn.legend(sheet, found)
+    drawn.write(sheet)
 
 
 def main() -> None:
@@ -146,7 +155,11 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=os.environ.get("HALTUNE_DATA"))
     parser.add_argument("--seeds", type=int, default=30)
-    parser.add_argument("--figure", type=Path, default=Path("truvar_svm.html"))
+    parser.add_argument("--seconds", action="store_true", help="over recorded seconds, too: longer")
+    parser.add_argument("--keep", type=Path, help="a file of finished searches, which are not run again")
+    parser.add_argument(
+        "--svg", action="store_true", help="draw the figure of docs/experiments/truvar.md anew"
+    )
     args = parser.parse_args()
     if args.data is None or not (Path(args.data) / "svm_on_grid.csv").is_file():
         sys.exit(
@@ -154,8 +167,12 @@ def main() -> None:
         )
     table = Table(Path(args.data))
     quiet()
-    draw(by_trials(args.seeds, max(MARKS)), args.figure)
-    by_seconds(args.seeds)
+    kept = Kept(args.keep)
+    found = by_trials(args.seeds, max(MARKS), kept)
+    if args.seconds:
+        by_seconds(args.seeds, kept)
+    if args.svg:
+        draw(found)
 
 
 if __name__ == "__main__":

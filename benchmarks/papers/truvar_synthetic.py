@@ -1,11 +1,12 @@
 """Figures 3a and 3b of TruVaR: regret on functions of a Gaussian process, against EI and GP-UCB.
 
-    python benchmarks/papers/truvar_synthetic.py [--functions 30] [--evaluations 100] [--figure FILE.html]
+    python benchmarks/papers/truvar_synthetic.py [--functions 30] [--evaluations 100] [--keep FILE] [--svg]
 
 A function is the posterior mean of 200 random points of [0, 1]^2 whose values are drawn from a Gaussian process
 (squared exponential, lengthscale 0.1, variance 1), seen through noise of variance 1e-6 on a mesh of 50 x 50. All
 methods know the kernel. The regret is that of the configuration of highest posterior mean. GP-UCB has the theorem's
-beta over 5. EI and GP-UCB are the package's acquisition functions over the same mesh.
+beta over 5. EI and GP-UCB are the package's acquisition functions over the same mesh. Shown: medians, and means without
+the best and the worst 5%, as the paper draws them.
 """
 
 import os
@@ -15,12 +16,12 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import argparse
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import drawn
 import numpy as np
-from truvar_figures import COLOURS, axes, line, panels, save
-from truvar_runs import quiet
+from truvar_runs import Kept, quiet
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.gp import Kernel, condition_on
@@ -112,50 +113,79 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="seed of the first function")
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
-    parser.add_argument("--figure", type=Path, default=Path("truvar_synthetic.html"))
+    parser.add_argument("--keep", type=Path, help="a file of finished runs, which are not run again")
+    parser.add_argument(
+        "--svg", action="store_true", help="draw the figure of docs/experiments/truvar.md anew"
+    )
     args = parser.parse_args()
     quiet()
-    functions = {seed: function(seed) for seed in range(args.first, args.first + args.functions)}
-    draw({name: regrets_of(name, functions, args.evaluations) for name in args.methods}, args.figure)
+    kept, seeds = Kept(args.keep), range(args.first, args.first + args.functions)
+    found = {name: regrets_of(name, seeds, args.evaluations, kept) for name in args.methods}
+    if args.svg:
+        draw(found)
 
 
-def regrets_of(name: str, functions: dict[int, np.ndarray], evaluations: int) -> np.ndarray:
-    """(functions, evaluations) regrets of a method, printed as they come."""
+def regrets_of(name: str, seeds: Sequence[int], evaluations: int, kept: Kept) -> np.ndarray:
+    """(functions, evaluations) regrets of a method, printed."""
     marks = [m for m in MARKS if m <= evaluations]
-    print(f"\n{name + ': regret after':34s}" + "".join(f"{m:>9d}" for m in marks))
     began, regrets, lost = time.perf_counter(), [], []
-    for seed, values in functions.items():
-        regret, gone = METHODS[name](values, seed, evaluations)
+    for seed in seeds:
+
+        def run(seed: int = seed) -> tuple[list[float], bool]:
+            regret, gone = METHODS[name](function(seed), seed, evaluations)
+            return regret.tolist(), gone
+
+        regret, gone = kept(f"{name} {seed} {evaluations}", run)
         regrets.append(regret)
         lost.append(gone)
-        row(f"function {seed}", regret, marks, "   the maximiser is lost" if gone else "")
     found = np.array(regrets)
     spent = (time.perf_counter() - began) / len(found)
-    row("mean", found.mean(axis=0), marks, f"   lost in {sum(lost)} of {len(lost)}, {spent:.1f} s a function")
-    row("median", np.median(found, axis=0), marks, "")
+    print(f"\n{name + ': regret after':34s}" + "".join(f"{m:>16d}" for m in marks))
+    row("median", np.median(found, axis=0), median_error(found), marks, "")
+    cut = trimmed(found)
+    error = cut.std(axis=0, ddof=1) / math.sqrt(len(cut)) if len(cut) > 1 else np.full(evaluations, np.nan)
+    told = f"   the maximiser is lost in {sum(lost)} of {len(lost)}, {spent:.1f} s a function"
+    row("mean without the outer 5%", cut.mean(axis=0), error, marks, told)
     return found
 
 
-def row(name: str, regrets: np.ndarray, marks: list[int], more: str) -> None:
+def trimmed(regrets: np.ndarray) -> np.ndarray:
+    """(kept, evaluations): at each time without the best and the worst 5%."""
+    cut = max(round(0.05 * len(regrets)), 1) if len(regrets) > 2 else 0
+    return np.sort(regrets, axis=0)[cut : len(regrets) - cut]
+
+
+def median_error(regrets: np.ndarray) -> np.ndarray:
+    """(evaluations,) standard errors of medians, by the bootstrap."""
+    rng = np.random.default_rng(0)
+    drawn_rows = rng.integers(len(regrets), size=(500, len(regrets)))
+    return np.asarray(np.median(regrets[drawn_rows], axis=1).std(axis=0))
+
+
+def row(name: str, regrets: np.ndarray, errors: np.ndarray, marks: list[int], more: str) -> None:
     """One line of a table."""
-    print(f"{name:34s}" + "".join(f"{regrets[m - 1]:9.4f}" for m in marks) + more, flush=True)
+    cells = [f"{regrets[m - 1]:.4f}±{errors[m - 1]:.4f}" for m in marks]
+    print(f"{name:34s}" + "".join(f"{cell:>16s}" for cell in cells) + more, flush=True)
 
 
-def draw(found: dict[str, np.ndarray], path: Path) -> None:
+def draw(found: dict[str, np.ndarray]) -> None:
     """Medians, and means without the best and the worst 5% at each time, as in the paper."""
-    figure = panels(["median", "mean without the best and the worst 5%"])
-    if figure is None:
-        return
-    times = np.arange(1, next(iter(found.values())).shape[1] + 1)
-    for (name, regrets), colour in zip(found.items(), COLOURS, strict=False):
-        cut = max(round(0.05 * len(regrets)), 1) if len(regrets) > 2 else 0
-        trimmed = np.sort(regrets, axis=0)[cut : len(regrets) - cut].mean(axis=0)
-        for column, values in ((1, np.median(regrets, axis=0)), (2, trimmed)):
-            line(figure, column, times, np.maximum(values, SMALLEST), name, colour, legend=column == 1)
-    for column in (1, 2):
-        axes(figure, column, ("evaluations", "regret of the highest posterior mean; 0 drawn at 1e-4"))
-    figure.update_yaxes(type="log", range=[np.log10(SMALLEST) - 0.1, 0.5], exponentformat="power")
-    save(figure, path)
+    sheet = drawn.Sheet(
+        "truvar_synthetic", "Median and trimmed mean of the regret over evaluations", 900, 370
+    )
+    count = next(iter(found.values())).shape[1]
+    for left, title, of in (
+        (56, "3a: median", lambda r: np.median(r, axis=0)),
+        (500, "3b: mean without the best and the worst 5%", lambda r: trimmed(r).mean(axis=0)),
+    ):
+        panel = drawn.panel(sheet, left, 380, (0, count), (SMALLEST, 3.0), log_y=True)
+        told = "regret of the highest posterior mean"
+        panel.axes(title, "evaluations", told, range(0, count + 1, 20), (1e-4, 1e-3, 1e-2, 0.1, 1))
+        for name, look in drawn.looks(found).items():
+            values = np.maximum(of(found[name]), SMALLEST)
+            panel.line(range(1, count + 1), values.tolist(), look["name"], 2, look["dash"])
+    drawn.legend(sheet, found)
+    drawn.write(sheet)
 
 
 if __name__ == "__main__":

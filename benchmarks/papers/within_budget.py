@@ -1,18 +1,20 @@
 """Searches that plan under a budget, side by side: the best value so far against the share of the budget spent.
 
 What the benchmarks rollout_*.py share. Evaluations that the budget does not pay for in full do not count. As in Lee et
-al. (2021) curves are means over seeds on a grid of shares, with one standard deviation.
+al. (2021) curves are means over seeds on a grid of what was spent; the bands here are one standard error.
 """
 
 import argparse
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
+import drawn
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,9 +35,6 @@ POLICIES: dict[str, Callable[..., Any]] = {  # of the costs in advance, where th
     "rollout, h = 2, the paper's rule": partial(Rollout, cooled=False),
     "rollout, h = 4, the paper's rule": partial(Rollout, 4, cooled=False),
 }
-COLOURS = dict(
-    zip(POLICIES, ("#4c78a8", "#54a24b", "#9d755d", "#e45756", "#b279a2", "#f58518", "#72b7b2"), strict=True)
-)
 
 
 def progress(study: Study, train: Callable[[Trial], tuple[float, float]], limit: float) -> Array:
@@ -64,9 +63,11 @@ def parser(description: str, seeds: int, problems: Iterable[str]) -> argparse.Ar
     found.add_argument("--seeds", type=int, default=seeds)
     found.add_argument("--problem", nargs="+", choices=problems, default=problems)
     found.add_argument("--policy", nargs="+", choices=[*POLICIES], default=[*POLICIES])
-    found.add_argument("--figure", type=Path, help="an HTML page to write")
     found.add_argument("--keep", type=Path, help="a file of finished searches, which are not run again")
     found.add_argument("--processes", type=int, default=1)
+    found.add_argument(
+        "--svg", action="store_true", help="draw the figure of docs/experiments/rollout.md anew"
+    )
     return found
 
 
@@ -96,41 +97,52 @@ def row(curves: Array) -> str:
     return "  ".join(f"{mean:8.4f}±{error:.4f}" for mean, error in zip(at.mean(axis=0), errors, strict=True))
 
 
-def draw(panels: Panels, file: Path, titles: Sequence[str], value: str) -> None:
-    """A panel a problem, in a page of its own; one standard deviation is shaded, but of the paper's rule, dotted."""
-    from plotly.subplots import make_subplots
+@dataclass(frozen=True)
+class Axes:
+    """Of one problem's panel."""
 
-    figure = make_subplots(rows=1, cols=len(panels), subplot_titles=titles, horizontal_spacing=0.06)
-    for column, curves in enumerate(panels.values(), 1):
-        place: dict[str, Any] = {"row": 1, "col": column}
-        lowest, highest = np.inf, -np.inf  # a band may leave the frame upwards, a line may not
-        for name, values in curves.items():
-            known = np.isfinite(values).all(axis=0)
-            mean, spread = values.mean(axis=0)[known], values.std(axis=0)[known]
-            x, low, high = (part.tolist() for part in (SHARES[known], mean - spread, mean + spread))
-            lowest, highest = min(lowest, *low), max(highest, *mean)
-            theirs = name.endswith("rule")
-            width, dash = (1.5, "dot") if theirs else (2.5, "solid")
-            line = {"color": COLOURS[name], "width": width, "dash": dash}
-            if not theirs:
-                figure.add_scatter(
-                    x=x + x[::-1], y=high + low[::-1], fill="toself", mode="none", fillcolor=COLOURS[name],
-                    opacity=0.1, hoverinfo="skip", showlegend=False, legendgroup=name, **place,
-                )  # fmt: skip
-            figure.add_scatter(
-                x=x, y=mean.tolist(), name=name, line=line, mode="lines", legendgroup=name, showlegend=column == 1,
-                **place,
-            )  # fmt: skip
-        margin = 0.05 * (highest - lowest)
-        figure.update_yaxes(range=[lowest - margin, highest + margin], **place)
-    figure.update_xaxes(title_text="share of the budget spent", range=[0, 1], tickformat=".0%")
-    figure.update_yaxes(title_text=value, col=1)
-    figure.update_layout(
-        template="plotly_white", width=max(760, 480 * len(panels)), height=520,
-        legend={"orientation": "h", "y": -0.2, "yanchor": "top"},
-    )  # fmt: skip
-    figure.write_html(file, include_plotlyjs=True)
-    print(f"figure: {file}")
+    title: str
+    limit: float  # the budget
+    unit: str
+    value: str
+
+
+def draw(name: str, panels: Panels, axes: Mapping[str, Axes]) -> None:
+    """A panel a problem: means and standard errors against what was spent, from where every search has a value."""
+    wide = 900 if len(panels) > 1 else 700
+    names = next(iter(panels.values()))
+    rows = 2 if len(names) > 4 else 1
+    sheet = drawn.Sheet(
+        name, "The best value so far against what was spent, of each policy", wide, 360 + 18 * rows
+    )
+    step = (wide - 10) / len(panels)
+    for i, (problem, curves) in enumerate(panels.items()):
+        its = axes[problem]
+        low, high = _between(curves)
+        panel = drawn.panel(sheet, 56 + i * step, step - 66, (0, its.limit), (low, high), rows)
+        ticks = [float(f"{tick:.3g}") for tick in np.linspace(0, its.limit, 4)]
+        panel.axes(its.title, its.unit, its.value, ticks, _ticks(low, high))
+        drawn.means(panel, SHARES * its.limit, curves)
+    drawn.legend(sheet, names)
+    drawn.write(sheet)
+
+
+def _between(curves: Mapping[str, Array]) -> tuple[float, float]:
+    """What is drawn: from the lowest band up to what half of the searches have by a tenth of the budget."""
+    every = [*curves.values()]
+    errors = [c[:, -1].std(ddof=1) / len(c) ** 0.5 if len(c) > 1 else 0.0 for c in every]
+    low = min(c[:, -1].mean() - error for c, error in zip(every, errors, strict=True))
+    high = float(np.nanmedian(np.concatenate([c[:, len(SHARES) // 10] for c in every])))
+    margin = 0.05 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers between."""
+    rough = (high - low) / 4
+    unit = 10.0 ** np.floor(np.log10(rough))
+    step = unit * min((1, 2, 5, 10), key=lambda m: abs(m * unit - rough))
+    return [float(f"{k * step:.6g}") for k in range(int(np.ceil(low / step)), int(np.floor(high / step)) + 1)]
 
 
 def _kept(file: Path | None) -> dict[Task, Array]:
