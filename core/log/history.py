@@ -147,6 +147,14 @@ class History(Accounted, Grown):
         """A stream of randomness of its own for each decision: default_rng([seed, purpose, *keys])."""
         return np.random.default_rng([self.seed, PURPOSES[purpose], *keys])
 
+    def asks_anew(self, budget: Budget, told: Budget | None) -> bool:
+        """True when a policy that plans should by this budget: neither the one logged last nor what was `told` before.
+
+        Of workers with different budgets the last one to come has its way: did each insist, they would take turns for
+        ever.
+        """
+        return budget != told and budget.to_json() != (self.budget or Budget()).to_json()
+
     def losses(self, trial: int) -> int:
         """How many times the lease of a trial has expired."""
         return self._trials[trial].losses

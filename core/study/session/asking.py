@@ -25,7 +25,7 @@ from haltune.store.base import Conflict
 from haltune.store.studies import enqueued
 
 from .claims import claimed
-from .replica import Replica, plans_anew
+from .replica import Replica
 from .session import Log, MonotonicClock
 
 Taken = tuple[int, int]  # a trial and its attempt, as appended for this worker
@@ -156,7 +156,7 @@ def outcome(log: Log, budget: Budget) -> Outcome:
     history = log.history
     budget = history.wishes.extended(budget)
     unfinished = history.running + len(history.interrupted)
-    ended = None if plans_anew(log.policy, history, budget, log.told) else history.finished
+    ended = None if log.policy.plans and history.asks_anew(budget, log.told) else history.finished
     limit = None if ended else history.spent.exhausts(budget)
     if not (ended or limit or unfinished) and (full := _full(log, budget)) and not _goes_on(log):
         limit = full

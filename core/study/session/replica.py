@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from haltune._utils.forks import heirs
 from haltune._utils.process import lives_beside, new_holder, surely_gone
@@ -37,6 +37,8 @@ from .watch import Watch
 _log = logging.getLogger("haltune")
 
 _LONGEST_LEASE = 1e7  # seconds of a lease that grows with its epochs: nonsense must not hold a trial for ever
+
+_of_this_process: WeakSet[Replica] = WeakSet()
 
 
 class Replica:
@@ -64,6 +66,7 @@ class Replica:
         self.checkpoints, self.policy = kept(self.created), policy.as_recorded(self.created.policy)
         self._begin()
         heirs.add(self)
+        _of_this_process.add(self)
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
         self.told: Budget | None = None  # the budget that this process told the log last
         self.leaving: Callable[[], str | None] = lambda: None  # why this process should let go of its trials
@@ -139,9 +142,7 @@ class Replica:
             if (slept := min(sum(jump.seconds for jump in jumps), silent - seconds)) > 0.0:
                 event = ev.Slept(at=now, trial=trial, attempt=attempt, since=jumps[0].since, seconds=slept)
                 if self.append_if_held(event, trial, attempt, self.lease(trial, attempt)):
-                    _log.info(
-                        "the clock jumped by %.0f s: nobody is lost by that, and no budget charged", slept
-                    )
+                    _log.info("the clock jumped by %.0f s: nobody is lost, and no budget charged", slept)
             self._told[trial, attempt] = len(self._watch.jumps)
 
     def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0) -> Lease:
@@ -205,10 +206,19 @@ class Replica:
                 return False
         if surely_gone(lease.holder):
             return True
-        if lease.expires + self._watch.grown(lease.renewed, now) >= now:
+        if self._lasts(lease, now) or any(other._spares(lease, now) for other in list(_of_this_process)):
             return False
         # who opens a study right after the machine slept finds all leases expired, and their processes awake
         return not (lives_beside(lease.holder) and self._watch.age() < self.term / 4.0)
+
+    def _spares(self, lease: Lease, now: float) -> bool:
+        """True when a trial of this study holds that lease, and the lease lasts by what its watch saw of the clock."""
+        if held := lease.holder == self._holder[1] and (lease.trial, lease.attempt) in self._training:
+            self._watch.told(now)
+        return held and self._lasts(lease, now)
+
+    def _lasts(self, lease: Lease, now: float) -> bool:
+        return lease.expires + self._watch.grown(lease.renewed, now) >= now
 
     def expired(self, lease: Lease, max_retries: int, reason: str | None = None) -> ev.Expired:
         """The end of an attempt that was lost: it is offered again, or was one retry too many."""
@@ -232,7 +242,7 @@ class Replica:
 
     def budget(self, budget: Budget) -> None:
         """Log the budget when the policy plans anew by it, or readers do not know it yet. Raises Conflict."""
-        plans = plans_anew(self.policy, self.history, budget, self.told)
+        plans = self.policy.plans and self.history.asks_anew(budget, self.told)
         known = self.told == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
         if plans or not (known or self.history.finished):
             told = plain(budget.to_json())
@@ -287,12 +297,3 @@ class Replica:
                     self.sync()
                     continue
                 _log.info("the space of the study %r is wider from here on: %s", self.name, told)
-
-
-def plans_anew(policy: Policy[Any], history: History, budget: Budget, told: Budget | None) -> bool:
-    """True when the policy plans by the budget, and it is neither the one logged last nor what was `told` before.
-
-    Of workers with different budgets the last one to come has its way: did each insist, they would take turns for ever.
-    """
-    plans = policy.plans and budget != told
-    return plans and budget.to_json() != (history.budget or Budget()).to_json()

@@ -41,11 +41,13 @@ class Watch:
         """The store's clock, seconds since the epoch."""
         before = self._tick()
         now = self._clock()
-        look = (before, now, self._tick())
-        if self._last is not None:
-            self._compare(self._last, look)
-        self._last = look
+        self._look(before, now, self._tick())
         return now
+
+    def told(self, now: float) -> None:
+        """What another study of this process has just read from the same clock."""
+        tick = self._tick()
+        self._look(tick, now, tick)
 
     def age(self) -> float:
         """Seconds for which this process has been looking."""
@@ -59,6 +61,12 @@ class Watch:
             if jump.seconds < 0.0 and renewed + back > now:
                 back += jump.seconds
         return ahead + back
+
+    def _look(self, before: float, now: float, after: float) -> None:
+        look = (before, now, after)
+        if self._last is not None:
+            self._compare(self._last, look)
+        self._last = look
 
     def _compare(self, last: tuple[float, float, float], look: tuple[float, float, float]) -> None:
         (earliest, then, latest), (before, now, after) = last, look

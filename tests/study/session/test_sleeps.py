@@ -82,6 +82,21 @@ def test_a_process_never_expires_what_it_trains_itself(world: World) -> None:
     assert world.events(Expired) == []
 
 
+def test_a_study_that_is_opened_beside_another_of_its_process_knows_what_that_saw_of_the_clock(
+    world: World,
+) -> None:
+    trial = world.ask()
+    train(world, trial)
+    world.laps.sleep(HOUR)
+    beside = world.another()
+    assert world.ask(beside).id == 1
+    world.clock.now += 590.0
+    assert world.ask(beside).id == 2
+    assert world.events(Expired) == []
+    world.clock.now += 20.0  # by the clock that did not jump its lease is over, too
+    assert world.ask(beside).id == trial.id
+
+
 def test_what_was_dropped_without_a_word_is_offered_again_after_its_lease(world: World) -> None:
     world.ask()
     assert world.ask().id == 1
