@@ -29,6 +29,7 @@ from haltune.log.events import Event
 from haltune.policies.weighed.policy import Weighed
 from haltune.store.base import Lease, Release
 from haltune.store.memory import MemoryStore
+from haltune.study.session import replica
 
 EPOCHS = 6
 
@@ -228,8 +229,9 @@ class MortalStore(MemoryStore):
         return super().read(name, start, stop)
 
     def revive(self) -> None:
-        """What the next process finds: the same log and leases."""
+        """What the next process finds: the same log and leases, and no study of its own."""
         self.dead, self.life = False, 10**9
+        replica._of_this_process.clear()
 
 
 class Clock:
