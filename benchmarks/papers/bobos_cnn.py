@@ -26,6 +26,7 @@ import numpy as np
 from bobos_searches import (
     Training,
     all_methods,
+    counted,
     data_file,
     draw_errors,
     over_seeds,
@@ -123,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_errors(runs, "GP-UCB")
     if given.svg:
         told = "Best-found validation error of a small convolutional network by run time, for five methods."
-        draw_errors(runs, "bobos_cnn", told, f"A CNN on digits, {given.seeds} seeds", (0, 50))
+        draw_errors(runs, "bobos_cnn", told, f"A CNN on digits, {counted(given.seeds)}", (0, 50))
 
 
 if __name__ == "__main__":

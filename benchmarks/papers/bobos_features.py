@@ -26,6 +26,7 @@ import numpy as np
 from bobos_searches import (
     Training,
     all_methods,
+    counted,
     data_file,
     draw_errors,
     over_seeds,
@@ -122,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_errors(runs, "GP-UCB")
     if given.svg:
         told = "Best-found validation error of XGBoost on Spambase by run time, for five methods."
-        title = f"XGBoost with forward selection on Spambase, {given.seeds} seeds"
+        title = f"XGBoost with forward selection on Spambase, {counted(given.seeds)}"
         draw_errors(runs, "bobos_features", told, title, (5, 13))
 
 

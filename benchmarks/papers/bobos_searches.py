@@ -144,7 +144,7 @@ def print_errors(runs: Mapping[str, list[Run]], base: str) -> None:
     total = min(run.epochs[-1] for of in runs.values() for run in of)
     for axis, last, unit in (("seconds", end, "s"), ("epochs", total, "epochs")):
         marks = [float(f"{last * share:.2g}") if share < 1 else last for share in (0.1, 0.2, 0.4, 0.7, 1)]
-        print(f"\nsmallest validation error so far in %, mean of {seeds} seeds ± standard error")
+        print(f"\nsmallest validation error so far in %, mean of {counted(seeds)} ± standard error")
         print(f"{'':26s}" + "".join(f"{f'{mark:.4g} {unit}':>16s}" for mark in marks))
         for name, of in runs.items():
             spent = [getattr(run, axis) for run in of]
@@ -182,6 +182,11 @@ def draw_errors(
         means(made, at, curves)
     legend(sheet, runs, 46)
     write(sheet)
+
+
+def counted(seeds: int) -> str:
+    """In words."""
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
 def ticks(low: float, high: float) -> list[float]:

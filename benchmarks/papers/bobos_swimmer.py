@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bobos_searches import Trainings, along, mean, parser, row, ticks
+from bobos_searches import Trainings, along, counted, mean, parser, row, ticks
 from kept import kept
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -152,7 +152,7 @@ def report(runs: dict[str, list[Run]], trainings: int) -> None:
     total = trainings * STEPS * EPISODES
     marks = np.array([total * share for share in (0.1, 0.2, 0.4, 0.7, 1.0)])
     print(
-        f"best return so far, mean of {len(runs[BASE])} seeds ± standard error, by steps of {EPISODES} episodes; "
+        f"best return so far, mean of {counted(len(runs[BASE]))} ± standard error, by steps of {EPISODES} episodes; "
         f"how it ends beside {BASE}, seed by seed\n"
         f"{'':26s}{''.join(f'{mark / 1000:15g}k' for mark in marks)}  trials  in full     beside"
     )
@@ -175,7 +175,7 @@ def draw(runs: dict[str, list[Run]], trainings: int) -> None:
     told = "Best-found return of the swimmer by steps in the environment, for nine methods."
     sheet = Sheet("bobos_swimmer", told, height=420)
     made = panel(sheet, 56, 680, (0, total / 1000), (0, top), rows=3)
-    title = f"Swimmer with a linear policy, {len(runs[BASE])} seeds"
+    title = f"Swimmer with a linear policy, {counted(len(runs[BASE]))}"
     made.axes(title, "thousand steps", "best-found return", ticks(0, total / 1000), ticks(0, top))
     means(made, at / 1000, curves)
     legend(sheet, curves)
