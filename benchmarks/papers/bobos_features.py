@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.svg:
         told = "Best-found validation error of XGBoost on Spambase by run time, for five methods."
         title = f"XGBoost with forward selection on Spambase, {counted(given.seeds)}"
-        draw_errors(runs, "bobos_features", told, title, (5, 13))
+        draw_errors(runs, "bobos_features", told, title, (4, 12))
 
 
 if __name__ == "__main__":
