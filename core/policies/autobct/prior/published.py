@@ -1,7 +1,8 @@
 """The priors of the paper's eight examples (AutoBCT, appendix D.1 to D.8), ready to use by name.
 
 In D.2 and D.3 times are divided by 7.5, as (4.22) says and the tables confirm (the appendix prints 1.5). Costs are
-in seconds: where the paper counts minutes they are sixty times its numbers.
+in seconds: where the paper counts minutes they are sixty times its numbers. In D.4 the appendix has its coefficients
+twice, for powers of u - 0.5 and, written out, for powers of u; they are taken for the former, as in all the others.
 """
 
 from __future__ import annotations
