@@ -16,23 +16,12 @@ import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
-import sys
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bobos_searches import (
-    Training,
-    all_methods,
-    counted,
-    data_file,
-    draw_errors,
-    over_seeds,
-    parser,
-    print_errors,
-)
+from bobos_searches import Experiment, Training, parser
 
 from haltune import Float, Int, Minimize, Problem, Space
 from haltune.log.policy import Policy
@@ -110,22 +99,10 @@ def training(seed: int, file: Path) -> Training:
     return errors
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    made = parser(__doc__, seeds=3, trainings=14)
-    made.add_argument("--data", type=Path, help="folder of mnist_10k.npz; default: HALTUNE_DATA")
-    given = made.parse_args(arguments)
-    file = data_file(given.data, "mnist_10k.npz")
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        sys.exit("torch is needed: pip install torch")
-    epochs, trained = HORIZON * given.trainings, partial(training, file=file)
-    runs = over_seeds(lambda seed: all_methods(seed, METHODS, epochs, trained), given)
-    print_errors(runs, "GP-UCB")
-    if given.svg:
-        told = "Best-found validation error of a small convolutional network by run time, for five methods."
-        draw_errors(runs, "bobos_cnn", told, f"A CNN on digits, {counted(given.seeds)}", (0, 50))
-
+EXPERIMENT = Experiment(
+    "bobos_cnn", "Best-found validation error of a small convolutional network by run time, for five methods.",
+    "A CNN on digits", (0, 50), "mnist_10k.npz", ("torch", "torch"), METHODS, HORIZON, training,
+)  # fmt: skip
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(parser(__doc__, seeds=3, trainings=14))

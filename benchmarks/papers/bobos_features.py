@@ -16,23 +16,13 @@ import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bobos_searches import (
-    Training,
-    all_methods,
-    counted,
-    data_file,
-    draw_errors,
-    over_seeds,
-    parser,
-    print_errors,
-)
+from bobos_searches import Experiment, Training, parser
 
 from haltune import Float, Int, Minimize, Problem, Space
 from haltune.log.policy import Policy
@@ -109,23 +99,11 @@ def selection(error: Callable[[list[int]], float], features: int, before: float)
         yield before
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    made = parser(__doc__, seeds=3, trainings=12)
-    made.add_argument("--data", type=Path, help="folder of spambase.csv; default: HALTUNE_DATA")
-    given = made.parse_args(arguments)
-    file = data_file(given.data, "spambase.csv")
-    try:
-        import xgboost  # noqa: F401
-    except ImportError:
-        sys.exit("XGBoost is needed: pip install xgboost-cpu")
-    epochs, trained = HORIZON * given.trainings, partial(training, file=file)
-    runs = over_seeds(lambda seed: all_methods(seed, METHODS, epochs, trained), given)
-    print_errors(runs, "GP-UCB")
-    if given.svg:
-        told = "Best-found validation error of XGBoost on Spambase by run time, for five methods."
-        title = f"XGBoost with forward selection on Spambase, {counted(given.seeds)}"
-        draw_errors(runs, "bobos_features", told, title, (4, 12))
-
+EXPERIMENT = Experiment(
+    "bobos_features", "Best-found validation error of XGBoost on Spambase by run time, for five methods.",
+    "XGBoost with forward selection on Spambase", (4, 12), "spambase.csv", ("xgboost", "xgboost-cpu"), METHODS, HORIZON,
+    training,
+)  # fmt: skip
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(parser(__doc__, seeds=3, trainings=12))

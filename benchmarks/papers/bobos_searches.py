@@ -12,6 +12,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +161,35 @@ def print_errors(runs: Mapping[str, list[Run]], base: str) -> None:
         print(
             f"{name:26s}{counts[0]:8.1f}{counts[1]:9.1f}{counts[2]:8.1f}{counts[3]:10.1f}{m[0]:12.2f} ± {s[0]:.2f}"
         )
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure of best-found errors over seeds, of methods that share what is trained on a file of the data folder."""
+
+    name: str  # of the figure
+    told: str  # what a reader who does not see it is told
+    title: str
+    y: tuple[float, float]  # errors that are drawn, %
+    file: str
+    needs: tuple[str, str]  # a package, and what to install for it
+    methods: Mapping[str, tuple[Problem, Policy[Any]]]
+    horizon: int  # epochs of a full training
+    training: Callable[[int, Path], Training]  # of a seed, on the file
+
+    def main(self, made: argparse.ArgumentParser) -> None:
+        """Its tables, and its figure where it is asked for, by the command line."""
+        made.add_argument("--data", type=Path, help=f"folder of {self.file}; default: HALTUNE_DATA")
+        given = made.parse_args()
+        trained = partial(self.training, file=data_file(given.data, self.file))
+        package, install = self.needs
+        if find_spec(package) is None:
+            sys.exit(f"{package} is needed: pip install {install}")
+        epochs = self.horizon * given.trainings
+        runs = over_seeds(lambda seed: all_methods(seed, self.methods, epochs, trained), given)
+        print_errors(runs, "GP-UCB")
+        if given.svg:
+            draw_errors(runs, self.name, self.told, f"{self.title}, {counted(given.seeds)}", self.y)
 
 
 def draw_errors(

@@ -1,33 +1,46 @@
-"""Results that outlast the run: a line of JSON for each seed, written as it ends, so that none is computed twice."""
+"""Results that outlast the run: a line of JSON for each, written as it ends, so that none is computed twice."""
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 
-def kept(file: Path | None, seeds: int, found: Callable[[int], Any]) -> list[Any]:
-    """What `found` gives for each seed, as JSON reads it back.
+class Kept:
+    """What was found under each key, in a file of lines [key, result]; without a file in memory alone.
 
-    Args:
-        file: where seeds of the same experiment are kept, and more are added; None: nowhere.
-        seeds: 0 to seeds - 1.
-        found: makes the result of a seed, of what JSON can hold.
+    Keys and results are what JSON can hold, and are had as JSON reads them back, whether read or computed.
     """
-    known = _read(file)
-    for seed in range(seeds):
-        if seed in known:
-            continue
-        line = json.dumps({"seed": seed, "result": found(seed)})
-        known[seed] = json.loads(line)["result"]  # the same, read or computed
-        if file is not None:
-            with file.open("a", encoding="utf-8") as lines:
+
+    def __init__(self, file: Path | None) -> None:
+        there = file is not None and file.exists()
+        lines = file.read_text(encoding="utf-8").splitlines() if file and there else []
+        self._file = file
+        self._found = {json.dumps(key): result for key, result in map(json.loads, lines)}
+
+    def __contains__(self, key: Any) -> bool:
+        return json.dumps(key) in self._found
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._found[json.dumps(key)]
+
+    def add(self, key: Any, result: Any) -> None:
+        """Keep a result."""
+        line = json.dumps([key, result])
+        self._found[json.dumps(key)] = json.loads(line)[1]
+        if self._file is not None:
+            with self._file.open("a", encoding="utf-8") as lines:
                 lines.write(line + "\n")
-    return [known[seed] for seed in range(seeds)]
+
+    def __call__(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What was found under this key, or is made now."""
+        if key not in self:
+            self.add(key, make())
+        return self[key]
 
 
-def _read(file: Path | None) -> dict[int, Any]:
-    if file is None or not file.exists():
-        return {}
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return {row["seed"]: row["result"] for row in rows}
+def kept(file: Path | None, seeds: int, found: Callable[[int], Any]) -> list[Any]:
+    """What `found` gives for each seed from 0 on, of those that `file` does not keep yet."""
+    keep = Kept(file)
+    return [keep(seed, partial(found, seed)) for seed in range(seeds)]

@@ -22,7 +22,7 @@ from typing import Any
 import drawn
 import numpy as np
 from truvar_figures import field
-from truvar_runs import Kept, Run, World, parser, quiet, scores, search, show
+from truvar_runs import KeptRuns, Run, World, parser, quiet, scores, search, show
 
 from haltune import Float, Space
 from haltune.gp import Kernel, fit
@@ -70,7 +70,7 @@ def policy_of(name: str, world: World, cost: Callable[..., float] | None) -> Tru
 
 
 def sampled(
-    seeds: Sequence[int], field: str, kept: Kept
+    seeds: Sequence[int], field: str, kept: KeptRuns
 ) -> tuple[dict[str, list[Run]], dict[str, list[Run]]]:
     """Figure 2a, all samples at the same cost; and 2b, at that of the way."""
     same: dict[str, list[Run]] = {name: [] for name in ("TruVaR", *RULES)}
@@ -142,7 +142,7 @@ def main() -> None:
     options.add_argument("--field", choices=[*FIELDS], default="layered")
     args = options.parse_args()
     quiet()
-    same, way = sampled(range(args.first, args.first + args.runs), args.field, Kept(args.keep))
+    same, way = sampled(range(args.first, args.first + args.runs), args.field, KeptRuns(args.keep))
     show(same, COUNTS, "samples")
     show_reached(same, SAMPLES, "samples")
     show(way, MARKS)

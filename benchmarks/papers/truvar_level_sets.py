@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 import drawn
 import numpy as np
 from truvar_figures import field
-from truvar_runs import Kept, Run, World, parser, quiet, scores, search, show
+from truvar_runs import KeptRuns, Run, World, parser, quiet, scores, search, show
 
 from haltune import Float, Level, Space
 from haltune.gp import Kernel
@@ -59,7 +59,7 @@ def at_one_level(world: World, seed: int, limit: float, level: str) -> Run:
     return search(rule, world, seed, limit, lambda c, p, _: cost, {None: noise})
 
 
-def noise_levels(seeds: Sequence[int], names: Sequence[str], kept: Kept) -> dict[str, list[Run]]:
+def noise_levels(seeds: Sequence[int], names: Sequence[str], kept: KeptRuns) -> dict[str, list[Run]]:
     """Figure 2c: TruVaR with all levels, GCHK with each."""
     found: dict[str, list[Run]] = {name: [] for name in names}
     for seed in seeds:
@@ -137,7 +137,7 @@ def main() -> None:
     options.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     args = options.parse_args()
     quiet()
-    found = noise_levels(range(args.first, args.first + args.runs), args.methods, Kept(args.keep))
+    found = noise_levels(range(args.first, args.first + args.runs), args.methods, KeptRuns(args.keep))
     show(found, MARKS)
     show(filled(found), MARKS)
     if "TruVaR" in found:

@@ -21,7 +21,7 @@ import drawn
 import numpy as np
 from scipy.stats import norm
 from truvar_level_sets import SIDE, at_one_level, mixed, synthetic
-from truvar_runs import Kept, Run, World, head, means, parser, quiet, scores, show
+from truvar_runs import KeptRuns, Run, World, head, means, parser, quiet, scores, show
 
 LIMIT, HIGH = 200.0, 1.5
 MARKS = (25, 50, 75, 100, 150, 200)
@@ -40,13 +40,13 @@ def one(name: str, world: World, seed: int) -> Run:
     return at_one_level(world, seed, LIMIT, "cheap")
 
 
-def compared(seeds: Sequence[int], kept: Kept) -> dict[str, list[Run]]:
+def compared(seeds: Sequence[int], kept: KeptRuns) -> dict[str, list[Run]]:
     """All methods on the functions that reach the threshold."""
     found: dict[str, list[Run]] = {name: [] for name in ("GCHK, cheap", *VARIANTS)}
     for seed in seeds:
         world = synthetic(seed)
         for name in found if world.above.any() else ():
-            key = f"{name} {seed}" if f"{name} {seed}" in kept.found else f"{name} {seed}, to {LIMIT:g}"
+            key = f"{name} {seed}" if f"{name} {seed}" in kept else f"{name} {seed}, to {LIMIT:g}"
             found[name].append(kept.run(key, lambda name=name, w=world, s=seed: one(name, w, s)))
     return found
 
@@ -120,7 +120,7 @@ def draw(found: dict[str, list[Run]]) -> None:
 def main() -> None:
     args = parser(__doc__, 50).parse_args()
     quiet()
-    found = compared(range(args.first, args.first + args.runs), Kept(args.keep))
+    found = compared(range(args.first, args.first + args.runs), KeptRuns(args.keep))
     show(found, MARKS)
     show_behind(found)
     show_diagnosis(found)

@@ -1,7 +1,6 @@
 """What the level-set benchmarks of TruVaR share: functions on a mesh, and searches of them paid for step by step."""
 
 import argparse
-import json
 import logging
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kept import Kept
 
 from haltune import Budget, Maximize, Problem, Space, Study
 from haltune.gp import Kernel
@@ -61,25 +61,8 @@ class Run:
         return float(self.spent[last]) if last < len(self.spent) else np.inf
 
 
-@dataclass
-class Kept:
-    """Finished runs in a file of JSON lines: they are not run again. Without a file each is run."""
-
-    file: Path | None
-
-    def __post_init__(self) -> None:
-        there = self.file is not None and self.file.exists()
-        lines = self.file.read_text(encoding="utf-8").splitlines() if self.file and there else []
-        self.found: dict[str, Any] = dict(json.loads(line) for line in lines)
-
-    def __call__(self, key: str, make: Callable[[], Any]) -> Any:
-        """What was made under this key, as JSON, or is made now."""
-        if key not in self.found:
-            self.found[key] = make()
-            if self.file:
-                with self.file.open("a", encoding="utf-8") as lines:
-                    lines.write(json.dumps([key, self.found[key]]) + "\n")
-        return self.found[key]
+class KeptRuns(Kept):
+    """Finished runs in a file, which are not run again."""
 
     def run(self, key: str, make: Callable[[], Run]) -> Run:
         """A Run."""

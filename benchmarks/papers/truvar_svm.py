@@ -22,7 +22,8 @@ from typing import Any
 
 import drawn
 import numpy as np
-from truvar_runs import Kept, quiet
+from kept import Kept
+from truvar_runs import quiet
 
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
 from haltune.policies import EI, GPUCB, EIPerCost, TruVaR

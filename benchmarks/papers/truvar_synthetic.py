@@ -21,7 +21,8 @@ from pathlib import Path
 
 import drawn
 import numpy as np
-from truvar_runs import Kept, quiet
+from kept import Kept
+from truvar_runs import quiet
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.gp import Kernel, condition_on

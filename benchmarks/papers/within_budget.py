@@ -5,7 +5,6 @@ al. (2021) curves are means over seeds on a grid of what was spent; the bands he
 """
 
 import argparse
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 import drawn
 import numpy as np
+from kept import Kept
 from numpy.typing import NDArray
 
 from haltune import Study, Trial
@@ -73,7 +73,7 @@ def parser(description: str, seeds: int, problems: Iterable[str]) -> argparse.Ar
 
 def compare(search: Callable[[Task], Array], args: argparse.Namespace) -> Panels:
     """Searches of every problem, policy and seed; a row of each policy is printed when its seeds are done."""
-    kept = _kept(args.keep)
+    kept = Kept(args.keep)
     panels: dict[str, dict[str, Array]] = {}
     with Pool(args.processes) as pool:
         for problem in args.problem:
@@ -83,9 +83,8 @@ def compare(search: Callable[[Task], Array], args: argparse.Namespace) -> Panels
                 tasks = [(problem, policy, seed) for seed in range(args.seeds)]
                 missing = [task for task in tasks if task not in kept]
                 for task, curve in zip(missing, pool.imap(search, missing), strict=True):
-                    kept[task] = curve
-                    _keep(args.keep, task, curve)
-                curves = panels[problem][policy] = np.array([kept[task] for task in tasks])
+                    kept.add(task, [None if np.isnan(v) else v for v in curve])
+                curves = panels[problem][policy] = np.array([kept[task] for task in tasks], dtype=float)
                 print(f"  {policy:34s} {args.seeds:3d}  {row(curves)}", flush=True)
     return panels
 
@@ -143,16 +142,3 @@ def _ticks(low: float, high: float) -> list[float]:
     unit = 10.0 ** np.floor(np.log10(rough))
     step = unit * min((1, 2, 5, 10), key=lambda m: abs(m * unit - rough))
     return [float(f"{k * step:.6g}") for k in range(int(np.ceil(low / step)), int(np.floor(high / step)) + 1)]
-
-
-def _kept(file: Path | None) -> dict[Task, Array]:
-    if file is None or not file.exists():
-        return {}
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return {(problem, policy, seed): np.array(curve, dtype=float) for problem, policy, seed, curve in rows}
-
-
-def _keep(file: Path | None, task: Task, curve: Array) -> None:
-    if file is not None:
-        with file.open("a", encoding="utf-8") as rows:
-            rows.write(json.dumps([*task, [None if np.isnan(v) else v for v in curve]]) + "\n")

@@ -34,7 +34,6 @@ import numpy as np
 from recorded import found
 
 EPOCHS = 27
-METHODS = ("haltune", "optuna", "random")
 TOLD = {
     "haltune": "haltune, no policy named",
     "optuna": "Optuna, TPE and MedianPruner",
@@ -247,7 +246,7 @@ def draw(runs: dict[str, np.ndarray], at: np.ndarray) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="folder of mnist_10k.npz")
-    parser.add_argument("--method", nargs="+", choices=METHODS, default=["haltune", "optuna"])
+    parser.add_argument("--method", nargs="+", choices=[*TOLD], default=["haltune", "optuna"])
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--into", type=Path, default=Path("build/live_cnn"))
