@@ -22,15 +22,14 @@ import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
-import argparse
 import time
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import torch
 from autobct_runs import after, averaged, belief, grid, search, surface, told
+from command_line import command_line, data_file
 from drawn import Sheet, write
 from kept import kept
 
@@ -50,8 +49,8 @@ COST = 0.357  # of a training of batch 66
 BEGINS = {"batch": (1.0,), "rate": (1.0,), "both": (0.47, 0.36)}  # where the paper's searches began
 
 
-def load(folder):
-    with np.load(Path(folder) / "mnist_10k.npz", allow_pickle=False) as file:
+def load(path):
+    with np.load(path, allow_pickle=False) as file:
         x = torch.tensor(file["images"].reshape(-1, 784) / 255.0, dtype=torch.float32)
         y = torch.tensor(file["labels"].astype(np.int64))
     return (x[:TRAIN], y[:TRAIN]), (x[TRAIN : TRAIN + VALIDATE], y[TRAIN : TRAIN + VALIDATE])
@@ -218,19 +217,13 @@ def against_random(options, data):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, 40, "mnist_10k.npz", word="runs")
     parser.add_argument("--controls", choices=[*SPACES], default="both")
     parser.add_argument("--prior", choices=["printed", "centred"], default="printed", help="reading of D.4")
-    parser.add_argument("--data", default=os.environ.get("HALTUNE_DATA"))
-    parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--random", type=int, help="compare with so many random trainings")
-    parser.add_argument("--keep", type=Path, help="file that keeps what each run found, to go on from")
-    parser.add_argument("--svg", action="store_true", help="draw the figure of docs/experiments")
     options = parser.parse_args()
-    if not options.data:
-        parser.error("name the folder of mnist_10k.npz: --data FOLDER or HALTUNE_DATA")
     torch.set_num_threads(1)
-    data = load(options.data)
+    data = load(data_file(options.data, "mnist_10k.npz"))
     train(FIXED, 0, *data)  # the first training of a process is slower
     if options.random:
         against_random(options, data)

@@ -17,13 +17,12 @@ import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
-import argparse
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from autobct_runs import Row, after, averaged, belief, grid, search, told
+from command_line import command_line
 from drawn import Sheet, write
 from kept import kept
 from sklearn.ensemble import RandomForestClassifier
@@ -105,11 +104,8 @@ def validated(rows: Sequence[Row], shown: int = 600) -> None:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=20)
+    parser = command_line(__doc__, 20, word="runs")
     parser.add_argument("--method", choices=[*METHODS], default="otf")
-    parser.add_argument("--keep", type=Path, help="file that keeps what each run found, to go on from")
-    parser.add_argument("--svg", action="store_true", help="draw the figures of docs/experiments, of run 0")
     options = parser.parse_args()
     unit = float(np.median([train({"trees": TREES}, seed)[1] for seed in range(3)]))
     print(f"100 trees take {unit:.2f} s: cost 1")

@@ -1,6 +1,6 @@
 """Figure 2 of BO-BOS (Dai et al. 2019) at our scale: a convolutional network, best validation error by run time.
 
-    python benchmarks/papers/bobos_cnn.py --data FOLDER [--seeds 3] [--trainings 14] [--kept FILE] [--svg]
+    python benchmarks/papers/bobos_cnn.py --data FOLDER [--seeds 3] [--trainings 14] [--keep FILE] [--svg]
 
 Three convolutions, each with a pooling, and one hidden layer, as in the paper, with a thirty-second of its filters
 and a sixteenth of its units, on 1,000 digits of 14 x 14 (another 1,000 validate) in place of CIFAR-10 and SVHN. The
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bobos_searches import Experiment, Training, parser
+from bobos_searches import Experiment, Training
 
 from haltune import Float, Int, Minimize, Problem, Space
 from haltune.log.policy import Policy
@@ -105,4 +105,4 @@ EXPERIMENT = Experiment(
 )  # fmt: skip
 
 if __name__ == "__main__":
-    EXPERIMENT.main(parser(__doc__, seeds=3, trainings=14))
+    EXPERIMENT.main(__doc__, seeds=3, trainings=14)

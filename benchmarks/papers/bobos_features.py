@@ -1,6 +1,6 @@
 """Figure 4 of BO-BOS (Dai et al. 2019): XGBoost's hyperparameters and its features together, an epoch a feature.
 
-    python benchmarks/papers/bobos_features.py --data FOLDER [--seeds 3] [--trainings 12] [--kept FILE] [--svg]
+    python benchmarks/papers/bobos_features.py --data FOLDER [--seeds 3] [--trainings 12] [--keep FILE] [--svg]
 
 Spambase: 3,065 mails train, 1,536 validate; four hyperparameters in the paper's ranges; forward selection adds a
 feature an epoch, up to N = 50 of 57. What is scaled down: a model is 10 trees over features in 32 bins, and after the
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bobos_searches import Experiment, Training, parser
+from bobos_searches import Experiment, Training
 
 from haltune import Float, Int, Minimize, Problem, Space
 from haltune.log.policy import Policy
@@ -106,4 +106,4 @@ EXPERIMENT = Experiment(
 )  # fmt: skip
 
 if __name__ == "__main__":
-    EXPERIMENT.main(parser(__doc__, seeds=3, trainings=12))
+    EXPERIMENT.main(__doc__, seeds=3, trainings=12)

@@ -1,6 +1,6 @@
 """Figures 5 to 8 of BO-BOS (Dai et al. 2019): what it simulates, what it decides, what it stops, and was that right.
 
-    python benchmarks/papers/bobos_inside.py --data FOLDER [--seeds 3] [--trainings 30] [--kept FILE] [--svg]
+    python benchmarks/papers/bobos_inside.py --data FOLDER [--seeds 3] [--trainings 30] [--keep FILE] [--svg]
 
 The search of bobos_mnist.py with the paper's second sequence of K1 (K1 = 100 / 0.95^(t-1)); afterwards each run that
 was stopped is trained to its end, which the search did not know. The table says how many stops were wrong: how many
@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from bobos_mnist import BOUNDS, HORIZON, PROBLEM, data_folder, faithful
+from bobos_mnist import BOUNDS, HORIZON, PROBLEM, faithful
+from command_line import command_line, data_file
 from kept import kept
 from mnist_logistic import load, remembered
 
@@ -216,28 +217,22 @@ def _stretches(where: np.ndarray) -> Iterator[tuple[int, int]]:
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, help="folder of mnist_10k.npz; default: HALTUNE_DATA")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser = command_line(__doc__, 3, "mnist_10k.npz")
     parser.add_argument("--trainings", type=int, default=30, help="full trainings' worth of epochs")
     parser.add_argument("--cache", type=Path, help="folder that keeps trained curves from run to run")
-    parser.add_argument("--kept", type=Path, help="file that keeps what each seed found, to go on from")
-    parser.add_argument("--svg", action="store_true", help="draw the figures of docs/experiments")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = parsed(arguments)
     warnings.simplefilter("ignore")
-    data = data_folder(given.data)
+    data = data_file(given.data, "mnist_10k.npz").parent
     with tempfile.TemporaryDirectory() as temporary:
         cache = given.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
         epochs = HORIZON * given.trainings
         found = kept(
-            given.kept, given.seeds, lambda seed: [asdict(run) for run in search(seed, data, cache, epochs)]
+            given.keep, given.seeds, lambda seed: [asdict(run) for run in search(seed, data, cache, epochs)]
         )
     seeds = [[Trained(**run) for run in runs] for runs in found]
     report(seeds)

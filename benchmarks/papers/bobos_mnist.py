@@ -1,6 +1,6 @@
 """The first figure of BO-BOS (Dai et al. 2019): logistic regression on MNIST, best validation error by epochs.
 
-    python benchmarks/papers/bobos_mnist.py --data FOLDER [--seeds 10] [--trainings 30] [--kept FILE] [--svg]
+    python benchmarks/papers/bobos_mnist.py --data FOLDER [--seeds 10] [--trainings 30] [--keep FILE] [--svg]
 
 GP-UCB, BO-BOS with the paper's four sequences of K1 (faithful mode, K1 = 100 at first, K2 = 99, c = 1, kappa = 2) and
 BO-BOS as it comes (robust). All of a seed share six starts and spend the same epochs. The error of a trial is
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import command_line, data_file
 from kept import kept
 from mnist_logistic import load, remembered
 from numpy.typing import NDArray
@@ -220,37 +221,22 @@ def draw_svg(runs: dict[str, list[Run]]) -> None:
     write(sheet)
 
 
-def data_folder(given: Path | None) -> Path:
-    """The folder with mnist_10k.npz, or an exit that says what is missing."""
-    folder = given or (Path(named) if (named := os.environ.get("HALTUNE_DATA")) else None)
-    if folder is None or not (folder / "mnist_10k.npz").is_file():
-        where = "no folder was named" if folder is None else f"it is not in {folder}"
-        sys.exit(f"mnist_10k.npz is needed and {where}: give --data FOLDER, or set HALTUNE_DATA")
-    return folder
-
-
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, help="folder of mnist_10k.npz; default: HALTUNE_DATA")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser = command_line(__doc__, 10, "mnist_10k.npz")
     parser.add_argument("--trainings", type=int, default=30, help="full trainings' worth of epochs a method")
     parser.add_argument("--cache", type=Path, help="folder that keeps trained curves from run to run")
     parser.add_argument("--figure", type=Path, help="page to draw, an .html file")
-    parser.add_argument("--svg", action="store_true", help="draw the figure of docs/experiments")
-    parser.add_argument("--kept", type=Path, help="file that keeps what each seed found, to go on from")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = parsed(arguments)
-    data, epochs = data_folder(given.data), HORIZON * given.trainings
+    data, epochs = data_file(given.data, "mnist_10k.npz").parent, HORIZON * given.trainings
     with tempfile.TemporaryDirectory() as temporary:
         cache = given.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
-        seeds = kept(given.kept, given.seeds, lambda seed: all_methods(seed, data, cache, epochs))
+        seeds = kept(given.keep, given.seeds, lambda seed: all_methods(seed, data, cache, epochs))
     runs = {name: [Run(**of[name]) for of in seeds] for name in METHODS}
     report(runs)
     if given.figure:

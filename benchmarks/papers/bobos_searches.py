@@ -6,7 +6,6 @@ trained costs what it cost then.
 
 import argparse
 import json
-import os
 import sys
 import time
 import warnings
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import command_line, data_file
 from kept import kept
 from numpy.typing import NDArray
 
@@ -113,7 +113,7 @@ def all_methods(
 
 def over_seeds(found: Callable[[int], dict[str, Any]], given: argparse.Namespace) -> dict[str, list[Run]]:
     """The runs of each method, a seed each."""
-    every = kept(given.kept, given.seeds, found)
+    every = kept(given.keep, given.seeds, found)
     return {name: [Run(**of[name]) for of in every] for name in every[0]}
 
 
@@ -177,10 +177,9 @@ class Experiment:
     horizon: int  # epochs of a full training
     training: Callable[[int, Path], Training]  # of a seed, on the file
 
-    def main(self, made: argparse.ArgumentParser) -> None:
+    def main(self, doc: str | None, seeds: int, trainings: int) -> None:
         """Its tables, and its figure where it is asked for, by the command line."""
-        made.add_argument("--data", type=Path, help=f"folder of {self.file}; default: HALTUNE_DATA")
-        given = made.parse_args()
+        given = parser(doc, seeds, trainings, self.file).parse_args()
         trained = partial(self.training, file=data_file(given.data, self.file))
         package, install = self.needs
         if find_spec(package) is None:
@@ -228,22 +227,10 @@ def ticks(low: float, high: float) -> list[float]:
     return np.arange(np.ceil(low / step) * step, high * (1 + 1e-9), step).round(6).tolist()
 
 
-def parser(doc: str | None, seeds: int, trainings: int) -> argparse.ArgumentParser:
+def parser(doc: str | None, seeds: int, trainings: int, data: str | None = None) -> argparse.ArgumentParser:
     """The arguments that the scripts have in common."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--seeds", type=int, default=seeds)
+    made = command_line(doc, seeds, data)
     made.add_argument(
         "--trainings", type=int, default=trainings, help="full trainings' worth of epochs for each method"
     )
-    made.add_argument("--kept", type=Path, help="file that keeps what each seed found, to go on from")
-    made.add_argument("--svg", action="store_true", help="draw the figure of docs/experiments")
     return made
-
-
-def data_file(given: Path | None, name: str) -> Path:
-    """A file of the data folder, or an exit that says what is missing."""
-    folder = given or (Path(named) if (named := os.environ.get("HALTUNE_DATA")) else None)
-    if folder is None or not (folder / name).is_file():
-        where = "no folder was named" if folder is None else f"it is not in {folder}"
-        sys.exit(f"{name} is needed and {where}: give --data FOLDER, or set HALTUNE_DATA")
-    return folder / name

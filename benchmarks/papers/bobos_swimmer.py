@@ -1,6 +1,6 @@
 """Figure 3 of BO-BOS (Dai et al. 2019): a linear policy for MuJoCo's swimmer, best return by steps in the environment.
 
-    python benchmarks/papers/bobos_swimmer.py [--seeds 3] [--trainings 16] [--kept FILE] [--svg]
+    python benchmarks/papers/bobos_swimmer.py [--seeds 3] [--trainings 16] [--keep FILE] [--svg]
 
 The state has 8 numbers, an action 2, a policy is a matrix of 16 in [-1, 1] (the paper names no range). A trial is
 five episodes of 1,000 steps side by side, each from a start of its own, an epoch 1,000 / N of their steps, and its

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from command_line import command_line, data_file
 from kept import kept
 from lenet import Digits, mnist, small, train
 from races import Axes, Progress, draw, figure, mean_of, table
@@ -137,31 +138,17 @@ def in_multiples(progress: Progress, of: float) -> Progress:
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=int, default=10)
+    parser = command_line(__doc__, 10, "mnist_10k.npz")
     parser.add_argument("--budget", type=float, default=18, help="of each method, in multiples of R units")
     parser.add_argument("--full", action="store_true", help="MNIST instead of the small digits")
-    parser.add_argument("--data", type=Path, help="folder of mnist_10k.npz; default: HALTUNE_DATA")
     parser.add_argument("--figure", type=Path, help="page to draw, an .html file")
-    parser.add_argument("--svg", action="store_true", help="draw the figure of docs/experiments")
-    parser.add_argument("--keep", type=Path, help="file that keeps what each seed found, to go on from")
     return parser.parse_args(arguments)
-
-
-def data_folder(given: Path | None) -> Path:
-    """The folder with mnist_10k.npz, or an exit that says what is missing."""
-    folder = given or Path(os.environ.get("HALTUNE_DATA") or ".")
-    if not (folder / "mnist_10k.npz").is_file():
-        sys.exit(f"mnist_10k.npz is needed and not in {folder}: give --data FOLDER, or set HALTUNE_DATA")
-    return folder
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = parsed(arguments)
     print(Hyperband(R, schedule="table1").table())
-    data = data_folder(given.data) if given.full else None
+    data = data_file(given.data, "mnist_10k.npz").parent if given.full else None
     found = kept(given.keep, given.seeds, lambda seed: searches(seed, data, given.budget))
     every = [{name: Run.of(run) for name, run in of.items()} for of in found]
     report(every, given.budget, given.figure, given.svg)

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import command_line, data_file
 from kept import kept
 from kernel_least_squares import (
     FEATURES,
@@ -189,33 +190,20 @@ def overhead(run: Run) -> float:
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, help="folder of spambase.csv; default: HALTUNE_DATA")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser = command_line(__doc__, 10, "spambase.csv")
     parser.add_argument("--features", action="store_true", help="random features instead of the kernel")
     parser.add_argument("--budget", type=int, default=50, help="N, full trainings of random search")
     parser.add_argument("--eta", type=int, default=4, help="as in the paper")
-    parser.add_argument("--keep", type=Path, help="file that keeps what each seed found, to go on from")
     parser.add_argument("--figure", type=Path, help="page to draw, an .html file")
-    parser.add_argument("--svg", action="store_true", help="draw the figure of docs/experiments")
     return parser.parse_args(arguments)
-
-
-def data_folder(given: Path | None) -> Path:
-    """The folder with spambase.csv, or an exit that says what is missing."""
-    folder = given or Path(os.environ.get("HALTUNE_DATA") or ".")
-    if not (folder / "spambase.csv").is_file():
-        sys.exit(f"spambase.csv is needed and not in {folder}: give --data FOLDER, or set HALTUNE_DATA")
-    return folder
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = parsed(arguments)
     kind = BY_FEATURES if given.features else MAILS
     print(kind.band(given.eta).table())
-    job = partial(searches, kind=kind, data=data_folder(given.data), full=given.budget, eta=given.eta)
+    data = data_file(given.data, "spambase.csv").parent
+    job = partial(searches, kind=kind, data=data, full=given.budget, eta=given.eta)
     found = kept(given.keep, given.seeds, job)
     every = [{name: Run.of(run) for name, run in of.items()} for of in found]
     runs, budget = of_cost(every, SECONDS, given.budget)

@@ -27,7 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from hyperband_spambase import data_folder
+from command_line import data_file
 from spambase_learners import LEARNERS, SENSITIVITY, Learner, Mails
 from within_budget import POLICIES, Array, Axes, Task, compare, draw, parser, progress
 
@@ -91,7 +91,7 @@ def measure(names: Sequence[str], data: Path | None, file: Path) -> None:
     for name in names:
         if f"{name}: errors" not in kept:
             print(f"{name}: training the grid", file=sys.stderr, flush=True)
-            errors, seconds = measured(ALL[name], data_folder(data))
+            errors, seconds = measured(ALL[name], data_file(data, "spambase.csv").parent)
             kept |= {f"{name}: errors": errors, f"{name}: seconds": seconds}
             np.savez(file, allow_pickle=False, **kept)
 

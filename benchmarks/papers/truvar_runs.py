@@ -5,10 +5,10 @@ import logging
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import command_line
 from kept import Kept
 
 from haltune import Budget, Maximize, Problem, Space, Study
@@ -141,15 +141,8 @@ def show(found: dict[str, list[Run]], marks: Sequence[int], unit: str = "cost") 
 
 def parser(description: str | None, runs: int) -> argparse.ArgumentParser:
     """The command line that these benchmarks share."""
-    found = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    found.add_argument("--runs", type=int, default=runs)
+    found = command_line(description, runs, word="runs")
     found.add_argument("--first", type=int, default=0, help="seed of the first run")
-    found.add_argument("--keep", type=Path, help="a file of finished runs, which are not run again")
-    found.add_argument(
-        "--svg", action="store_true", help="draw the figure of docs/experiments/truvar.md anew"
-    )
     return found
 
 

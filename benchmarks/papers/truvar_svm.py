@@ -13,15 +13,14 @@ import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
-import argparse
 import csv
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import drawn
 import numpy as np
+from command_line import command_line, data_file
 from kept import Kept
 from truvar_runs import quiet
 
@@ -52,8 +51,8 @@ PUBLISHED = {  # an independent implementation, 30 random starts
 class Table:
     """The recorded grid."""
 
-    def __init__(self, folder: Path) -> None:
-        with (folder / "svm_on_grid.csv").open() as lines:
+    def __init__(self, file: Path) -> None:
+        with file.open() as lines:
             rows = [{k: float(v) for k, v in row.items()} for row in csv.DictReader(lines)]
         names = [name for name in rows[0] if name not in ("error", "seconds")]
         self.space = Space({n: Choice(sorted({row[n] for row in rows}), ordered=True) for n in names})
@@ -151,22 +150,10 @@ def draw(found: dict[str, np.ndarray]) -> None:
 
 def main() -> None:
     global table
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=os.environ.get("HALTUNE_DATA"))
-    parser.add_argument("--seeds", type=int, default=30)
+    parser = command_line(__doc__, 30, "svm_on_grid.csv")
     parser.add_argument("--seconds", action="store_true", help="over recorded seconds, too: longer")
-    parser.add_argument("--keep", type=Path, help="a file of finished searches, which are not run again")
-    parser.add_argument(
-        "--svg", action="store_true", help="draw the figure of docs/experiments/truvar.md anew"
-    )
     args = parser.parse_args()
-    if args.data is None or not (Path(args.data) / "svm_on_grid.csv").is_file():
-        sys.exit(
-            f"svm_on_grid.csv is needed, and not in {args.data}: give --data FOLDER, or set HALTUNE_DATA"
-        )
-    table = Table(Path(args.data))
+    table = Table(data_file(args.data, "svm_on_grid.csv"))
     quiet()
     kept = Kept(args.keep)
     found = by_trials(args.seeds, max(MARKS), kept)

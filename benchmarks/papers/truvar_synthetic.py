@@ -13,14 +13,13 @@ import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
-import argparse
 import math
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import drawn
 import numpy as np
+from command_line import command_line
 from kept import Kept
 from truvar_runs import quiet
 
@@ -107,17 +106,10 @@ METHODS: dict[str, Method] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--functions", type=int, default=30)
+    parser = command_line(__doc__, 30, word="functions")
     parser.add_argument("--evaluations", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="seed of the first function")
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
-    parser.add_argument("--keep", type=Path, help="a file of finished runs, which are not run again")
-    parser.add_argument(
-        "--svg", action="store_true", help="draw the figure of docs/experiments/truvar.md anew"
-    )
     args = parser.parse_args()
     quiet()
     kept, seeds = Kept(args.keep), range(args.first, args.first + args.functions)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import Pool
-from pathlib import Path
 from typing import Any
 
 import drawn
 import numpy as np
+from command_line import command_line
 from kept import Kept
 from numpy.typing import NDArray
 
@@ -56,18 +56,10 @@ def progress(study: Study, train: Callable[[Trial], tuple[float, float]], limit:
 
 def parser(description: str, seeds: int, problems: Iterable[str]) -> argparse.ArgumentParser:
     """The command line that these benchmarks share."""
-    found = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    problems = list(problems)
-    found.add_argument("--seeds", type=int, default=seeds)
+    found, problems = command_line(description, seeds), list(problems)
     found.add_argument("--problem", nargs="+", choices=problems, default=problems)
     found.add_argument("--policy", nargs="+", choices=[*POLICIES], default=[*POLICIES])
-    found.add_argument("--keep", type=Path, help="a file of finished searches, which are not run again")
     found.add_argument("--processes", type=int, default=1)
-    found.add_argument(
-        "--svg", action="store_true", help="draw the figure of docs/experiments/rollout.md anew"
-    )
     return found
 
 
