@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +16,6 @@ try:
 except ImportError as error:
     raise ImportError(f"haltune.launch.ray needs Ray: {installing('ray')}") from error
 
-import sqlalchemy as sa
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -146,8 +144,8 @@ def _kept(study: Study, max_restarts: int) -> Iterator[Any]:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor = ray.remote(num_cpus=0, max_task_retries=-1, concurrency_groups={"log": _LOG, "files": _FILES})
     options = {"name": f"haltune {study.name} {secrets.token_hex(4)}", "scheduling_strategy": here}
-    where = _from_anywhere(study.store.address())
-    keeper = actor(Keeper).options(max_restarts=max_restarts, **options).remote(where, study.checkpoints)
+    keeper = actor(Keeper).options(max_restarts=max_restarts, **options)
+    keeper = keeper.remote(study.store.address(), study.checkpoints)
     try:
         ray.get(keeper.log.remote(PagedLog.names))
     except RayError as error:
@@ -156,14 +154,6 @@ def _kept(study: Study, max_restarts: int) -> Iterator[Any]:
         yield keeper
     finally:
         ray.kill(keeper)
-
-
-def _from_anywhere(address: str) -> str:
-    """The address of a store for a process in another folder."""
-    url = sa.engine.make_url(address)
-    if url.get_backend_name() != "sqlite" or url.database is None or url.database.startswith("file:"):
-        return address
-    return url.set(database=os.path.abspath(url.database)).render_as_string(hide_password=False)
 
 
 @contextmanager

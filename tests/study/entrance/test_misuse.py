@@ -144,6 +144,22 @@ def test_a_file_that_is_deleted_or_replaced_is_noticed(tmp_path: Path, replaced:
         assert list(small_study(RandomSearch(), path, name="other").events()) == log
 
 
+def test_a_training_may_change_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    study = small_study(RandomSearch(), "a.db", trials=3)
+    for trial in study:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(0.1 * epoch)
+                trial.save(lambda path: Path(path).write_text("weights"))
+    other = pickle.loads(pickle.dumps(study.store))
+    assert [*map(type, other.read(study.name, 0))] == [*map(type, study.events())]
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == []
+    assert study.store.url == "sqlite:///a.db"
+
+
 def test_long_trainings_are_judged_and_hopeless_ones_stopped() -> None:
     policy = Halting(RandomSearch(), OptimalStopping(paths=4000))
     study = small_study(policy, problem=problem(epochs=500), trials=2)

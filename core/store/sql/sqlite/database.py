@@ -17,7 +17,7 @@ from haltune.errors import InvalidInput, StoreError
 from ..database import Database
 from ..errors import is_locked
 from . import locks
-from .file import File, path_of, to_read
+from .file import File, from_anywhere, path_of, to_read
 
 T = TypeVar("T")
 _FAILURES = (StoreError, SQLAlchemyError, sqlite3.Error, OSError)  # of a journal that is looked after
@@ -29,6 +29,7 @@ class SqliteDatabase(Database):
 
     def __init__(self, address: str, reading: bool = False) -> None:
         super().__init__(address, reading)
+        self._address = from_anywhere(address)  # a training may change its folder
         self.file = File(self.engine, self.url, not reading)
 
     def run(self, work: Callable[[sa.Connection], T], write: bool = True) -> T:
@@ -87,15 +88,15 @@ class SqliteDatabase(Database):
 
 def engine_of(address: str, reading: bool = False) -> sa.Engine:
     """An engine whose transactions that write take the lock at once. reading: it writes nothing at all."""
-    database = sa.engine.make_url(address).database
-    if not database or database == ":memory:":
+    if not (database := sa.engine.make_url(address).database) or database == ":memory:":
         raise InvalidInput(
             f"store={address!r} is in memory, where each thread would see another database: "
             "write store=None to keep the study in memory, or name a file, 'sqlite:///search.db'"
         )
+    address = from_anywhere(address)
     options: Any = {"timeout": _STEP, "check_same_thread": False}
     if reading:  # looked at anew by each connection: a search may begin or end meanwhile
-        path = path_of(database)
+        path = path_of(sa.engine.make_url(address).database or "")
         engine = sa.create_engine(
             address,
             poolclass=sa.NullPool,

@@ -27,6 +27,14 @@ def path_of(database: str) -> str:
     return database.removeprefix("file:").partition("?")[0] if database.startswith("file:") else database
 
 
+def from_anywhere(address: str) -> str:
+    """The address of a database for a process in another folder."""
+    url = sa.engine.make_url(address)
+    if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+        return address
+    return url.set(database=os.path.abspath(url.database)).render_as_string(hide_password=False)
+
+
 def need_file(path: str, give: str) -> None:
     """Raises StoreError for a file that is not there, or that this user may not read. give: what to name instead."""
     if why := unreadable(Path(path)):

@@ -87,15 +87,13 @@ class Journal:
         with self._working:
             if not self.is_due() or run(_is_empty, False):  # which has nothing to lack
                 return
-            full = size(self._path) > self._limit
-            for _ in range(_TRIES):
-                if not full and self._is_marked() and not run(is_apart, False):
+            long = size(self._path) > self._limit
+            for attempt in range(_TRIES):
+                if not (long and attempt == 0) and self._is_marked() and not run(is_apart, False):
                     break
-                full = False
                 self._write(run)
-            self._limit = max(
-                LIMIT, 2 * size(self._path)
-            )  # what a reader kept from it waits, not each report
+            if long:  # what a reader kept from the file waits, not each report
+                self._limit = max(LIMIT, 2 * size(self._path))
             self._next = time.monotonic() + PERIOD
 
     def leave(self, run: RunStatement) -> None:

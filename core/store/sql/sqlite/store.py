@@ -17,7 +17,7 @@ from ...base import Conflict, Lease, Release
 from .. import rows, tables
 from ..store import SqlStore
 from .database import SqliteDatabase
-from .file import need_file, without_journal
+from .file import from_anywhere, need_file, path_of, without_journal
 from .journal import is_apart
 from .wal import lost
 
@@ -39,7 +39,10 @@ class SqliteStore(SqlStore):
         database = SqliteDatabase(url, reading)
         path = database.file.path
         if reading:
-            need_file(path, "the database that a search was recorded in, or its URL")
+            need_file(
+                path_of(sa.engine.make_url(url).database or ""),
+                "the database that a search was recorded in, or its URL",
+            )
         self._alone = without_journal(path)  # before it is opened
         if missing := lost(f"{path}-wal"):
             warn(
@@ -47,7 +50,7 @@ class SqliteStore(SqlStore):
                 "there. Bring back a copy of both files before anything writes to them, or continue with what is left"
             )
         try:
-            super().__init__(database, url, clock or time.time, reading)
+            super().__init__(database, from_anywhere(url), clock or time.time, reading)
         except StoreError as error:
             if not reading and os.path.exists(path) and not is_writable(Path(path)):
                 raise StoreReadOnly(str(error)) from error

@@ -115,6 +115,22 @@ def test_somebody_who_reads_an_older_state_delays_the_journal_and_nothing_is_los
     assert read(path, True) == (121, [])
 
 
+def test_a_journal_that_grows_slowly_goes_to_the_file_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "LIMIT", 100_000)
+    monkeypatch.setattr(journal, "PERIOD", 0.0)  # it is looked after many times before it is long
+    path = tmp_path / "a.db"
+    store = SqliteStore(f"sqlite:///{path}")
+    sizes = []
+    fill(store, 0)
+    for epoch in range(1, 121):
+        store.append("s", [report(float(epoch), "r" * 3000)], seen=10**9, about=None)
+        sizes.append(os.path.getsize(f"{path}-wal"))
+    assert max(sizes) < 2 * journal.LIMIT
+    assert sizes.count(min(sizes)) > 1  # begun anew more than once
+
+
 def test_a_file_of_a_version_without_the_mark_opens_without_a_word(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     store = SqliteStore(f"sqlite:///{path}")
