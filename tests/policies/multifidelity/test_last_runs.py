@@ -218,6 +218,24 @@ def test_where_all_workers_train_two_in_full_together_one_is(curve: Curve) -> No
         kept(shared(workers, Budget(epochs=2 * 27), 27, 0, curve), 27)
 
 
+@pytest.mark.parametrize("trainings", [1.01, 1.05, 1.09])
+def test_time_for_hardly_more_than_one_training_trains_one(trainings: float) -> None:
+    for budget in (Budget(time=27 * trainings), Budget(worker_time=27 * trainings)):
+        kept(shared(1, budget, 27), 27)
+
+
+def test_a_paused_run_that_saved_nothing_lacks_all_its_epochs() -> None:
+    found = study(MultiFidelity(), Budget(epochs=40), 27, verbose=0)
+    trial = found.ask()
+    for epoch in trial.epochs():
+        trial.report(0.1 * epoch)
+    trial.finish()
+    history = found.session.replica.history
+    (paused,) = history.with_status(Status.PAUSED)
+    assert paused.epoch == 3
+    assert Remaining.of(history, 27).share(paused) == pytest.approx(27 / 37)
+
+
 @settings(max_examples=many(20), deadline=None)
 @given(
     workers=st.integers(2, 8), epochs=st.sampled_from([5, 9, 20, 30]), spare=st.integers(0, 40),

@@ -27,7 +27,7 @@ from ..model import Model
 from ..receipts import expected
 from ..stage_kernel import StageKernel
 from ..stage_process import StageProcess
-from .remaining import Remaining
+from .remaining import SPARE, Remaining
 
 CLOSING = "closing"  # tag of a run that is trained in full, for the budget ends
 
@@ -40,6 +40,8 @@ def instead(
     if not too_late(move, remaining, history):
         return None
     shares = in_time(climb, remaining, history)
+    if not shares and not _one_in_full(climb, history):  # one that may end too late is better than none
+        shares = in_time(climb, remaining, history, SPARE)
     if not shares:
         return over(climb, history)
     scale = model.scale(history, rows)
@@ -71,14 +73,14 @@ def unless_late(verdict: Verdict, climb: Climb, history: History, trial: TrialRe
     return Verdict(Action.STOP if stops else Action.PAUSE, reason, verdict.evidence)
 
 
-def in_time(climb: Climb, remaining: Remaining, history: History) -> dict[int, float]:
-    """The paused runs that can still be trained in full, and what each takes of what is left."""
+def in_time(climb: Climb, remaining: Remaining, history: History, share: float = 1.0) -> dict[int, float]:
+    """The paused runs that can still be trained in full with this share of what is left, and what each takes of it."""
     found = {}
     for trial in history.with_status(Status.PAUSED):
         on = climb.trials.get(trial.id)
         waits = on is not None and not on.last and on.member.result not in (None, OUT)
-        if waits and (share := remaining.share(trial)) <= 1.0:
-            found[trial.id] = share
+        if waits and (takes := remaining.share(trial)) <= share:
+            found[trial.id] = takes
     return found
 
 

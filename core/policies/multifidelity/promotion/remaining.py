@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 
-_SPARE = 1.1  # seconds and costs are not known exactly, epochs are
+SPARE = 1.1  # seconds and costs are not known exactly, epochs are
 _HOUR = 3600.0
 
 PerEpoch = Callable[[TrialRecord | None], float]
@@ -60,8 +61,10 @@ class Remaining:
 
     def share(self, trial: TrialRecord | None) -> float:
         """Of what is left, what a run takes until it is trained in full, None: a new one. Above 1 it cannot be."""
-        epochs = self.horizon - (0.0 if trial is None else trial.epoch)
-        return max((limit.share(trial, epochs) for limit in self.limits), default=0.0)
+        trained = 0.0 if trial is None else trial.epoch
+        if trial is not None and trial.status is Status.PAUSED:
+            trained = trial.checkpoint_epoch  # what was not saved is trained anew
+        return max((limit.share(trial, self.horizon - trained) for limit in self.limits), default=0.0)
 
 
 def _limits(history: History) -> Iterator[_Limit]:
@@ -73,17 +76,17 @@ def _limits(history: History) -> Iterator[_Limit]:
     if budget.cost is not None:
         yield _Limit(
             budget.cost - spent.cost,
-            lambda t: _SPARE * _each(history.cost(t.id) or 0.0 if t else 0.0, t, spent.cost / spent.epochs),
+            lambda t: SPARE * _each(history.cost(t.id) or 0.0 if t else 0.0, t, spent.cost / spent.epochs),
         )
     training = spent.training + spent.validation
     measured = (
         min(1.0, spent.worker_time / training) if training else 0.0
     )  # who reports more tells of another clock
-    beside = _SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
+    beside = SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
 
     def rate(t: TrialRecord | None) -> float:
         seconds = float(t.seconds.sum()) if t is not None else 0.0
-        return _SPARE * measured * _each(seconds, t, training / spent.epochs)
+        return SPARE * measured * _each(seconds, t, training / spent.epochs)
 
     if budget.time is not None:
         yield _Limit(float(budget.time) - spent.time, rate, beside, together=True)
