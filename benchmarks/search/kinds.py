@@ -1,16 +1,16 @@
 """Searching every kind of recorded training: mean regret after 2, 5, 10 and 20 full trainings, suite by suite.
 
     python benchmarks/search/kinds.py --data DIR [--policy multifidelity ...] [--seeds 20] [--half 0 or 1] [--by-task]
-                                      [--seconds] [--workers 4]
+                                      [--seconds] [--workers 4] [--budgets 2 5 10 20]
 
 Data: learning_curves.npz (text RNNs) and training_curves.npz (AlexNet and DeBERTa, small CNNs, LSTMs and architectures,
 OpenCLIP, tabular MLPs); every table keeps its own number of epochs. Protocol as in curves.py, regret at most 1; a run
 counts for its best epoch. A suite's row is the mean over its tasks, `mean` that over the suites, `worst` the worst
 suite. Settings are chosen on half 0, the first, third, ... task of each suite; half 1 shows what they are worth
 elsewhere; without --half both stand beneath the mean. With --workers so many train at a time, an epoch each in turn,
-and budgets are what they train together (of haltune's policies alone). With --seconds a training costs what it took,
-where that was recorded, and budgets are as many times the mean seconds of a full training of the table. A peer whose
-package is not installed is left out, with a word.
+and budgets are what they train together (of haltune's policies alone); a search knows the last of --budgets. With
+--seconds a training costs what it took, where that was recorded, and budgets are as many times the mean seconds of a
+full training of the table. A peer whose package is not installed is left out, with a word.
 """
 
 import os
@@ -27,13 +27,13 @@ from methods import METHODS, after
 from recorded import Task, load_kinds
 from table import Row
 
-BUDGETS = (2, 5, 10, 20)  # full trainings
+BUDGETS = (2, 5, 10, 20)  # full trainings, unless others are asked for
 
 
-def one(name: str, task: Task, seed: int, timed: bool, workers: int) -> np.ndarray:
+def one(name: str, task: Task, seed: int, timed: bool, workers: int, budgets: tuple[int, ...]) -> np.ndarray:
     """The regrets of one search, at each budget."""
     warnings.simplefilter("ignore")
-    return np.minimum(after(METHODS[name], task, seed, True, BUDGETS, timed, workers), 1.0)
+    return np.minimum(after(METHODS[name], task, seed, True, budgets, timed, workers), 1.0)
 
 
 def row(name: str, found: Row) -> str:
@@ -74,6 +74,13 @@ def main() -> None:
     parser.add_argument("--suite", nargs="+", help="default: all")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--workers", type=int, default=1, help="that train at a time, each an epoch in turn")
+    parser.add_argument(
+        "--budgets",
+        nargs="+",
+        type=int,
+        default=BUDGETS,
+        help="full trainings; the last is what is known of it",
+    )
     parser.add_argument("--by-task", action="store_true")
     parser.add_argument(
         "--seconds", action="store_true", help="budgets in seconds, of the tasks that recorded them"
@@ -91,7 +98,7 @@ def main() -> None:
             ]
         )
     }
-    print(f"regret, {args.seeds} seeds, after trainings  " + "  ".join(f"{b:<11d}" for b in BUDGETS))
+    print(f"regret, {args.seeds} seeds, after trainings  " + "  ".join(f"{b:<11d}" for b in args.budgets))
     with get_context("spawn").Pool(args.processes) as pool:
         for name in args.policy:
             begin, found = time.perf_counter(), {}
@@ -99,10 +106,12 @@ def main() -> None:
                 for suite, tasks in suites.items():
                     seeds = range(args.first_seed, args.first_seed + args.seeds)
                     jobs = [
-                        (name, task, seed, args.seconds, args.workers) for task in tasks for seed in seeds
+                        (name, task, seed, args.seconds, args.workers, tuple(args.budgets))
+                        for task in tasks
+                        for seed in seeds
                     ]
                     regrets = np.array(pool.starmap(one, jobs, chunksize=1))
-                    found[suite] = regrets.reshape(len(tasks), args.seeds, len(BUDGETS))
+                    found[suite] = regrets.reshape(len(tasks), args.seeds, len(args.budgets))
             except ImportError as missing:
                 print(f"{name:36s} left out, for its package is not installed: {missing}")
                 continue
