@@ -339,6 +339,12 @@ def test_the_version_is_the_same_in_the_code_the_metadata_and_the_changelog() ->
     newest = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
     assert said == version
     assert newest.split()[1] == version
+    tags = subprocess.run(
+        ["git", "tag", "--points-at", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout
+    if of := [tag for tag in tags.split() if re.fullmatch(r"v\d+(\.\d+)*", tag)]:  # this commit is a release
+        assert of == [f"v{version}"]
+        assert "unreleased" not in newest
 
 
 def test_every_requirement_of_every_extra_is_pinned_in_the_constraints() -> None:
