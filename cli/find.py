@@ -22,7 +22,7 @@ from haltune.errors import (
 )
 from haltune.store.base import Store
 from haltune.store.open import only_study, open_store
-from haltune.store.sql.sqlite.file import need_file
+from haltune.store.sql.sqlite.file import need_file, path_at
 from haltune.study.reading import Reading, read_study
 
 from .options import say
@@ -83,8 +83,7 @@ def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple
     """
     file = read(where) if where.endswith(".toml") else None
     url = where if file is None else file.store
-    scheme, found, path = url.partition("sqlite:///")
-    path = path if found and not scheme else url
+    path = path_at(url) if url.startswith("sqlite:///") else url
     if "://" not in path:
         if file is not None and is_gone(Path(path)):
             raise NotBegun(where, file)

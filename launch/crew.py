@@ -61,9 +61,8 @@ class Options:
     ) -> Options:
         """Checked. Raises InvalidInput for what is not allowed."""
         bounds = Limits.of(trial_timeout, memory_limit)
-        return cls(
-            checked_workers(workers), devices_of(gpus), bounds, progress, None if logs is None else Path(logs)
-        )
+        folder = None if logs is None else Path(logs).absolute()  # a training may change its own
+        return cls(checked_workers(workers), devices_of(gpus), bounds, progress, folder)
 
 
 class Crew:

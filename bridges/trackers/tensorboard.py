@@ -44,8 +44,8 @@ class TensorBoard:
         except ImportError as error:
             raise ImportError("haltune.trackers.TensorBoard needs it: pip install tensorboard") from error
         self._writer: Any = EventFileWriter
-        self._folder = Path(folder)
-        self.place = str(self._folder.absolute())
+        self._folder = Path(folder).absolute()  # a training may change its own
+        self.place = str(self._folder)
         self._runs: dict[int, Any] = {}
 
     def open(self, search: Search) -> int:

@@ -53,8 +53,9 @@ class WandB:
         except ImportError as error:
             raise ImportError(f"haltune.trackers.WandB needs wandb: {installing('wandb')}") from error
         self._wandb: Any = wandb
-        self._project, self._entity, self._mode, self._folder = project, entity, mode, folder
-        self.place = f"{entity or ''} {project or ''} {Path(folder).absolute() if mode == 'offline' else ''}"
+        self._project, self._entity, self._mode = project, entity, mode
+        self._folder = str(Path(folder).absolute())  # a training may change its own
+        self.place = f"{entity or ''} {project or ''} {self._folder if mode == 'offline' else ''}"
         self._runs: dict[int, Any] = {}  # trial -> its run, while it is open
 
     def open(self, search: Search) -> int:

@@ -21,6 +21,7 @@ from haltune.policies.from_spec import policy_from
 from haltune.store.base import Lease, Store
 from haltune.store.checkpoints import Checkpoints, readable
 from haltune.store.open import open_store
+from haltune.store.sql.sqlite.file import path_at
 from haltune.study.reading import folded
 from haltune.study.replay import decided, replay
 
@@ -59,7 +60,7 @@ def store(found: Store, name: str) -> Iterator[Finding]:
     except HaltuneError as error:
         yield Finding("store", False, str(error), "let this user write to the file and to its folder")
     if found.url.startswith("sqlite:///"):
-        yield from _sqlite(Path(found.url.removeprefix("sqlite:///").partition("?")[0]))
+        yield from _sqlite(Path(path_at(found.address())))
 
 
 def _sqlite(path: Path) -> Iterator[Finding]:

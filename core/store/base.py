@@ -43,9 +43,7 @@ class Store(Protocol):
     """An append-only log of events for each study, and a small mutable table of leases."""
 
     url: str  # what it is called: where it is, without a password
-    scratch: (
-        Path | None
-    )  # a folder that goes with the process, made by who needs it; None: the store outlives it
+    folder: Path | None  # where checkpoints lie, made by who needs it; None: where the program runs
 
     @property
     def outages(self) -> int:

@@ -63,10 +63,6 @@ class Checkpoints:
         self.refused: dict[int, str] = {}  # trials whose states this process failed to save, and why
         self._undecided: set[str] = set()  # names that this process is about to record
 
-    def within(self, folder: str | os.PathLike[str]) -> Checkpoints:
-        """The same in another folder."""
-        return Checkpoints(folder, self.keep, self.quota)
-
     def of(self, trial: int) -> Path:
         """A trial's folder."""
         return self.folder / f"trial-{trial}"

@@ -58,11 +58,7 @@ def default_folder(store: Store) -> Path:
 
     With a store in memory, a folder as short-lived.
     """
-    scheme, _, path = store.url.partition(":///")
-    beside = (
-        Path(path).with_suffix(".checkpoints") if scheme.startswith("sqlite") else Path("haltune.checkpoints")
-    )
-    return (store.scratch or beside).absolute()
+    return (store.folder or Path("haltune.checkpoints")).absolute()
 
 
 def _derived(name: str, created: ev.Created) -> str:

@@ -29,7 +29,7 @@ class MemoryStore:
         heirs.add(self)
         self._pid = os.getpid()
         self._scratch = Scratch(stays=True)
-        self.scratch: Path | None = self._scratch.path
+        self.folder: Path | None = self._scratch.path
 
     @property
     def outages(self) -> int:

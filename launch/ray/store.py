@@ -75,7 +75,7 @@ def _answer(door: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> R
 class KeeperStore:
     """A Store. url: what the keeper's is called."""
 
-    scratch: Path | None = None
+    folder: Path | None = None
     outages = 0  # the keeper notices them
 
     def __init__(self, line: KeeperConnection, url: str) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from returning import squared
-from trainings import PROBLEM, a_study, looks_around, saving, steady
+from trainings import PROBLEM, a_study, looks_around, saving, steady, wandering
 from worlds import POLICIES, problem
 
 from haltune import Budget, Float, Study
@@ -46,6 +46,16 @@ def test_workers_heed_the_budget_that_the_study_has_by_now(first, then, trained,
     assert run(study, saving, workers=1, **QUIET).over
     assert sum(t.epoch for t in study.trials) == trained
     assert max(t.attempt for t in study.trials) == 1
+
+
+def test_workers_whose_training_changes_its_folder_write_where_the_launcher_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = Study(PROBLEM, RandomSearch(), "s.db", seed=3, budget=Budget(trials=3), checkpoints="ck")
+    assert run(study, wandering, workers=1, logs="logs", **QUIET).over
+    check_the_log(study)
+    assert max(t.attempt for t in study.trials) == 1
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["ck", "elsewhere", "logs"]
+    assert [path.name for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()] == []
 
 
 def test_runs_that_pause_go_on_in_other_workers_from_their_checkpoints(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,10 +14,12 @@ import pytest
 from whims import PROBLEM, Whims
 
 from haltune import Budget, Study, Trial
+from haltune.errors import StoreError
 from haltune.log import events as ev
 from haltune.store.folders import own_folder
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
+from haltune.study.reading import read_study
 
 Open = Callable[[], Study]
 
@@ -87,7 +90,7 @@ def test_databases_on_servers_keep_their_checkpoints_apart_in_one_directory(
     stores = [MemoryStore(lambda: 1.0) for _ in range(2)]
     for store, database in zip(stores, "ab", strict=True):
         store.url = f"postgresql+psycopg://host/{database}"
-        store.scratch = None
+        store.folder = None
     a, b = (lambda store=store: opened(store) for store in stores)
     need_each_their_own(a, b)
     assert [path.name for path in tmp_path.iterdir()] == ["haltune.checkpoints"]
@@ -135,6 +138,41 @@ def test_what_opens_a_study_in_another_process_names_the_same_folder(tmp_path: P
     beside = opened(tmp_path / "s.db", name="beside")
     assert Study(**vars(beside.settings)).checkpoints.folder == beside.checkpoints.folder
     assert beside.checkpoints.folder.parent == tmp_path / "s.checkpoints"
+
+
+@pytest.mark.parametrize(
+    "store", ["sqlite:///é%20b.db", "sqlite:///a.db?timeout=1.5", "sqlite:///file:a.db?uri=true"]
+)
+@pytest.mark.parametrize("folder", ["here", "50%25 # é", "\udcff"])
+def test_a_store_names_its_folder_wherever_the_process_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, folder: str
+) -> None:
+    try:
+        (tmp_path / folder).mkdir()
+    except (OSError, UnicodeError):
+        pytest.skip("no name of a folder on this file system")
+    monkeypatch.chdir(tmp_path / folder)
+    study = opened(store)
+    saved(study, "here").interrupt()
+    (database,) = (path for path in Path().iterdir() if path.suffix == ".db")
+    assert study.checkpoints.folder.parent == database.absolute().with_suffix(".checkpoints")
+    monkeypatch.chdir(tmp_path)
+    for other in (study.store, pickle.loads(pickle.dumps(study.store))):
+        assert opened(other).checkpoints.folder == study.checkpoints.folder
+        assert read_study(other, "study").history.trial(0).checkpoint is not None
+    assert [path.name for path in tmp_path.iterdir()] == [folder]
+
+
+def test_a_process_whose_folder_was_deleted_opens_what_is_named_by_its_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(opened(tmp_path / "s.db"), "there").interrupt()
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert asked(opened(tmp_path / "s.db")).epoch == 1
+    with pytest.raises(StoreError, match=r"folder that this process is in was deleted: name the whole path"):
+        opened("s.db")
 
 
 def test_a_copied_database_trains_on_without_the_folder_of_the_first(tmp_path: Path) -> None:

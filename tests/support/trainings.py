@@ -42,6 +42,13 @@ def saving(trial: Trial) -> None:
             return
 
 
+def wandering(trial: Trial) -> None:
+    """`saving`, in another folder from its first trial on."""
+    os.makedirs("elsewhere", exist_ok=True)
+    os.chdir("elsewhere")
+    saving(trial)
+
+
 def patient(gate: Path, trial: Trial) -> None:
     """`saving`, which waits in its second epoch until the gate is there, and says in a file that it does."""
     assert trial.epoch == (int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0)

@@ -29,7 +29,7 @@ class SqlStore(ABC):
     Raises StoreError when the database cannot be opened.
     """
 
-    scratch: Path | None = None
+    folder: Path | None = None
     _page_size: ClassVar[int]  # events read at a time
     _asks_checksums: ClassVar[str]  # SQL; a row where the table of events has checksums
     _adds_checksums: ClassVar[str]  # SQL

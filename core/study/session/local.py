@@ -63,8 +63,8 @@ class LocalSession:
         def kept(created: ev.Created) -> Checkpoints:
             if isinstance(given.checkpoints, Checkpoints):
                 return given.checkpoints
-            limits = Checkpoints("", given.keep_checkpoints, given.disk_quota)
-            return limits.within(own_folder(store, given.name, created, given.checkpoints))
+            own = own_folder(store, given.name, created, given.checkpoints)
+            return Checkpoints(own, given.keep_checkpoints, given.disk_quota)
 
         found = Replica(
             given.problem, given.policy, store, given.name, seed, kept, given.lease, self.monotonic

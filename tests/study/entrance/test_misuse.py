@@ -144,10 +144,13 @@ def test_a_file_that_is_deleted_or_replaced_is_noticed(tmp_path: Path, replaced:
         assert list(small_study(RandomSearch(), path, name="other").events()) == log
 
 
-def test_a_training_may_change_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("store", ["sqlite:///a.db", "sqlite:///file:a.db?uri=true", "sqlite:///file:a.db"])
+def test_a_training_may_change_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    study = small_study(RandomSearch(), "a.db", trials=3)
+    study = small_study(RandomSearch(), store, trials=3)
     for trial in study:
         monkeypatch.chdir(tmp_path / "elsewhere")
         with trial:
@@ -157,7 +160,7 @@ def test_a_training_may_change_its_folder(tmp_path: Path, monkeypatch: pytest.Mo
     other = pickle.loads(pickle.dumps(study.store))
     assert [*map(type, other.read(study.name, 0))] == [*map(type, study.events())]
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == []
-    assert study.store.url == "sqlite:///a.db"
+    assert study.store.url == store
 
 
 def test_long_trainings_are_judged_and_hopeless_ones_stopped() -> None:

@@ -17,7 +17,7 @@ from haltune.errors import InvalidInput, StoreError
 from ..database import Database
 from ..errors import is_locked
 from . import locks
-from .file import File, from_anywhere, path_of, to_read
+from .file import File, from_anywhere, path_at, to_read
 
 T = TypeVar("T")
 _FAILURES = (StoreError, SQLAlchemyError, sqlite3.Error, OSError)  # of a journal that is looked after
@@ -96,7 +96,7 @@ def engine_of(address: str, reading: bool = False) -> sa.Engine:
     address = from_anywhere(address)
     options: Any = {"timeout": _STEP, "check_same_thread": False}
     if reading:  # looked at anew by each connection: a search may begin or end meanwhile
-        path = path_of(sa.engine.make_url(address).database or "")
+        path = path_at(address)
         engine = sa.create_engine(
             address,
             poolclass=sa.NullPool,

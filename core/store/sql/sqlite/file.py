@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import sqlalchemy as sa
 
@@ -24,15 +25,41 @@ _HEAD = "SELECT max(seq) FROM haltune_events WHERE study = ?"
 
 def path_of(database: str) -> str:
     """The path in what a SQLite URL names, which may be a URI itself."""
-    return database.removeprefix("file:").partition("?")[0] if database.startswith("file:") else database
+    if not database.startswith("file:"):
+        return database
+    return unquote(database.removeprefix("file:").partition("?")[0], errors="surrogateescape")
+
+
+def path_at(address: str) -> str:
+    """The path of the database at a SQLite URL."""
+    return path_of(sa.engine.make_url(address).database or "")
 
 
 def from_anywhere(address: str) -> str:
-    """The address of a database for a process in another folder."""
+    """The address of a database for a process in another folder. Raises StoreError where this one has none any more."""
     url = sa.engine.make_url(address)
-    if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+    if not (database := url.database) or database == ":memory:" or url.query.get("mode") == "memory":
         return address
-    return url.set(database=os.path.abspath(url.database)).render_as_string(hide_password=False)
+    is_uri = database.startswith("file:") and sa.util.asbool(url.query.get("uri", False))
+    try:
+        whole = _whole_uri(database) if is_uri else os.path.abspath(database)
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"{address}: the folder that this process is in was deleted: name the whole path of the database"
+        ) from error
+    quoted = whole.replace("%", "%25").replace("?", "%3F")
+    for written in (whole, quoted):  # which of them is read as meant, the version of SQLAlchemy says
+        found = "".join((url.drivername, ":///", written, *address.partition("?")[1:]))
+        if sa.engine.make_url(found).database == whole:
+            return found
+    return address
+
+
+def _whole_uri(database: str) -> str:
+    path = database.removeprefix("file:")
+    if path.startswith(("/", ":memory:")):
+        return database
+    return f"file:{quote(os.getcwd(), errors='surrogateescape')}/{path}"
 
 
 def need_file(path: str, give: str) -> None:

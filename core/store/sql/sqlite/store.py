@@ -17,7 +17,7 @@ from ...base import Conflict, Lease, Release
 from .. import rows, tables
 from ..store import SqlStore
 from .database import SqliteDatabase
-from .file import from_anywhere, need_file, path_of, without_journal
+from .file import from_anywhere, need_file, path_at, without_journal
 from .journal import is_apart
 from .wal import lost
 
@@ -38,11 +38,9 @@ class SqliteStore(SqlStore):
         ] = {}  # study -> the last position that was seen here; a log never ends earlier
         database = SqliteDatabase(url, reading)
         path = database.file.path
+        self.folder = Path(path).with_suffix(".checkpoints")
         if reading:
-            need_file(
-                path_of(sa.engine.make_url(url).database or ""),
-                "the database that a search was recorded in, or its URL",
-            )
+            need_file(path_at(url), "the database that a search was recorded in, or its URL")
         self._alone = without_journal(path)  # before it is opened
         if missing := lost(f"{path}-wal"):
             warn(
