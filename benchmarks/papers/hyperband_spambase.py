@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         draw(runs, given.figure, title, "seconds of one CPU", "log")
     if given.svg:
         ticks = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30] if given.features else [0.03, 0.1, 0.3, 1, 3, 10, 30, 60]
-        ticks = ticks[: 1 + int(np.searchsorted(ticks, 0.8 * budget))]
+        ticks = [*(tick for tick in ticks if tick < 0.7 * budget), float(f"{budget:.2g}")]
         axes = Axes("seconds of one CPU", ticks, (6, 8, 10, 15, 20, 30, 40), "log")
         figure(
             runs, "hyperband_spambase_features" if given.features else "hyperband_spambase_mails", title, axes
