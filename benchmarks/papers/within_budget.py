@@ -112,7 +112,8 @@ def draw(name: str, panels: Panels, axes: Mapping[str, Axes]) -> None:
         low, high = _between(curves)
         panel = drawn.panel(sheet, 56 + i * step, step - 66, (0, its.limit), (low, high), rows)
         ticks = [float(f"{tick:.3g}") for tick in np.linspace(0, its.limit, 4)]
-        panel.axes(its.title, its.unit, its.value, ticks, _ticks(low, high))
+        title = f"{its.title}, {min(map(len, curves.values()))} searches"
+        panel.axes(title, its.unit, its.value, ticks, _ticks(low, high))
         drawn.means(panel, SHARES * its.limit, curves)
     drawn.legend(sheet, names)
     drawn.write(sheet)
