@@ -114,7 +114,10 @@ def draw(name: str, panels: Panels, axes: Mapping[str, Axes]) -> None:
         ticks = [float(f"{tick:.3g}") for tick in np.linspace(0, its.limit, 4)]
         title = f"{its.title}, {min(map(len, curves.values()))} searches"
         panel.axes(title, its.unit, its.value, ticks, _ticks(low, high))
-        drawn.means(panel, SHARES * its.limit, curves)
+        every = max(1, len(panels) - 1)  # points: a figure stays small
+        drawn.means(
+            panel, SHARES[::every] * its.limit, {key: curve[:, ::every] for key, curve in curves.items()}
+        )
     drawn.legend(sheet, names)
     drawn.write(sheet)
 
