@@ -108,7 +108,7 @@ def experiment(controls, options, data):
     unit, prior = sum(seconds) / COST, prior_of(controls, options.prior)
     print(f"five trainings of batch 66 take {sum(seconds):.2f} s: cost {COST}")
     found = kept(
-        options.keep,
+        options,
         options.runs,
         lambda seed: search(
             problem(controls), paper(controls, prior, unit), seed, lambda c, s: train(FIXED | c, s, *data)

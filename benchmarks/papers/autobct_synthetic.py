@@ -111,7 +111,7 @@ def main():
     print(f"100 trees take {unit:.2f} s: cost 1")
     policy = AutoBCT(prior="D.1", worst=0.5, best=1.0, seconds=(0.0, unit), **METHODS[options.method])
     found = kept(
-        options.keep, options.runs, lambda seed: search(PROBLEM, policy, seed, lambda c, s: train(c, s)[:2])
+        options, options.runs, lambda seed: search(PROBLEM, policy, seed, lambda c, s: train(c, s)[:2])
     )
     print(f"\nrun 0\n{told(found[0]['rows'])}\nthe last sentence: {found[0]['reason']}\n")
     concluded([of["rows"] for of in found])

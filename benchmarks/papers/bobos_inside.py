@@ -232,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cache.mkdir(parents=True, exist_ok=True)
         epochs = HORIZON * given.trainings
         found = kept(
-            given.keep, given.seeds, lambda seed: [asdict(run) for run in search(seed, data, cache, epochs)]
+            given, given.seeds, lambda seed: [asdict(run) for run in search(seed, data, cache, epochs)]
         )
     seeds = [[Trained(**run) for run in runs] for runs in found]
     report(seeds)

@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         cache = given.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
-        seeds = kept(given.keep, given.seeds, lambda seed: all_methods(seed, data, cache, epochs))
+        seeds = kept(given, given.seeds, lambda seed: all_methods(seed, data, cache, epochs))
     runs = {name: [Run(**of[name]) for of in seeds] for name in METHODS}
     report(runs)
     if given.figure:

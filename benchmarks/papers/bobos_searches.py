@@ -113,7 +113,7 @@ def all_methods(
 
 def over_seeds(found: Callable[[int], dict[str, Any]], given: argparse.Namespace) -> dict[str, list[Run]]:
     """The runs of each method, a seed each."""
-    every = kept(given.keep, given.seeds, found)
+    every = kept(given, given.seeds, found)
     return {name: [Run(**of[name]) for of in every] for name in every[0]}
 
 

@@ -189,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         import mujoco  # noqa: F401
     except ImportError:
         sys.exit("MuJoCo and its swimmer are needed: pip install 'gymnasium[mujoco]'")
-    every = kept(given.keep, given.seeds, lambda seed: searches(seed, given.trainings))
+    every = kept(given, given.seeds, lambda seed: searches(seed, given.trainings))
     runs = {name: [Run(**of[name]) for of in every] for name in METHODS}
     report(runs, given.trainings)
     if given.svg:

@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parsed(arguments)
     print(Hyperband(R, schedule="table1").table())
     data = data_file(given.data, "mnist_10k.npz").parent if given.full else None
-    found = kept(given.keep, given.seeds, lambda seed: searches(seed, data, given.budget))
+    found = kept(given, given.seeds, lambda seed: searches(seed, data, given.budget))
     every = [{name: Run.of(run) for name, run in of.items()} for of in found]
     report(every, given.budget, given.figure, given.svg)
 

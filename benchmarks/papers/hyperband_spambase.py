@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(kind.band(given.eta).table())
     data = data_file(given.data, "spambase.csv").parent
     job = partial(searches, kind=kind, data=data, full=given.budget, eta=given.eta)
-    found = kept(given.keep, given.seeds, job)
+    found = kept(given, given.seeds, job)
     every = [{name: Run.of(run) for name, run in of.items()} for of in found]
     runs, budget = of_cost(every, SECONDS, given.budget)
     for measure in ("validation", "test"):

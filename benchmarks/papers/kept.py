@@ -1,22 +1,36 @@
 """Results that outlast the run: a line of JSON for each, written as it ends, so that none is computed twice."""
 
 import json
-from collections.abc import Callable
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+# what makes no other runs, and what stands in the keys
+_WHATEVER = ["seeds", "runs", "keep", "svg", "figure", "data", "cache", "processes", "problem", "policy"]
 
 
 class Kept:
     """What was found under each key, in a file of lines [key, result]; without a file in memory alone.
 
     Keys and results are what JSON can hold, and are had as JSON reads them back, whether read or computed.
+
+    of: what else was asked for, which stands in the first line: a file that was begun with something else is refused.
     """
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, of: Mapping[str, Any] | None = None) -> None:
         there = file is not None and file.exists()
         lines = file.read_text(encoding="utf-8").splitlines() if file and there else []
         self._file = file
+        if of is not None:
+            head = json.dumps({"of": of}, sort_keys=True)
+            if lines and lines[0] != head:
+                sys.exit(f"{file} keeps what was asked for otherwise, {lines[0][:200]}: name another file")
+            if file and not lines:
+                file.write_text(head + "\n", encoding="utf-8")
+            lines = lines[1:]
         self._found = {json.dumps(key): result for key, result in map(json.loads, lines)}
 
     def __contains__(self, key: Any) -> bool:
@@ -40,7 +54,13 @@ class Kept:
         return self[key]
 
 
-def kept(file: Path | None, seeds: int, found: Callable[[int], Any]) -> list[Any]:
-    """What `found` gives for each seed from 0 on, of those that `file` does not keep yet."""
-    keep = Kept(file)
+def asked(given: Namespace) -> dict[str, Any]:
+    """The script, and what of its command line makes other runs."""
+    told = {key: value for key, value in vars(given).items() if key not in _WHATEVER and value is not None}
+    return {"script": Path(sys.argv[0]).stem} | told
+
+
+def kept(given: Namespace, seeds: int, found: Callable[[int], Any]) -> list[Any]:
+    """What `found` gives for each seed from 0 on, of those that the file `--keep` does not keep yet."""
+    keep = Kept(given.keep, asked(given))
     return [keep(seed, partial(found, seed)) for seed in range(seeds)]

@@ -138,6 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found.add_argument("--sensitivity", action="store_true", help="section 6.4's spaces instead")
     found.set_defaults(problem=None)
     args = found.parse_args(arguments)
+    if args.keep and not args.cache:
+        found.error("--keep asks for --cache FILE, too: a grid that is trained anew takes other seconds")
     args.problem = args.problem or [*(SENSITIVITY if args.sensitivity else LEARNERS)]
     with TemporaryDirectory() as folder:
         file = args.cache or Path(folder) / "trainings.npz"

@@ -15,7 +15,7 @@ from typing import Any
 import drawn
 import numpy as np
 from command_line import command_line
-from kept import Kept
+from kept import Kept, asked
 from numpy.typing import NDArray
 
 from haltune import Study, Trial
@@ -65,7 +65,7 @@ def parser(description: str, seeds: int, problems: Iterable[str]) -> argparse.Ar
 
 def compare(search: Callable[[Task], Array], args: argparse.Namespace) -> Panels:
     """Searches of every problem, policy and seed; a row of each policy is printed when its seeds are done."""
-    kept = Kept(args.keep)
+    kept = Kept(args.keep, asked(args))
     panels: dict[str, dict[str, Array]] = {}
     with Pool(args.processes) as pool:
         for problem in args.problem:

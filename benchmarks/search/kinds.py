@@ -27,6 +27,7 @@ from methods import METHODS, after
 from recorded import Task, load_kinds
 from table import Row
 
+SUITES = ("text", "opda", "accnas", "openclip", "lcbench_yahpo")
 BUDGETS = (2, 5, 10, 20)  # full trainings, unless others are asked for
 
 
@@ -71,7 +72,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--half", type=int, choices=(0, 1), help="of the tasks of each suite; default: all")
-    parser.add_argument("--suite", nargs="+", help="default: all")
+    parser.add_argument("--suite", nargs="+", choices=SUITES, help="default: all")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--workers", type=int, default=1, help="that train at a time, each an epoch in turn")
     parser.add_argument(

@@ -7,7 +7,7 @@ batch change what an epoch takes, learning rate, momentum, weight decay and drop
 would write them: a `Study` without a policy and its callback, and Optuna's TPE with MedianPruner and the callback of
 optuna-integration. Each has a process and a core of its own and the same minutes of wall clock, everything included:
 deciding, checkpoints, the start of each fit. Shown is the least validation error at any epoch of any trial so far, by
-the clock. What is done is kept in FOLDER (build/live_cnn), a file for each search, so that a run can be taken up again.
+the clock. What is done is kept in FOLDER (build/live_cnn), a file for each search, and not done again.
 
 Data: mnist_10k.npz, `images` uint8 (10000, 28, 28) and `labels` (10000,). Needs the extras lightning and optuna, and
 optuna-integration.
@@ -214,11 +214,28 @@ def show(runs: dict[str, np.ndarray], at: np.ndarray, paths: dict[str, list[Path
             np.mean([of(seen) for seen in files]) for of in (lambda s: len({r[2] for r in s}), len)
         )
         print(f"{TOLD[method]:42s}  {cells}   {trials:.0f} configurations, {epochs:.0f} epochs")
+    for level in (0.03, 0.027):
+        for method, values in runs.items():
+            mean, *each = (_when(curve, level, at) for curve in (values.mean(axis=0), *values))
+            by_seed = ", ".join(f"{minutes:.1f}" for minutes in each)
+            print(
+                f"{method} is at {100 * level:g}% after {mean:.1f} minutes in the mean, seed by seed {by_seed}"
+            )
+    for method, of in paths.items():
+        seen = [json.loads(path.read_text(encoding="utf-8"))["seen"] for path in of]
+        counts = [len({row[2] for row in rows if row[3] == EPOCHS}) for rows in seen]
+        print(f"{method} trained {', '.join(map(str, counts))} in full")
     for method, values in runs.items():
         for other in runs.keys() - {method}:
             reached = np.flatnonzero(values.mean(axis=0) <= runs[other][:, -1].mean())
             when = f"after {at[reached[0]] / 60:.1f} minutes" if len(reached) else "never"
             print(f"{method} reaches in the mean what {other} ends with {when}")
+
+
+def _when(curve: np.ndarray, level: float, at: np.ndarray) -> float:
+    """Minutes until a curve is at a level; NaN where it never is."""
+    there = np.flatnonzero(curve <= level + 1e-9)
+    return float(at[there[0]]) / 60 if len(there) else float("nan")
 
 
 def draw(runs: dict[str, np.ndarray], at: np.ndarray) -> None:
@@ -259,6 +276,7 @@ def main() -> None:
     if args.one:
         one(args.one[0], int(args.one[1]), args.minutes, args.data, Path(args.one[2]))
         return
+    found(args.data, "mnist_10k.npz")
     args.into.mkdir(parents=True, exist_ok=True)
     paths = {
         m: [args.into / f"{m}-{seed}-{args.minutes:g}min.json" for seed in range(args.seeds)]

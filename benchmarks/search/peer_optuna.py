@@ -38,8 +38,9 @@ def run(meter: Meter, seed: int, snapped: bool, pruner: str = "hyperband") -> No
         else optuna.pruners.MedianPruner()
     )
     study = optuna.create_study(
-        direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed), pruner=prunes
-    )
+        direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed), pruner=prunes,
+        study_name=f"{task.name} {seed}",  # by which HyperbandPruner chooses brackets
+    )  # fmt: skip
     study.optimize(objective)
 
 

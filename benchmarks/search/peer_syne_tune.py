@@ -59,6 +59,9 @@ def _scheduler(name: str, meter: Meter, seed: int) -> Any:
     from syne_tune.config_space import uniform
     from syne_tune.optimizer import baselines
 
+    if name == "bohb":
+        import statsmodels  # noqa: F401  which Syne Tune misses without a word
+
     kind, options = NAMES[name]
     made = getattr(baselines, kind, None)
     newer = made is not None and "do_minimize" in inspect.signature(made).parameters

@@ -136,7 +136,7 @@ def test_where_somebody_else_made_the_folder_nothing_is_written_or_removed_there
     base().symlink_to(theirs)
     scratch = Scratch()
     assert scratch.make().parent == temporary
-    scratch = MemoryStore().scratch
+    scratch = MemoryStore().folder
     assert scratch is not None
     assert scratch.parent == temporary
     assert [path.name for path in theirs.iterdir()] == ["work-x"]
