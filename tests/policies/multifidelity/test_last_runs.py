@@ -224,6 +224,12 @@ def test_time_for_hardly_more_than_one_training_trains_one(trainings: float) -> 
         kept(shared(1, budget, 27), 27)
 
 
+def test_epochs_are_known_exactly_and_none_is_trained_to_an_end_that_it_cannot_reach() -> None:
+    found = shared(1, Budget(epochs=25), 27)
+    assert found.spent.epochs == 25
+    assert [e for e in found.events() if isinstance(e, Resumed) and e.tags.get(CLOSING)] == []
+
+
 def test_a_paused_run_that_saved_nothing_lacks_all_its_epochs() -> None:
     found = study(MultiFidelity(), Budget(epochs=40), 27, verbose=0)
     trial = found.ask()

@@ -27,7 +27,7 @@ from ..model import Model
 from ..receipts import expected
 from ..stage_kernel import StageKernel
 from ..stage_process import StageProcess
-from .remaining import SPARE, Remaining
+from .remaining import Remaining
 
 CLOSING = "closing"  # tag of a run that is trained in full, for the budget ends
 
@@ -41,7 +41,7 @@ def instead(
         return None
     shares = in_time(climb, remaining, history)
     if not shares and not _one_in_full(climb, history):  # one that may end too late is better than none
-        shares = in_time(climb, remaining, history, SPARE)
+        shares = in_time(climb, remaining, history, spare=False)
     if not shares:
         return over(climb, history)
     scale = model.scale(history, rows)
@@ -73,14 +73,14 @@ def unless_late(verdict: Verdict, climb: Climb, history: History, trial: TrialRe
     return Verdict(Action.STOP if stops else Action.PAUSE, reason, verdict.evidence)
 
 
-def in_time(climb: Climb, remaining: Remaining, history: History, share: float = 1.0) -> dict[int, float]:
-    """The paused runs that can still be trained in full with this share of what is left, and what each takes of it."""
+def in_time(climb: Climb, remaining: Remaining, history: History, spare: bool = True) -> dict[int, float]:
+    """The paused runs that can still be trained in full, and what each takes of what is left. spare: see Remaining."""
     found = {}
     for trial in history.with_status(Status.PAUSED):
         on = climb.trials.get(trial.id)
         waits = on is not None and not on.last and on.member.result not in (None, OUT)
-        if waits and (takes := remaining.share(trial)) <= share:
-            found[trial.id] = takes
+        if waits and (share := remaining.share(trial, spare)) <= 1.0:
+            found[trial.id] = share
     return found
 
 

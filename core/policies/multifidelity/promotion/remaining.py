@@ -10,13 +10,13 @@ log yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 
-SPARE = 1.1  # seconds and costs are not known exactly, epochs are
+_SPARE = 1.1  # seconds and costs are not known exactly, epochs are
 _HOUR = 3600.0
 
 PerEpoch = Callable[[TrialRecord | None], float]
@@ -30,10 +30,11 @@ class _Limit:
     rate: PerEpoch  # of a run; of a new one, None
     attempt: float = 0.0
     together: bool = False  # all workers spend it at once
+    spare: float = _SPARE  # how many times what is expected the rate and an attempt are
 
-    def share(self, trial: TrialRecord | None, epochs: float) -> float:
+    def share(self, trial: TrialRecord | None, epochs: float, spare: bool) -> float:
         """What so many epochs of a run take of what is left; infinite where nothing is."""
-        takes = self.attempt + epochs * self.rate(trial)
+        takes = (self.attempt + epochs * self.rate(trial)) / (1.0 if spare else self.spare)
         return takes / self.left if self.left > 0.0 else float("inf")
 
 
@@ -56,15 +57,19 @@ class Remaining:
         for limit in _limits(history):
             aside = 0.0 if limit.together else sum(limit.rate(t) * epochs for t, epochs in ahead)
             aside += limit.rate(going) * trained
-            limits.append(_Limit(limit.left - aside, limit.rate, attempts * limit.attempt))
+            left, attempt = limit.left - aside, attempts * limit.attempt
+            limits.append(replace(limit, left=left, attempt=attempt))
         return cls(horizon, tuple(limits))
 
-    def share(self, trial: TrialRecord | None) -> float:
-        """Of what is left, what a run takes until it is trained in full, None: a new one. Above 1 it cannot be."""
+    def share(self, trial: TrialRecord | None, spare: bool = True) -> float:
+        """Of what is left, what a run takes until it is trained in full, None: a new one. Above 1 it cannot be.
+
+        spare: with some more, where what an epoch takes is not known exactly.
+        """
         trained = 0.0 if trial is None else trial.epoch
         if trial is not None and trial.status is Status.PAUSED:
             trained = trial.checkpoint_epoch  # what was not saved is trained anew
-        return max((limit.share(trial, self.horizon - trained) for limit in self.limits), default=0.0)
+        return max((limit.share(trial, self.horizon - trained, spare) for limit in self.limits), default=0.0)
 
 
 def _limits(history: History) -> Iterator[_Limit]:
@@ -72,21 +77,21 @@ def _limits(history: History) -> Iterator[_Limit]:
     if budget is None or not spent.epochs:
         return
     if budget.epochs is not None:
-        yield _Limit(budget.epochs - spent.epochs, lambda trial: 1.0)
+        yield _Limit(budget.epochs - spent.epochs, lambda trial: 1.0, spare=1.0)
     if budget.cost is not None:
         yield _Limit(
             budget.cost - spent.cost,
-            lambda t: SPARE * _each(history.cost(t.id) or 0.0 if t else 0.0, t, spent.cost / spent.epochs),
+            lambda t: _SPARE * _each(history.cost(t.id) or 0.0 if t else 0.0, t, spent.cost / spent.epochs),
         )
     training = spent.training + spent.validation
     measured = (
         min(1.0, spent.worker_time / training) if training else 0.0
     )  # who reports more tells of another clock
-    beside = SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
+    beside = _SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
 
     def rate(t: TrialRecord | None) -> float:
         seconds = float(t.seconds.sum()) if t is not None else 0.0
-        return SPARE * measured * _each(seconds, t, training / spent.epochs)
+        return _SPARE * measured * _each(seconds, t, training / spent.epochs)
 
     if budget.time is not None:
         yield _Limit(float(budget.time) - spent.time, rate, beside, together=True)
