@@ -1,8 +1,7 @@
-"""What a search has learnt of its parameters: a Gaussian process over configuration and epoch, and what follows of it.
+"""What a page says of parameters: importance, slices, maps and how sure the best is, from draws of final values.
 
-The observations are what the trials came to, each at its last epoch; predictions are for a full training. Targets are 0
-at the median run and 1 at the best, and what lies further below than three times that is as bad as any, so that runs
-which diverge do not drown what tells good from better.
+The model is `haltune.policies.multifidelity.final_values`: every report, at the epoch at which it was made. Predictions
+are for a full training. A stated interval holds nine cases in ten; benchmarks/search/slices.py counts how often.
 """
 
 from __future__ import annotations
@@ -12,22 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from haltune._utils.arrays import Array, Mask
-from haltune.gp import fit
-from haltune.gp.posterior import Posterior
 from haltune.log.history import History
-from haltune.log.scores import plausible
+from haltune.policies.multifidelity.final_values import FinalValues
 from haltune.space import Space
 
-FEWEST_TRIALS = 5  # trials with a value
 _TRIES = 200  # points at which a parameter's conditions may be met
-_MOST_LEARNT = 300  # that are learnt from
-_LEARNT = 128  # of these, for lengthscales and noise: what takes most of the time
-_FLOOR = -3.0
 _BASE = 96  # points at which importance is measured
-_DRAWS = 64  # functions drawn from the posterior
+_DRAWS = 128  # of final values
+_MAP_DRAWS = 48  # the same for a map, which has ten times the points
 _RIVALS = 100  # trials that the best is compared with
 _WIDE = 512  # configurations among which those with a value for a parameter are looked for
-_SETTINGS = 24  # settings of the others, for a slice
+_OTHERS = 24  # settings of the others, for a slice
+_RANGE = (0.05, 0.95)
 
 
 @dataclass(frozen=True)
@@ -46,8 +41,25 @@ class Slice:
 
     values: tuple[object, ...]
     mean: Array
-    low: Array  # one deviation below, of the average
+    low: Array  # of the average: it is below in one case of twenty
+    high: Array  # above in one case of twenty
+
+
+@dataclass(frozen=True)
+class Map:
+    """The metric expected over two parameters; arrays (along, across), NaN where one of the two has no value."""
+
+    across: tuple[object, ...]
+    along: tuple[object, ...]
+    mean: Array
+    low: Array  # as of a slice
     high: Array
+
+    @property
+    def known(self) -> Mask:
+        """(along, across) False where the interval covers all that the map shows: no cell is told apart from it."""
+        least, most = np.nanmin(self.mean), np.nanmax(self.mean)
+        return np.asarray((self.low > least) | (self.high < most))
 
 
 @dataclass(frozen=True)
@@ -55,38 +67,22 @@ class MetricModel:
     """The model; None from `of` where there is too little to learn from."""
 
     space: Space
-    posterior: Posterior
-    centre: float  # sign * value of the median run
-    width: float  # from there to the best
-    sign: float  # of the goal
+    final: FinalValues
     seed: int
     trials: int  # learnt from
-    bounds: tuple[float, float]  # of the goal: nothing beyond them is told
-    floor: float | None  # the value that worse ones were taken for; None where no trial's is worse
 
     @classmethod
     def of(cls, history: History) -> MetricModel | None:
-        """Fitted to all trials with a value; None for fewer than FEWEST_TRIALS, or where nothing varies."""
-        goal, space = history.problem.goal, history.problem.space
-        trials = history.trials
-        values = goal.sign * plausible([t.target(goal) for t in trials], reach=1e3)
-        known = np.flatnonzero(np.isfinite(values))
-        if len(known) < FEWEST_TRIALS or space.dim == 0 or np.ptp(values[known]) == 0:
+        """Of all trials with a value; None for too few, or where nothing varies."""
+        final = FinalValues.of(history)
+        if final is None:
             return None
-        known = known[-_MOST_LEARNT:]
-        heights = goal.sign * values[known]
-        centre = float(np.median(heights))
-        width = float(heights.max()) - centre or float(np.ptp(heights)) or 1.0
-        epochs = np.array([max(trials[i].epoch, 1e-9) for i in known.tolist()])
-        end = float(history.problem.max_epochs or epochs.max())
-        stage = np.log1p(epochs) / np.log1p(end)
-        x = np.column_stack([history.points[known], stage])
-        targets = (heights - centre) / width
-        floor = goal.sign * (centre + _FLOOR * width) if targets.min() < _FLOOR else None
-        targets = np.maximum(targets, _FLOOR)
-        posterior = fit(x, targets, rng=history.rng("fit", 1), limit=_MOST_LEARNT, learn_from=_LEARNT)
-        low, high = goal.bounds or (-np.inf, np.inf)
-        return cls(space, posterior, centre, width, goal.sign, history.seed, len(known), (low, high), floor)
+        return cls(history.problem.space, final, history.seed, len(final.runs))
+
+    @property
+    def floor(self) -> float | None:
+        """The value that worse ones were taken for; None where no trial's is worse."""
+        return self.final.floor
 
     def importance(self) -> Importance:
         """Of each parameter that varies."""
@@ -112,50 +108,35 @@ class MetricModel:
         values, coordinates = self._grid(name, levels)
         points = np.repeat(self._with(rng, name)[None], len(coordinates), axis=0)
         points[:, :, self.space.columns[name]] = coordinates[:, None]
-        draws = self._drawn(points.reshape(-1, self.space.dim), rng)
-        averaged = draws.reshape(_DRAWS, len(coordinates), _SETTINGS).mean(axis=2)
-        mean, sd = averaged.mean(axis=0), averaged.std(axis=0)
-        return Slice(values, self._raw(mean), self._raw(mean - sd), self._raw(mean + sd))
+        averaged = self._drawn(points, rng).mean(axis=2)
+        low, high = np.quantile(averaged, _RANGE, axis=0)
+        return Slice(values, averaged.mean(axis=0), low, high)
 
-    def contour(self, across: str, along: str, levels: int = 15) -> tuple[Slice, Slice, Array, Array]:
-        """Two parameters' values, and (along, across) the metric expected and its deviation, others averaged.
-
-        NaN where one of the two has no value, the other being what it is.
-        """
+    def contour(self, across: str, along: str, levels: int = 15) -> Map:
+        """The metric expected over two parameters, others averaged."""
         rng = np.random.default_rng([self.seed, 3])
         (xs, u), (ys, v) = self._grid(across, levels), self._grid(along, levels)
         points = np.tile(self._with(rng, across, along), (len(v), len(u), 1, 1))
         points[..., self.space.columns[across]] = u[None, :, None]
         points[..., self.space.columns[along]] = v[:, None, None]
-        mean, variance = self.posterior.predict(self._at_end(points.reshape(-1, self.space.dim)))
-        shape = (len(v), len(u), _SETTINGS)
-        met = self._have(points.reshape(-1, self.space.dim), across, along).reshape(shape)
-        deviation = np.sqrt(np.maximum(variance.reshape(shape), 0.0))
+        met = self._have(points.reshape(-1, self.space.dim), across, along).reshape(points.shape[:-1])
         share = np.where(met, 1.0, 0.0) / np.where(met.any(axis=2), met.sum(axis=2), np.nan)[..., None]
-        expected, deviation = (
-            (mean.reshape(shape) * share).sum(axis=2),
-            (deviation * share).sum(axis=2) * self.width,
-        )
-        none = np.empty(0)
-        return Slice(xs, none, none, none), Slice(ys, none, none, none), self._raw(expected), deviation
+        averaged = (self._drawn(points, rng, _MAP_DRAWS) * share).sum(axis=3)  # NaN stays
+        low, high = np.quantile(averaged, _RANGE, axis=0)
+        return Map(xs, ys, averaged.mean(axis=0), low, high)
 
     def behind(self, history: History, best: int) -> float:
         """How sure trial `best` is: in nine cases of ten no other tried is better by more, in units of the metric."""
         ranked = [id for group in history.ranked() for id in group][:_RIVALS]
-        tried = history.points[[best, *(id for id in ranked if id != best)]]
-        known = self._drawn(tried, np.random.default_rng([self.seed, 4]))
-        top = (max(self.sign * b for b in self.bounds) - self.centre) / self.width
-        known = np.minimum(known, top)
-        return float(np.quantile(self.width * (known.max(axis=1) - known[:, 0]), 0.9))
+        tried = [best, *(id for id in ranked if id != best)]
+        rng = np.random.default_rng([self.seed, 4])
+        known = history.problem.goal.sign * self.final.of_trials(tried, history.points[tried], _DRAWS, rng)
+        return float(np.quantile(known.max(axis=1) - known[:, 0], 0.9))
 
-    def _raw(self, targets: Array) -> Array:
-        return np.clip(self.sign * (self.centre + self.width * targets), *self.bounds)
-
-    def _at_end(self, points: Array) -> Array:
-        return np.column_stack([points, np.ones(len(points))])
-
-    def _drawn(self, points: Array, rng: np.random.Generator) -> Array:
-        return self.posterior.sample(self._at_end(points), _DRAWS, rng)
+    def _drawn(self, points: Array, rng: np.random.Generator, draws: int = _DRAWS) -> Array:
+        """(draws, ...) the metric expected of configurations (..., dim)."""
+        found = self.final.of_configurations(points.reshape(-1, self.space.dim), draws, rng)
+        return found.reshape(draws, *points.shape[:-1])
 
     def _sampled(self, count: int, rng: np.random.Generator) -> Array:
         """(count, dim) points of configurations from all over the space; repeated where there are fewer."""
@@ -163,10 +144,10 @@ class MetricModel:
         return np.resize(found, (count, self.space.dim)) if len(found) < count else found
 
     def _with(self, rng: np.random.Generator, *names: str) -> Array:
-        """(_SETTINGS, dim) points of configurations in which these parameters have values; any where none is found."""
+        """(_OTHERS, dim) points of configurations in which these parameters have values; any where none is found."""
         sampled = self.space.sample_up_to(_WIDE, rng, "sobol")
         having = [c for c in sampled if all(c.get(name) is not None for name in names)]
-        return np.resize(self.space.encode_many((having or sampled)[:_SETTINGS]), (_SETTINGS, self.space.dim))
+        return np.resize(self.space.encode_many((having or sampled)[:_OTHERS]), (_OTHERS, self.space.dim))
 
     def _have(self, points: Array, *names: str) -> Mask:
         """(n,) whether these parameters have values at points (n, dim)."""

@@ -1,4 +1,4 @@
-"""How good two parameters are together, as far as a Gaussian process tells: any two of those that matter."""
+"""How good two parameters are together, by the model of the search: any two of those that matter."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from haltune._utils.words import short
 from haltune.errors import InvalidInput
@@ -80,10 +82,10 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
     first = views[0]
     metric, goal = plotly_text(facts.problem.goal.metric), facts.problem.goal
     heat = {
-        "type": "heatmap", "x": first.places[0][0], "y": first.places[1][0], "z": first.z, "text": first.deviation,
+        "type": "heatmap", "x": first.places[0][0], "y": first.places[1][0], "z": first.z, "text": first.interval,
         "colorscale": _HEAT if goal.sign > 0 else [(1 - at, colour) for at, colour in reversed(_HEAT)],
         "showscale": False, "name": "expected", "meta": [metric],
-        "hovertemplate": "%{meta[0]} %{z:.4~g} expected<br>give or take %{text}<extra></extra>",
+        "hovertemplate": "%{meta[0]} %{z:.4~g} expected<br>90% interval: %{text}<extra></extra>",
     }  # fmt: skip
     buttons = [view.button() for view in views]
     menus = [{"type": "dropdown", "name": "two parameters", "buttons": buttons, "x": 0, "xanchor": "left", "y": 1.02,
@@ -92,9 +94,9 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         "data": [heat, trial_dots(facts, first.across, first.along, metric)],
         "layout": layout(
             "Two parameters", first.alt, order=35, showlegend=False,
-            note=f"The bluer, the better: the {goal.metric} expected over two parameters, the others averaged; empty "
-            f"where one of them has no value.{' The two that matter most come first.' * (len(views) > 1)}"
-            f"{floor_of(model)}",
+            note=f"The {goal.metric} expected of a full training, by two parameters, with the others averaged: the "
+            f"bluer, the better.{' The two that matter most come first.' * (len(views) > 1)} A cell is empty if one of "
+            f"them has no value there, or if its 90% interval covers all that the map shows.{floor_of(model)}",
             xaxis=axis(plotly_text(first.across), **scale_of(facts.problem.space, first.across)),
             yaxis=axis(plotly_text(first.along), **scale_of(facts.problem.space, first.along)),
             updatemenus=menus if len(views) > 1 else [],
@@ -106,21 +108,25 @@ class _Pair:
     """A pair of parameters."""
 
     def __init__(self, facts: Digest, model: MetricModel, across: str, along: str) -> None:
-        xs, ys, mean, sd = model.contour(across, along, _LEVELS)
+        found = model.contour(across, along, _LEVELS)
         self.across, self.along = across, along
         self.alt = f"The {facts.problem.goal.metric} expected over {across} and {along}."
-        self.z = [[float(f"{z:.4g}") if math.isfinite(z) else None for z in row] for row in mean.tolist()]
-        self.deviation = [[short(s, 2) for s in row] for row in sd.tolist()]
+        shown = np.where(found.known, found.mean, np.nan)
+        self.z = [[float(f"{z:.4g}") if math.isfinite(z) else None for z in row] for row in shown.tolist()]
+        ends = zip(found.low.tolist(), found.high.tolist(), strict=True)
+        self.interval = [
+            [f"{short(a, 3)} to {short(b, 3)}" for a, b in zip(*row, strict=True)] for row in ends
+        ]
         rows = [r for r in facts.rows if r.value is not None and math.isfinite(r.value)]
         self.places = [
-            ([on_axis(value) for value in cells.values], [place_of(r, name) for r in rows])
-            for cells, name in ((xs, across), (ys, along))
+            ([on_axis(value) for value in cells], [place_of(r, name) for r in rows])
+            for cells, name in ((found.across, across), (found.along, along))
         ]
         self.scales = [scale_of(facts.problem.space, name) for name in (across, along)]
 
     def button(self) -> dict[str, Any]:
         """What shows it instead of another."""
-        changed = {"x": self.places[0], "y": self.places[1], "z": [self.z], "text": [self.deviation]}
+        changed = {"x": self.places[0], "y": self.places[1], "z": [self.z], "text": [self.interval]}
         laid: dict[str, Any] = {"meta.alt": self.alt}
         for which, name, scale, (cells, _) in zip(
             "xy", (self.across, self.along), self.scales, self.places, strict=True

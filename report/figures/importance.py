@@ -1,4 +1,4 @@
-"""Which parameters matter, and how the metric is expected to change along them: from a Gaussian process."""
+"""Which parameters matter, and how the metric is expected to change along them: by the model of the search."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from haltune._utils.checks import LARGEST
 from haltune._utils.words import plural, short
+from haltune.policies.multifidelity.final_values import FEWEST_TRIALS
 
 from ..digest import Digest, Row, Source, digest
-from ..metric_model import FEWEST_TRIALS, Importance, MetricModel, Slice
+from ..metric_model import Importance, MetricModel, Slice
 from ..palette import ACCENT, COOL, COOL_SOFT, INK, MUTED, PAPER
 from ..sample import MOST_TRIALS
 from .drawing import Spec, axis, drawn, layout, nothing, on_axis, plotly_text, scale_of
@@ -24,8 +25,8 @@ TOO_FEW = f"At least {FEWEST_TRIALS} trials with different values tell it"
 def importance(study: Source) -> go.Figure:
     """How much of the differences between configurations each parameter has a part in.
 
-    Total effects (Sobol') of a Gaussian process fitted to what the trials came to, over the whole space; the lines
-    hold eight in ten of the functions that the trials leave possible.
+    Total effects (Sobol') over the whole space, of full trainings as the Gaussian process of the search predicts them
+    from every report; the lines are 80% intervals.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
@@ -54,7 +55,7 @@ def importance(study: Source) -> go.Figure:
 
 
 def slices(study: Source) -> go.Figure:
-    """What is expected along each of the most important parameters, the others averaged, over the trials' values.
+    """The metric expected along each of the most important parameters, with the others averaged, and its 90% interval.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
@@ -89,7 +90,7 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
         "marker": {"color": COOL},
         "customdata": [[a, b] for a, b in zip(low.tolist(), high.tolist(), strict=True)],
         "hovertemplate": "<b>%{y}</b><br>%{x:.0%} of the differences"
-        "<br>%{customdata[0]:.0%} to %{customdata[1]:.0%} in eight cases of ten<extra></extra>",
+        "<br>80% interval: %{customdata[0]:.0%} to %{customdata[1]:.0%}<extra></extra>",
     }  # fmt: skip
     spans = [
         {"type": "line", "x0": a, "x1": b, "y0": n, "y1": n, "line": {"color": INK, "width": 2}, "layer": "above"}
@@ -101,8 +102,8 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
         "layout": layout(
             "Importance", f"{most} matters most: {found.mean[0]:.0%} of the differences between configurations.",
             order=30,
-            note="The share of the differences that a parameter has a part in: total effects in a Gaussian "
-            f"process of {plural(model.trials, 'trial')}; the lines hold eight cases in ten.",
+            note="The share of the differences that a parameter takes part in: total effects in the Gaussian process "
+            f"of {plural(model.trials, 'trial')}. The lines are 80% intervals.",
             height=70 + 34 * len(names), tall=True, shapes=spans, showlegend=False,
             xaxis=axis(range=[0.0, 1.0], tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1.0],
                        ticktext=["0%", "25%", "50%", "75%", "100%"]),
@@ -132,20 +133,19 @@ def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]
         "layout": layout(
             "Slices", f"The {facts.problem.goal.metric} expected along {', '.join(names) or 'no parameter yet'}.",
             order=60, wide=True,
-            note="What is expected after a full training along one parameter, the others averaged, give or take a "
-            f"deviation; dots are trials.{floor_of(model)}",
+            note="The metric expected of a full training along one parameter, with the others averaged, and its 90% "
+            "interval. Where the band is wide, the trials do not show the metric. Dots are trials; an open one was "
+            f"stopped, and stands at its last value.{floor_of(model)}",
             annotations=[] if data else [nothing(TOO_FEW)], **axes,
         ),
     }  # fmt: skip
 
 
 def floor_of(model: MetricModel | None) -> str:
-    """What is said of values so far below the others that they are all alike."""
+    """The sentence about values that are so bad that they count as alike."""
     if model is None or model.floor is None:
         return ""
-    return (
-        f" What is worse than {short(model.floor, 3)} counts as that, so that the good ones are told apart."
-    )
+    return f" Values worse than {short(model.floor, 3)} count as {short(model.floor, 3)}."
 
 
 def _slice(facts: Digest, found: Slice, name: str, metric: str) -> list[dict[str, Any]]:

@@ -95,8 +95,7 @@ def prospect(facts: Digest, model: MetricModel | None) -> str:
         behind = model.behind(facts.history, facts.best.trial)
         more = f" by more than {short(behind, 2)}" if behind > 0.0 else ""
         told.append(
-            f"How sure: in nine cases of ten no other configuration tried is better{more}, as a Gaussian process sees "
-            "it."
+            f"With 90% probability, no trial so far would end better{more} if it were trained in full."
         )
     spent = facts.history.spent
     ahead = min(max(3600.0, spent.time / max(spent.trials, 1)), FARTHEST * spent.time)

@@ -1,0 +1,223 @@
+"""What full trainings of configurations come to, from every report of a study: what pages and answers say of them.
+
+The Gaussian process is that of the default search (`stage_kernel`), whichever policy searched. It knows at which epoch
+a value was seen, so a trial that was stopped early is not mistaken for a bad configuration. A search only ranks; a page
+states intervals. Therefore three things differ:
+
+    targets          normal scores: z = Phi^-1((rank - 1/2) / n) among what the n trials came to, and in part
+                     (height - median) / deviation; a height is sign * value. Most spaces hold many bad configurations
+                     that are alike, and on the metric's own scale a Gaussian does not have such a tail.
+    hyperparameters  a few draws from the Gaussian at the mode of their posterior (Laplace), not the mode alone
+    deviations       times `_WIDER`, because stages, lengthscales and scores are learnt from the same few trials;
+                     and all new configurations share an error, because a search does not draw those it tries at random
+
+These numbers were chosen on half of the recorded tasks: benchmarks/search/slices.py prints both halves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+from scipy.special import ndtri
+
+from haltune._utils.arrays import Array, Indices
+from haltune._utils.threads import one_thread
+from haltune.gp.cholesky import factorise, solve_lower
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
+from haltune.log.scores import measured, plausible
+from haltune.policies.guided.curve_rows import CurveTable
+
+from .policy import MultiFidelity
+from .seen import Seen
+from .stage_kernel import StageKernel, Stages, descent
+from .stage_process import StageProcess, learn_kernel
+from .stage_rows import LEARNT, VALUES_KEPT, seen_at_stages, spread
+
+FEWEST_TRIALS = 5  # with a value
+_LINEAR = 0.4  # of a target: the part that is the height itself
+_SIZE = 0.4  # of a target's deviation: the kernel's priors are for targets of about this size
+_WORST = 20.0  # times as far below the best as the median is: all that is worse counts as this
+_SETTINGS = 4  # draws of the hyperparameters
+_STEP = 1e-3  # of the hyperparameters, for the curvature of their density
+_WIDER = 1.5
+_SHIFT = 2.0  # of a target's standard error: how far all configurations together may be off
+_REACH = 4.0  # normal scores beyond the best trial that reach the best possible value
+_FEATURES = 256  # cosines that stand for a draw of f
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
+
+
+@dataclass(frozen=True)
+class NormalScores:
+    """A monotone map between heights and targets, straight beyond the heights that were seen."""
+
+    heights: Array  # (k,) ascending
+    scores: Array  # (k,)
+    below: float  # height a score, beyond the ends
+    above: float
+
+    @classmethod
+    def of(cls, heights: Array, top: float = -math.inf) -> NormalScores:
+        """Among finite heights (n,) of which two differ; top: the best possible, where that is known."""
+        u, count = np.unique(heights, return_counts=True)
+        ranks = np.cumsum(count) - 0.5 * count
+        straight = (u - np.median(heights)) / heights.std()
+        scores = _SIZE * ((1.0 - _LINEAR) * ndtri(ranks / len(heights)) + _LINEAR * straight)
+        k = max(1, len(u) // 4)  # a quarter of the heights gives the slope beyond an end
+        below, above = (
+            (u[k] - u[0]) / (scores[k] - scores[0]),
+            (u[-1] - u[-1 - k]) / (scores[-1] - scores[-1 - k]),
+        )
+        return cls(u, scores, float(below), max(float(above), (top - u[-1]) / (_REACH * _SIZE)))
+
+    def targets(self, heights: Array) -> Array:
+        """Of heights of any shape; what is not finite is at the bottom."""
+        v = np.where(np.isfinite(heights), heights, self.heights[0])
+        low, high = np.minimum(v - self.heights[0], 0.0), np.maximum(v - self.heights[-1], 0.0)
+        inside = np.interp(v, self.heights, self.scores)
+        return np.asarray(np.maximum(inside + low / self.below + high / self.above, -4.0 * _SIZE))
+
+    def height(self, targets: Array) -> Array:
+        """The inverse."""
+        low, high = np.minimum(targets - self.scores[0], 0.0), np.maximum(targets - self.scores[-1], 0.0)
+        return np.asarray(
+            np.interp(targets, self.scores, self.heights) + low * self.below + high * self.above
+        )
+
+
+@dataclass(frozen=True)
+class FinalValues:
+    """The model: draws of the metric after a full training. None from `of` where there is too little to learn from."""
+
+    sign: float  # of the goal
+    bounds: tuple[float, float]  # of the metric
+    floor: float | None  # the value that worse ones were taken for; None where no trial's is worse
+    scores: NormalScores
+    processes: tuple[StageProcess, ...]  # one for each draw of the hyperparameters
+    runs: dict[int, int]  # trial -> its run in what the processes have seen
+
+    @classmethod
+    @one_thread()
+    def of(cls, history: History) -> FinalValues | None:
+        """From all reports; None for fewer than `FEWEST_TRIALS` with a value, or where nothing varies."""
+        goal = history.problem.goal
+        reported = [t for t in history.trials if len(t.epochs)]
+        came = plausible([t.target(goal) for t in reported], reach=1e3)
+        known = came[np.isfinite(came)]
+        if len(known) < FEWEST_TRIALS or history.problem.space.dim == 0 or np.ptp(known) == 0:
+            return None
+        best, median = float(known.max()), float(np.median(known))
+        bottom = best - _WORST * ((best - median) or float(np.ptp(known)))
+        heights = np.maximum(np.where(np.isfinite(came), came, known.min()), bottom)
+        low, high = goal.bounds or (-math.inf, math.inf)
+        top = max(goal.sign * low, goal.sign * high)
+        scores = NormalScores.of(heights, top if goal.bounds else -math.inf)
+        rows = _rows(history, reported, bottom)
+        end = history.problem.max_epochs or math.ceil(rows.epoch.max())
+        stages = Stages(MultiFidelity().rungs(end), history.problem.space.dim)
+        seen = seen_at_stages(history, rows, stages, scores)
+        rng = history.rng("fit", 0)
+        kept = spread(seen, VALUES_KEPT, None)
+        mode = learn_kernel(stages, part := seen.at(spread(seen, LEARNT, rng)))
+        kernels = [mode, *_about(mode, part, _SETTINGS - 1, rng)]
+        number = np.unique(rows.trial)[np.unique(seen.run[kept])]  # runs are numbered as their trials are
+        return cls(
+            goal.sign,
+            (low, high),
+            goal.sign * bottom if float(known.min()) < bottom else None,
+            scores,
+            tuple(StageProcess.of(kernel, seen.at(kept)) for kernel in kernels),
+            {int(trial): run for run, trial in enumerate(number)},
+        )
+
+    @one_thread()
+    def of_configurations(self, points: Array, draws: int, rng: Generator) -> Array:
+        """(draws, m) the metric expected of a full training of new configurations (m, d): over what is a run's own."""
+        found = []
+        for process, count in zip(self.processes, _shares(draws, len(self.processes)), strict=True):
+            kernel = process.kernel
+            own = math.sqrt(kernel.own[-1, -1] + kernel.noise) * _NODES
+            shift = _SHIFT * _SIZE / math.sqrt(len(self.runs)) * rng.standard_normal((count, 1))
+            targets = _drawn(process, points, None, count, rng) + shift
+            found.append(self._metric(targets[..., None] + own) @ (_WEIGHTS / _WEIGHTS.sum()))
+        return np.vstack(found)
+
+    @one_thread()
+    def of_trials(self, trials: list[int], points: Array, draws: int, rng: Generator) -> Array:
+        """(draws, m) what these trials, of configurations (m, d), come or came to, trained in full."""
+        runs = np.array([self.runs.get(trial, -1) for trial in trials], dtype=np.intp)
+        shares = _shares(draws, len(self.processes))
+        every = zip(self.processes, shares, strict=True)
+        return np.vstack([self._metric(_drawn(p, points, runs, count, rng)) for p, count in every])
+
+    def _metric(self, targets: Array) -> Array:
+        return np.clip(self.sign * self.scores.height(targets), *self.bounds)
+
+
+def _rows(history: History, trials: list[TrialRecord], bottom: float) -> CurveTable:
+    """All reports, as heights. A trial on a part of the resource is as far as that part of a full training."""
+    goal, horizon = history.problem.goal, history.problem.max_epochs
+    most = max((t.resource or 0.0 for t in trials), default=0.0)
+    epochs, heights = [], []
+    for t in trials:
+        share = t.resource / most if t.partial and t.resource and horizon else 1.0
+        epochs.append(np.maximum(t.epochs * share, 1e-9))
+        found = goal.sign * measured(t.counting(goal))
+        heights.append(np.where(np.isfinite(found), np.maximum(found, bottom), np.nan))
+    ids = np.repeat([t.id for t in trials], [len(t.epochs) for t in trials])
+    return CurveTable(ids.astype(np.intp), np.concatenate(epochs), np.concatenate(heights))
+
+
+def _about(mode: StageKernel, seen: Seen, count: int, rng: Generator) -> list[StageKernel]:
+    """Kernels drawn from the Gaussian at the mode, of which no direction is wider than the prior's widest."""
+    stages, theta = mode.stages, mode.theta
+    steps = _STEP * np.eye(len(theta))
+    bent = [descent(stages, seen, theta + s)[1] - descent(stages, seen, theta - s)[1] for s in steps]
+    curvature = np.array(bent) / (2.0 * _STEP)
+    if not np.isfinite(curvature).all():
+        return []
+    precision, axes = np.linalg.eigh((curvature + curvature.T) / 2.0)
+    least = float(np.linalg.eigvalsh(stages.precision).min())
+    low, high = np.array(stages.bounds).T
+    away = rng.standard_normal((count, len(theta))) / np.sqrt(np.maximum(precision, least)) @ axes.T
+    return [StageKernel(stages, t) for t in np.clip(theta + away, low, high)]
+
+
+def _shares(draws: int, processes: int) -> list[int]:
+    return [len(part) for part in np.array_split(range(draws), processes)]
+
+
+def _drawn(process: StageProcess, points: Array, runs: Indices | None, count: int, rng: Generator) -> Array:
+    """(count, m) draws of targets at the last stage, of runs that were seen or of new ones, without their own part.
+
+    A draw from the prior, corrected by what was seen less the same draw there (Wilson et al. 2020, Matheron's rule):
+    one solve for all points. f is a sum of cosines (Rahimi and Recht 2007) with the spectrum of Matern 5/2, a
+    multivariate t of 5 degrees of freedom.
+    """
+    kernel, seen, stages = process.kernel, process.seen, len(process.kernel.stages.epochs)
+    tails = np.sqrt(5.0 / rng.chisquare(5.0, _FEATURES))
+    waves = rng.standard_normal((points.shape[1], _FEATURES)) / kernel.scales[:, None] * tails
+    phases = rng.uniform(0.0, 2.0 * np.pi, _FEATURES)
+    root = math.sqrt(2.0 / _FEATURES)
+
+    def of_stages(covariance: Array, rows: int) -> Array:
+        factor, _ = factorise(covariance, float(covariance.max()))
+        return np.asarray(rng.standard_normal((count, rows, stages)) @ factor.T)
+
+    weights, common = of_stages(kernel.shared, _FEATURES), of_stages(kernel.common, 1)
+    own = of_stages(kernel.own, len(seen.points))
+    f = np.einsum("rf,cfk->crk", root * np.cos(seen.points @ waves + phases), weights)
+    prior = (f + own)[:, seen.run, seen.stage] + common[:, 0, seen.stage]
+    prior += math.sqrt(kernel.noise) * rng.standard_normal(prior.shape)
+    drawn = root * np.cos(points @ waves + phases) @ weights[:, :, -1].T + common[:, 0, -1]
+    cross = kernel.across(seen, points)
+    if runs is not None:
+        cross = cross + (seen.run[:, None] == runs) * kernel.own[seen.stage, -1, None]
+        unseen = math.sqrt(kernel.own[-1, -1]) * rng.standard_normal((count, len(runs)))
+        drawn = drawn + np.where(runs >= 0, own[:, runs, -1], unseen).T
+    off = solve_lower(process.factor, solve_lower(process.factor, (seen.value - prior).T), transposed=True)
+    mean = cross.T @ process.weights
+    return np.asarray((mean[:, None] + _WIDER * (drawn + cross.T @ off - mean[:, None])).T)
