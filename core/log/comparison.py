@@ -99,7 +99,10 @@ class Comparisons:
         told = {} if t.verdict is None else t.verdict.evidence
         partial = t.status is Status.COMPLETED and t.partial
         cut = t.status in (Status.STOPPED, Status.PAUSED) and not {FULL, CUT, ASKED} & told.keys()
-        if not isinstance(t.tags.get("rung"), int) or not (partial or (cut and ("rank" in told or not told))):
+        there = "rank" in told or (
+            not told and (t.until or math.inf) <= t.epoch
+        )  # else it diverged on the way, say
+        if not isinstance(t.tags.get("rung"), int) or not (partial or (cut and there)):
             return None
         group = self._group_of(t, "bracket" in told or "rank" not in told)
         if partial or ("rank" not in told and self._winners):

@@ -30,7 +30,7 @@ POLICIES: dict[str, tuple[Callable[[], Any], bool]] = {
     "guided": (lambda: of.Guided(of.Ladder(2, 2, 3, patience=2), initial=3, candidates=12), False),
     "multifidelity": (lambda: of.MultiFidelity(4, 1.0, 2, 2, patience=2, candidates=12), False),
     "halting": (
-        lambda: of.Halting(of.Ladder(2, 2, 3, patience=2), OptimalStopping(paths=500, first=20)),
+        lambda: of.Halting(of.Ladder(2, 2, 3, patience=2), OptimalStopping(paths=500, first=20, resolve_at=(30,))),
         False,
     ),
 }
@@ -104,7 +104,7 @@ ROWS = st.lists(st.lists(VALUES, min_size=EPOCHS, max_size=EPOCHS), min_size=3, 
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(rows=ROWS, smaller=st.booleans(), saves=st.booleans(), left=st.integers(0, 12))
 def test_the_rank_of_a_trial_and_how_many_continued_are_those_of_the_whole_log(
     name: str, rows: list[list[float]], smaller: bool, saves: bool, left: int
