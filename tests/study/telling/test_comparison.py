@@ -30,7 +30,9 @@ POLICIES: dict[str, tuple[Callable[[], Any], bool]] = {
     "guided": (lambda: of.Guided(of.Ladder(2, 2, 3, patience=2), initial=3, candidates=12), False),
     "multifidelity": (lambda: of.MultiFidelity(4, 1.0, 2, 2, patience=2, candidates=12), False),
     "halting": (
-        lambda: of.Halting(of.Ladder(2, 2, 3, patience=2), OptimalStopping(paths=500, first=20, resolve_at=(30,))),
+        lambda: of.Halting(
+            of.Ladder(2, 2, 3, patience=2), OptimalStopping(paths=500, first=20, resolve_at=(30,))
+        ),
         False,
     ),
 }
