@@ -15,6 +15,7 @@ import numpy as np
 from haltune._utils import disk
 from haltune._utils.words import counted, short
 from haltune.errors import InvalidInput
+from haltune.log.comparison import Comparisons
 from haltune.log.events import Status
 from haltune.log.fate import FATES, Savings, fate_of, saved_epochs, trained_again
 from haltune.log.history import History
@@ -43,6 +44,7 @@ class Row:
     reason: str  # one sentence, "" when there is nothing to say
     evidence: Mapping[str, str]  # the verdict's main numbers, in words
     saved: float  # epochs of a full training it did not need
+    now: str = ""  # where it was cut at a rung: its rank there, as of now
     several: bool = False  # goals
 
     @property
@@ -82,6 +84,7 @@ class Digest:
     history: History
     name: str
     rows: tuple[Row, ...]  # of all trials, or of those that are shown
+    comparisons: Comparisons  # of all trials
     counts: Mapping[str, int]  # of all trials: of each of haltune.log.fate.FATES how many
     best: Best | None  # by the first goal, of several
     trained: float  # epochs, each once
@@ -180,13 +183,14 @@ def _digest(
     shown = range(len(trials)) if most is None else shown_trials(history, most)
     front = tuple(history.on_front(id) for id in history.front()) if history.problem.further else ()
     lead = {run.trial for run in front} if history.problem.further else {best.trial if best else None}
-    again = trained_again(history)
+    comparisons, again = Comparisons(history, over), trained_again(history)
     left = [t.epoch for t in trials if t.status is Status.PAUSED] if over else []
     return Digest(
         problem=history.problem,
         history=history,
         name=name,
-        rows=tuple(_row(history, trials[id], lead, over, lost) for id in shown),
+        rows=tuple(_row(comparisons, trials[id], lead, lost) for id in shown),
+        comparisons=comparisons,
         counts=Counter(fate_of(t, history.problem, over, lost).kind for t in trials),
         best=best,
         front=front,
@@ -202,7 +206,8 @@ def _digest(
     )
 
 
-def _row(history: History, t: TrialRecord, lead: Container[int | None], over: bool, lost: Set[int]) -> Row:
+def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], lost: Set[int]) -> Row:
+    history, over = comparisons.history, comparisons.over
     ended = t.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)  # else a pause that was declined
     verdict = t.verdict if ended and t.verdict and t.verdict.stops else None
     fate, values = fate_of(t, history.problem, over, lost), t.counting(history.problem.goal)
@@ -212,7 +217,8 @@ def _row(history: History, t: TrialRecord, lead: Container[int | None], over: bo
         kind=fate.kind,
         outcome=fate.words,
         value=float(values[-1]) if len(values) else None,
-        reason=t.ended_because or _silence(t),
+        reason=comparisons.reason(t) or _silence(t),
+        now=comparisons.now(t),
         evidence=_numbers(verdict.evidence) if verdict else {},
         saved=saved_epochs(t, history.problem, over),
         several=bool(history.problem.further),

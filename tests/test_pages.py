@@ -7,8 +7,8 @@ SMALL = {  # what is put in the place of what would take long
     "start.md": {'"20 trials"': '"3 trials"', "explain(4)": "explain(1)"},
     "faq.md": {},
     "recipes/deadline.md": {
-        '9, budget="2h")': '9, budget="5 trials")',
-        'budget="2h", policy': 'budget="4 trials", policy',
+        '9, budget="5s")': '9, budget="5 trials")',
+        'budget="5s", policy': 'budget="4 trials", policy',
     },
     "recipes/good_settings.md": {'"30 trials"': '"9 trials"'},
     "recipes/noise.md": {'"16 trials"': '"8 trials"', '"8 trials", policy': '"4 trials", policy'},

@@ -15,6 +15,7 @@ import typer
 from haltune import report as figures
 from haltune._utils.disk import keep
 from haltune.errors import InvalidInput
+from haltune.log.comparison import Comparisons
 from haltune.study.reading import Reading
 from haltune.trackers.hparams import write_runs
 
@@ -67,10 +68,10 @@ def _needed(out: Path | None, what: str) -> Path:
 def _rows(study: Reading, of: Of) -> list[dict[str, Any]]:
     if of is Of.reports:
         return list(listing_data.reports(study.history))
-    over = study.outcome.over and not study.outcome.held
+    comparisons = Comparisons(study.history, study.outcome.over and not study.outcome.held)
     found = []
     for t in study.trials:
-        row = listing_data.trial(t, study.history.problem, over)
+        row = listing_data.trial(t, comparisons)
         config, tags = row.pop("config"), row.pop("tags")
         row |= {f"config.{n}": v for n, v in config.items()} | {f"tag.{n}": v for n, v in tags.items()}
         last = ((n, listing_data.number(column[-1])) for n, column in t.metrics.items() if len(column))

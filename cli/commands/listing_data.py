@@ -8,10 +8,10 @@ from typing import Any
 
 from haltune._utils.process import surely_gone
 from haltune.log.codec import plain
+from haltune.log.comparison import Comparisons
 from haltune.log.events import Status
 from haltune.log.fate import Savings, fate_of, trained_again
 from haltune.log.history import History
-from haltune.log.problem import Problem
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.study.reading import Reading
 from haltune.study.telling.audit import Audit
@@ -65,8 +65,9 @@ def audited(a: Audit) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def trial(t: TrialRecord, problem: Problem, over: bool = False, lost: Container[int] = ()) -> dict[str, Any]:
+def trial(t: TrialRecord, comparisons: Comparisons, lost: Container[int] = ()) -> dict[str, Any]:
     """One trial in a line; its value is the one it counts for."""
+    problem, over = comparisons.history.problem, comparisons.over
     values = t.counting(problem.goal)
     return {
         "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem, over, lost).words,
@@ -74,7 +75,7 @@ def trial(t: TrialRecord, problem: Problem, over: bool = False, lost: Container[
         "value": number(values[-1]) if len(values) else None,
         **({"values": {n: number(v) for n, v in t.results(problem).items()}} if problem.measured else {}),
         "seconds": float(t.seconds.sum()),
-        "reason": t.ended_because, "error": t.error, "config": plain(dict(t.config)), "tags": plain(dict(t.tags)),
+        "reason": comparisons.reason(t), "error": t.error, "config": plain(dict(t.config)), "tags": plain(dict(t.tags)),
     }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from haltune._utils.words import duration, settings, short
 from haltune.display.terminal import cell
 from haltune.errors import InvalidInput
 from haltune.log.codec import to_json
+from haltune.log.comparison import Comparisons
 from haltune.log.events import Status, trial_of
 from haltune.log.fate import FATES, fate_of, lead_of
 from haltune.log.history import History
@@ -128,10 +129,11 @@ class Listed:
     def __init__(self, study: Reading) -> None:
         self.history = study.history
         self._over, self._lost = study.outcome.over and not study.outcome.held, study.lost
+        self._comparisons = Comparisons(self.history, self._over)
 
     def row(self, t: TrialRecord) -> dict[str, Any]:
         """Plain data."""
-        return listing_data.trial(t, self.history.problem, self._over, self._lost)
+        return listing_data.trial(t, self._comparisons, self._lost)
 
     def said(self, t: TrialRecord) -> str:
         """What became of it, as the page and the summary say it."""
@@ -196,7 +198,7 @@ def best(where: Where, name: Name = None, format: As = Format.table, top: Top = 
             ranked = [history.trial(id) for group in history.ranked() for id in group]
             _list(Listed(study), ranked[:top], format)
         elif format is Format.json:
-            run = listing_data.trial(history.trial(leads.trial), history.problem, study.outcome.over)
+            run = Listed(study).row(history.trial(leads.trial))
             say_json(run | listing_data.best(leads))
         else:
             _say_best(history, leads)
@@ -210,13 +212,8 @@ def _say_front(study: Reading, format: Format, top: int | None) -> None:
         raise typer.Exit(STOPPED)
     found = [history.trial(run.trial) for run in runs[:top]]
     if format is Format.json:
-        over = study.outcome.over
-        say_json(
-            [
-                listing_data.trial(t, history.problem, over) | listing_data.on_front(run)
-                for t, run in zip(found, runs, strict=False)
-            ]
-        )
+        listed = Listed(study)
+        say_json([listed.row(t) | listing_data.on_front(run) for t, run in zip(found, runs, strict=False)])
         return
     say(str(lead_of(history)))
     _list(Listed(study), found, format)

@@ -56,6 +56,12 @@ class History(Accounted, Grown):
         self._peaks = array("d")  # sign * best value of each trial, -inf when none
         self._results = array("d")  # sign * what each trial that is over or paused came to, -inf for others
         self._firsts: dict[int, float] = {}  # trial -> sign * first value that is measured
+        self.first_rungs: dict[
+            str, float | None
+        ] = {}  # bracket, by its tag -> the resource of its first rung
+        self.superseded: dict[
+            int, TrialRecord
+        ] = {}  # trial -> its furthest attempt, where a later one trains it again
         self._points = Points(problem.space)
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._top_run, self._spending = TopRun(), Spending()
@@ -227,6 +233,8 @@ class History(Accounted, Grown):
         self.tried.add(self.problem.space.key_of_canonical(e.config))
         if ENQUEUED in e.evidence and self.queue:
             self.queue.popleft()
+        if "rung" in e.tags and "of" not in e.tags:
+            self.first_rungs[str(e.tags.get("bracket"))] = e.resource
         self._trials.append(Growing.of(e, self.scale, self.problem))
         self._peaks.append(-math.inf)
         self._results.append(-math.inf)
@@ -239,6 +247,9 @@ class History(Accounted, Grown):
         self.deciding = e.deciding if e.by_policy else self.deciding
         t = self._trials[e.trial]
         before = t.status
+        known = self.superseded.get(t.id)
+        if (e.anew or t.checkpoint_epoch < t.epoch) and (known is None or known.epoch < t.epoch):
+            self.superseded[t.id] = self.trial(t.id)
         t.resume(e)
         self._moved(t, before)
         self._peaks[t.id], self._results[t.id] = t.peak, -math.inf

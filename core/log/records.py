@@ -78,7 +78,7 @@ class TrialRecord(KnowsAttributes):
         """What it is called, and why: of a run that was told to end and still trains, too."""
         if self.status is Status.RUNNING and self.verdict:
             return "cut because", self.verdict.reason
-        return "ended because", self.ended_because
+        return "paused because" if self.status is Status.PAUSED else "ended because", self.ended_because
 
     def __repr__(self) -> str:
         value = f", value={short(float(self.values[-1]))}" if len(self.values) else ""

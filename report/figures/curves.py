@@ -70,7 +70,7 @@ def lines(facts: Digest, made: Made | None = None) -> list[dict[str, Any]]:
     for height, (style, rows) in enumerate(_groups(facts)):
         for row in rows:
             shown = points(row.record, len(facts.rows))
-            said = (row.record, row.leads, row.kind, row.outcome, row.saved, len(shown))
+            said = (row.record, row.leads, row.kind, row.outcome, row.reason, row.saved, len(shown))
             known = made.get(row.record.id)
             if known is None or known[0] != said:
                 known = said, {**_curve(facts, row, style, metric, shown), "zorder": height}

@@ -115,7 +115,7 @@ class ToldSearch:
         return told | {f"figure/{id}": spec for id, spec in self._figures().items()}
 
     def _row(self, row: Row) -> str:
-        said = (row.record, row.leads, row.kind, self.facts.levels, trials.columns(self.facts))
+        said = (row.record, row.leads, row.kind, row.reason, self.facts.levels, trials.columns(self.facts))
         known = self._rows.get(row.record.id)
         if known is None or known[0] != said:
             tracebacks = self.story.tracebacks if self.story else {}

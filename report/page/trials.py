@@ -97,7 +97,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
         f"<td>{row.outcome}{row.praise}</td>",
     ]
     best = ' class="best"' if row.leads else ""
-    receipt = clipped(short_receipt(facts.history, t.id, facts.over), 6000) + _numbers(row) + _metrics(row)
+    receipt = clipped(short_receipt(facts.comparisons, t.id), 6000) + _numbers(row) + _metrics(row)
     receipt += f"\n\n{clipped(traceback, 6000)}" if traceback else ""
     return (
         f'<tr data-trial="trial-{t.id}" data-kind="{row.kind}"{best} data-more="{_more(facts, row)}">'

@@ -27,6 +27,7 @@ from haltune.cli.commands import listing_data
 from haltune.errors import HaltuneWarning
 from haltune.log import events as ev
 from haltune.log.codec import to_json
+from haltune.log.comparison import Comparisons
 from haltune.log.fate import FATES
 from haltune.report import summary
 from haltune.report.digest import digest
@@ -205,7 +206,7 @@ def check_read(life: Life, auditor: Auditor) -> None:
     assert told["complete"] == sum(map(auditor.complete, auditor.trials))
     found = told["best"] and (told["best"]["trial"], told["best"]["value"], told["best"]["epoch"])
     assert found == best
-    rows = [listing_data.trial(t, life.problem) for t in reading.trials]
+    rows = [listing_data.trial(t, Comparisons(reading.history, False)) for t in reading.trials]
     assert [(r["epoch"], r["complete"]) for r in rows] == [
         (t.epoch, auditor.complete(t)) for t in auditor.trials
     ]

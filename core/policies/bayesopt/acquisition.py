@@ -8,15 +8,17 @@ Each function returns a `Score`: the values and their derivatives by mean and va
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log, pi, sqrt
+from math import floor, inf, log, log10, pi, sqrt
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from scipy.special import erfcx, ndtr
 
 from haltune._utils.arrays import Array
+from haltune._utils.words import short
 from haltune.errors import InvalidInput
 from haltune.gp.posterior import Posterior
+from haltune.log.history import History
 
 _SMALLEST = (
     1e-30  # variances are taken at least this large, so that a point seen without noise has a finite z
@@ -137,3 +139,34 @@ class Surface:
 
     def _complete(self, points: Array) -> Array:
         return np.hstack([points, np.tile(np.array(self.at), (len(points), 1))]) if self.at else points
+
+
+def chosen_to(history: History, mean: float, deviation: float, seen: str = "") -> str:
+    """Say what a choice is made for: it exploits if the predicted value itself beats the best, else it explores.
+
+    Before a trial is complete the best has trained less than what is predicted, so nothing is compared with it.
+
+    Args:
+        history: The trials.
+        mean: Predicted for a full training, the metric's unit.
+        deviation: Likewise.
+        seen: What the prediction is made from, in words.
+    """
+    goal, best = history.problem.goal, history.best()
+    low, high = goal.bounds or (-inf, inf)
+    mean, source = min(max(mean, low), high), f" in full training, from {seen}" * bool(seen)
+    predicted = f"predicts {goal.metric} {_rounded(mean, deviation)} ± {deviation:.2g}{source}"
+    if goal.bounds and 2 * deviation >= high - low:
+        predicted = f"{goal.metric} may be anything from {low:g} to {high:g}{source}"
+    if best is None:
+        return f"chosen to explore: {predicted}"
+    complete = history.trial(best.trial).complete
+    purpose = "exploit" if complete and goal.better(mean, than=best.value) else "explore"
+    where = "" if complete else f" at epoch {best.epoch:g}"
+    return f"chosen to {purpose}: {predicted}; the best so far is {short(best.value)}{where}"
+
+
+def _rounded(mean: float, deviation: float) -> str:
+    """To the last digit of a deviation of two digits; four digits beside one that is very small or large."""
+    decimals = 1 - floor(log10(deviation)) if 1e-9 < deviation < inf else 99
+    return f"{mean:.{decimals}f}" if 0 <= decimals <= 6 else short(mean)

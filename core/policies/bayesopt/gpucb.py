@@ -16,6 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.checks import check_whole, is_number
+from haltune._utils.words import short
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior
 from haltune.log.decisions import Move, Start
@@ -28,7 +29,7 @@ from haltune.log.records import TrialRecord
 from haltune.policies.random import fresh
 from haltune.space import Space
 
-from .acquisition import Surface, ucb
+from .acquisition import Surface, chosen_to, ucb
 from .maximiser import maximise
 from .surrogate import Surrogate, TrainingRows, hallucinate, targets
 
@@ -90,9 +91,12 @@ def propose_ucb(
     again = (
         "; every configuration found has been tried, this one is trained again" if choice.exhausted else ""
     )
+    scale, sign = history.scale, history.problem.goal.sign
+    width, zero = (1.0, 0.0) if scale is None else (scale.high - scale.low, scale.low)
+    value, bound = (sign * (zero + score * width) for score in (mean, choice.value))
     reason = (
-        f"most promising: score {mean:.3f} expected, {choice.value:.3f} within reach "
-        f"(+ {math.sqrt(beta):.2f} x {math.sqrt(variance):.3f})"
+        f"{chosen_to(history, value, width * math.sqrt(variance))}; "
+        f"{'highest' if sign > 0 else 'lowest'} of all {math.sqrt(beta):.2f} deviations away: {short(bound)}"
     )
     evidence = {"mean": mean, "sd": math.sqrt(variance), "beta": beta, "ucb": choice.value}
     return Start(choice.config, reason=reason + again, evidence=evidence)

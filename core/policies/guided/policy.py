@@ -24,6 +24,7 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import Problem
+from haltune.policies.bayesopt.acquisition import chosen_to
 from haltune.policies.bayesopt.surrogate import epoch_coordinate, hallucinate
 from haltune.policies.hyperband.ladder import Ladder
 
@@ -146,9 +147,7 @@ class Guided(Wrapper):
         evidence |= (
             {AUDIT: move.evidence[AUDIT]} if AUDIT in move.evidence else {}
         )  # what the policy inside declared
-        name = history.problem.goal.metric
-        seen = plural(len(rows), "value")
-        reason = f"most promising: {name} {expected:.4g} ± {sd:.2g} expected in full training, from {seen}"
+        reason = chosen_to(history, expected, sd, plural(len(rows), "value"))
         return replace(move, config=config, reason=reason, evidence=evidence)
 
 

@@ -87,7 +87,7 @@ class Lessons:
 def earlier_in_words(name: str, runs: int, left_out: int, tells: float) -> str:
     """One of these in a reason."""
     without = f"; {left_out} outside this space" if left_out else ""
-    return f"{plural(runs, 'run')} of {name!r} (believed to tell {tells:.2f} of this search{without})"
+    return f"{plural(runs, 'trial')} of {name!r} (estimated relevance {tells:.2f}{without})"
 
 
 def _point(run: EarlierRun, space: Space) -> Array | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from haltune._utils.words import amount, plural
+from haltune._utils.words import plural
 from haltune.log.history import History
+from haltune.policies.bayesopt.acquisition import chosen_to
 
 from .lessons import earlier_in_words
 from .log_regret import LogRegret
@@ -27,20 +27,12 @@ def chosen_because(history: History, evidence: dict[str, Any]) -> str:
     """Why a configuration begins, from the numbers behind it."""
     known = [plural(evidence["rows"], "value")] if evidence["rows"] else []
     known += [earlier_in_words(**earlier) for earlier in evidence.get("earlier", ())]
-    from_what = f"from {' and '.join(known)}"
+    seen = " and ".join(known)
+    why = f"chosen by what is known of prior studies: {seen}"
     if "mean" in evidence:
-        from_what = f"{_foretold(history, evidence['mean'], evidence['sd'])} in full training, {from_what}"
+        why = chosen_to(history, evidence["mean"], evidence["sd"], seen)
     compared = compared_from(evidence["compared_from"], evidence["foretells"], history.problem.max_epochs)
-    return f"most promising: {from_what}; {compared}"
-
-
-def _foretold(history: History, mean: float, deviation: float) -> str:
-    """What is expected, within the bounds there are; nothing is where a deviation to both sides is as wide as these."""
-    name, bounds = history.problem.goal.metric, history.problem.goal.bounds
-    low, high = bounds or (-math.inf, math.inf)
-    if bounds and 2 * deviation >= high - low:
-        return f"any {name} from {low:g} to {high:g} may come of it"
-    return f"{name} {min(max(mean, low), high):.4g} ± {deviation:.2g} expected"
+    return f"{why}; {compared}"
 
 
 def drawn_at_random(kernel: StageKernel, base: int, history: History) -> str:
@@ -54,6 +46,8 @@ def drawn_at_random(kernel: StageKernel, base: int, history: History) -> str:
 def compared_from(epoch: int, foretells: float, horizon: int | None) -> str:
     """From where on runs are compared, as the study has learnt; foretells: the correlation of an epoch with the end."""
     if epoch == horizon:
-        return "compared with other runs only at its end, for earlier epochs tell too little of it"
-    since = amount(epoch, "epochs")
-    return f"compared with other runs from {since} on, as these tell enough of the end (correlation {foretells:.2f})"
+        return "trials are compared only at the end: earlier epochs do not predict the final order"
+    return (
+        f"trials are compared from epoch {epoch}: the order there predicts the final order well "
+        f"(estimated correlation {foretells:.2f})"
+    )

@@ -6,9 +6,9 @@ given in a study of that one goal, and all that is known of it holds.
 
 - What begins, and what goes on: weights are drawn for each question, by the study's seed, from a lattice of at most 11,
   the rather the wider the gap of the front is that they look into (`gaps`).
-- A run keeps the weights that it was begun under, in its tags: it is judged under these. It is stopped for good only
-  where the policy would stop it under all weights of the lattice; else the first answer that is no STOP stands, those
-  asked first under which it leads most, or lags least.
+- A trial keeps the weights that it started under, in its tags: it is judged under these. If the policy would keep the
+  trial under any weights of the lattice, it is kept: the weights under which it leads most, or lags least, are asked
+  first. If the policy would stop it under all of them, it still continues while it is on the front of its epoch.
 - A run whose first report is beyond a constraint that training does not change is stopped there.
 """
 
@@ -23,6 +23,7 @@ from numpy.random import Generator
 
 from haltune._utils.words import short
 from haltune.errors import InvalidInput
+from haltune.log.comparison import front_at
 from haltune.log.decisions import FULL, Action, Move, Resume, Start, Verdict, Wait, stop
 from haltune.log.events import Event
 from haltune.log.history import History
@@ -34,7 +35,6 @@ from haltune.log.scores import Span
 
 from .gaps import chances
 from .scalarisation import Scalarisation, Weights, lattice, named
-from .standing import standing
 from .weighed_log import LogPrefix, View, WeighedLog
 
 WEIGHTS = "weights"  # in a trial's tags: of the goals, in their order
@@ -90,11 +90,11 @@ class Weighed(Wrapper):
         if isinstance(move, Start):
             return replace(move, tags={**move.tags, WEIGHTS: list(weights)})
         trial = history.trial(move.trial)
-        reason = f"{standing(history, trial)[0]}; by {named(weights, history.problem)}, {move.reason}"
+        reason = f"{front_at(history, trial)[0]}; by {named(weights, history.problem)}, {move.reason}"
         return replace(move, tags={**move.tags, WEIGHTS: trial.tags[WEIGHTS]}, reason=reason)
 
     def judge(self, state: LogPrefix, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Under its own weights; STOP only under all."""
+        """Under its own weights; STOP only under all, and never on the front."""
         if (why := _beyond(history.problem, trial)) is not None:
             return stop(why)
         if not history.problem.further:
@@ -102,8 +102,12 @@ class Weighed(Wrapper):
         verdict = self._of_all(state, history, trial, rng)
         if not verdict.stops or FULL in verdict.evidence:
             return verdict
-        told, behind = standing(history, trial)
-        return replace(verdict, reason=f"{told}{'; ' if behind else ', but '}{verdict.reason}")
+        told, behind = front_at(history, trial)
+        if verdict.action is not Action.STOP or behind:
+            return replace(verdict, reason=f"{told}; {verdict.reason}")
+        evidence = {**verdict.evidence, "kept_by": "front"}
+        reason = f"{told}, so it continues; {verdict.reason}"
+        return Verdict(Action.CONTINUE, reason, evidence, history.problem.max_epochs)
 
     def _of_all(self, state: LogPrefix, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """The answer by its own weights, or where that is STOP the first by others that is none."""
@@ -118,10 +122,10 @@ class Weighed(Wrapper):
         others = [state.view(history, weights) for weights in known if weights != own]
         for view in sorted(others, key=lambda view: view.lead(trial), reverse=True):
             if (other := self._judged(view, trial, rng)).action is not Action.STOP:
-                reason = f"by {named(view.by.weights, problem)} it may still join the front: {other.reason}"
+                reason = f"kept by the weights {named(view.by.weights, problem)}: {other.reason}"
                 evidence = {**other.evidence, "kept_by": list(view.by.weights)}
-                return replace(other, reason=f"{reason}; stopped by {by}", evidence=evidence)
-        return replace(verdict, reason=f"stopped by each of {len(known)} weights of the goals; by {by}")
+                return replace(other, reason=f"{reason}; by {by}", evidence=evidence)
+        return replace(verdict, reason=f"by {by}")
 
     def _judged(self, view: View, trial: TrialRecord, rng: Generator) -> Verdict:
         return self.policy.judge(view.fold.state, view.history, view.seen(trial), deepcopy(rng))

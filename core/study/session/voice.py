@@ -181,8 +181,7 @@ def ending(history: History, t: TrialRecord, best: Best | None) -> str:
     if problem.further:
         told += ", on the front" if t.id in history.front() else ""
     elif best is not None:
-        ahead = f"best {short(best.value)} (trial {best.trial})"
-        told += f", {_leading(history, best) if best.trial == t.id else ahead}"
+        told += f", {_beside_the_best(history, t, best)}"
     why = t.error or t.ended_because.partition(";")[0]
     return told + (f"; {_within(why, _WHY)}" if why else "")
 
@@ -196,14 +195,24 @@ def _at_a_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def _leading(history: History, best: Best) -> str:
-    """A run that was not cut leads before one that was, and before there is one who went furthest, though others are
-    better where they stand."""
-    others = history.incumbent(exclude=best.trial)
-    if not history.problem.goal.better(others, than=best.value):
+def _beside_the_best(history: History, t: TrialRecord, best: Best) -> str:
+    """The best is a complete trial; before there is one, the best of those that trained furthest.
+
+    So others may have better values at earlier epochs: then it is only the best of the trials that it is compared with.
+    """
+    goal, complete = history.problem.goal, history.trial(best.trial).complete
+    if best.trial != t.id:
+        worse = goal.better(t.result(goal), than=best.value)
+        of = f", {'complete' if complete else f'at epoch {best.epoch:g}'}" if worse else ""
+        return f"best {short(best.value)} (trial {best.trial}{of})"
+    others = [u for u in history.trials if u.id != t.id and len(u.values)]
+    if not any(goal.better(u.result(goal), than=best.value) for u in others):
         return "the best so far"
-    whole = history.trial(best.trial).complete
-    return f"the best so far of those that {'were not cut' if whole else 'went furthest'}"
+    among = 1 + sum(u.complete if complete else u.epoch >= t.epoch for u in others)
+    first = "highest" if goal.sign > 0 else "lowest"
+    if not complete:
+        return f"the {first} of {among} at epoch {t.epoch:g}"
+    return f"the {first} of {plural(among, 'complete trial')}" if among > 1 else "the first complete trial"
 
 
 def _bar(history: History, budget: Budget) -> str:

@@ -13,6 +13,7 @@ from haltune._utils.checks import python_number
 from haltune.above import above
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
+from haltune.log.comparison import Comparisons
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget
@@ -260,7 +261,7 @@ class Questions(ABC):
         with self._log.lock:
             over = self.outcome.over and not self.outcome.held
             if not whole:
-                return short_receipt(self.history, id, over)
+                return short_receipt(Comparisons(self.history, over), id)
             return receipt(self.history, id, self.events(), over)
 
     def events(self, start: int = 0) -> Iterator[ev.Event]:

@@ -10,6 +10,7 @@ from haltune._utils.process import named
 from haltune._utils.words import plural
 from haltune.display.terminal import visible
 from haltune.log import events as ev
+from haltune.log.comparison import Comparisons
 from haltune.log.events import trial_of
 from haltune.log.fate import fate_of, saved_epochs, saved_seconds
 from haltune.log.history import History
@@ -21,14 +22,16 @@ def receipt(history: History, trial: int, log: Iterable[ev.Event], over: bool = 
     """The receipt of one trial as text. over: the search is. Raises InvalidInput for a trial that does not exist."""
     record = history.trial(trial)
     lines = _head(history, record, over)
+    lines += _decision("ended because", now, {}) if (now := Comparisons(history, over).now(record)) else []
     for event in log:
         if trial_of(event) == trial:
             lines += _lines(event, history.problem)
     return visible("\n".join([*lines, *_saved(history, record, over)]))
 
 
-def short_receipt(history: History, trial: int, over: bool = False) -> str:
+def short_receipt(comparisons: Comparisons, trial: int) -> str:
     """What became of one trial and why, without each decision on the way. Raises InvalidInput as `receipt`."""
+    history, over = comparisons.history, comparisons.over
     record = history.trial(trial)
     lines = _head(history, record, over)
     values = record.counting(history.problem.goal)
@@ -39,7 +42,8 @@ def short_receipt(history: History, trial: int, over: bool = False) -> str:
             lines += _decision(name, f"{others[name]:.6g}", {})
     lines += _decision("chosen because", record.proposed, {}) if record.proposed else []
     lines += _decision("continued as", record.resumed, {}) if record.resumed else []
-    lines += _decision(*cut, {}) if (cut := record.cut_because)[1] else []
+    for title, words in comparisons.because(record):
+        lines += _decision(title, words, {})
     return visible("\n".join([*lines, *_saved(history, record, over)]))
 
 

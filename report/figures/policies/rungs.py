@@ -175,10 +175,17 @@ def _marks(found: list[Arrival], spots: dict[tuple[int, float], float], metric: 
             "type": "scatter", "mode": "markers", "name": words, "ids": [f"trial-{p.row.record.id}" for p in mine],
             "x": [spots[p.row.record.id, p.rung] for p in mine], "y": [p.value for p in mine], "meta": [metric],
             "marker": {"symbol": symbol, "size": 7, "color": colours, "line": line},
-            "customdata": [[_title(p, words), plotly_text(clipped(p.verdict.reason, 200))] for p in mine],
+            "customdata": [[_title(p, words), _reason(p)] for p in mine],
             "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata[1]}<extra></extra>",
         })  # fmt: skip
     return [t for t in traces if t["ids"]]
+
+
+def _reason(p: Arrival) -> str:
+    """Where a trial did not continue, its rank as of now comes before the reason of that moment."""
+    now = [p.row.now] if p.fate in ("left", "waits") and p.row.now else []
+    told = [*now, f"{'when it came: ' * len(now)}{p.verdict.reason}"]
+    return "<br>".join(plotly_text(clipped(words, 200)) for words in told)
 
 
 def _title(p: Arrival, words: str) -> str:

@@ -264,7 +264,7 @@ def test_the_reasons_name_the_evidence_and_what_it_tells() -> None:
         (earlier,) = event.evidence["earlier"]
         assert (earlier["name"], earlier["runs"], earlier["left_out"]) == ("before", 12, 0)
         assert 0.0 <= earlier["tells"] < 1.0
-        assert f"12 runs of 'before' (believed to tell {earlier['tells']:.2f} of this search)" in event.reason
+        assert f"12 trials of 'before' (estimated relevance {earlier['tells']:.2f})" in event.reason
 
 
 def test_the_first_rung_is_known_from_the_first_trial_on() -> None:
@@ -351,7 +351,7 @@ def test_another_setting_is_a_mismatch_all_the_same(tmp_path: Path) -> None:
 def test_within_halting_it_learns_and_is_reopened_too(tmp_path: Path) -> None:
     policy = Halting(MultiFidelity(candidates=40))
     study = searched(policy, learn_from=[before()], store=tmp_path / "h.db", budget=Budget(epochs=30))
-    assert any("12 runs of 'before'" in trial.proposed for trial in study.trials)
+    assert any("12 trials of 'before'" in trial.proposed for trial in study.trials)
     again = searched(policy, store=tmp_path / "h.db", budget=Budget(epochs=40))
     assert again.policy.spec == study.policy.spec
     assert policy.policy.learn_from == ()  # the user's own is as it was

@@ -131,8 +131,8 @@ def test_a_new_configuration_says_from_where_on_runs_are_compared_and_what_is_ex
     for t in chosen:
         assert t.evidence["compared_from"] in (1, 3, 9, 27)
         epoch = t.evidence["compared_from"]
-        since = "only at its end" if epoch == study.problem.max_epochs else f"from {epoch} epoch"
-        assert f"compared with other runs {since}" in t.reason
+        since = "only at the end" if epoch == study.problem.max_epochs else f"from epoch {epoch}:"
+        assert f"trials are compared {since}" in t.reason
         assert abs(t.evidence["mean"]) <= 2.0
         assert t.evidence["sd"] > 0
 

@@ -54,10 +54,10 @@ def test_a_new_trial_of_one_epoch_is_compared_with_nobody_before_its_end() -> No
 @pytest.mark.parametrize(
     ("bounds", "mean", "sd", "says"),
     [
-        ((0, 1), 0.9, 0.03, "acc 0.9 ± 0.03 expected in full training, from 4 values"),
-        ((0, 1), 1.02, 0.03, "acc 1 ± 0.03 expected in full training, from 4 values"),
-        ((0, 1), -0.04, 1.3, "any acc from 0 to 1 may come of it in full training, from 4 values"),
-        (None, -0.04, 1.3, "acc -0.04 ± 1.3 expected in full training, from 4 values"),
+        ((0, 1), 0.9, 0.03, "predicts acc 0.900 ± 0.03 in full training, from 4 values"),
+        ((0, 1), 1.02, 0.03, "predicts acc 1.000 ± 0.03 in full training, from 4 values"),
+        ((0, 1), -0.04, 1.3, "acc may be anything from 0 to 1 in full training, from 4 values"),
+        (None, -0.04, 1.3, "predicts acc -0.0 ± 1.3 in full training, from 4 values"),
     ],
 )
 def test_a_reason_expects_nothing_beyond_the_bounds(

@@ -114,7 +114,9 @@ def test_a_proposal_is_that_of_a_search_for_one_goal_by_the_weights_that_were_dr
 
 
 @pytest.mark.parametrize("name", ["multifidelity", "halting"])
-def test_a_run_is_stopped_only_where_each_of_the_weights_would_stop_it(name: str) -> None:
+def test_a_trial_is_stopped_only_if_each_of_the_weights_would_stop_it_and_it_is_off_the_front(
+    name: str,
+) -> None:
     asked = [(e, before) for e, before in decisions(name) if isinstance(e, Reported) and e.epoch < 6]
     own = {t.id: list(t.tags["weights"]) for t in searched(name).trials}
     kept = [(e, before) for e, before in asked if "kept_by" in e.verdict.evidence]
@@ -122,14 +124,21 @@ def test_a_run_is_stopped_only_where_each_of_the_weights_would_stop_it(name: str
     others = [pair for pair in asked if pair not in kept and pair not in stopped]
     for event, before in others[::7]:
         assert judged(name, event, before, own[event.trial]).action is event.verdict.action
-    for event, before in kept[:3]:
+    on_front = [(e, before) for e, before in kept if e.verdict.evidence["kept_by"] == "front"]
+    for event, before in on_front[:3]:
+        assert {judged(name, event, before, list(w)).action for w in lattice(2)} == {Action.STOP}
+        assert event.verdict.action is Action.CONTINUE
+        assert by_hand(event, before)[0] == 0
+    for event, before in [pair for pair in kept if pair not in on_front][:3]:
         assert judged(name, event, before, own[event.trial]).action is Action.STOP
         by = event.verdict.evidence["kept_by"]
         assert by in [list(w) for w in lattice(2)]
         assert judged(name, event, before, by).action is event.verdict.action is not Action.STOP
-        assert "may still join the front" in event.verdict.reason
+        assert "kept by the weights" in event.verdict.reason
     for event, before in stopped[:3]:
         assert {judged(name, event, before, list(w)).action for w in lattice(2)} == {Action.STOP}
+        above, _ = by_hand(event, before)
+        assert above > 0
     assert (kept and stopped) or name != "halting"
 
 
@@ -270,10 +279,11 @@ def test_a_run_that_ends_early_says_by_how_many_it_is_dominated_before_any_place
             assert told.startswith(f"the first to come to epoch {event.epoch:g}")
         elif above:
             assert told == (
-                f"at epoch {event.epoch:g} dominated by {above} of {others} other run{'s' * (others > 1)}"
+                f"at epoch {event.epoch:g} dominated by {above} of {others} other trial{'s' * (others > 1)}"
             )
         else:
-            assert told.startswith(f"at epoch {event.epoch:g} on the front of {others + 1} runs, but ")
+            assert told == f"at epoch {event.epoch:g} on the front of {others + 1} trials"
+            assert event.verdict.action is Action.PAUSE
 
 
 @pytest.mark.parametrize("name", ["multifidelity", "asha"])
@@ -282,4 +292,4 @@ def test_a_place_among_runs_is_told_with_the_weights_that_it_is_by(name: str) ->
         reason = event.verdict.reason if isinstance(event, Reported) else ""
         reason = event.reason if isinstance(event, Resumed) else reason
         for place in re.finditer(r"\d(st|nd|rd|th) of", reason):
-            assert re.search(r"by (its weights, )?\d[\d.]* \w+", reason[: place.start()]), reason
+            assert re.search(r"by (its |the )?(weights,? )?\d[\d.]* \w+", reason[: place.start()]), reason

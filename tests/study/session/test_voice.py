@@ -119,25 +119,27 @@ def test_a_search_that_somebody_stopped_is_not_over_nor_its_run_interrupted(said
     assert "saved)" not in lines[-1]
 
 
-def test_a_run_in_full_that_leads_before_a_better_one_that_was_cut_says_so(said):
+def test_a_complete_trial_that_leads_before_a_better_one_that_was_cut_says_so(said):
     study = Study(Problem(PROBLEM.space, PROBLEM.goal, 4), Hyperband(eta=2, rounds=1), seed=0)
     value = iter([0.9, 0.8, 0.7, 0.6] + [0.5] * 99)
     for trial in study:
         with trial:
             for _ in trial.epochs():
                 trial.report(0.5 if trial.epoch >= 1 else next(value))
-    ends = [line for line in said() if "trained in full" in line and "the best so far" in line]
-    assert ends[0].partition("acc ")[2].startswith("0.5, the best so far of those that were not cut")
+    ends = [line.partition("acc ")[2] for line in said() if "trained in full" in line]
+    assert ends[0].startswith("0.5, the first complete trial")
+    assert not any("the best so far" in line for line in ends)
 
 
-def test_before_a_run_in_full_one_leads_that_went_furthest_and_says_so(said):
+def test_before_a_complete_trial_the_furthest_leads_and_says_among_how_many(said):
     study = Study(Problem(PROBLEM.space, PROBLEM.goal, 4), Hyperband(eta=2, rounds=1), seed=0)
     for trial in study:
         with trial:
             for epoch in trial.epochs():
                 trial.report(0.9 - 0.2 * (epoch > 1) - 0.01 * trial.id)
-    ends = [line for line in said() if "the best so far" in line and " paused at epoch 2 " in line]
-    assert ends[0].partition("acc ")[2].startswith("0.7, the best so far of those that went furthest")
+    ends = [line.partition("acc ")[2] for line in said() if " paused at epoch 2 " in line]
+    assert ends[0].startswith("0.7, the highest of 1 at epoch 2")
+    assert not any("the best so far" in line for line in ends)
 
 
 def test_reports_are_told_when_asked_for(said):

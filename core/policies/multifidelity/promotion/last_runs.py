@@ -142,9 +142,10 @@ def trained_in_full(
     name, others = history.problem.goal.metric, len(shares) - 1
     reason = "what is left of the budget trains no new run in full, but this one"
     if others:
-        reason += f" or one of {plural(others, 'other')}, which promise less"
+        reason += f" or one of {plural(others, 'other')}"
     if promise:
-        reason += f": {name} {promise['mean']:.4g} ± {promise['sd']:.2g} expected"
+        which = "chosen by the model: " if others else ""
+        reason += f"; {which}predicts {name} {promise['mean']:.4g} ± {promise['sd']:.2g}"
     tags = {**trial.tags, "rung": on.rung + 1, CLOSING: True}
     evidence = {**(promise or {}), "share": round(shares[id], 4), "in_time": len(shares)}
     return Resume(id, horizon, horizon, tags, reason, evidence)

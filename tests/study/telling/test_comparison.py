@@ -1,0 +1,196 @@
+"""Why a trial did not continue is what is so now: counted by hand from the reports of the log."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import haltune.policies as of
+from haltune import Budget, Constraint, Float, Maximize, Minimize, OptimalStopping, Problem, Space, Study
+from haltune.log.decisions import FULL, Action
+from haltune.log.events import Event, Reported, Resumed, Started, Status
+
+EPOCHS = 9
+# policies of rungs, and whether trials are compared within a bracket alone
+POLICIES: dict[str, tuple[Callable[[], Any], bool]] = {
+    "halving": (lambda: of.SuccessiveHalving(n=6, eta=2, rounds=9), True),
+    "hyperband": (lambda: of.Hyperband(eta=3, rounds=9), True),
+    "hyperband-retrains": (lambda: of.Hyperband(eta=3, rounds=9, resume=False), True),
+    "infinite": (lambda: of.InfiniteHyperband(), True),
+    "asha": (lambda: of.SuccessiveHalving(n=6, eta=2, rounds=9, asynchronous=True), False),
+    "asha-brackets": (lambda: of.Hyperband(eta=3, rounds=9, asynchronous=True), False),
+    "asha-stops": (lambda: of.SuccessiveHalving(n=6, eta=2, rounds=9, asynchronous="stop"), False),
+    "ladder": (lambda: of.Ladder(2, 2, 3, patience=2), False),
+    "guided": (lambda: of.Guided(of.Ladder(2, 2, 3, patience=2), initial=3, candidates=12), False),
+    "multifidelity": (lambda: of.MultiFidelity(4, 1.0, 2, 2, patience=2, candidates=12), False),
+    "halting": (
+        lambda: of.Halting(
+            of.Ladder(2, 2, 3, patience=2), OptimalStopping(paths=500, first=20, resolve_at=(30,))
+        ),
+        False,
+    ),
+}
+NOW = re.compile(
+    r"(\d+)(?:st|nd|rd|th) of (\d+)(?: in bracket \d+| from brackets.*)? at epoch (\d+)(?: so far)?"
+)
+
+
+def searched(
+    name: str, goal: Any, rows: list[list[float]], saves: bool, endless: bool, left: int = 0
+) -> Study:
+    """Each trial reports a row of its own; left: trainings after which nobody trains any more, if not 0."""
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), goal, None if endless else EPOCHS)
+    study = Study(problem, POLICIES[name][0](), seed=3, budget=Budget(trials=len(rows)), verbose=0)
+    for n, trial in enumerate(study):
+        with trial:
+            for epoch in range(int(trial.epoch) + 1, EPOCHS + 1):
+                trial.report(rows[trial.id % len(rows)][epoch - 1], epoch=epoch, seconds=1.0)
+                if trial.verdict and trial.verdict.stops:
+                    break
+            if saves and trial.verdict and trial.verdict.resumable:
+                trial.checkpointed("saved")
+        if n + 1 == left:
+            break
+    return study
+
+
+def by_hand(study: Study, id: int, within_bracket: bool) -> tuple[int, int, int, int] | None:
+    """(rank, of, epoch, continued) of a trial that was compared at its end, from the events alone; else None."""
+    events: list[Event] = list(study.events())
+    sign = 1.0 if isinstance(study.problem.goal, Maximize) else -1.0
+    tags: dict[int, Any] = {}
+    ends: dict[int, tuple[float, Any]] = {}  # trial -> epoch and verdict of its last report
+    values: dict[int, dict[float, float]] = {}  # trial -> epoch -> the last value reported
+    furthest: dict[int, float] = {}  # trial -> the epoch to which it was sent
+    first: dict[Any, Any] = {}  # bracket -> epochs of its first rung
+    for e in events:
+        if isinstance(e, Started):
+            tags[e.trial], values[e.trial] = e.tags, {}
+            if "of" not in e.tags:
+                first[e.tags["bracket"]] = e.resource
+        if isinstance(e, Started | Resumed):
+            furthest[e.trial] = max(furthest.get(e.trial, 0.0), e.until or math.inf)
+        if isinstance(e, Reported):
+            values[e.trial][e.epoch] = e.value
+            ends[e.trial] = e.epoch, e.verdict
+            if e.verdict.action is Action.CONTINUE:
+                furthest[e.trial] = max(furthest[e.trial], e.verdict.until or 0.0)
+    epoch, verdict = ends[id]
+    if study.trials[id].status not in (Status.STOPPED, Status.PAUSED) or FULL in verdict.evidence:
+        return None
+    if not math.isfinite(values[id][epoch]) or ("rank" not in verdict.evidence and verdict.evidence):
+        return None
+    retrains = any("of" in t for t in tags.values())
+
+    def group(trial: int) -> Any:
+        bracket = tags[trial]["bracket"]
+        return (bracket if within_bracket else first[bracket]), retrains and tags[trial]["rung"]
+
+    there = [t for t in tags if group(t) == group(id) and epoch in values[t]]
+    key = {t: (-sign * v if math.isfinite(v := values[t][epoch]) else math.inf, t) for t in there}
+    rank = 1 + sum(key[t] < key[id] for t in there)
+    went = [t for t in there if furthest[t] > epoch or max(values[t]) > epoch]
+    if retrains:
+        went = [t for t in there if any(other.get("of") == t for other in tags.values())]
+    return rank, len(there), int(epoch), len(went)
+
+
+VALUES = st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, math.nan])
+ROWS = st.lists(st.lists(VALUES, min_size=EPOCHS, max_size=EPOCHS), min_size=3, max_size=14)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=12, deadline=None)
+@given(rows=ROWS, smaller=st.booleans(), saves=st.booleans(), left=st.integers(0, 12))
+def test_the_rank_of_a_trial_and_how_many_continued_are_those_of_the_whole_log(
+    name: str, rows: list[list[float]], smaller: bool, saves: bool, left: int
+) -> None:
+    goal = Minimize("loss") if smaller else Maximize("acc", (0, 1))
+    study = searched(name, goal, rows, saves, endless=name == "infinite", left=left)
+    for t in study.trials:
+        lines = study.explain(t.id, whole=False).splitlines()
+        because = "".join(line for line in lines if "ended because" in line)
+        expected = by_hand(study, t.id, POLICIES[name][1])
+        if expected is None:
+            assert not NOW.search(because)
+            continue
+        found = NOW.search(because)
+        assert found, (because, expected)
+        assert tuple(map(int, found.groups())) == expected[:3]
+        assert (" so far" in because) == (not study.outcome.over)
+        if "its configuration continued as another trial" not in because:
+            assert f"; {expected[3] or 'none'} continued" in because
+        was = "when it paused" if t.status is Status.PAUSED else "when stopped"
+        assert t.verdict is not None
+        assert any(line.startswith(f"  {was:<14} ") and t.verdict.reason in line for line in lines)
+
+
+def test_the_first_that_paused_is_the_last_in_the_end_and_every_listing_says_so() -> None:
+    """The reason that was given, 1st of 1, is of an old moment; the listing of trials and the page put it second."""
+    from haltune.report.digest import digest
+
+    rows = [[0.1 + 0.01 * n] * EPOCHS for n in range(11)]
+    rows = [[value + 0.001 * e for e, value in enumerate(row)] for row in rows]
+    study = searched("ladder", Maximize("acc", (0, 1)), rows, True, False)
+    trial = study.trials[0]
+    expected = by_hand(study, 0, False)
+    assert expected is not None
+    rank, count, epoch, continued = expected
+    assert count > 3
+    place = f"{count}th of {count} at epoch {epoch}; {continued} continued"
+    assert rank == count
+    row = digest(study).rows[0]
+    assert trial.verdict is not None
+    assert row.reason == f"{place}; when it paused: {trial.verdict.reason}"
+    assert place in study.explain(0)
+    assert place in study.explain(0, whole=False)
+
+
+def test_beyond_a_constraint_a_trial_ranks_behind_all_that_keep_to_it() -> None:
+    problem = Problem(
+        Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 9,
+        constraints=[Constraint("ms", at_most=1.0, changes=True)],
+    )  # fmt: skip
+    study = Study(problem, of.Ladder(2, 2, 3, patience=4), seed=0, budget=Budget(trials=4), verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report({"acc": 0.9 - 0.1 * trial.id, "ms": 3.0 if trial.id == 0 else 0.5}, epoch=epoch)
+            if trial.verdict and trial.verdict.resumable:
+                trial.checkpointed("saved")
+    assert "ended because  4th of 4 at epoch 1" in study.explain(0, whole=False)
+
+
+def test_with_several_goals_it_is_said_how_many_dominate_a_trial_now() -> None:
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), [Maximize("acc", (0, 1)), Minimize("ms")], 9)
+    study = Study(problem, of.Ladder(2, 2, 3, patience=2), seed=0, budget=Budget(trials=8), verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report({"acc": 0.1 * trial.id + 0.01 * epoch, "ms": 9.0 - trial.id}, epoch=epoch)
+            if trial.verdict and trial.verdict.resumable:
+                trial.checkpointed("saved")
+    said = [study.explain(t.id, whole=False) for t in study.trials if t.status is Status.PAUSED]
+    found = [
+        re.search(r"dominated by (\d+) of (\d+) other trials? at epoch (\d+); (\d+) continued", s)
+        for s in said
+    ]
+    ends = {t.id: {float(e): (v, -m) for e, v, m in zip(t.epochs, t.values, t.metrics["ms"], strict=True)}
+            for t in study.trials}  # fmt: skip
+    paused = [t for t in study.trials if t.status is Status.PAUSED]
+    assert any(found)
+    for t, match in zip(paused, found, strict=True):
+        there = {id: curve[t.epoch] for id, curve in ends.items() if t.epoch in curve and id != t.id}
+        own = ends[t.id][t.epoch]
+        above = sum(all(a >= b for a, b in zip(v, own, strict=True)) and v != own for v in there.values())
+        if match is None:
+            assert above == 0
+            continue
+        went = sum(max(ends[id]) > t.epoch for id in there)
+        assert tuple(map(int, match.groups())) == (above, len(there), t.epoch, went)
