@@ -8,6 +8,8 @@ from haltune.errors import StoreAway, StoreError, StoreReadOnly
 
 _BUSY = ("database is locked", "database table is locked", "already exists", "pg_type_typname_nsp_index")
 _ADVICE = {
+    'relation "haltune_': "a table of haltune's was dropped, or the database was made anew, while this program used it: bring "
+    "back a backup of all its tables, or drop the others too and begin another study",
     "disk is full": "make room, then continue: nothing recorded is lost",
     "No space left": "make room on the server's disk, then continue: nothing recorded is lost",
     "disk I/O error": "is the disk full or gone? Nothing recorded is lost",
@@ -46,7 +48,8 @@ def is_locked(error: Exception) -> bool:
 
 def said(error: Exception) -> str:
     """What the database itself said."""
-    return str(error.orig if isinstance(error, StatementError) and error.orig else error)
+    text = str(error.orig if isinstance(error, StatementError) and error.orig else error)
+    return text.partition("\nLINE ")[0]  # PostgreSQL shows haltune's statement there
 
 
 def explained(url: str, error: Exception, away: bool, keeper: str | None) -> StoreError:
