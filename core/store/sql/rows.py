@@ -26,15 +26,21 @@ from haltune.log.validity import ADVICE, check
 from ..base import Lease
 from . import checksums, tables
 
-Mark = tuple[int, int | None]  # an event's position and checksum: another log has another one there
+RowMark = tuple[int, int | None]  # an event's position and checksum: another log has another one there
 _INF = math.inf
 _CHANGED = "it is not what was written: its checksum disagrees"
 
 
 def page(
-    c: sa.Connection, statement: sa.Select[Any], study: int, start: int, stop: int, size: int, whose: str,
-    known: Mark | None = None,
-) -> tuple[list[Event], list[Mark]]:
+    c: sa.Connection,
+    statement: sa.Select[Any],
+    study: int,
+    start: int,
+    stop: int,
+    size: int,
+    whose: str,
+    known: RowMark | None = None,
+) -> tuple[list[Event], list[RowMark]]:
     """The events from position `start`, up to `size` of them, and the marks of the first and the last.
 
     whose: the study, in words. known: of the event before them, which must still be there. Raises StoreError.
@@ -64,12 +70,12 @@ def page(
     return read, [mark(rows[0]), mark(rows[-1])]
 
 
-def mark(row: Sequence[Any]) -> Mark:
+def mark(row: Sequence[Any]) -> RowMark:
     """By what an event of EVENTS is known again."""
     return row[0], row[6]
 
 
-def gone(known: Mark, whose: str) -> StoreError:
+def gone(known: RowMark, whose: str) -> StoreError:
     """The error for a log that no longer has an event which this process read or wrote."""
     return StoreError(
         f"event {known[0]} of {whose} was there before and is not there any more: while this program used the study, "

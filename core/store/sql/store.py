@@ -38,8 +38,8 @@ class SqlStore(ABC):
         self._database, self._address, self._clock, self._reading = database, address, clock, reading
         self.url, self._run = database.url, database.run
         self._ids: dict[str, int] = {}
-        self._first: dict[str, rows.Mark] = {}  # study -> its first event, which stays
-        self._last: dict[str, tuple[rows.Mark, int]] = {}  # the last event seen here, and `outages` before
+        self._first: dict[str, rows.RowMark] = {}  # study -> its first event, which stays
+        self._last: dict[str, tuple[rows.RowMark, int]] = {}  # the last event seen here, and `outages` before
         self._events = self._prepared()
 
     @property
@@ -219,12 +219,12 @@ class SqlStore(ABC):
             self._first.setdefault(name, marks[0])
         return found
 
-    def _known(self, name: str) -> rows.Mark | None:
+    def _known(self, name: str) -> rows.RowMark | None:
         """The last event that this store read or wrote; None after a server's crash, which may take it back."""
         known, outages = self._last.get(name, (None, 0))
         return known if outages == self.outages else None
 
-    def _saw(self, name: str, last: rows.Mark, outages: int) -> None:
+    def _saw(self, name: str, last: rows.RowMark, outages: int) -> None:
         known = self._known(name)
         if known is None or known[0] <= last[0]:
             self._last[name] = last, outages

@@ -95,8 +95,8 @@ class Replica:
         first = next(self.store.read(self.name, stop=1), None)
         if not (isinstance(first, ev.Created) and first.id == self.created.id):
             raise StudyMismatch(
-                f"{self._whose} was made anew while this program used it, perhaps with other settings before its first "
-                "report, and nothing more is written to it: open it again, Study(...), with these or under another name="
+                f"{self._whose} was made anew while this program used it, perhaps with other settings, and "
+                "nothing more is written to it: open it again, Study(...), with these or under another name="
             )
 
     def events(self, start: int = 0) -> Iterator[ev.Event]:

@@ -19,7 +19,7 @@ from haltune.log.events import MOVES, Event
 
 from ...base import CLAIM, Lease, Release
 from .. import tables
-from ..rows import Mark
+from ..rows import RowMark
 
 _COLUMNS = [c for c in tables.events.columns if c.name not in ("study", "seq")]
 _ARRAYS = {"INTEGER": "int[]", "BIGINT": "bigint[]", "TEXT": "text[]", "DOUBLE": "float8[]"}
@@ -75,12 +75,9 @@ def append(
     seen: int,
     about: int | None,
     lease: Lease | Release | None,
-    known: Sequence[Mark],
-) -> tuple[bool | None, int | None, Mark]:
-    """(None for no such study, False for one without the events `known`; the first position, None for a conflict; the mark).
-
-    The mark is of the last event.
-    """
+    known: Sequence[RowMark],
+) -> tuple[bool | None, int | None, RowMark]:
+    """(whether it has the events `known`, None for no such study; the first position, None for a conflict; the last mark)."""
     raw: Any = c.connection.driver_connection
     statement, values = _statement(name, events, seen, about, lease)
     values |= {"known": [seq for seq, _ in known], "checksums": [checksum for _, checksum in known]}

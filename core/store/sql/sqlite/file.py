@@ -193,7 +193,10 @@ class File:
             with doors.within():
                 raw = self._engine.raw_connection()
                 try:
-                    return raw.cursor().execute(_MARKS, (study, start)).fetchall()
+                    found: list[tuple[int, int | None]] = (
+                        raw.cursor().execute(_MARKS, (study, start)).fetchall()
+                    )
+                    return found
                 finally:
                     raw.close()
         except Exception:  # the query says what is wrong

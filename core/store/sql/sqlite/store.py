@@ -71,7 +71,7 @@ class SqliteStore(SqlStore):
     ) -> int:
         self._keep_checksums()
 
-        def work(c: sa.Connection) -> tuple[int, rows.Mark]:
+        def work(c: sa.Connection) -> tuple[int, rows.RowMark]:
             study = self._id(c, name)
             position = self._end(c, name, study)
             if position > seen:
