@@ -77,7 +77,7 @@ def append(
     lease: Lease | Release | None,
     known: Sequence[RowMark],
 ) -> tuple[bool | None, int | None, RowMark]:
-    """(whether it has the events `known`, None for no such study; the first position, None for a conflict; the last mark)."""
+    """(whether it has all `known`, None for no such study; the first position, None for a conflict; the last mark)."""
     raw: Any = c.connection.driver_connection
     statement, values = _statement(name, events, seen, about, lease)
     values |= {"known": [seq for seq, _ in known], "checksums": [checksum for _, checksum in known]}
