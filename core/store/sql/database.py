@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from haltune._utils import retry
 from haltune._utils.signals import undisturbed
 
 from .errors import explained, is_busy, is_locked, unopened
@@ -25,6 +27,7 @@ T = TypeVar("T")
 BUSY_TIMEOUT = 60.0  # seconds that a transaction waits for another's
 _CONNECTS = 3  # times that a connection may be lost before a server is taken to be away
 _PAUSE = 0.05  # seconds between tries, at most
+_SECRET = re.compile(r"([^?&]*(?:password|passwd|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
 _SILENCE = 5.0  # seconds of waiting before a word is said of it
 
 _log = logging.getLogger("haltune")
@@ -39,12 +42,11 @@ class Database(ABC):
     def __init__(self, address: str, reading: bool = False) -> None:
         self.outages = 0  # connections that a server has ended: what was read before may be lost
         self._pid, self._address, self._reading = os.getpid(), address, reading
-        where = address
+        self.url = shown(address)
         try:
-            where = self.url = shown(address)
             self.engine = self._connecting()
         except (SQLAlchemyError, ImportError) as error:
-            raise unopened(where, error) from error
+            raise unopened(self.url, error) from error
 
     def run(self, work: Callable[[sa.Connection], T], write: bool = True) -> T:
         """`work` in one transaction, tried again while the database is busy, for BUSY_TIMEOUT seconds.
@@ -65,7 +67,7 @@ class Database(ABC):
                 self.outages += away
                 lost += away
                 # a server that was started anew ends connections
-                again = self._is_busy(error) or (away and lost < _CONNECTS)
+                again = self._is_busy(error) or (away and lost < _CONNECTS and retry.left() > 0.0)
                 if not again or waited >= BUSY_TIMEOUT:
                     keeper = self._keeper() if is_locked(error) else None
                     raise explained(self.url, error, away, keeper) from error
@@ -112,11 +114,17 @@ def database_kind(address: str) -> str:
     """Which kind of database a URL names: "sqlite", "postgresql". Raises StoreError for what is no URL."""
     try:
         return sa.engine.make_url(address).get_backend_name()
-    except SQLAlchemyError as error:
-        raise unopened(address, error) from error
+    except (SQLAlchemyError, ValueError) as error:
+        raise unopened(shown(address), error) from error
 
 
 def shown(address: str) -> str:
-    """The URL without its password."""
-    parsed = sa.engine.make_url(address)
-    return parsed.render_as_string(hide_password=True) if parsed.password else address
+    """The URL for people: without its passwords and other secrets, wherever they stand."""
+    try:
+        parsed = sa.engine.make_url(address)
+    except (SQLAlchemyError, ValueError):  # it is none
+        return re.sub(r"(://[^:/?#]*:).*(?=@)", r"\1***", _SECRET.sub(r"\1***", address), flags=re.DOTALL)
+    query = {name: "***" if _SECRET.match(f"{name}=") else value for name, value in parsed.query.items()}
+    if parsed.password is None and query == parsed.query:
+        return address
+    return parsed.set(query=query).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")

@@ -8,12 +8,16 @@ from haltune.errors import StoreAway, StoreError, StoreReadOnly
 
 _BUSY = ("database is locked", "database table is locked", "already exists", "pg_type_typname_nsp_index")
 _ADVICE = {
+    'relation "haltune_': "a table of haltune's was dropped, or the database was made anew, while this program used "
+    "it: bring back a backup of all its tables, or drop the others too and begin another study",
     "disk is full": "make room, then continue: nothing recorded is lost",
     "No space left": "make room on the server's disk, then continue: nothing recorded is lost",
     "disk I/O error": "is the disk full or gone? Nothing recorded is lost",
     "readonly": "haltune needs to write there; check the permissions of the file and its folder",
     "read-only": "haltune needs to write there; is the server a standby, or the user allowed to read only?",
     "permission denied": "haltune needs to create its tables and to write there",
+    "no schema has been selected": "let the role's search_path name a schema that exists",
+    "has no equivalent in encoding": "create the database with ENCODING 'UTF8', which has all characters",
     "unable to open": "does the folder exist, and may this user write there?",
     "not a database": "the file was written by something else; give the study a file of its own",
     "codec can't decode": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
@@ -46,7 +50,10 @@ def is_locked(error: Exception) -> bool:
 
 def said(error: Exception) -> str:
     """What the database itself said."""
-    return str(error.orig if isinstance(error, StatementError) and error.orig else error)
+    text = str(error.orig if isinstance(error, StatementError) and error.orig else error)
+    return text.partition("\nLINE ")[0].partition("\nCONTEXT: ")[
+        0
+    ]  # PostgreSQL shows haltune's own statement there
 
 
 def explained(url: str, error: Exception, away: bool, keeper: str | None) -> StoreError:

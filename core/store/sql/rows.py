@@ -26,20 +26,36 @@ from haltune.log.validity import ADVICE, check
 from ..base import Lease
 from . import checksums, tables
 
+RowMark = tuple[int, int | None]  # an event's position and checksum: another log has another one there
 _INF = math.inf
 _CHANGED = "it is not what was written: its checksum disagrees"
 
 
 def page(
-    c: sa.Connection, statement: sa.Select[Any], study: int, start: int, stop: int, size: int, whose: str
-) -> list[Event]:
-    """The events from position `start`, up to `size` of them; whose: the study, in words. Raises StoreError."""
+    c: sa.Connection,
+    statement: sa.Select[Any],
+    study: int,
+    start: int,
+    stop: int,
+    size: int,
+    whose: str,
+    known: RowMark | None = None,
+) -> tuple[list[Event], list[RowMark]]:
+    """The events from position `start`, up to `size` of them, and the marks of the first and the last.
+
+    whose: the study, in words. known: of the event before them, which must still be there. Raises StoreError.
+    """  # fmt: skip
     # positions have no gaps: without this bound PostgreSQL may sort all that follows for each page
     stop = min(stop, start + size)
-    wanted = {"of_study": study, "start": start, "stop": stop, "page": size}
+    begin = start - (known is not None)
+    wanted = {"of_study": study, "start": begin, "stop": stop, "page": size + 1}
     rows = c.execute(statement, wanted).fetchall()
+    if known is not None:
+        if not rows or mark(rows[0]) != known:
+            raise gone(known, whose)
+        rows = rows[1:]
     if not rows:
-        return []
+        return [], []
     found: dict[Any, dict[str, float | None]] = {}
     for seq, metric, value in c.execute(tables.METRICS, {"of_study": study, "start": start, "stop": stop}):
         found.setdefault(seq, {})[metric] = value
@@ -51,7 +67,21 @@ def page(
             read.append(event(row, found.get(position) or _NO_METRICS))
         except InvalidInput as error:
             raise damaged(position, whose, str(error)) from error
-    return read
+    return read, [mark(rows[0]), mark(rows[-1])]
+
+
+def mark(row: Sequence[Any]) -> RowMark:
+    """By what an event of EVENTS is known again."""
+    return row[0], row[6]
+
+
+def gone(known: RowMark, whose: str) -> StoreError:
+    """The error for a log that no longer has an event which this process read or wrote."""
+    return StoreError(
+        f"event {known[0]} of {whose} was there before and is not there any more: while this program used the study, "
+        "it was deleted, made anew, or overwritten by an older copy. Nothing more is written to it. End all programs "
+        "that use it, bring the right log back, and start them again; or open the study anew, Study(...)"
+    )
 
 
 def damaged(position: int, whose: str, what: str) -> StoreError:

@@ -38,6 +38,8 @@ class SqlStore(ABC):
         self._database, self._address, self._clock, self._reading = database, address, clock, reading
         self.url, self._run = database.url, database.run
         self._ids: dict[str, int] = {}
+        self._first: dict[str, rows.RowMark] = {}  # study -> its first event, which stays
+        self._last: dict[str, tuple[rows.RowMark, int]] = {}  # the last event seen here, and `outages` before
         self._events = self._prepared()
 
     @property
@@ -95,6 +97,8 @@ class SqlStore(ABC):
         found = self._run(work)
         if found is not None:
             self._ids[name] = found
+            self._first.pop(name, None)
+            self._last.pop(name, None)
         return found is not None
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
@@ -204,7 +208,26 @@ class SqlStore(ABC):
             self._events = tables.EVENTS
 
     def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
-        return rows.page(c, self._events, self._id(c, name), start, stop, self._page_size, self._whose(name))
+        outages, known = self.outages, self._known(name)
+        found, marks = rows.page(
+            c, self._events, self._id(c, name), start, stop, self._page_size, self._whose(name),
+            known if known is not None and known[0] == start - 1 else None,
+        )  # fmt: skip
+        if marks:
+            self._saw(name, marks[1], outages)
+        if marks and not start:
+            self._first.setdefault(name, marks[0])
+        return found
+
+    def _known(self, name: str) -> rows.RowMark | None:
+        """The last event that this store read or wrote; None after a server's crash, which may take it back."""
+        known, outages = self._last.get(name, (None, 0))
+        return known if outages == self.outages else None
+
+    def _saw(self, name: str, last: rows.RowMark, outages: int) -> None:
+        known = self._known(name)
+        if known is None or known[0] <= last[0]:
+            self._last[name] = last, outages
 
     def _whose(self, name: str) -> str:
         return f"the study {name!r} in {self.url}"

@@ -106,6 +106,7 @@ METRICS = (
     .order_by(metrics.c.seq, metrics.c.name)
 )
 HEAD = sa.select(sa.func.max(events.c.seq)).where(_of_study)
+MARKS = sa.select(events.c.seq, events.c.checksum).where(_since).order_by(events.c.seq)
 MOVED = sa.select(events.c.seq).where(_since, events.c.kind.in_([k.kind for k in MOVES])).limit(1)
 TOUCHED = sa.select(events.c.seq).where(_since, events.c.trial == sa.bindparam("of_trial")).limit(1)
 NEW_EVENTS, NEW_METRICS = events.insert(), metrics.insert()

@@ -10,7 +10,7 @@ from typing import Any
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune._utils.words import plural, settings
-from haltune.errors import InvalidInput, StudyMismatch
+from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.codec import plain
 from haltune.log.decisions import ENQUEUED, Finish, Move, Resume, Start, Wait
@@ -40,8 +40,9 @@ def answer(
     append and what it read after, is another's by now: then the question is asked again.
     """
     while True:
+        if not replica.history.spent.epochs > 0.0:  # until the first report another program may make it anew
+            replica.need_own()
         replica.sync()
-        _need_own(replica)
         budget = replica.history.wishes.extended(budget)
         try:
             if replica.expire(max_retries) or replica.rescale() or refuse(replica):
@@ -72,18 +73,6 @@ def _naming_what_is_open(replica: Replica, wait: Wait) -> Wait:
     return Wait(
         f"{wait.reason}; {named} open in this process: study.tell(trial, value) or trial.finish() ends one"
     )
-
-
-def _need_own(replica: Replica) -> None:
-    """Raises StudyMismatch when somebody has made the study anew, which is possible until the first report."""
-    if replica.history.spent.epochs > 0.0:
-        return
-    first = next(replica.store.read(replica.name, stop=1), None)
-    if not (isinstance(first, ev.Created) and first.id == replica.created.id):
-        raise StudyMismatch(
-            f"the study {replica.name!r} in {replica.store.url} was made anew by a program with other settings, for "
-            "nothing had been reported to it: open it again, Study(...), with these or under another name="
-        )
 
 
 def ask(replica: Replica, budget: Budget, clock: MonotonicClock) -> Taken | Wait | Finish:

@@ -19,7 +19,7 @@ from weakref import WeakSet, WeakValueDictionary
 from haltune._utils.forks import heirs
 from haltune._utils.process import lives_beside, new_holder, surely_gone
 from haltune._utils.signals import Steps, undisturbed
-from haltune.errors import warn
+from haltune.errors import StudyMismatch, warn
 from haltune.log import events as ev
 from haltune.log.codec import plain, to_json
 from haltune.log.events import Status
@@ -84,10 +84,20 @@ class Replica:
                 self._begin()
             self._read()
             while (outages := self.store.outages) != self._outages:
+                self.need_own()  # it may be deleted, or made anew
                 self._outages = outages
                 if self.fold.last is not None and not self._is_in_log(self.fold.last):
                     self._begin()  # a crash of the server took back what it had shown
                 self._read()
+
+    def need_own(self) -> None:
+        """Raises StudyMismatch when somebody has made the study anew."""
+        first = next(self.store.read(self.name, stop=1), None)
+        if not (isinstance(first, ev.Created) and first.id == self.created.id):
+            raise StudyMismatch(
+                f"{self._whose} was made anew while this program used it, perhaps with other settings, and "
+                "nothing more is written to it: open it again, Study(...), with these or under another name="
+            )
 
     def events(self, start: int = 0) -> Iterator[ev.Event]:
         return self.store.read(self.name, start, self.history.position)

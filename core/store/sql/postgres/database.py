@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from contextlib import suppress
+from functools import cache
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from haltune._utils import retry
 from haltune._utils.signals import interrupts, undisturbed
 from haltune.errors import StoreError
 
@@ -24,6 +27,11 @@ _IDLE_TIMEOUT = "10s"  # of a server, for the rest of a transaction that was beg
 _CONNECTING = 5  # seconds that a server may take to answer at first
 _POOL_TIMEOUT = 0.1  # seconds that a thread waits for one of its connections before it asks again
 _CONNECTIONS = 8  # of one process, besides one that is kept: each costs the server a process
+_ANSWER = 30.0  # seconds that a server may take to answer, locks included
+_SESSION = (  # what haltune counts on, whatever the server, the database or the role has set
+    "SET client_encoding = 'UTF8'; SET extra_float_digits = 3; SET standard_conforming_strings = on; "
+    "SET default_transaction_isolation = 'read committed'"
+)
 _BUSY = ("40001", "40P01", "55P03", "57014")  # serialization, deadlock, lock_timeout, statement_timeout
 _GONE = frozenset({"OperationalError", "ConnectionTimeout", "AdminShutdown", "CrashShutdown", "CannotConnectNow",
                    "TooManyConnections", "InterfaceError"})  # fmt: skip
@@ -129,12 +137,16 @@ def engine_of(address: str, reading: bool = False) -> sa.Engine:
     @sa.event.listens_for(engine, "do_connect")
     def _connect(dialect: sa.Dialect, _: Any, arguments: Any, named: Any) -> Any:
         with undisturbed.heard:
-            dbapi: Any = dialect.connect(*arguments, **named)
+            if (left := retry.left()) < _ANSWER:
+                named = named | {"connect_timeout": max(2, round(min(left, float(named["connect_timeout"]))))}
+            driver: Any = dialect.loaded_dbapi
+            dbapi: Any = _patient(driver).connect(*arguments, **named)
             try:
                 # the server itself ends the transaction of a process that is stopped within it: all others wait for it
                 dbapi.autocommit = True
                 dbapi.execute(
-                    f"SET lock_timeout = '{_LOCK_TIMEOUT}'; SET idle_in_transaction_session_timeout = '{_IDLE_TIMEOUT}'"
+                    f"SET lock_timeout = '{_LOCK_TIMEOUT}'; {_SESSION}; "
+                    f"SET idle_in_transaction_session_timeout = '{_IDLE_TIMEOUT}'"
                 )
                 if reading:
                     dbapi.execute("SET default_transaction_read_only = on")
@@ -145,6 +157,38 @@ def engine_of(address: str, reading: bool = False) -> sa.Engine:
             return dbapi
 
     return engine
+
+
+@cache
+def _patient(driver: Any) -> Any:
+    """The driver's class of connections, which end by themselves when the server does not answer in time."""
+
+    class Patient(driver.Connection):  # type: ignore[misc]
+        def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **named: Any) -> T:
+            limit = min(_ANSWER, max(_CONNECTING, retry.left() / 2.0))  # and another connection after
+            try:
+                found: T = super().wait(_in_time(gen, limit), *arguments, **named)
+                return found
+            except TimeoutError:
+                self.pgconn.finish()
+                raise driver.OperationalError(f"the server has not answered for {limit:.0f} s") from None
+
+    return Patient
+
+
+def _in_time(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+    """The driver's steps, which hear every tenth of a second that nothing came. Raises TimeoutError."""
+    end = time.monotonic() + seconds
+    try:
+        asked = next(gen)
+        while True:
+            ready = yield asked
+            if not ready and time.monotonic() > end:
+                raise TimeoutError
+            asked = gen.send(ready)
+    except StopIteration as done:
+        found: T = done.value
+        return found
 
 
 def _with_driver(address: str) -> sa.URL:

@@ -19,6 +19,7 @@ from haltune.log.events import MOVES, Event
 
 from ...base import CLAIM, Lease, Release
 from .. import tables
+from ..rows import RowMark
 
 _COLUMNS = [c for c in tables.events.columns if c.name not in ("study", "seq")]
 _ARRAYS = {"INTEGER": "int[]", "BIGINT": "bigint[]", "TEXT": "text[]", "DOUBLE": "float8[]"}
@@ -36,10 +37,15 @@ def _unnest(columns: Sequence[sa.Column[Any]]) -> str:
 
 _TOUCHED = "e.trial = %(about)s"
 _MOVED = "e.kind IN (" + ", ".join(f"'{k.kind}'" for k in MOVES) + ")"
+_THERE = (  # what the caller knows of the log: it may have been deleted, and made anew
+    "NOT EXISTS (SELECT 1 FROM unnest(%(known)s::int[], %(checksums)s::bigint[]) AS k(seq, checksum) "
+    "LEFT JOIN haltune_events e ON e.study = s.id AND e.seq = k.seq "
+    "WHERE e.seq IS NULL OR e.checksum IS DISTINCT FROM k.checksum)"
+)
 _PARTS = {
     "free": "SELECT s.id, coalesce((SELECT max(e.seq) + 1 FROM haltune_events e WHERE e.study = s.id), 0) AS head "
     "FROM haltune_studies s WHERE s.name = %(name)s AND NOT EXISTS (SELECT 1 FROM haltune_events e "
-    "WHERE e.study = s.id AND e.seq >= %(seen)s AND {matters})",
+    "WHERE e.study = s.id AND e.seq >= %(seen)s AND {matters}) AND " + _THERE,
     "added": f"INSERT INTO haltune_events (study, seq, {_list(_COLUMNS)}) "
     f"SELECT id, head + n - 1, {', '.join(f'u.{c.name}' for c in _COLUMNS)} FROM free, {_unnest(_COLUMNS)}",
 }
@@ -58,7 +64,7 @@ _UNCLAIM = "DELETE FROM haltune_leases l USING free WHERE l.study = free.id AND 
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _NO_WAIT = "SET LOCAL synchronous_commit TO off"
-_LOCK = "SELECT id FROM haltune_studies WHERE name = %(name)s FOR UPDATE"
+_LOCK = f"SELECT {_THERE} FROM haltune_studies s WHERE s.name = %(name)s FOR UPDATE"
 _FLUSH = "SELECT pg_logical_emit_message(true, 'haltune', '')"  # the least that a commit has to flush
 
 
@@ -69,20 +75,24 @@ def append(
     seen: int,
     about: int | None,
     lease: Lease | Release | None,
-) -> tuple[bool, int | None]:
-    """(whether there is such a study, the position of the first event or None for a conflict)."""
+    known: Sequence[RowMark],
+) -> tuple[bool | None, int | None, RowMark]:
+    """(whether it has all `known`, None for no such study; the first position, None for a conflict; the last mark)."""
     raw: Any = c.connection.driver_connection
     statement, values = _statement(name, events, seen, about, lease)
+    values |= {"known": [seq for seq, _ in known], "checksums": [checksum for _, checksum in known]}
     try:
         with raw.pipeline():
             raw.execute(_BEGIN)
             raw.execute(_NO_WAIT)
-            locked = raw.execute(_LOCK, {"name": name})
+            locked = raw.execute(_LOCK, values)
             added = raw.execute(statement, values)  # sees what was committed while it waited for the lock
             raw.execute("COMMIT")
             raw.execute(_FLUSH)
-        found = added.fetchone()
-        return locked.fetchone() is not None, None if found is None else int(found[0])
+        row, there = added.fetchone(), locked.fetchone()
+        position = None if row is None else int(row[0])
+        last = (position or 0) + len(events) - 1, values["haltune_events.checksum"][-1]
+        return (None if there is None else there[0]), position, last
     except Exception:
         if not raw.closed:
             raw.rollback()

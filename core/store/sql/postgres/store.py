@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from haltune.log.events import Event
 
 from ...base import Conflict, Lease, Release
-from .. import tables
+from .. import rows, tables
 from ..store import SqlStore
 from . import statements
 from .clock import ServerClock, time_of_server
@@ -49,11 +49,17 @@ class PostgresStore(SqlStore):
                 self.outages != outages and seen < tables.LAST
             ):  # the first try ended without an answer: was it stored?
                 return self._stored(c, name, events, seen)
-            known, position = self._database.raw(
-                c, lambda: statements.append(c, name, events, seen, about, lease)
+            before, last = self.outages, self._known(name)
+            known = [mark for mark in (self._first.get(name), last) if mark is not None]
+            there, position, added = self._database.raw(
+                c, lambda: statements.append(c, name, events, seen, about, lease, known)
             )
-            if not known:
+            if there is None and not known:
                 raise self._unknown(name)
+            if not there:
+                raise rows.gone(known[-1], self._whose(name))
+            if position is not None:
+                self._saw(name, added, before)
             return position
 
         position = self._run(work, write=False)  # a transaction of its own

@@ -55,11 +55,11 @@ class SqliteDatabase(Database):
             if isinstance(error.__cause__, Exception) and is_locked(error.__cause__):
                 raise
 
-    def head(self, study: int) -> int | None:
-        """The last position of a log; None where the query says what is wrong."""
+    def marks(self, study: int, start: int) -> list[tuple[int, int | None]]:
+        """See File; none where the query says what is wrong."""
         if os.getpid() != self._pid or not self.file.whole():
-            return None
-        return self.file.head(study)
+            return []
+        return self.file.marks(study, start)
 
     def _connecting(self) -> sa.Engine:
         return engine_of(self._address, self._reading)

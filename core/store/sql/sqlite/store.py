@@ -33,9 +33,6 @@ class SqliteStore(SqlStore):
     _adds_checksums = "ALTER TABLE haltune_events ADD checksum BIGINT"
 
     def __init__(self, url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> None:
-        self._heads: dict[
-            int, int
-        ] = {}  # study -> the last position that was seen here; a log never ends earlier
         database = SqliteDatabase(url, reading)
         path = database.file.path
         self.folder = Path(path).with_suffix(".checkpoints")
@@ -74,25 +71,33 @@ class SqliteStore(SqlStore):
     ) -> int:
         self._keep_checksums()
 
-        def work(c: sa.Connection) -> int:
+        def work(c: sa.Connection) -> tuple[int, rows.RowMark]:
             study = self._id(c, name)
-            head = c.scalar(tables.HEAD, {"of_study": study})
-            position = 0 if head is None else head + 1
+            position = self._end(c, name, study)
             if position > seen:
                 self._compare(c, study, seen, about)
-            c.execute(
-                tables.NEW_EVENTS, [tables.row(e, study, seq) for seq, e in enumerate(events, position)]
-            )
+            added = [tables.row(e, study, seq) for seq, e in enumerate(events, position)]
+            c.execute(tables.NEW_EVENTS, added)
             if scalars := tables.metric_rows(events, study, position):
                 c.execute(tables.NEW_METRICS, scalars)
             tables.set_lease(c, study, lease)
             if about is None:
                 c.execute(tables.UNCLAIM, {"of_study": study})
-            return int(position)
+            return position, (added[-1]["seq"], added[-1]["checksum"])
 
-        found = self._run(work)
-        self._heads[self._ids[name]] = found + len(events) - 1
-        return found
+        position, last = self._run(work)
+        self._saw(name, last, 0)
+        return position
+
+    def _end(self, c: sa.Connection, name: str, study: int) -> int:
+        """The position after a log's last event. Raises StoreError when the one known here is not there any more."""
+        if (known := self._known(name)) is None:
+            head = c.scalar(tables.HEAD, {"of_study": study})
+            return 0 if head is None else int(head) + 1
+        there = c.execute(tables.MARKS, {"of_study": study, "start": known[0]}).fetchall()
+        if not there or tuple(there[0]) != known:
+            raise rows.gone(known, self._whose(name))
+        return int(there[-1][0]) + 1
 
     @staticmethod
     def _compare(c: sa.Connection, study: int, seen: int, about: int | None) -> None:
@@ -112,19 +117,10 @@ class SqliteStore(SqlStore):
         return found
 
     def _ends_at(self, name: str, position: int) -> bool:
-        if (study := self._ids.get(name)) is None:
+        study, known = self._ids.get(name), self._known(name)
+        if study is None or known is None or known[0] != position - 1:
             return False
-        before = self._heads.get(study, 0)  # asked for first: other threads append meanwhile
-        if (head := self._database.head(study)) is None:
-            return False
-        if head < before:
-            raise StoreError(
-                f"{self.url}: the study {name!r} ends with event {head}, and events up to {before} were there before: "
-                "the file was overwritten, by an older copy of it perhaps, while it was in use. End all programs that "
-                "use it, bring the right file back, and start them again"
-            )
-        self._heads[study] = head
-        return head < position
+        return self._database.marks(study, known[0]) == [known]
 
     def _locked(self, c: sa.Connection, name: str) -> int:
         return self._id(c, name)  # SQLite locks by BEGIN IMMEDIATE

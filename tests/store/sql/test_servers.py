@@ -1,0 +1,235 @@
+"""A server: databases made anew under a worker, sessions with other settings, silence, and secrets in URLs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from postgres import Server
+from whims import PROBLEM, Whims
+
+from haltune import Budget, Study, Trial, load_study
+from haltune._utils import retry
+from haltune.errors import HaltuneError, StoreAway, StoreError, StudyMismatch
+from haltune.log.events import Reported
+from haltune.store.open import open_store
+from haltune.store.sql.database import shown
+from haltune.store.sql.postgres import database
+
+
+def opened(store: Any, **more: Any) -> Study:
+    return Study(PROBLEM, Whims(), store, **{"seed": 1, "verbose": 0, "budget": Budget(trials=9)} | more)
+
+
+def begun(store: Any) -> tuple[Study, Trial]:
+    study = opened(store)
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    trial.report(0.5)
+    return study, trial
+
+
+def sql(url: str, *statements: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as c:
+        for statement in statements:
+            c.exec_driver_sql(statement)
+    engine.dispose()
+
+
+def reports(store: Any) -> list[float]:
+    return [e.value for e in open_store(store).read("study") if isinstance(e, Reported)]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/a.db"
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
+EMPTY = [f"DELETE FROM haltune_{table}" for table in ("events", "metrics", "leases", "studies")]
+
+
+def test_a_log_that_was_cut_under_a_worker_is_noticed_and_not_written_to(url: str) -> None:
+    study, trial = begun(url)
+    sql(url, "DELETE FROM haltune_events WHERE seq > 0")
+    for use in (lambda: trial.report(0.6), study.ask, lambda: study.trials and study.ask()):
+        with pytest.raises(StoreError, match="was there before and is not there any more"):
+            use()
+    assert len(list(open_store(url).read("study"))) == 1
+
+
+def test_a_study_made_anew_under_a_worker_is_not_written_to(url: str) -> None:
+    study, trial = begun(url)
+    sql(url, *EMPTY)
+    begun(url)[1].report(0.7)
+    for use in (lambda: trial.report(0.6), study.ask):
+        with pytest.raises(HaltuneError, match="made anew"):
+            use()
+    assert reports(url) == [0.5, 0.7]
+
+
+def test_an_append_that_did_not_read_before_notices_it_too(url: str) -> None:
+    study, _ = begun(url)
+    sql(url, *EMPTY)
+    begun(url)
+    last = list(open_store(url).read("study"))[-1]
+    with pytest.raises(StoreError, match="is not there any more"):
+        study.store.append("study", [last], seen=10**9, about=None)
+    assert reports(url) == [0.5]
+
+
+def test_a_database_dropped_and_made_anew_is_noticed_by_who_reports_to_the_old_one(
+    postgres_server: Server, postgres_url: str
+) -> None:
+    study, trial = begun(postgres_url)
+    name = postgres_url.rpartition("/")[2]
+    with psycopg.connect(postgres_server.url("postgres", driver=""), autocommit=True) as admin:
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        admin.execute(f"CREATE DATABASE {name}")
+    with pytest.raises(StoreError, match="a table of haltune's was dropped"):
+        trial.report(0.6)
+    begun(postgres_url)
+    for use in (lambda: trial.report(0.6), study.ask):
+        with pytest.raises(StudyMismatch, match=r"made anew .* open it again"):
+            use()
+    assert reports(postgres_url) == [0.5]
+
+
+def test_a_dropped_table_is_told_without_the_statement_that_missed_it(postgres_url: str) -> None:
+    _, trial = begun(postgres_url)
+    sql(postgres_url, "DROP TABLE haltune_metrics")
+    with pytest.raises(
+        StoreError, match=r'"haltune_metrics" does not exist; a table .* was dropped'
+    ) as caught:
+        trial.report(0.6, metrics={"m": 1.0})
+    assert "LINE" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "extra_float_digits = -15", "client_encoding = 'LATIN1'", "standard_conforming_strings = off",
+        "default_transaction_isolation = 'serializable'", "timezone = 'Pacific/Kiritimati'", "bytea_output = 'escape'",
+        "DateStyle = 'German'", "backslash_quote = off", "row_security = off",
+    ],
+)  # fmt: skip
+def test_a_setting_of_the_database_changes_no_number_and_no_name(postgres_url: str, setting: str) -> None:
+    sql(postgres_url, f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET {setting}")
+    _, trial = begun(postgres_url)
+    trial.report(1 / 3, metrics={"é😀\\'": 2 / 3})
+    assert load_study(postgres_url).trials[0].values.tolist() == [0.5, 1 / 3]
+    assert load_study(postgres_url).trials[0].metrics["é😀\\'"][-1] == 2 / 3
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_of_another_encoding_works_or_says_what_to_do(
+    postgres_server: Server, encoding: str
+) -> None:
+    name = f"encoded_{encoding.lower()}"
+    with psycopg.connect(postgres_server.url("postgres", driver=""), autocommit=True) as admin:
+        admin.execute(
+            f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        )
+    url = postgres_server.url(name)
+    _, trial = begun(url)
+    trial.report(0.7, metrics={"é": 1 / 3})
+    if encoding == "LATIN1":
+        with pytest.raises(StoreError, match=r"no equivalent .* ENCODING 'UTF8'"):
+            trial.report(0.8, metrics={"😀": 1.0})
+    assert reports(url) == [0.5, 0.7]
+    assert load_study(url).trials[0].metrics["é"][-1] == 1 / 3
+
+
+# -- silence ---------------------------------------------------------------------------------------------------
+
+
+def test_a_port_that_never_answers_is_waited_for_no_longer_than_patience_says() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        with pytest.raises(StoreAway):
+            opened(f"postgresql://me@127.0.0.1:{silent.getsockname()[1]}/x", patience=1.0)
+        assert time.monotonic() - began < 20.0  # it tried 40 times as long before; a loaded machine
+
+
+def test_a_session_that_was_stopped_is_left_for_another(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_ANSWER", 0.5)
+    study, trial = begun(postgres_url)
+    with psycopg.connect(postgres_url.replace("+psycopg", "")) as admin:
+        found = admin.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+            "AND backend_type = 'client backend'"
+        ).fetchall()
+    for (pid,) in found:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        trial.report(0.6)
+        assert reports(postgres_url) == [0.5, 0.6]
+    finally:
+        for (pid,) in found:
+            os.kill(pid, signal.SIGCONT)
+    trial.report(0.7)
+    assert reports(postgres_url) == [
+        0.5,
+        0.6,
+        0.7,
+    ]  # what the stopped session still had to do is not done twice
+    study.store.close()
+
+
+def test_the_time_that_a_try_takes_is_of_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, lefts = [0.0], []
+    monkeypatch.setattr("haltune._utils.retry.time.monotonic", lambda: now[0])
+
+    def work() -> None:
+        lefts.append(retry.left())
+        now[0] += 3.0
+        raise StoreAway("away")
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    with pytest.raises(StoreAway):
+        retry.retry(work, 5.0, sleep)
+    assert lefts == pytest.approx([5.0, 1.9])
+    assert retry.left() == float("inf")
+
+
+# -- URLs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://me:s3cret@h/x", "postgresql://me:***@h/x"),
+        ("postgresql://me@h/x?password=s3cret", "postgresql://me@h/x?password=***"),
+        ("postgresql://me:s3cret@h/x?sslpassword=s3cret&sslmode=require", "postgresql://me:***@h/x?sslmode=require&sslpassword=***"),
+        ("postgresql://me@h/x?PASSWORD=s3cret&password=s3cret", "postgresql://me@h/x?PASSWORD=***&password=***"),
+        ("postgresql://me:s3%20cret%40x@[::1]:5432/x", "postgresql://me:***@[::1]:5432/x"),
+        ("postgresql:///x?host=/var/run&password=s3cret", "postgresql:///x?host=%2Fvar%2Frun&password=***"),
+        ("postgresql://me:s3cret@h:port/x?password=s3cret", "postgresql://me:***@h:port/x?password=***"),
+        ("sqlite:///a b.db", "sqlite:///a b.db"), ("postgresql://me@h/x?host=%2Fvar", "postgresql://me@h/x?host=%2Fvar"),
+    ],
+)  # fmt: skip
+def test_a_url_for_people_has_no_secret(url: str, expected: str) -> None:
+    assert shown(url) == expected
+
+
+def test_a_password_in_the_query_opens_the_store_and_is_shown_nowhere(postgres_url: str) -> None:
+    study, _ = begun(f"{postgres_url}?password=s3cret")
+    assert "s3cret" not in repr(study) + study.store.url
+    assert "s3cret" in study.store.address()
+    with pytest.raises(StoreError) as caught:
+        load_study(f"{postgres_url}_?password=s3cret")
+    assert "s3cret" not in str(caught.value)
