@@ -90,10 +90,16 @@ def python_folders() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository's files, so that nothing built here before can help."""
+    """A copy of the repository's files: what was built, written or left here before neither helps nor harms."""
     folder = tmp_path_factory.mktemp("source") / "copy"
+    if (ROOT / ".git").exists():
+        for name in filter(None, run("git", "ls-files", "-z", cwd=ROOT).split("\0")):
+            if (ROOT / name).is_file():  # not removed since the last commit
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, folder / name)
+        return folder
     junk = shutil.ignore_patterns(
-        ".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "*.egg-info", "*.db*"
+        ".venv", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "*.egg-info", "*.db*"
     )
     shutil.copytree(ROOT, folder, ignore=junk)
     return folder
