@@ -162,13 +162,15 @@ class Stopper:
     ) -> Posed:  # fmt: skip
         """The stopping problem of a run.
 
-        Beyond 120 epochs it is solved on every second, third, ... of them, the last among them: a step of it then
-        costs as many c, and between two steps the decision of the last one stands.
+        Beyond 120 epochs it is solved on every second, third, ... of them, the last among them; between two steps the
+        decision of the last one stands.
         """
         stride = math.ceil((history.problem.max_epochs or 1) / _FINEST)
         horizon, before = divmod(history.problem.max_epochs or 1, stride)
         steps = slice(before + stride - 1, None, stride)
-        errors, losses = errors[steps], replace(losses, c=losses.c * stride)
+        errors = errors[steps]
+        if self.settings.mode == "faithful":  # its c is an epoch's, not a 51st of a training's
+            losses = replace(losses, c=losses.c * stride)
         key, others = self._beside(history, trial, scale, horizon, steps)
 
         def table(at: int) -> DecisionTable:
