@@ -142,6 +142,11 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         return True
 
     @property
+    def predicts(self) -> bool:
+        """True when a model of the values chooses new configurations; see `study.outlook`."""
+        return False
+
+    @property
     def plans(self) -> bool:
         """True when it plans by the budget: the study logs it, and again when it changes, as `history.budget`."""
         return False
@@ -222,6 +227,7 @@ class Wrapper(Policy[Any]):
         return self.policy.alive(self.inside(state))
 
     endless, plans, retrains = _of_inner("endless"), _of_inner("plans"), _of_inner("retrains")
+    predicts = _of_inner("predicts")
     gives_up_pauses, several_goals = _of_inner("gives_up_pauses"), _of_inner("several_goals")
 
     def part(self, kind: type[T]) -> T | None:
