@@ -46,9 +46,8 @@ ARROWS: dict[str, set[str]] = {
     "policies.bobos": BAYES,
     "policies.rollout": BAYES,
     "policies.truvar": BAYES,
-    "policies.prospect": LOG,
     "policies.weighed": LOG,
-    "policies.autobct": MODELS | {"policies.bobos", "policies.prospect"},
+    "policies.autobct": MODELS | {"policies.bobos"},
     "study.session": LOG | {"store", "ranks"},
 }
 SAME_EVERYWHERE = {

@@ -142,6 +142,11 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         return True
 
     @property
+    def predicts(self) -> bool:
+        """True when a model of the values chooses new configurations; see `study.outlook`."""
+        return False
+
+    @property
     def plans(self) -> bool:
         """True when it plans by the budget: the study logs it, and again when it changes, as `history.budget`."""
         return False
@@ -221,7 +226,7 @@ class Wrapper(Policy[Any]):
     def alive(self, state: Any) -> frozenset[int] | None:
         return self.policy.alive(self.inside(state))
 
-    endless, plans, retrains = _of_inner("endless"), _of_inner("plans"), _of_inner("retrains")
+    endless, plans, retrains, predicts = map(_of_inner, ("endless", "plans", "retrains", "predicts"))
     gives_up_pauses, several_goals = _of_inner("gives_up_pauses"), _of_inner("several_goals")
 
     def part(self, kind: type[T]) -> T | None:
@@ -234,7 +239,9 @@ def policy_of(found: Any) -> Policy[Any] | None:
     """`found` as a policy: itself, or, where it has a policy's methods though not its class, a policy that asks it."""
     if isinstance(found, Policy):
         return found
-    if isinstance(found, type) or not all(hasattr(found, name) for name in _NEEDED):
+    if isinstance(found, type) or not all(
+        hasattr(found, name) for name in ("spec", "start", "fold", "propose")
+    ):
         return None
     left_out = {
         name: getattr(Policy, name) for name in vars(Policy) if name[0] != "_" and not hasattr(found, name)
@@ -291,6 +298,3 @@ def _written(value: Any) -> str:
 def _by_default(option: Field[Any], policy: object) -> bool:
     default = option.default if option.default_factory is MISSING else option.default_factory()
     return repr(default) == repr(getattr(policy, option.name))
-
-
-_NEEDED = ("spec", "start", "fold", "propose")

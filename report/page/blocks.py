@@ -6,12 +6,13 @@ Whatever a user typed (names, the metric, configurations, errors) is escaped on 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from importlib.metadata import version
 
 from haltune._utils.words import clipped, duration, plural, settings, short
 from haltune.display.notebook import escaped
-from haltune.policies.prospect import FARTHEST
-from haltune.policies.prospect import prospect as foreseen
+from haltune.errors import InvalidInput
+from haltune.study.telling.outlook import outlook as estimated
 
 from ..digest import Digest
 from ..metric_model import MetricModel
@@ -86,8 +87,8 @@ def _saved(facts: Digest) -> str:
     )
 
 
-def prospect(facts: Digest, model: MetricModel | None) -> str:
-    """How sure the best is, and what another hour would bring: at least a trial's time, at most what can be told."""
+def outlook(facts: Digest, model: MetricModel | None, predicts: bool) -> str:
+    """How sure the best is, and whether as much search again would find a better one; nothing that was not measured."""
     if facts.best is None:
         return ""
     told = []
@@ -97,37 +98,9 @@ def prospect(facts: Digest, model: MetricModel | None) -> str:
         told.append(
             f"With 90% probability, no trial so far would end better{more} if it were trained in full."
         )
-    spent = facts.history.spent
-    ahead = min(max(3600.0, spent.time / max(spent.trials, 1)), FARTHEST * spent.time)
-    if spent.time and (found := foreseen(facts.history, ahead, spent.time)) is not None:
-        told.append(
-            f"{_span(ahead, spent.time)} {_brings(float(found.chance), float(found.gain), float(found.high))}"
-        )
+    with suppress(InvalidInput):  # too few trials, say
+        told.append(escaped(str(estimated(facts.history, predicts))))
     return f'<p class="facts">{" ".join(told)}</p>' if told else ""
-
-
-def _span(more: float, so_far: float) -> str:
-    if more == 3600.0:
-        return "Another hour"
-    why = (
-        "the time of a trial"
-        if more < FARTHEST * so_far
-        else f"{FARTHEST:g} times as long again and as far as can be told"
-    )
-    return f"Another {duration(more)}, {why},"
-
-
-def _brings(chance: float, gain: float, high: float) -> str:
-    """With as many workers as until now."""
-    if not chance > 0.0:
-        return "may bring anything: all runs came to one value."
-    if not gain > 0.0:
-        return f"would find a better one with a chance of {chance:.0%}, of little gain."
-    often = f", {short(high, 2)} or more in one case of ten" if high > 0.0 else ""
-    return (
-        f"would find a better one with a chance of {chance:.0%}, and gain {short(gain, 2)} on average{often}, "
-        "as records fall among runs."
-    )
 
 
 def best(facts: Digest) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from haltune.errors import InvalidInput
-from haltune.policies.autobct.gain import autobct_of
+from haltune.policies.autobct.policy import AutoBCT
 from haltune.policies.bobos.stopper import Stopper
 from haltune.policies.truvar.members import MemberSet
 from haltune.study.results import Results
@@ -41,13 +41,14 @@ class Models:
         if self._made[0] != learnt:
             self._made = (
                 learnt,
-                self._surrogate(facts) | self._decisions(source, facts, story) | self._known(source),
+                self._surrogate(source, facts) | self._decisions(source, facts, story) | self._known(source),
             )
         return self._made[1]
 
-    def _surrogate(self, facts: Digest) -> Items:
+    def _surrogate(self, source: Source, facts: Digest) -> Items:
         model = MetricModel.of(facts.history)
-        told: Items = {"prospect": blocks.prospect(facts, model) if facts.problem.plain else ""}
+        predicts = isinstance(source, Results) and source.policy.predicts
+        told: Items = {"outlook": blocks.outlook(facts, model, predicts) if facts.problem.plain else ""}
         if model is None:
             return told
         ranked = model.importance()
@@ -80,7 +81,7 @@ class Models:
                 found = answer_of(source)
                 matter = [name for name in self._matter if name in found.space.columns]
                 return {"figure/region": region_spec(found, *matter[:2])}
-            if autobct_of(source.policy) is not None:
+            if source.policy.part(AutoBCT) is not None:
                 return {"figure/posterior": posterior_spec(beliefs_of(source))}
         return {}
 

@@ -111,7 +111,7 @@ def shell(facts: Digest, items: Items, head: str, foot: str, bar: str = "") -> s
 <div class="bar">{bar}<button type="button" id="theme" hidden>Dark</button></div>
 <header id="head">{placed["head"]}</header>
 <div id="stats">{placed["stats"]}</div>
-<div id="prospect">{placed["prospect"]}</div>
+<div id="outlook">{placed["outlook"]}</div>
 <section id="best">{placed["best"]}</section>
 <div class="figures" id="figures"></div>
 <noscript><p>The figures need JavaScript; all else is here without it.</p></noscript>

@@ -36,14 +36,14 @@ ANSWERS: dict[str, Callable[[Study], Any]] = {
     "recommend": lambda study: study.recommend(),
     "level set": lambda study: str(study.level_set(0.5)),
     "maximisers": lambda study: str(study.maximisers()),
-    "outlook": lambda study: str(study.outlook(10.0, worlds=4)),
+    "outlook": lambda study: str(study.outlook()),
     "summary": summary,
     "page": lambda study: page(study),
     "frame": lambda study: study.frame(),
     "receipts": lambda study: [study.explain(t.id) for t in study.trials],
     "spent": lambda study: (study.spent, study.outcome),
 }
-FAIR = "nothing can be said yet|ended, too few|score_per_hour"  # what an answer may decline with
+FAIR = "nothing can be said yet|ended, too few|was measured for|is not estimated for|score_per_hour"
 
 
 def stormy(policy: Any, chance: random.Random) -> Study:

@@ -89,7 +89,7 @@ def test_the_best_of_several_goals_is_said_to_be_a_front() -> None:
             ask()
     for ask in (
         study.recommend,
-        lambda: study.outlook(worlds=2),
+        study.outlook,
         study.level_set,
         study.maximisers,
         study.audit,

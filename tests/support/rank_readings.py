@@ -68,7 +68,7 @@ SLOW: Readings = {
     "own level_set": lambda s: s.level_set(),
     "maximisers": lambda s: s.maximisers(),
     "frame": lambda s: s.frame().to_csv(),
-    "outlook": lambda s: s.outlook(100.0, worlds=10),
+    "outlook": lambda s: s.outlook(),
     "page": lambda s: write(s, f"page-{RANK}.html").read_text(),
     "curves": lambda s: learning_curves(s).to_json(),
     "region": lambda s: region(s.level_set(0.5)).to_json(),

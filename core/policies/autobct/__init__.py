@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING
 from haltune._utils.lazy import shows
 
 if TYPE_CHECKING:
-    from .gain import outlook
     from .prior.beliefs import Prior
     from .prior.learnt import from_studies
     from .prior.sampled import sampled
 
 _ROOMS = {
-    "gain": ("outlook",),
     "prior.beliefs": ("Prior",),
     "prior.learnt": ("from_studies",),
     "prior.sampled": ("sampled",),
@@ -19,4 +17,4 @@ _ROOMS = {
 if not TYPE_CHECKING:  # who checks types hears of a name that is not there
     __getattr__, __dir__ = shows(__name__, _ROOMS)
 
-__all__ = ["Prior", "from_studies", "outlook", "sampled"]
+__all__ = ["Prior", "from_studies", "sampled"]

@@ -1,4 +1,4 @@
-"""What AutoBCT believes of a search: its trainings on the ruler, the beliefs after them, and their prospect.
+"""What AutoBCT believes of a search: its trainings on the ruler, the beliefs after them.
 
 Observations are bounded before they enter the filter: a loss that explodes says that a control is bad, not how the
 whole surface lies. A training without a score counts as no better than the worst seen; its cost counts as it is.
@@ -31,7 +31,7 @@ _LOWEST, _HIGHEST, _DEAREST = -1.0, 4.0, 10.0  # h and t beyond count as these
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """A search as its prospect sees it."""
+    """A search as AutoBCT sees it."""
 
     done: Sequence[Training]
     heights: Sequence[float]  # the score expected of each training's control, each after that training
@@ -77,7 +77,6 @@ class Assessor:
     kind: Transform
     seconds: tuple[float, float] | None  # at cost 0 and 1
     initial: int  # trainings that estimates rest on
-    odds: bool = False  # by the log odds of a metric with bounds, unless the ends are known
     _desks: Memo[tuple[Controls, Prior, Array]] = field(default_factory=lambda: Memo(4), repr=False)
 
     def desk(self, problem: Problem) -> tuple[Controls, Prior, Array]:
@@ -121,8 +120,7 @@ class Assessor:
         goal, bounds = history.problem.goal, history.problem.goal.bounds
         known = bounds if bounds is None or goal.sign > 0 else (bounds[1], bounds[0])
         ends = self.ends or prior.score_map
-        odds = bounds if self.odds and ends is None and self.kind == "linear" else None
-        if ends is None and odds is None and self.kind == "linear":
+        if ends is None and self.kind == "linear":
             ends = known
         costs = self.seconds or prior.cost_map
         if ends is not None and costs is not None:
@@ -134,12 +132,12 @@ class Assessor:
         if ends is None:
             middle = float(np.mean(phi @ prior.score.mean))
             given = [[t.value for t in group] for group in (first, done)]
-            ends = next((e for v in given if (e := score_ends(goal, v, middle, self.kind, odds))), None)
+            ends = next((e for v in given if (e := score_ends(goal, v, middle, self.kind))), None)
         if costs is None:
             costs = cost_ends([t.seconds for t in first], list(phi @ prior.cost.mean))
         if ends is None:
             return None
-        return Ruler(*ends, self.kind, costs[0], costs[1] - costs[0], odds)
+        return Ruler(*ends, self.kind, costs[0], costs[1] - costs[0])
 
 
 def _plausible(done: Sequence[Training], sign: float) -> Sequence[Training]:

@@ -85,12 +85,6 @@ def _paid(history: History, trial: TrialRecord) -> float:
     return max(float(trial.seconds.sum()), history.worker_seconds(trial.id))
 
 
-def whole_cost(history: History, trial: TrialRecord) -> float:
-    """What a trial costs as if trained in full, one under way by what it was up to now."""
-    horizon = history.problem.max_epochs
-    return _paid(history, trial) * max(1.0, horizon / trial.epoch if horizon and trial.epoch > 0 else 1.0)
-
-
 def _rest(history: History, trial: TrialRecord) -> float:
     """The factor from what a stopped run has trained to the whole."""
     horizon = history.problem.max_epochs

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -161,10 +161,6 @@ class AutoBCT(Policy[Trials]):
     def assess(self, history: History, ended: Sequence[int]) -> Assessment | None:
         """What is believed after these trials; None while they are too few to know the maps."""
         return self._assessor.assess(history, ended)
-
-    def foresee(self, history: History, ended: Sequence[int]) -> Assessment | None:
-        """The same of any policy's search, to look ahead: what is expected of a bounded metric stays off its bounds."""
-        return replace(self._assessor, odds=True).assess(history, ended)
 
     def _decided(self, history: History, assessment: Assessment) -> Move:
         """The control of largest value, or the end when the last one is expected to score that."""

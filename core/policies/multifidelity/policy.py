@@ -162,6 +162,11 @@ class MultiFidelity(Policy[Ascent]):
             epochs.append(epochs[-1] * _RUNG_RATIO)
         return (*epochs, horizon) if horizon > 1 else (1,)
 
+    @property
+    def predicts(self) -> bool:
+        """True: a Gaussian process chooses new configurations."""
+        return True
+
     def start(self, problem: Problem) -> Ascent:
         """Nobody on the ladder. Raises InvalidInput without a horizon."""
         if problem.max_epochs is None:

@@ -28,10 +28,10 @@ from ..session.session import Log
 if TYPE_CHECKING:
     import pandas as pd
 
-    from haltune.policies.autobct.gain import Outlook
     from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
 
     from .audit import Audit
+    from .outlook import Outlook
 
 
 class Questions(ABC):
@@ -81,36 +81,26 @@ class Questions(ABC):
         self._need_one_goal("recommend()")
         return self._kept(recommend(self.history))
 
-    def outlook(
-        self, time: float | str = "1h", policy: Policy[Any] | None = None, worlds: int = 200, seed: int = 0
-    ) -> Outlook:
-        """What another `time` of search would gain, whoever has searched; see haltune.policies.autobct.outlook.
-
-        A search by AutoBCT, or by the one that is given, is simulated; of any other, records tell.
-
-        Args:
-            time: Worker time, in seconds or as "90s", "30min", "2h". Default: "1h".
-            policy: AutoBCT(...), whose beliefs then simulate the search. Default: None, the study's own.
-            worlds: How many simulated searches. Default: 200.
-            seed: Of the simulation. Default: 0.
+    def outlook(self) -> Outlook:
+        """Estimate whether the search finds a better configuration if it continues for as long as it has taken.
 
         Returns:
-            The gain that is expected, its chance and what it is told by; print it.
+            The probability, and the time or cost that it is for; print it.
 
         Raises:
-            InvalidInput: For a time that is none, before enough trials were trained in full, and with several goals or
-                constraints.
+            InvalidInput: With fewer than 5 trials or more than 200, for a metric that takes few values, and with
+                several goals or constraints.
 
         Example:
             >>> study = Study({"x": Float(-2.0, 2.0)}, Minimize("y"), seed=0, budget="6 trials")
             >>> _ = study.optimize(lambda trial: trial.config["x"] ** 2)
-            >>> 0.0 <= study.outlook("1h").chance <= 1.0
+            >>> study.outlook().probability in (0.5, 0.7)
             True
         """
-        from haltune.policies.autobct.gain import outlook
+        from .outlook import outlook
 
         self._need_one_goal("outlook()")
-        return outlook(self.history, time, policy or self.policy, worlds, seed)
+        return outlook(self.history, self.policy.predicts)
 
     def level_set(self, threshold: float | None = None) -> LevelSet:
         """Which configurations reach the policy's threshold, or another; see haltune.policies.truvar.answers.

@@ -13,8 +13,8 @@ from haltune._utils.threads import one_thread
 from haltune.log import events as ev
 from haltune.log.history import History
 from haltune.policies.autobct.assessment import Assessment
-from haltune.policies.autobct.gain import autobct_of
 from haltune.policies.autobct.observations import TAG
+from haltune.policies.autobct.policy import AutoBCT
 from haltune.study.results import Results
 
 
@@ -73,7 +73,7 @@ class Beliefs:
 
 def beliefs_of(study: Results) -> Beliefs | None:
     """Of a study that AutoBCT searches; None for another, and while it knows too little to weigh anything."""
-    policy = autobct_of(study.policy)
+    policy = study.policy.part(AutoBCT)
     if policy is None:
         return None
     history, weighed = study.history, dict[int, Weighing]()

@@ -11,7 +11,7 @@ import numpy as np
 
 from haltune._utils.words import plural, short
 from haltune.errors import InvalidInput
-from haltune.policies.autobct.gain import autobct_of
+from haltune.policies.autobct.policy import AutoBCT
 from haltune.study.results import Results
 
 from ...digest import need_study
@@ -58,7 +58,7 @@ def posterior(study: Results, across: str | None = None) -> go.Figure:
         ['acc expected', 'seconds of a training']
     """
     need_study(study).sync()
-    if autobct_of(study.policy) is None:
+    if study.policy.part(AutoBCT) is None:
         raise InvalidInput("this search does not weigh scores against costs: AutoBCT() does")
     names = list(study.history.problem.space.columns)
     if across is not None and across not in names:

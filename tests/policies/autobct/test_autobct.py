@@ -335,23 +335,6 @@ def test_a_study_unlike_the_others_is_not_foretold_by_them():
     assert foretold([*alike, unlike])[1] < foretold(alike)[1]
 
 
-def test_another_hour_is_worth_less_the_longer_the_search_was():
-    gains = []
-    for trials in (2, 12):
-        told = trained(RandomSearch(), trials=trials).outlook(policy=AutoBCT(), time="1min", worlds=60)
-        assert told.gain[0] == 0.0
-        assert (told.low <= told.gain + 1e-12).all()
-        assert told.gain[-1] <= told.high[-1] + 1e-12
-        assert "Another 1 min would gain" in str(told)
-        gains.append(told.gain[-1])
-    assert gains[1] < gains[0]
-
-
-def test_no_training_ends_in_less_time_than_one_takes():
-    told = trained(RandomSearch(), trials=6).outlook(policy=AutoBCT(), time=0.01, worlds=20)
-    assert told.gain[-1] < 0.01
-
-
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -384,7 +367,6 @@ def test_no_training_ends_in_less_time_than_one_takes():
             lambda: AutoBCT().start(problem(space=Space({f"x{i}": Float(0, 1) for i in range(9)}))),
             r"use BOBOS\(\) or GPUCB\(\)",
         ),
-        (lambda: trained(RandomSearch(), trials=1).outlook(), "too few to expect"),
         (lambda: from_studies([trained(RandomSearch(), trials=1)]), "at least two studies"),
         (
             lambda: from_studies(

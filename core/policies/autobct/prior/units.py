@@ -1,7 +1,7 @@
 """From the user's world to the one a prior speaks of, and back: raw scores to h, seconds to t, both about on [0, 1].
 
-h is affine in the raw score, in its logarithm or, between bounds, in its log odds, 0 at `worst` and 1 at `best`; t is
-affine in seconds. What is not given is taken from the prior, from the goal's bounds, or from the first trainings.
+h is affine in the raw score or in its logarithm, 0 at `worst` and 1 at `best`; t is affine in seconds.
+What is not given is taken from the prior, from the goal's bounds, or from the first trainings.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from haltune.errors import InvalidInput
 from haltune.log.problem import Goal
 
 Transform = Literal["linear", "log"]
-Bounds = tuple[float, float]
-_BOUND_MARGIN = 1e-3  # of the width of the bounds: log odds are infinite at a bound itself
 _BEYOND_MAP = 3.0  # widths of the map beyond its ends
 
 
@@ -31,7 +29,6 @@ class Ruler:
     kind: Transform
     zero: float  # seconds of t = 0
     unit: float  # seconds of t = 1, less zero
-    odds: Bounds | None = None  # h is affine in the log odds between these: no expectation reaches a bound
 
     def h(self, value: float) -> float:
         """The score of a raw value; the floor below everything for one that is not finite."""
@@ -41,15 +38,12 @@ class Ruler:
     def slope(self, value: float) -> float:
         """How far h moves for a unit of raw score, at a raw value."""
         width = abs(self._bent(self.best) - self._bent(self.worst))
-        if self.odds is not None:
-            share = _share(value, self.odds)
-            return 1.0 / (width * share * (1.0 - share) * (self.odds[1] - self.odds[0]))
         return 1.0 / width if self.kind == "linear" else 1.0 / (width * max(abs(value), 1e-300))
 
     def raw(self, h: float) -> float:
         """The raw value of a score."""
         low, high = self._bent(self.worst), self._bent(self.best)
-        return _unbent(low + h * (high - low), self.kind, self.odds)
+        return _unbent(low + h * (high - low), self.kind)
 
     def amount(self, h: float) -> str:
         """A difference of scores in raw units; a factor where logarithms count."""
@@ -76,27 +70,17 @@ class Ruler:
         return None
 
     def _bent(self, value: float) -> float:
-        return _bent(value, self.kind, self.odds)
+        return _bent(value, self.kind)
 
 
-def _bent(value: float, kind: Transform, odds: Bounds | None) -> float:
-    if odds is not None:
-        share = _share(value, odds)
-        return math.log(share / (1.0 - share))
+def _bent(value: float, kind: Transform) -> float:
     if kind == "linear":
         return value
     return math.log(value) if value > 0 else -math.inf
 
 
-def _unbent(bent: float, kind: Transform, odds: Bounds | None) -> float:
-    if odds is not None:
-        return odds[0] + (odds[1] - odds[0]) / (1.0 + math.exp(min(-bent, 700.0)))
+def _unbent(bent: float, kind: Transform) -> float:
     return math.exp(min(bent, 700.0)) if kind == "log" else bent
-
-
-def _share(value: float, odds: Bounds) -> float:
-    """Where a value lies between bounds, not quite at either."""
-    return min(max((value - odds[0]) / (odds[1] - odds[0]), _BOUND_MARGIN), 1.0 - _BOUND_MARGIN)
 
 
 def check_map(name: str, worst: float | None, best: float | None, kind: Transform) -> None:
@@ -114,7 +98,7 @@ def check_map(name: str, worst: float | None, best: float | None, kind: Transfor
 
 
 def score_ends(
-    goal: Goal, values: Sequence[float], middle: float, kind: Transform, odds: Bounds | None = None
+    goal: Goal, values: Sequence[float], middle: float, kind: Transform
 ) -> tuple[float, float] | None:
     """The raw (worst, best) by the first trainings: their best at h = 0.65, their range 0.4 wide; None without any.
 
@@ -123,13 +107,13 @@ def score_ends(
     seen = np.array([v for v in values if math.isfinite(v) and (kind == "linear" or v > 0)])
     if not len(seen):
         return None
-    bent = goal.sign * np.array([_bent(v, kind, odds) for v in seen])
+    bent = goal.sign * np.array([_bent(v, kind) for v in seen])
     top, width = float(bent.max()), float(np.ptp(bent))
     at = 0.65
     if width <= 1e-9 * max(abs(top), 1e-9):
         width, at = max(0.1 * abs(top), 1e-3), middle
     ends = [goal.sign * (top + (h - at) * width / 0.4) for h in (0.0, 1.0)]
-    low, high = (_unbent(e, kind, odds) for e in ends)
+    low, high = (_unbent(e, kind) for e in ends)
     return low, high
 
 

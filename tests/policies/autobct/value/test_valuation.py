@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from autobct_simulation import simulate
 from scipy.stats import norm
 
 from haltune.policies.autobct.prior.published import preset
 from haltune.policies.autobct.value.envelope import excess, expected_max
-from haltune.policies.autobct.value.simulation import simulate
 from haltune.policies.autobct.value.valuation import (
     ONE,
     TWO,

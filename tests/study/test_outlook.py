@@ -1,0 +1,116 @@
+"""Whether a search finds a better configuration if it continues: against the law of records and Monte Carlo."""
+
+import numpy as np
+import pytest
+from told import tell_trial, told
+
+from haltune import Float, Maximize, Minimize, Problem, Space, Study
+from haltune.errors import InvalidInput
+from haltune.log.events import Status
+from haltune.policies import GPUCB, Halting, Hyperband, MultiFidelity, RandomSearch
+from haltune.study.telling.outlook import outlook
+
+RNG = np.random.default_rng(0)
+
+
+def searched(values, goal=None, seconds=2.0):
+    """One trial of an epoch a value."""
+    history = told(Problem(Space({"lr": Float(0, 1)}), goal or Maximize("gain"), 1))
+    for value in values:
+        tell_trial(history, [float(value)], seconds=seconds)
+    return history
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda n: RNG.exponential(size=n), lambda n: RNG.normal(size=n), lambda n: RNG.uniform(size=n),
+        lambda n: RNG.standard_cauchy(size=n), lambda n: RNG.binomial(1000, 0.9, size=n) / 1000,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("trials", [5, 10, 40])
+def test_among_values_in_random_order_a_better_one_follows_as_often_as_stated(draw, trials):
+    worlds = [draw(2 * trials) for _ in range(2000)]
+    came = np.mean([w[trials:].max() > w[:trials].max() for w in worlds])
+    assert outlook(searched(worlds[0][:trials]), predicts=False).probability == pytest.approx(came, abs=0.1)
+
+
+def test_as_much_time_again_is_what_is_asked():
+    """Eight trials of 2 s."""
+    found = outlook(searched(np.arange(8.0)), predicts=False)
+    assert found.more == pytest.approx(16.0)
+    assert str(found) == (
+        "If the search continues for another 16 s, as much as it has taken so far, it finds a better configuration "
+        "with an estimated probability of 50%."
+    )
+
+
+def test_a_paused_trial_that_is_better_already_raises_the_probability():
+    history = told()
+    for value in (0.1, 0.2, 0.3, 0.4, 0.5):
+        tell_trial(history, [value] * 10)
+    before = outlook(history, predicts=False).probability
+    tell_trial(history, [0.6], Status.PAUSED)
+    assert before < outlook(history, predicts=False).probability < 1.0
+
+
+@pytest.mark.parametrize("status", [Status.STOPPED, Status.FAILED])
+def test_a_trial_that_cannot_continue_raises_nothing(status):
+    history = told()
+    for value in (0.1, 0.2, 0.3, 0.4, 0.5):
+        tell_trial(history, [value] * 10)
+    tell_trial(history, [0.6], status)
+    assert outlook(history, predicts=False).probability == 0.5
+
+
+def test_a_model_that_found_its_best_lately_raises_the_probability():
+    late, early = searched(np.arange(8.0)), searched(np.arange(8.0)[::-1])
+    assert outlook(late, predicts=True).probability > outlook(late, predicts=False).probability
+    assert outlook(early, predicts=True).probability == outlook(early, predicts=False).probability
+    assert MultiFidelity().predicts
+    assert Halting(GPUCB()).predicts
+    assert not RandomSearch().predicts
+    assert not Hyperband().predicts
+
+
+@pytest.mark.parametrize("predicts", [True, False])
+def test_units_and_the_sign_of_the_goal_change_nothing(predicts):
+    for values in RNG.normal(size=(20, 9)):
+        expected = outlook(searched(values), predicts).probability
+        assert outlook(searched(1e6 * values - 3.0), predicts).probability == expected
+        assert outlook(searched(-values, Minimize("gain")), predicts).probability == expected
+
+
+@pytest.mark.parametrize(
+    ("goal", "best"),
+    [
+        (Maximize("gain", (0, 1)), 1.0),
+        (Minimize("pain", (0, 1)), 0.0),
+        (Maximize("val_acc"), 1.0),
+        (Minimize("rmse"), 0.0),
+    ],
+)
+def test_what_stands_at_its_bound_cannot_be_improved(goal, best):
+    found = outlook(searched([0.3, 0.4, 0.5, 0.6, best], goal), predicts=True)
+    assert found.probability == 0.0
+    assert str(found) == f"{goal.metric} {best:g} is the best possible value: it cannot be improved."
+
+
+@pytest.mark.parametrize("trials", [0, 4, 201])
+def test_nothing_is_stated_of_searches_that_were_not_measured(trials):
+    with pytest.raises(InvalidInput, match="for 5 to 200 trials"):
+        outlook(searched(np.arange(float(trials))), predicts=True)
+
+
+def test_trials_without_a_value_do_not_count():
+    values = [0.1, 0.2, 0.3, 0.4, float("nan"), float("inf")]
+    with pytest.raises(InvalidInput, match="has 4 trials with a value"):
+        outlook(searched(values), predicts=True)
+    assert outlook(searched([*values, 0.05]), predicts=True).probability == 0.5
+
+
+def test_nothing_is_stated_of_a_metric_that_takes_few_values():
+    study = Study({"x": Float(0, 1)}, "val_acc", max_epochs=1, policy=RandomSearch(trials=12), verbose=0)
+    study.optimize(lambda trial: 0.5)
+    with pytest.raises(InvalidInput, match="share their value of val_acc"):
+        study.outlook()
