@@ -43,5 +43,4 @@ with live(study):
                 validation_data=(x[1200:], y[1200:]), callbacks=[HaltuneCallback(trial)],
             )  # fmt: skip
 print(study.outcome.reason)
-print(study.outlook())
 print(summary(study), f"curves: {write(study, 'digits_autobct.html')}", sep="\n")

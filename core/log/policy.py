@@ -142,9 +142,9 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         return True
 
     @property
-    def predicts(self) -> bool:
-        """True when a model of the values chooses new configurations; see `study.outlook`."""
-        return False
+    def predicts(self) -> bool | None:
+        """Whether a model of the values chooses new configurations; None: `study.outlook` was not measured for it."""
+        return None
 
     @property
     def plans(self) -> bool:

@@ -49,6 +49,11 @@ class RandomSearch(Policy[frozenset[str]]):
             )
 
     @property
+    def predicts(self) -> bool | None:
+        """False: no model chooses."""
+        return False
+
+    @property
     def endless(self) -> bool:
         """True without a number of trials."""
         return self.trials is None

@@ -87,7 +87,7 @@ def _saved(facts: Digest) -> str:
     )
 
 
-def outlook(facts: Digest, model: MetricModel | None, predicts: bool) -> str:
+def outlook(facts: Digest, model: MetricModel | None, predicts: bool | None) -> str:
     """How sure the best is, and whether as much search again would find a better one; nothing that was not measured."""
     if facts.best is None:
         return ""

@@ -47,7 +47,7 @@ class Models:
 
     def _surrogate(self, source: Source, facts: Digest) -> Items:
         model = MetricModel.of(facts.history)
-        predicts = isinstance(source, Results) and source.policy.predicts
+        predicts = source.policy.predicts if isinstance(source, Results) else None
         told: Items = {"outlook": blocks.outlook(facts, model, predicts) if facts.problem.plain else ""}
         if model is None:
             return told

@@ -68,9 +68,14 @@ def test_a_model_that_found_its_best_lately_raises_the_probability():
     assert outlook(late, predicts=True).probability > outlook(late, predicts=False).probability
     assert outlook(early, predicts=True).probability == outlook(early, predicts=False).probability
     assert MultiFidelity().predicts
-    assert Halting(GPUCB()).predicts
-    assert not RandomSearch().predicts
-    assert not Hyperband().predicts
+    assert Halting(MultiFidelity()).predicts
+    assert RandomSearch().predicts is False
+
+
+def test_nothing_is_stated_for_policies_that_were_not_measured():
+    for policy in (Hyperband(), Halting(GPUCB())):
+        with pytest.raises(InvalidInput, match="default search"):
+            outlook(searched(np.arange(8.0)), policy.predicts)
 
 
 @pytest.mark.parametrize("predicts", [True, False])

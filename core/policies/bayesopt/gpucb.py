@@ -143,11 +143,6 @@ class GPUCB(Policy[FinishedTrials]):
         check_options("GPUCB", self.initial, self.beta, self.delta, self.refit_every)
         object.__setattr__(self, "_surrogate", Surrogate(_final, self.refit_every, self.initial))
 
-    @property
-    def predicts(self) -> bool:
-        """True: a Gaussian process chooses new configurations."""
-        return True
-
     def start(self, problem: Problem) -> FinishedTrials:
         """No trial has finished. Raises InvalidInput for theorem 1's beta on an infinite space."""
         check_ucb("GPUCB", problem, self.beta)

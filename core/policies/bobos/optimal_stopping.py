@@ -23,7 +23,7 @@ from .induction import MIN_PATHS, DecisionTable, Losses, StopDecision, solve, un
 from .matched_curves import Beside, believed, matched_paths
 from .power_law_curves import power_law_paths
 
-REFERENCE_HORIZON = 51  # `first`, `resolve_at` and `c` count epochs of this many, and scale with the horizon
+REFERENCE_HORIZON = 51  # `first` and `resolve_at` count epochs of this many, and scale with the horizon
 _FIRST = 8
 _LEAST_WORTH = 1.5  # epochs: of the shortest trainings a tenth is less than one
 _MIN_VISITS = 30
@@ -70,8 +70,8 @@ class OptimalStopping:
             more, or none (faithful).
         K1: loss of a wrong stop, may be infinite. Default: None, 500 or (faithful) 100.
         K2: loss of going on wrongly to the end. Default: 99.
-        c: loss of each further epoch, of 51: a full training loses 51 c whatever its horizon. In "faithful" mode of
-            each further epoch as the paper has it. Default: 1.
+        c: loss of each further epoch; beyond 51 epochs of each further 51st of a full training, unless the mode is
+            "faithful". Default: 1.
         paths: curves simulated a solution. Default: None, 20,000 or (faithful) 100,000.
         cells: of the grid over the running mean, at each epoch. Default: 16.
         slopes: cuts of each cell, by how the recent epochs differ from what the running mean foretells. Default: 8.
@@ -190,8 +190,8 @@ class OptimalStopping:
             share = max(1, min(_PATHS_PER_DRAWN, count // (2 * MIN_PATHS)))
             count, fewest = count // share, fewest // share
         paths = self.paths_of(y, horizon, count, rng, beside)
-        # in proportion to K1 and K2, which no horizon changes: else a stop costs more than "win" at long ones
-        each = losses.c * REFERENCE_HORIZON / horizon if self.mode == "robust" else losses.c
+        # a full training loses no more than 51 c: else a missing value costs more than K2 at long horizons
+        each = losses.c * (min(1.0, REFERENCE_HORIZON / horizon) if self.mode == "robust" else 1.0)
         losses = replace(losses, c=each, missing=self._missing(horizon) * each)
         return solve(
             paths, y, incumbent_error, losses, self.cells, fewest, self.slopes,

@@ -152,11 +152,6 @@ class BOBOS(Policy[State]):
             **audit_spec(self.audit),
         }
 
-    @property
-    def predicts(self) -> bool:
-        """True: a Gaussian process chooses new configurations."""
-        return True
-
     def start(self, problem: Problem) -> State:
         """No trial has finished or is audited. Raises InvalidInput without a horizon."""
         if problem.max_epochs is None:

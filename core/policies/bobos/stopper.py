@@ -169,7 +169,7 @@ class Stopper:
         horizon, before = divmod(history.problem.max_epochs or 1, stride)
         steps = slice(before + stride - 1, None, stride)
         errors = errors[steps]
-        if self.settings.mode == "faithful":  # its c is an epoch's, not a 51st of a training's
+        if self.settings.mode == "faithful":  # its c is an epoch's at every horizon
             losses = replace(losses, c=losses.c * stride)
         key, others = self._beside(history, trial, scale, horizon, steps)
 

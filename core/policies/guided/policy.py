@@ -86,11 +86,6 @@ class Guided(Wrapper):
             raise InvalidInput(f"Guided(share={self.share!r}): from 0 to 1")
 
     @property
-    def predicts(self) -> bool:
-        """True: a Gaussian process chooses new configurations."""
-        return True
-
-    @property
     def spec(self) -> dict[str, Any]:
         """JSON that rebuilds the policy."""
         options = {name: getattr(self, name) for name in ("initial", "deviations", "share", "candidates")}

@@ -163,7 +163,7 @@ class MultiFidelity(Policy[Ascent]):
         return (*epochs, horizon) if horizon > 1 else (1,)
 
     @property
-    def predicts(self) -> bool:
+    def predicts(self) -> bool | None:
         """True: a Gaussian process chooses new configurations."""
         return True
 

@@ -1,15 +1,16 @@
 """Whether a search finds a better configuration if it continues for as long as it has taken so far.
 
-Of 2n values in random order the best lies in the second half with probability 1/2, whatever their distribution: the law
-of records. Two facts make it more likely, and over recorded searches the probability is 0.7 then:
+Of 2n values in random order the best lies in the second half with probability 1/2, whatever their distribution: the
+law of records. Two facts make it more likely, and over recorded searches the probability is 0.7 then:
 
     ahead    a trial that may continue has a better value already than the best, which is the best complete one
     rising   the policy predicts values, and the best trial is among the last quarter that started
 
-benchmarks/search/forecast_calibration.py compares the stated probabilities with what followed. They are within 0.1 for the
-default search and for random search; too high for Hyperband (0.5: 0.39, 0.7: 0.55) and GP-UCB (0.24, 0.47). Gains
-were not predictable: a multiple of the spread of the values that was exceeded in one case of four on one half of the
-tasks was exceeded in one of five on the other, and in two of three where the spread was small. So none is stated.
+benchmarks/search/forecast_calibration.py compares the stated probabilities with what followed. They hold within 0.1 for
+the default search and for random search, and are stated for these alone: for Hyperband (0.5: 0.39, 0.7: 0.55) and
+GP-UCB (0.24, 0.47) they were too high. Gains were not predictable: a multiple of the spread of the values that was
+exceeded in one case of four on one half of the tasks was exceeded in one of five on the other, and in two of three
+where the spread was small. So none is stated.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Outlook:
         )
 
 
-def outlook(history: History, predicts: bool) -> Outlook:
+def outlook(history: History, predicts: bool | None) -> Outlook:
     """Estimate whether a search for one goal finds a better configuration in as much time again.
 
     Args:
@@ -66,8 +67,14 @@ def outlook(history: History, predicts: bool) -> Outlook:
         predicts: whether its policy predicts values; see `Policy.predicts`.
 
     Raises:
-        InvalidInput: With fewer or more trials than were measured, and for a metric that takes few values.
+        InvalidInput: For a policy that was not measured, with fewer or more trials than were measured, and for a metric
+            that takes few values.
     """
+    if predicts is None:
+        raise InvalidInput(
+            "The probability of finding a better configuration was measured for the default search and for random "
+            "search. It is not estimated for other policies."
+        )
     goal, best, trials = history.problem.goal, history.best(), history.trials
     values = np.array([t.target(goal) for t in trials])
     known = values[np.isfinite(values)]

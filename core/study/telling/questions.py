@@ -88,8 +88,8 @@ class Questions(ABC):
             The probability, and the time or cost that it is for; print it.
 
         Raises:
-            InvalidInput: With fewer than 5 trials or more than 200, for a metric that takes few values, and with
-                several goals or constraints.
+            InvalidInput: For policies other than the default search and RandomSearch, with fewer than 5 trials or
+                more than 200, for a metric that takes few values, and with several goals or constraints.
 
         Example:
             >>> study = Study({"x": Float(-2.0, 2.0)}, Minimize("y"), seed=0, budget="6 trials")

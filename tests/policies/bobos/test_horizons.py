@@ -43,12 +43,13 @@ def test_the_same_curve_is_stopped_at_the_same_share_of_its_training():
         assert stopped_at(horizon, Halting(RandomSearch()), [0.9, 0.6])[1] == pytest.approx(first, abs=0.1)
 
 
-@pytest.mark.parametrize("horizon", [20, 51, 120])
+@pytest.mark.parametrize("horizon", [10, 20, 51, 120])
 def test_a_stop_is_made_up_to_the_same_probability_of_winning_at_every_horizon(horizon):
-    """Stop loses K1 p + missing, "win" K2 (1 - p): equal at p = (K2 - missing) / (K1 + K2), and missing is 5.1 c."""
+    """Stop loses K1 p + missing, "win" K2 (1 - p): equal at p = (K2 - missing) / (K1 + K2); missing is at most 5.1 c."""
     settings = OptimalStopping(paths=4_000)
-    errors = 1.0 - 0.5 * (1 - np.exp(-4 * np.arange(1, horizon // 3) / horizon))
+    errors = 1.0 - 0.5 * (1 - np.exp(-4 * np.arange(1, 2 + horizon // 3) / horizon))
     table = settings.solve_at(errors, horizon, 0.5, settings.losses(), np.random.default_rng(0))
-    stop, win, _ = table.losses.expected((99.0 - 5.1) / 599.0, 0.0)
-    assert float(stop) == pytest.approx(float(win))
-    assert table.losses.c * horizon == pytest.approx(51.0)
+    p = (99.0 - 5.1) / 599.0
+    stop, win, _ = table.losses.expected([p, p + 0.01], [0.0, 0.0])
+    assert stop[0] <= win[0] + 1e-9
+    assert stop[1] > win[1]

@@ -28,7 +28,7 @@ from haltune import (
 )  # fmt: skip
 from haltune._utils.words import duration
 from haltune.log.events import Budgeted, Raised, Status
-from haltune.policies import Halting, RandomSearch
+from haltune.policies import GPUCB, Halting, RandomSearch
 from haltune.report import learning_curves, summary, write
 from haltune.report.page.items import ToldSearch
 
@@ -382,15 +382,20 @@ def test_a_page_that_follows_a_search_shows_a_raised_limit_before_anything_else_
 
 def test_the_page_states_the_probability_of_a_better_configuration_only_where_it_was_measured(tmp_path):
     """Four trials of 20 s are too few; five took 1 min 40 s."""
-    history = told()
-    for value in (0.1, 0.3, 0.5, 0.8):
-        tell_trial(history, [value] * 10)
-    assert "If the search continues" not in write(history, tmp_path / "page.html").read_text(encoding="utf-8")
-    tell_trial(history, [0.7] * 10)
+    pages = []
+    for policy, trials in ((RandomSearch(), 4), (RandomSearch(), 5), (GPUCB(), 5)):
+        study = Study(
+            {"x": Float(0, 1)}, "acc", policy=policy, max_epochs=1, budget=f"{trials} trials", verbose=0
+        )
+        for trial in study:
+            trial.report(0.8 - 0.1 * abs(3 - trial.id), seconds=20.0)
+            trial.finish()
+        pages.append(write(study, tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert ["If the search continues" in page for page in pages] == [False, True, False]
     assert (
         "If the search continues for another 1 min 40 s, as much as it has taken so far, it finds a better "
         "configuration with an estimated probability of 50%."
-    ) in write(history, tmp_path / "page.html").read_text(encoding="utf-8")
+    ) in pages[1]
 
 
 def test_large_numbers_of_other_goals_are_written_out_and_as_exactly_as_the_first(tmp_path):
