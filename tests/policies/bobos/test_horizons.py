@@ -45,7 +45,7 @@ def test_the_same_curve_is_stopped_at_the_same_share_of_its_training():
 
 @pytest.mark.parametrize("horizon", [10, 20, 51, 120])
 def test_a_stop_is_made_up_to_the_same_probability_of_winning_at_every_horizon(horizon):
-    """Stop loses K1 p + missing, "win" K2 (1 - p): equal at p = (K2 - missing) / (K1 + K2); missing is at most 5.1 c."""
+    """Stop loses K1 p + missing, "win" K2 (1 - p): equal at p = (K2 - missing) / (K1 + K2); missing is 5.1 at most."""
     settings = OptimalStopping(paths=4_000)
     errors = 1.0 - 0.5 * (1 - np.exp(-4 * np.arange(1, 2 + horizon // 3) / horizon))
     table = settings.solve_at(errors, horizon, 0.5, settings.losses(), np.random.default_rng(0))
