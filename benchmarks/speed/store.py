@@ -109,6 +109,7 @@ def measure_load(path: str) -> dict[str, float]:
     return {
         "load s": seconds,
         "load s, processor": busy,
+        "load us an event, processor": 1e6 * busy / study.history.position,
         "peak MB": peak / unit,
         "reports": study.spent.epochs,
     }

@@ -102,7 +102,7 @@ class Spending:
 
     def begin(self, trial: int, at: float, deciding: float) -> None:
         """An attempt begins, after `deciding` seconds of thought."""
-        before = -math.inf if self._clock.open else max(self._clock.ends, default=-math.inf)
+        before = -math.inf if self._clock.open else (self._clock.ends or [-math.inf])[-1]
         self._back += late if (late := before - at - self._back) > _SET_BACK else 0.0
         at += self._back
         for others in self._later.values():

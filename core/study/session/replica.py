@@ -197,8 +197,16 @@ class Replica:
         """Log the workers that are lost; True when there was one. Raises Conflict when the log moved on."""
         now, lost = self.now(), False
         for lease in self.store.leases(self.name):
-            if lease.trial >= len(self.history):  # started since the last sync
-                raise Conflict
+            if lease.trial >= len(self.history):
+                position = self.history.position
+                self.sync()
+                if self.history.position != position:  # started since the last sync
+                    raise Conflict
+                self.warn_once(
+                    f"{self._whose} has a lease for trial {lease.trial}, but its log has no such trial. The lease is "
+                    "ignored. Run `haltune doctor` to look at the whole store"
+                )
+                continue
             if self._is_lost(lease, now):
                 event = self.expired(lease, max_retries)
                 self.append(event, lease.trial, Release(lease.trial))

@@ -12,6 +12,7 @@ from clocked import World
 
 from haltune import Action, Finish, HaltuneWarning
 from haltune.log.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Status
+from haltune.store import Lease
 
 
 @pytest.fixture
@@ -38,6 +39,17 @@ def test_a_lease_that_expires_offers_the_trial_again_at_its_last_checkpoint(worl
     expired = world.events(Expired)[0]
     assert (expired.trial, expired.attempt, expired.status) == (0, 1, Status.INTERRUPTED)
     assert "epoch 3, its last checkpoint" in world.events(Resumed)[0].reason
+
+
+def test_a_lease_of_a_trial_that_the_log_lacks_is_ignored_with_one_warning(world: World) -> None:
+    """A log that was cut at its end, say; the lease has expired, or not."""
+    for trial, ahead in ((7, -1.0), (99, 1e6)):
+        lease = Lease(trial, 1, "somebody", world.clock.now + ahead, world.clock.now)
+        world.store._leases["study"][trial] = lease
+    with pytest.warns(HaltuneWarning, match="its log has no such trial") as caught:
+        assert world.ask().id == 0
+        assert world.ask().id == 1
+    assert len(caught) == 2
 
 
 def test_a_lease_that_expired_unnoticed_is_simply_renewed(world: World) -> None:
