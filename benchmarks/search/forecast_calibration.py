@@ -84,13 +84,14 @@ def main() -> None:
     parser.add_argument("--data", help="folder of learning_curves.npz and training_curves.npz")
     parser.add_argument("--policy", nargs="+", choices=[*POLICIES], default=[*POLICIES])
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--first-seed", type=int, default=0, help="the rule was chosen with seeds 0 and 1")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     rows: dict[str, list[tuple[float, bool]]] = {"half 0": [], "half 1": []}
     for name in args.policy:
         for suite in load_kinds(args.data).values():
             for n, task in enumerate(suite):
-                for seed in range(args.seeds):
+                for seed in range(args.first_seed, args.first_seed + args.seeds):
                     found = list(searched(POLICIES[name](), task, seed))
                     rows[f"half {n % 2}"] += found
                     rows.setdefault(name, []).extend(found)

@@ -3,7 +3,8 @@
 Of 2n values in random order the best lies in the second half with probability 1/2, whatever their distribution: the
 law of records. Two facts make it more likely, and over recorded searches the probability is 0.7 then:
 
-    ahead    a trial that may continue has a better value already than the best, which is the best complete one
+    ahead    a trial that may continue has a better value already than the best, which is the best complete one; 0.9 for
+             random search, where such a trial surely continues
     rising   the policy predicts values, and the best trial is among the last quarter that started
 
 benchmarks/search/forecast_calibration.py compares the stated probabilities with what followed. They hold within 0.1 for
@@ -29,7 +30,7 @@ from haltune.log.problem.metric_names import limit
 from haltune.log.records import Best
 
 FEWEST, MOST = 5, 200  # trials: the range over which the probabilities were measured
-EVEN, RAISED = 0.5, 0.7
+EVEN, RAISED, NEAR = 0.5, 0.7, 0.9
 _LAST = 0.25  # of the trials
 _DISTINCT = (
     0.5  # of the values; a metric that takes few values ties with the best more often than it beats it
@@ -99,7 +100,8 @@ def outlook(history: History, predicts: bool | None) -> Outlook:
         )
     ahead = any(t.status in _CONTINUES and value > top for t, value in zip(trials, values, strict=True))
     rising = predicts and best.trial >= (1.0 - _LAST) * len(trials)
-    return Outlook(best, goal.metric, RAISED if ahead or rising else EVEN, more, bool(spent.cost))
+    probability = NEAR if ahead and not predicts else RAISED if ahead or rising else EVEN
+    return Outlook(best, goal.metric, probability, more, bool(spent.cost))
 
 
 def _bound(goal: Goal, values: np.ndarray) -> float:
