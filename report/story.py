@@ -153,6 +153,9 @@ class Story:
         epochs = e.epoch - self._at.get(e.trial, 0.0)
         if held is None or epochs <= 0:
             return
+        if e.copied:
+            self._at[e.trial] = e.epoch  # an earlier attempt paid for it
+            return
         seconds = e.seconds if math.isfinite(e.seconds) else 0.0
         validation = min(e.validation or 0.0, seconds)
         held.training += seconds - validation

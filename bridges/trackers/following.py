@@ -200,7 +200,7 @@ class Mirror:
         run.epoch = event.epoch
         metric = self._read.history.problem.goal.metric
         point = Point(event.epoch, event.at, {metric: event.value, **event.metrics})
-        if tell:
+        if tell and not event.copied:
             self._waiting.setdefault(event.trial, []).append(point)
 
     def _flush(self, trial: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,6 +20,7 @@ from ..reporting.advice import HOLDS_THE_CLASS, missing, scalar, two_callbacks
 from ..reporting.reporter import Reporter
 from . import checkpoint, loading
 from .interruption import interruption
+from .metric_names import MetricNames
 from .neighbours import calling_list, is_tracker, put_trackers_behind, tracked
 from .processes import refuse_many_processes
 from .schedules import schedule_advice, stopping_advice, swapping_advice
@@ -141,6 +143,8 @@ class HaltuneCallback(Reporting, _Base, metaclass=_Class):  # type: ignore[misc]
         self._proven = _ours(self._resumed)  # a file of this model was loaded
         self._last_logs: list[str] | None = None  # the names in the last epoch's logs
         self._epoch: int | None = None  # the last one trained, from 1
+        wanted = (self.monitor, *self._reporter.measures.others)
+        self._names = MetricNames(wanted, [*trial.metrics] if self._proven else None)
         self._start()
 
     # Keras gives every callback its model; held weakly, as no hook lets us drop it after an exception.
@@ -182,9 +186,10 @@ class HaltuneCallback(Reporting, _Base, metaclass=_Class):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._in_epoch, self._epoch = False, epoch + 1
         logs = {} if logs is None else logs
-        self._last_logs = list(logs)
-        if self.monitor in logs:
-            self._reporter.report(logs[self.monitor], self._epoch, _scalars(logs))
+        named = self._names.plain(self.model, logs)
+        self._last_logs = list(named)
+        if self.monitor in named:
+            self._reporter.report(named[self.monitor], self._epoch, _scalars(named))
         else:
             self._wait_for_validation()
         self._reporter.heed(self._epoch)
@@ -274,7 +279,10 @@ class HaltuneCallback(Reporting, _Base, metaclass=_Class):  # type: ignore[misc]
             n.startswith("val_") for n in self._last_logs or ()
         )
         how = "Give model.fit validation data" if unvalidated else "Compute it, model.compile(metrics=[...])"
-        return missing(self.monitor, self._last_logs or (), when, how, guess=not unvalidated)
+        if numbered := any(re.fullmatch(rf"{re.escape(self.monitor)}_\d+", n) for n in self._last_logs or ()):
+            how = "Keras numbers metrics without a name, anew for each model: give each one, AUC(name='auc')"
+        guess = not (unvalidated or numbered)
+        return missing(self.monitor, self._last_logs or (), when, how, guess)
 
 
 def _scalars(logs: Mapping[str, Any]) -> dict[str, float]:

@@ -220,7 +220,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter, trial = self._reporter, self.trial
         reporter.begin(self._planned, trainer.lightning_module)
         limits.check_start(trainer, trial)
-        if trial.checkpoint and trainer.current_epoch < int(trial.epoch):
+        if not reporter.ended and trial.checkpoint and trainer.current_epoch < int(trial.epoch):
             reporter.repeats(
                 f"trial {trial.id} continues after epoch {trial.epoch:g}, but this fit begins at epoch "
                 f"{trainer.current_epoch} and trains them again: call trainer.fit(..., ckpt_path=trial.checkpoint)"

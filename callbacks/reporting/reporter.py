@@ -85,6 +85,11 @@ class Reporter(Saving):
         return self.verdict is not None or (not self._ended and horizon is not None and self._last >= horizon)
 
     @property
+    def ended(self) -> bool:
+        """True when the trial has ended: what is trained after that is not reported."""
+        return self._ended
+
+    @property
     def silent(self) -> bool:
         """True while the trial has no value, of this fit or of one before it: is the metric's name misspelt?"""
         return self.reports == 0 and self._last <= 0

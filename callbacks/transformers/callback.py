@@ -76,6 +76,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     _homes = ("transformers.trainer_callback",)
     _base = "TrainerCallback"
+    _pass_began: int
+    _passes: int
+    _first_pass: int
     _install = 'pip install "transformers[torch]"'
 
     def __init__(
@@ -94,7 +97,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         vars(state)[_BEGUN] = True
         self._training = True
         self._start(state.global_step)
-        planned = _planned(args, state, others.get("train_dataloader"))
+        steps = _steps_in_epoch(args, others.get("train_dataloader"))
+        self._has_length = steps is not None
+        planned = _planned(args, state, steps)
         over = torch_ranks().decide(lambda: self._begin(planned, others.get("model")))
         loop = calling("_inner_training_loop", "transformers.") if args.world_size == 1 else None
         # several ranks would not hear it in the same epoch
@@ -110,6 +115,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._reporter.clock.validating()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if state.global_step > self._pass_began:  # not one that was skipped on the way to a checkpoint
+            self._first_pass = self._first_pass or state.global_step - self._pass_began
+            self._passes, self._pass_began = self._passes + 1, state.global_step
         self.on_step_end(args, state, control)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
@@ -144,6 +152,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _start(self, step: int = 0) -> None:
         self._first_step: int = step  # of the optimizer, trained before this training
+        self._has_length = True  # of the training data, so that the Trainer knows how many steps an epoch has
+        self._pass_began = step  # the steps trained before the present pass over the data
+        self._passes = 0  # of this training
+        self._first_pass = 0  # steps of the first; 0 until it ends
         self._epochs = 0  # begun in this training
         self._logged: dict[str, float] = {}  # since the last report
         self._seen: set[str] = set()  # names of all evaluations
@@ -160,6 +172,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         """True when another callback ends this training before its last step."""
         return bool(control.should_training_stop and state.global_step < state.max_steps)
 
+    def _epoch(self, args: Any, state: Any) -> float:
+        """Epochs trained. Of data without a length the Trainer takes max_steps for the steps of an epoch, though a pass
+        ends sooner, or never: there an epoch is what lies between two evaluations, or a pass."""
+        if self._has_length:
+            return float(state.epoch)
+        if args.eval_strategy == "steps":
+            return float(state.global_step / state.eval_steps)
+        before = round(self._first_step / self._first_pass) if self._first_pass else 0
+        inside = state.global_step - self._pass_began
+        return float(before + self._passes + inside / (inside + 1))
+
     def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> str:
         """Report, and say what all ranks do next."""
         name = next((n for n in (self.monitor, f"eval_{self.monitor}") if n in metrics), None)
@@ -171,8 +194,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
         wanted = self._reporter.measures.others
         told = self._logged | {n: metrics[f"eval_{n}"] for n in wanted if f"eval_{n}" in metrics}
-        self._reporter.report(metrics[name], state.epoch, told, need)
-        self._reporter.heed(state.epoch)
+        epoch = self._epoch(args, state)
+        self._reporter.report(metrics[name], epoch, told, need)
+        self._reporter.heed(epoch)
         self._logged = {}
         if ends:
             self._reporter.ends_by_itself()
@@ -238,14 +262,22 @@ def _export(path: Path, *parts: Any) -> None:
             part.save_pretrained(path)
 
 
-def _planned(args: Any, state: Any, loader: Any) -> float | None:
-    """The number of epochs that a training is set to; None for a loader without a length."""
-    if args.max_steps <= 0:
-        return float(args.num_train_epochs)
+def _steps_in_epoch(args: Any, loader: Any) -> int | None:
+    """Steps of the optimizer; None for a loader without a length."""
     try:
-        return float(state.max_steps / math.ceil(len(loader) / args.gradient_accumulation_steps))
+        steps: int = math.ceil(len(loader) / args.gradient_accumulation_steps)
     except TypeError:
         return None
+    return steps
+
+
+def _planned(args: Any, state: Any, steps: int | None) -> float | None:
+    """The number of epochs that a training is set to; None where nobody knows. steps: in an epoch, see `_epoch`."""
+    if args.max_steps <= 0:
+        return float(args.num_train_epochs)
+    if steps is None and args.eval_strategy == "steps":
+        steps = state.eval_steps
+    return float(state.max_steps / steps) if steps else None
 
 
 def _no_checkpoint(args: Any) -> str | None:

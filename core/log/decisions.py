@@ -21,6 +21,9 @@ ASKED = "asked"  # in a STOP's evidence: the user ended the run, the policy was 
 ENQUEUED = (
     "enqueued"  # in a Start's evidence: it has the user's configuration; the rest tells of the policy's own
 )
+EARLIER = (
+    "earlier"  # in the evidence of a copied report: the attempt that it is copied from; see events.Reported
+)
 Config = Mapping[str, Any]  # parameter name -> value; inactive parameters are absent
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from .decisions import Verdict
+from .decisions import EARLIER, Action, Verdict
 from .problem import Budget
 
 
@@ -120,6 +120,11 @@ class Reported(AttemptEvent):
     cost: float | None = None  # what the user says this epoch cost, own units
     deciding: float = 0.0  # seconds spent on the verdict
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def copied(self) -> bool:
+        """True for the copy of an earlier attempt's report: this attempt continues after it, and trained nothing."""
+        return self.verdict.action is Action.UNJUDGED and EARLIER in self.verdict.evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

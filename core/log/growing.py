@@ -16,7 +16,7 @@ from haltune._utils.arrays import Array
 from haltune._utils.process import named
 from haltune.errors import told_shortage
 
-from .decisions import Action, Config, Verdict
+from .decisions import EARLIER, Action, Config, Verdict
 from .events import (
     AttemptEvent,
     Checkpointed,
@@ -56,6 +56,8 @@ class Growing:
     metrics: dict[str, array[float]] = field(default_factory=dict)
     status: Status = Status.RUNNING
     attempt: int = 1
+    fresh: bool = True  # its present attempt has reported nothing
+    superseded: list[list[Reported]] = field(default_factory=list)  # reports that later attempts began before
     losses: int = 0  # leases that expired
     checkpoint: str | None = None
     checkpoint_epoch: float = 0.0
@@ -136,7 +138,7 @@ class Growing:
         if e.anew:
             self.checkpoint, self.checkpoint_epoch = None, 0.0
         self.rewind(self.checkpoint_epoch)
-        self.attempt, self.started, self.status = e.attempt, e.at, Status.RUNNING
+        self.attempt, self.started, self.status, self.fresh = e.attempt, e.at, Status.RUNNING, True
         self.until, self.resource, self.tags = e.until, e.resource, e.tags
         self.verdict, self.error, self.resumed = None, None, e.reason
 
@@ -164,6 +166,7 @@ class Growing:
     def _append(self, e: Reported) -> None:
         if e.metrics or self.metrics:
             self._append_metrics(e.metrics)
+        self.fresh = False
         self.epochs.append(e.epoch)
         self.values.append(e.value)
         self.seconds.append(e.seconds)
@@ -188,6 +191,8 @@ class Growing:
     def rewind(self, epoch: float) -> None:
         """Forget what came after `epoch`: a later attempt supersedes it."""
         keep = sum(n <= epoch for n in self.epochs)
+        if keep < len(self.epochs):
+            self.superseded.append([self._copy(i) for i in range(keep, len(self.epochs))])
         for column in (self.epochs, self.values, self.seconds, *self.metrics.values()):
             del column[keep:]
         self.top = -1
@@ -197,6 +202,27 @@ class Growing:
         if self.kept_epoch > epoch:
             self.kept, self.kept_epoch = None, 0.0
         self.record = None
+
+    def _copy(self, i: int) -> Reported:
+        """One of its reports as a later attempt repeats it."""
+        verdict = Verdict(Action.UNJUDGED, f"reported by attempt {self.attempt}", {EARLIER: self.attempt})
+        metrics = {name: column[i] for name, column in self.metrics.items() if not math.isnan(column[i])}
+        return Reported(
+            at=self.started, trial=self.id, attempt=self.attempt, epoch=self.epochs[i], value=self.values[i],
+            seconds=self.seconds[i], verdict=verdict, seen=0, metrics=metrics,
+        )  # fmt: skip
+
+    def missed(self, epoch: float) -> list[Reported]:
+        """Reports of an earlier attempt that the present one continues after, if its first report is at `epoch`.
+
+        An attempt that began at haltune's checkpoint would have reported where the earlier one did. So it began later,
+        at a state that the training saved by itself, and the earlier reports before `epoch` belong to its curve. Of
+        several attempts the one counts that came nearest to `epoch`, the latest of equals.
+        """
+        if not self.fresh:
+            return []
+        known = [[e for e in curve if self.epoch < e.epoch < epoch] for curve in reversed(self.superseded)]
+        return max(filter(None, known), key=lambda curve: curve[-1].epoch, default=[])
 
     def frozen(self, scale: Scale | None, locate: Locate) -> TrialRecord:
         """A read-only copy."""
@@ -227,6 +253,7 @@ class Grown:
     """What a history says of its trials together."""
 
     problem: Problem
+    position: int
     _trials: list[Growing]
     scale: Scale | None
     _peaks: array[float]
@@ -288,6 +315,11 @@ class Grown:
     def latest(self, trial: int, metric: str) -> float:
         """What a trial reported last of a metric; NaN before there was any."""
         return self._trials[trial].latest(metric)
+
+    def missed(self, trial: int, epoch: float, at: float) -> list[Reported]:
+        """The reports of earlier attempts to repeat, at a time, before the first of a trial's attempt at `epoch`."""
+        t = self._trials[trial]
+        return [replace(e, at=at, attempt=t.attempt, seen=self.position) for e in t.missed(epoch)]
 
     def span(self, goal: Goal) -> Span:
         """What one of several goals is weighed by: learnt from the front; before there is one, by bounds."""

@@ -263,7 +263,8 @@ class History(Accounted, Grown):
             return
         match e:
             case ev.Reported():
-                self._spending.report(e, e.epoch - before)
+                if not e.copied:
+                    self._spending.report(e, e.epoch - before)
                 if abs(t.end) <= LARGEST:
                     self._firsts.setdefault(t.id, t.end)
                 self._peaks[t.id] = t.peak

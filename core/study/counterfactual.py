@@ -94,7 +94,7 @@ class Lived:
         found, trial = self._verdicts.pop(n, None), event.trial
         if self._counts(event):
             epochs = event.epoch - self.history.trial(trial).epoch
-            self.trained[trial] = self.trained.get(trial, 0.0) + epochs
+            self.trained[trial] = self.trained.get(trial, 0.0) + (0.0 if event.copied else epochs)
             self.incumbents[trial] = self.history.incumbent(exclude=trial)
             self.ended.pop(trial, None)
         self._apply(event if found is None else replace(event, verdict=found))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import subprocess
 import sys
+from collections import defaultdict
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -383,3 +386,84 @@ def test_a_space_that_is_exhausted_repeats_itself_and_says_so() -> None:
     )
     reasons = [e.reason for e in study.events() if hasattr(e, "config")]
     assert "has been tried" in reasons[-1]
+
+
+# an attempt may begin at a state that the training saved by itself
+
+
+def by_own_means(study: Study, seed: int) -> dict[int, dict[float, float]]:
+    """Trainings that save a state of their own after some epochs, unknown to haltune, and are interrupted again and
+    again; the curve of each as the trainings saw it."""
+    chance, curves, states = random.Random(seed), defaultdict(dict), defaultdict(int)  # type: ignore[var-annotated]
+    for trial in study:
+        curve, begins = curves[trial.id], states[trial.id]
+        for epoch in [e for e in curve if e > begins]:
+            del curve[epoch]  # it is trained again
+        for epoch in range(begins + 1, trial.horizon + 1):
+            curve[epoch] = accuracy(trial.config, epoch) - 0.001 * trial.attempt
+            verdict = trial.report(told(trial, curve[epoch]), epoch, seconds=1.0)
+            states[trial.id] = epoch if chance.random() < 0.6 else states[trial.id]
+            if verdict.stops or (trial.attempt < 4 and chance.random() < 0.3):
+                break
+        if not verdict.stops and epoch < trial.horizon:
+            trial.interrupt()
+        trial.finish()
+    return curves
+
+
+@each_class
+def test_what_was_reported_before_the_state_that_a_training_continued_from_stays_in_its_curve(
+    name: str,
+) -> None:
+    for seed in (1, 2):
+        study = small_study(LAWFUL[name]())
+        curves = by_own_means(study, seed)
+        for trial in study.trials:
+            curve = curves[trial.id]
+            assert dict(zip(trial.epochs.tolist(), trial.values.tolist(), strict=True)) == curve
+        assert any(e.copied for e in study.events() if isinstance(e, Reported))
+        assert differences(study, LAWFUL[name]()) == []
+
+
+def test_what_is_kept_of_an_earlier_attempt_is_paid_for_once() -> None:
+    study = small_study(RandomSearch(), trials=1)
+    for epoch in (1, 2, 3):
+        trial = study.ask()
+        trial.report(0.1 * epoch, epoch, seconds=5.0, cost=2.0)
+        trial.interrupt()
+    record = study.trials[0]
+    assert (record.epochs.tolist(), record.seconds.tolist()) == ([1.0, 2.0, 3.0], [5.0, 5.0, 5.0])
+    assert (study.spent.epochs, study.spent.training, study.spent.cost) == (3.0, 15.0, 6.0)
+
+
+def test_a_training_killed_while_its_earlier_reports_are_kept_keeps_them_in_the_attempt_after() -> None:
+    for life in range(1, 12):
+        clock = Clock()
+        store = MortalStore(10**9, True, clock)
+        study = small_study(RandomSearch(), store, trials=1)
+        first = study.ask()
+        for epoch in (1, 2, 3):
+            first.report(0.1 * epoch, epoch)
+        first.interrupt()
+        store.life = life
+        with suppress(Crash):
+            trial = study.ask()
+            for epoch in (3, 4):
+                trial.report(0.2 * epoch, epoch)
+            continue
+        store.revive()
+        clock.now += 1e6  # its lease has expired
+        study = small_study(RandomSearch(), store, trials=1)
+        study.ask().report(0.9, 4)
+        assert study.trials[0].epochs.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_an_attempt_that_begins_anew_keeps_nothing() -> None:
+    study = small_study(RandomSearch(), trials=1)
+    for first in (1, 1, 1):
+        trial = study.ask()
+        for epoch in (first, first + 1):
+            trial.report(0.5, epoch)
+        trial.interrupt()
+    assert not any(e.copied for e in study.events() if isinstance(e, Reported))
+    assert study.trials[0].epochs.tolist() == [1.0, 2.0]

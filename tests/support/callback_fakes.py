@@ -38,6 +38,7 @@ class FakeTrial:
         self.refused: str | None = None  # why its state cannot be saved
         self.saved: list[float] = []  # the epochs after which it was saved
         self.reports: list[dict[str, Any]] = []
+        self.metrics: dict[str, list[float]] = {}  # recorded before it was resumed
         self.endings: list[Any] = []  # statuses and exceptions, in order
         self._verdicts = verdicts or {}
 

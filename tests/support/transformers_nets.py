@@ -1,5 +1,7 @@
 """A tiny net, its data and the Trainer of Hugging Face that trains it."""
 
+from itertools import cycle
+
 import numpy as np
 import torch
 from transformers import Trainer, TrainingArguments
@@ -25,11 +27,21 @@ def rows(n, seed=0):
     return [{"x": row, "labels": row.sum()} for row in x]
 
 
+class Stream(torch.utils.data.IterableDataset):
+    """Rows whose number nobody knows; endless: again and again."""
+
+    def __init__(self, n, endless=False):
+        self.rows, self.endless = rows(n), endless
+
+    def __iter__(self):
+        yield from cycle(self.rows) if self.endless else self.rows
+
+
 def measured(prediction):
     return {"mae": float(np.abs(prediction.predictions - prediction.label_ids).mean())}
 
 
-def trainer(folder, *callbacks, epochs=3, optimizers=None, model=None, data=None, **options):
+def trainer(folder, *callbacks, epochs=3, optimizers=None, model=None, data=None, train=None, **options):
     quiet = {
         "report_to": "none",
         "disable_tqdm": True,
@@ -47,7 +59,7 @@ def trainer(folder, *callbacks, epochs=3, optimizers=None, model=None, data=None
     return Trainer(
         model,
         arguments,
-        train_dataset=rows(16),
+        train_dataset=train or rows(16),
         eval_dataset=data or rows(8, 1),
         compute_metrics=measured,
         callbacks=list(callbacks),

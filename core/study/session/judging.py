@@ -46,6 +46,9 @@ def record(
                 attempt.epoch = epoch_number(r.epoch)
                 return _ignore_repeat(replica, attempt, report.epoch, r.epoch)
             try:
+                if missed := replica.history.missed(attempt.id, report.epoch, replica.now()):
+                    replica.append(missed, attempt.id, replica.lease(attempt.id, attempt.attempt))
+                    continue
                 return _record_once(replica, budget, attempt, r, report, judge, clock)
             except Conflict:
                 continue  # this trial changed meanwhile: look again

@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -107,11 +107,15 @@ class Replica:
         self.sync()
         return self.history.trial(trial)
 
-    def append(self, event: ev.Event, about: int | None, lease: Lease | Release | None = None) -> None:
+    def append(
+        self, events: ev.Event | Sequence[ev.Event], about: int | None, lease: Lease | Release | None = None
+    ) -> None:
         """Append and fold. Raises Conflict when something that matters was appended since the last sync."""
-        position = self.store.append(self.name, [event], seen=self.history.position, about=about, lease=lease)
+        batch = [events] if isinstance(events, ev.Event) else events
+        position = self.store.append(self.name, batch, seen=self.history.position, about=about, lease=lease)
         if position == self.history.position:
-            self.fold.take(event)
+            for event in batch:
+                self.fold.take(event)
         else:
             self.sync()
 

@@ -162,7 +162,7 @@ class _Followed:
         """One epoch more, and its decision until there is a would-be stop."""
         if e.attempt != self.attempt or not self.held or e.epoch <= self.at:
             return
-        if self.stop is not None:
+        if self.stop is not None and not e.copied:
             self.cost += e.epoch - self.at
         self.at, told = e.epoch, e.verdict.evidence
         if self.stop is None:

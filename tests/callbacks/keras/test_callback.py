@@ -9,6 +9,7 @@ HERE = Path(__file__).parent
 EVERYWHERE = ("keras_checks.py", "keras_resume_checks.py", "keras_loading_checks.py")
 ON_ONE = (
     "keras_pause_checks.py",
+    "keras_metric_names_checks.py",
     "keras_misuse_checks.py",
     "keras_company_checks.py",
     "keras_best_checks.py",

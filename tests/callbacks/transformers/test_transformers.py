@@ -21,7 +21,7 @@ pytest.importorskip("accelerate", reason="accelerate is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 from transformers import TrainerCallback  # noqa: E402
-from transformers_nets import rows, same, trainer, weights  # noqa: E402
+from transformers_nets import Stream, rows, same, trainer, weights  # noqa: E402
 
 from haltune.callbacks.transformers import HaltuneCallback  # noqa: E402
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
@@ -82,6 +82,74 @@ def test_gradient_accumulation_counts_epochs_all_the_same(tmp_path):
     options = {"gradient_accumulation_steps": 3, "eval_strategy": "steps", "eval_steps": 1}
     trainer(tmp_path, HaltuneCallback(trial), epochs=2, **options).train()
     assert trial.epochs == [0.75, 1.0, 1.75, 2.0]
+
+
+@pytest.mark.parametrize("accumulates", [1, 2])
+@pytest.mark.parametrize(
+    ("endless", "how"),
+    [
+        (False, {"eval_strategy": "epoch"}),
+        (False, {"eval_strategy": "steps"}),
+        (True, {"eval_strategy": "steps"}),
+    ],
+    ids=["passes", "passes and steps", "endless"],
+)
+def test_data_without_a_length_count_passes_or_evaluations_as_epochs(endless, how, accumulates, tmp_path):
+    steps = 8 // accumulates  # of the optimizer in a pass over 32 rows
+    options = {"max_steps": 9 * steps, "eval_steps": steps, "gradient_accumulation_steps": accumulates} | how
+    trial = FakeTrial("eval_loss", max_epochs=9, verdicts={3.0: STOP})
+    t = trainer(tmp_path, HaltuneCallback(trial), train=Stream(32, endless), **options)
+    t.train()
+    assert (trial.epochs, t.state.global_step) == ([1, 2, 3], 3 * steps)
+
+
+def test_data_without_a_length_are_trained_to_the_last_epoch_of_the_trial(tmp_path):
+    trial = FakeTrial("eval_loss", max_epochs=3)
+    t = trainer(tmp_path, HaltuneCallback(trial), train=Stream(32), max_steps=22)
+    t.train()
+    assert (trial.epochs, t.state.global_step) == ([1, 2, 3], 22)  # the third pass was cut by max_steps
+
+
+def test_endless_data_whose_steps_are_fewer_than_the_trials_epochs_are_warned_of(tmp_path):
+    trial = FakeTrial("eval_loss", max_epochs=9)
+    options = {"max_steps": 24, "eval_strategy": "steps", "eval_steps": 8}
+    t = trainer(tmp_path, HaltuneCallback(trial), train=Stream(32, endless=True), **options)
+    with pytest.warns(HaltuneWarning, match="this fit plans 3 epochs but trials are compared at 9"):
+        t.train()
+    assert trial.epochs == [1, 2, 3]
+
+
+@pytest.mark.parametrize("train", [None, Stream(16)], ids=["sized", "without a length"])
+def test_a_training_that_continues_from_a_checkpoint_of_the_trainers_keeps_its_earlier_reports(
+    train, tmp_path
+):
+    class Interrupts(TrainerCallback):
+        def on_epoch_end(self, args, state, control, **others):
+            if state.global_step == 12:
+                raise KeyboardInterrupt
+
+    def training(trial, *others):
+        folder, options = tmp_path / str(trial.id), {"max_steps": 20}
+        if train is None:
+            options = {"epochs": 5}
+        return trainer(folder, HaltuneCallback(trial), *others, train=train, save_strategy="epoch", **options)
+
+    searched = study(epochs=5, metric="eval_loss")
+    trial = searched.ask()
+    with pytest.raises(KeyboardInterrupt), trial:
+        training(trial, Interrupts()).train()
+    earlier = searched.trials[0].values.tolist()
+    with searched.ask() as trial:
+        t = training(trial)
+        t.train(resume_from_checkpoint=True)
+    found = searched.trials[0]
+    assert len(earlier) == 2
+    assert found.epochs.tolist() == [1, 2, 3, 4, 5]
+    # the Trainer keeps them in its checkpoint; of data without a length it evaluates once more where it continues
+    assert found.values.tolist() == list(
+        {line["step"]: line["eval_loss"] for line in t.state.log_history if "eval_loss" in line}.values()
+    )
+    assert (found.attempt, searched.spent.epochs) == (2, 5.0)
 
 
 def test_a_stop_ends_the_training_by_the_flag(tmp_path):
