@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.random import Generator
 
@@ -10,7 +12,6 @@ from haltune.gp.subset import subset
 from haltune.log.history import History
 from haltune.policies.guided.curve_rows import CurveTable
 
-from .log_regret import LogRegret
 from .seen import Seen
 from .stage_kernel import Stages
 
@@ -18,7 +19,14 @@ LEARNT = 160  # values that hyperparameters are learnt from
 VALUES_KEPT = 400  # values that a process keeps: a decision costs as much in a long search
 
 
-def seen_at_stages(history: History, rows: CurveTable, stages: Stages, scale: LogRegret) -> Seen:
+class TargetMap(Protocol):
+    """Turns values into targets, larger is better."""
+
+    def targets(self, values: Array, /) -> Array:
+        """Of values of any shape; what is not finite is at the bottom."""
+
+
+def seen_at_stages(history: History, rows: CurveTable, stages: Stages, scale: TargetMap) -> Seen:
     """The rows at their stages, as targets of the scale.
 
     What diverged counts for the end: it stays so. A trial's first row at or after a stage's epoch counts for that
