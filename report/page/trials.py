@@ -109,7 +109,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
 
 def _because(row: Row) -> str:
     """Why it ended, and why it was chosen."""
-    chosen = f"Chosen: {row.record.proposed}" if row.record.proposed else ""
+    chosen = f"Proposed: {row.record.proposed}" if row.record.proposed else ""
     return "<br>".join(escaped(clipped(text)) for text in (row.reason, chosen) if text)
 
 

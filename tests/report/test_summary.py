@@ -92,7 +92,7 @@ def test_the_page_says_how_many_epochs_there_are_and_the_whole_reason_of_a_choic
     text = page(study)
     assert "1 of 9</td>" in text
     reason = "enqueued by you, in the place of: first design: 6 spread over the space"
-    assert f"Chosen: {reason}</div>" in text
+    assert f"Proposed: {reason}</div>" in text
 
 
 @pytest.mark.parametrize("limit", [None, 100])

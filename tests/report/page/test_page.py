@@ -197,7 +197,7 @@ def test_each_trial_tells_why_it_was_chosen_and_how_carefully_it_was_measured(tm
     search(found)
     seen = Seen(page_of(found, tmp_path))
     assert found.trials[0].proposed
-    assert seen.text.count(f"Chosen: {found.trials[0].proposed}") == 2
+    assert seen.text.count(f"Proposed: {found.trials[0].proposed}") == 2
     assert "level" not in seen.text
     assert "cross" not in seen.text  # nothing was stopped
     history = told()
