@@ -9,7 +9,7 @@ from typing import Any
 
 from haltune.errors import NotSupported
 from haltune.log.codec import plain
-from haltune.log.policy import Policy
+from haltune.log.policy import Policy, renamed
 from haltune.log.problem import Problem
 
 _UNBOUNDED = {"inf": math.inf, "-inf": -math.inf}  # as JSON holds them
@@ -23,6 +23,7 @@ def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
     """
     from haltune import policies
 
+    spec = renamed(spec)
     name = str(spec.get("policy"))
     kind = getattr(policies, name, None) if name in policies.POLICY_NAMES else None
     if kind is None:

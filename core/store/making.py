@@ -16,7 +16,7 @@ from haltune._utils.process import checkable, surely_gone
 from haltune.errors import StoreError, StudyMismatch
 from haltune.log.codec import plain
 from haltune.log.events import Budgeted, Created, Ended, Expired, Finished, Resumed, Slept, Started
-from haltune.log.policy import Policy
+from haltune.log.policy import Policy, renamed
 from haltune.log.problem import Problem
 from haltune.log.validity import ADVICE
 
@@ -50,7 +50,7 @@ def make(
     first = next(store.read(name, stop=1), None)
     if not isinstance(first, Created):
         raise StoreError(f"event 0 of the study {name!r} in {store.url} does not make it. {ADVICE}")
-    found = differences(first.policy, plain(policy.as_recorded(first.policy).spec), "policy.")
+    found = differences(renamed(first.policy), plain(policy.as_recorded(first.policy).spec), "policy.")
     if seed is not None and seed != first.seed:
         found.append(f"seed: recorded {first.seed}, given {seed}")
     differs = bool(found or differences(_lasting(first.problem), _lasting(created.problem)))
