@@ -98,7 +98,8 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "load_study": _WHERE,
     "HaltuneCallback": {
         **dict.fromkeys(("mode", "direction"), _LESS_OR_MORE), "metric": "monitor=", "metrics": "monitor=",
-        **dict.fromkeys(("patience", "min_delta", "pruner"), _STOPS), "start_from_epoch": _WARM_UP, "study": "HaltuneCallback(trial), one a trial",
+        **dict.fromkeys(("patience", "min_delta", "pruner"), _STOPS), "start_from_epoch": _WARM_UP,
+        "study": "HaltuneCallback(trial), one a trial",
         **dict.fromkeys(("save_best_only", "save_top_k", "filepath", "dirpath"), _KEPT),
     },
     "Problem": {**_WHAT_FOR, **_HOW_LONG, "parameters": "Problem(Space({...}), goal, max_epochs)"},
@@ -115,7 +116,8 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "Policy": {
         **_HOW_LONG, **_HOW_MANY, **_HOW_MUCH, **_WHAT_FOR, "seed": _SEED, "random_state": _SEED,
         "reduction_factor": "eta=", "factor": "eta=", "n_startup_trials": "initial=", "n_initial_points": "initial=",
-        "random_starts": "initial=", "max_resource": _EPOCHS, "min_epochs": _WARM_UP, "R": f"Hyperband's R is {_EPOCHS}", "budget": _BUDGET,
+        "random_starts": "initial=", "max_resource": _EPOCHS, "min_epochs": _WARM_UP,
+        "R": f"Hyperband's R is {_EPOCHS}", "budget": _BUDGET,
     },
     "RandomSearch": {"n": "trials=", **dict.fromkeys(_HOW_MANY, "trials=")},
     "Study.optimize": {

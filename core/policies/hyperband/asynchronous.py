@@ -32,9 +32,9 @@ class Climber:
 
     unit: "epochs" or "seconds". eta: one in so many of a rung goes on; first: of the first rung, as of the others
     if None. stops: the stopping form; else the promotion form. min_trials_per_rung: trials that arrive at the first
-    rung before any goes on. ends: the last rung of a bracket is a full training. base: the rung that counts as the first;
-    below it nobody is compared, and all go on. rising: what has come to no more than at the rung before goes on only
-    if it leads; else it is idle, only counted, and the places go to others.
+    rung before any goes on. ends: the last rung of a bracket is a full training. base: the rung that counts as
+    the first; below it nobody is compared, and all go on. rising: what has come to no more than at the rung before goes
+    on only if it leads; else it is idle, only counted, and the places go to others.
     """
 
     plan: Plan
