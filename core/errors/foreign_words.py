@@ -70,11 +70,8 @@ _SEVERAL = "goals are a list: [Maximize('val_acc'), Minimize('latency_ms')]"
 _WHAT_FOR = dict.fromkeys(("direction", "mode", "metric", "objective"), _LESS_OR_MORE) | dict.fromkeys(
     ("directions", "goals", "objectives", "metrics"), _SEVERAL
 )
-_HOW_LONG = dict.fromkeys(
-    ("epochs", "max_epoch", "n_epochs", "num_epochs", "max_t", "max_resource"), _EPOCHS
-) | dict.fromkeys(
-    ("n_warmup_steps", "warmup_epochs", "grace_period", "start_from_epoch", "min_resource"), _WARM_UP
-)
+_HOW_LONG = dict.fromkeys(("epochs", "max_epoch", "n_epochs", "num_epochs", "max_t", "max_resource"), _EPOCHS)
+_HOW_LONG |= dict.fromkeys(("n_warmup_steps", "grace_period", "start_from_epoch", "min_resource"), _WARM_UP)
 _HOW_MANY = dict.fromkeys(
     ("n_trials", "max_trials", "num_samples", "max_evals", "n_iter", "n_calls"), _TRIALS
 )
@@ -115,9 +112,8 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "Minimize": {"name": "metric=", "direction": _LESS_OR_MORE, "range": "bounds=(low, high)"},
     "Policy": {
         **_HOW_LONG, **_HOW_MANY, **_HOW_MUCH, **_WHAT_FOR, "seed": _SEED, "random_state": _SEED,
-        "reduction_factor": "eta=", "factor": "eta=", "n_startup_trials": "initial=", "n_initial_points": "initial=",
-        "random_starts": "initial=", "max_resource": _EPOCHS, "min_epochs": _WARM_UP,
-        "R": f"Hyperband's R is {_EPOCHS}", "budget": _BUDGET,
+        "reduction_factor": "eta=", "factor": "eta=", "R": f"Hyperband's R is {_EPOCHS}", "budget": _BUDGET,
+        "min_epochs": _WARM_UP, **dict.fromkeys(("n_startup_trials", "n_initial_points", "random_starts"), "initial="),
     },
     "RandomSearch": {"n": "trials=", **dict.fromkeys(_HOW_MANY, "trials=")},
     "Study.optimize": {

@@ -8,8 +8,9 @@ from dataclasses import fields
 from typing import Any
 
 from haltune.errors import NotSupported
+from haltune.errors.old_names import renamed
 from haltune.log.codec import plain
-from haltune.log.policy import Policy, renamed
+from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 
 _UNBOUNDED = {"inf": math.inf, "-inf": -math.inf}  # as JSON holds them

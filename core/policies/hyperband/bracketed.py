@@ -116,7 +116,7 @@ class Bracketed(Policy[Any]):
                 f"{type(self).__name__}(max_resource={largest:g}) trains fewer epochs than the study's "
                 f"min_epochs={min_epochs}. Raise max_resource, or lower min_epochs."
             )
-        return replace(self, min_resource=min_epochs)
+        return replace(self, min_resource=min_epochs)  # type: ignore[call-arg]
 
     def _largest(self, horizon: int | None, given: float | None) -> float:
         """The largest resource of a trial: as given, else the problem's epochs."""

@@ -29,10 +29,11 @@ from numpy.random import Generator
 from haltune._utils.checks import check_whole
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
+from haltune.errors.old_names import takes_old_names
 from haltune.log.decisions import AUDIT, ENQUEUED, Action, Move, Start, Verdict
 from haltune.log.events import Event, Started
 from haltune.log.history import History
-from haltune.log.policy import Policy, takes_old_names
+from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.policies.guided.candidates import candidates, first_untried

@@ -107,7 +107,7 @@ def test_rungs_are_powers_of_the_step_and_the_horizon(policy: Ladder, horizon: i
     ("horizon", "min_resource", "min_trials_per_rung"),
     [(50, 1, 40), (30, 1, 24), (5, 1, 8), (1000, 1, 40), (100, 5, 16)],
 )
-def test_patience_costs_four_fifths_of_a_training_if_it_is_not_given(
+def test_the_first_comparison_costs_four_fifths_of_a_training_if_nothing_is_given(
     horizon: int, min_resource: int, min_trials_per_rung: int
 ) -> None:
     policy = Ladder(min_resource=min_resource)
@@ -119,7 +119,7 @@ def test_patience_costs_four_fifths_of_a_training_if_it_is_not_given(
 
 
 @pytest.mark.parametrize("sampler", ["sobol", "lhs", "random", GPUCB(initial=2)])
-def test_configurations_come_from_any_sampler_as_many_at_a_time_as_patience_asks(sampler: Any) -> None:
+def test_configurations_come_from_any_sampler_as_many_at_a_time_as_are_compared(sampler: Any) -> None:
     make = lambda: Ladder(min_trials_per_rung=8, sampler=sampler)  # noqa: E731
     lab = Lab(make, rough(1), epochs=9, budget=Budget(trials=20)).run()
     assert [t.tags["bracket"] for t in lab.study.trials] == [0] * 8 + [1] * 8 + [2] * 4
