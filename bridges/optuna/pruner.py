@@ -41,6 +41,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
         bounds: (lowest, highest) value that can be reported. Default: None, and the scale is learnt from the trials.
         of: The epoch whose value a run counts for, its "last" or its "best". Default: "last".
         stopping: How the stopping problem is set and solved. Default: None, OptimalStopping().
+        min_epochs: Epochs before which no trial is pruned, as MedianPruner's n_warmup_steps. Default: 0.
 
     Raises:
         InvalidInput: For arguments outside these.
@@ -70,17 +71,19 @@ class HaltunePruner(optuna.pruners.BasePruner):
         bounds: tuple[float, float] | None = None,
         of: Literal["last", "best"] = "last",
         stopping: OptimalStopping | None = None,
+        min_epochs: int = 0,
     ) -> None:
         check_whole("HaltunePruner", 1, max_epochs=max_epochs)
-        check_whole("HaltunePruner", 0, seed=seed)
+        check_whole("HaltunePruner", 0, seed=seed, min_epochs=min_epochs)
         if stopping is not None and not isinstance(stopping, OptimalStopping):
             raise InvalidInput(f"HaltunePruner(stopping={stopping!r}): an OptimalStopping(...), or None")
         self._arguments: dict[str, Any] = {
             "max_epochs": max_epochs, "seed": seed, "bounds": bounds, "of": of, "stopping": stopping,
+            "min_epochs": min_epochs,
         }  # fmt: skip
         space = Space({"configuration": "any"})  # curves alone are compared
         self._problems = {
-            way: Problem(space, kind("value", bounds, of), max_epochs)
+            way: Problem(space, kind("value", bounds, of), max_epochs, min_epochs=min_epochs)
             for way, kind in ((True, Maximize), (False, Minimize))
         }
         self._seed = seed
@@ -114,7 +117,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
                 f"trial {trial.number} reported epoch {last}, and HaltunePruner was told that a training has "
                 f"{horizon}: give it max_epochs={last} or more; steps count epochs. It prunes nothing beyond these"
             )
-        if not 0 < last < horizon:
+        if not max(1, problem.min_epochs) <= last < horizon:
             return None
         with self._lock, one_thread():
             past = Past(problem, self._seed, self._over(study, problem))

@@ -52,7 +52,7 @@ def hyperparameter_search(
         direction: "minimize" or "maximize". Default: "minimize".
         hp_name: What a run's folder is called, hp_name(trial). Default: None, "run-" and its number.
         timeout: Seconds after which the search ends, or a text such as "2h". Default: None, no limit.
-        study: Further arguments of haltune.Study: store="search.db", seed=0, policy=...
+        study: Further arguments of haltune.Study: store="search.db", seed=0, policy=..., min_epochs=...
 
     Returns:
         transformers.trainer_utils.BestRun: `run_id`, `objective`, `hyperparameters`; `run_summary` is the Study, whose
@@ -95,7 +95,7 @@ def hyperparameter_search(
         raise InvalidInput("budget= is said here by n_trials= and timeout=, as of the Trainer's own search")
     goal = _KINDS[direction](OBJECTIVE)
     space = hp_space if isinstance(hp_space, Space) else Space(hp_space)
-    problem = Problem(space, goal, max_epochs=_horizon(trainer.args))
+    problem = Problem(space, goal, _horizon(trainer.args), min_epochs=study.pop("min_epochs", 0))
     _check_read(trainer, space)
     search = Study(problem, budget=Budget(trials=n_trials, time=timeout), **study)
     compute = compute_objective or default_compute_objective

@@ -3,6 +3,7 @@
 [study]
 store = "sqlite:///digits.db"    # beside this file
 max_epochs = 30
+min_epochs = 5    # no trial is stopped or paused before; 0 if it is left out
 learn_from = ["earlier.db", { store = "all.db", name = "digits" }]    # earlier studies, beside it, too
 
 [goal]
@@ -124,7 +125,7 @@ class _TableReader:
         self._path, self._data, self._lines = path, data, lines
 
     def read(self) -> StudyFile:
-        self._lines.known((), self._data, _TABLES, dict.fromkeys(("max_epochs", *_CHECKS), "study") | _GOAL)
+        self._lines.known((), self._data, _TABLES, dict.fromkeys((*_EPOCHS, *_CHECKS), "study") | _GOAL)
         for table in ("goal", "space"):
             if table not in self._data:
                 raise InvalidInput(f"{self._path}: there is no table [{table}]")
@@ -133,18 +134,19 @@ class _TableReader:
             raise self._lines.error(
                 ("study", "budget"), f"a table [budget], not {given!r}{_EXAMPLES['budget']}"
             )
-        self._lines.known(("study",), study, ("max_epochs", *_CHECKS), {t: t for t in _TABLES} | _GOAL)
-        problem = self._problem(study.pop("max_epochs", None))
+        self._lines.known(("study",), study, (*_EPOCHS, *_CHECKS), {t: t for t in _TABLES} | _GOAL)
+        problem = self._problem(study.pop("max_epochs", None), study.pop("min_epochs", 0))
         policy = self._policy(("policy",), self._table("policy"))
         return StudyFile(self._path, problem, policy, self._budget(), self._options(study))
 
-    def _problem(self, max_epochs: Any) -> Problem:
+    def _problem(self, max_epochs: Any, min_epochs: Any) -> Problem:
         goal = self._lines.at(("goal",), self._goal)
         table = self._table("space")
         domains = {n: self._lines.at(("space", n), lambda v=v: parameter(v)) for n, v in table.items()}  # type: ignore[misc]
         space = self._space(domains)
         limits = [self._limit(name, table) for name, table in self._table("constraints").items()]
         problem = self._lines.at(("study", "max_epochs"), lambda: Problem(space, goal, max_epochs))
+        problem = self._lines.at(("study", "min_epochs"), lambda: replace(problem, min_epochs=min_epochs))
         problem = self._lines.at(("constraints",), lambda: replace(problem, constraints=limits))
         return self._lines.at(("start",), lambda: replace(problem, start=self._data.get("start", ())))
 
@@ -215,7 +217,8 @@ class _TableReader:
                 f"no policy {name!r}{meant(name, policies.POLICY_NAMES)}; there are {', '.join(policies.POLICY_NAMES)}",
             )
         kind = getattr(policies, name)
-        self._lines.known(where, table, [f.name for f in fields(kind) if f.init])
+        old_names = getattr(kind.__init__, "old_names", ())
+        self._lines.known(where, table, [*(f.name for f in fields(kind) if f.init), *old_names])
         needed = [f.name for f in fields(kind) if f.init and f.default is f.default_factory is MISSING]
         if "policy" in needed and "policy" not in table:
             inner = ".".join((*map(str, where), "policy"))
@@ -293,6 +296,7 @@ def _seconds(name: str, value: Any) -> None:
     check_seconds(**{name: value})
 
 
+_EPOCHS = ("max_epochs", "min_epochs")
 _CHECKS: dict[str, Any] = {
     "name": _text, "store": _text, "checkpoints": _text, "seed": _count, "max_failures": _count,
     "max_retries": _count, "keep_checkpoints": _count, "disk_quota": lambda name, value: bytes_of(value, name),

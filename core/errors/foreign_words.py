@@ -39,6 +39,7 @@ _SPACE = "the space comes first: Study({'lr': Float(1e-4, 1e-1)}, 'val_acc', max
 _TRIALS = "budget='20 trials'; in a Budget, trials=20"
 _TIME = "budget='30min'; in a Budget, time='30min'"
 _EPOCHS = "max_epochs=, the epochs of a full training"
+_WARM_UP = "Study(..., min_epochs=5) sets the epochs before which no policy stops or pauses a trial"
 _SUGGEST = (
     "the space says it once, Study({'lr': Float(1e-4, 1e-1, log=True)}, ...): here read trial.config['lr']"
 )
@@ -70,6 +71,7 @@ _WHAT_FOR = dict.fromkeys(("direction", "mode", "metric", "objective"), _LESS_OR
     ("directions", "goals", "objectives", "metrics"), _SEVERAL
 )
 _HOW_LONG = dict.fromkeys(("epochs", "max_epoch", "n_epochs", "num_epochs", "max_t", "max_resource"), _EPOCHS)
+_HOW_LONG |= dict.fromkeys(("n_warmup_steps", "grace_period", "start_from_epoch", "min_resource"), _WARM_UP)
 _HOW_MANY = dict.fromkeys(
     ("n_trials", "max_trials", "num_samples", "max_evals", "n_iter", "n_calls"), _TRIALS
 )
@@ -93,7 +95,8 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "load_study": _WHERE,
     "HaltuneCallback": {
         **dict.fromkeys(("mode", "direction"), _LESS_OR_MORE), "metric": "monitor=", "metrics": "monitor=",
-        **dict.fromkeys(("patience", "min_delta", "pruner"), _STOPS), "study": "HaltuneCallback(trial), one a trial",
+        **dict.fromkeys(("patience", "min_delta", "pruner"), _STOPS), "start_from_epoch": _WARM_UP,
+        "study": "HaltuneCallback(trial), one a trial",
         **dict.fromkeys(("save_best_only", "save_top_k", "filepath", "dirpath"), _KEPT),
     },
     "Problem": {**_WHAT_FOR, **_HOW_LONG, "parameters": "Problem(Space({...}), goal, max_epochs)"},
@@ -109,8 +112,8 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "Minimize": {"name": "metric=", "direction": _LESS_OR_MORE, "range": "bounds=(low, high)"},
     "Policy": {
         **_HOW_LONG, **_HOW_MANY, **_HOW_MUCH, **_WHAT_FOR, "seed": _SEED, "random_state": _SEED,
-        "reduction_factor": "eta=", "factor": "eta=", "n_startup_trials": "initial=", "n_initial_points": "initial=",
-        "random_starts": "initial=", "max_resource": _EPOCHS, "R": f"Hyperband's R is {_EPOCHS}", "budget": _BUDGET,
+        "reduction_factor": "eta=", "factor": "eta=", "R": f"Hyperband's R is {_EPOCHS}", "budget": _BUDGET,
+        "min_epochs": _WARM_UP, **dict.fromkeys(("n_startup_trials", "n_initial_points", "random_starts"), "initial="),
     },
     "RandomSearch": {"n": "trials=", **dict.fromkeys(_HOW_MANY, "trials=")},
     "Study.optimize": {
@@ -283,7 +286,7 @@ def _check(
         answer = _answer(ARGUMENTS, owners, "*") or f"it takes {', '.join(known[1:]) or 'none'}"
         raise UnknownArgument(f"{name}() with {given - 1} arguments that have no name: {answer}")
     takes_all = code.co_flags & inspect.CO_VARKEYWORDS  # but for the words of its own row
-    for word in named.keys() - set(known):
+    for word in named.keys() - set(known) - set(getattr(takes, "old_names", ())):
         near = get_close_matches(word, known[1:], n=1)
         guess = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known[1:]) or 'nothing'}"
         meant = _answer(ARGUMENTS, owners[:1] if takes_all else owners, word)

@@ -11,6 +11,7 @@ The laws, which `tests/laws` runs over every policy:
 7. A budget is checked at `propose` and at `judge`.
 8. NaN and infinity are stored, never promoted, never an incumbent, never in a Cholesky factor.
 9. Coinciding bounds, a single trial, one epoch, a constant metric, a duplicate: each works.
+10. No trial is stopped or paused before the problem's min_epochs, and none is compared before it.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from haltune.errors import NotSupported
+from haltune.errors.old_names import renamed
 from haltune.log.codec import plain
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
@@ -23,6 +24,7 @@ def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
     """
     from haltune import policies
 
+    spec = renamed(spec)
     name = str(spec.get("policy"))
     kind = getattr(policies, name, None) if name in policies.POLICY_NAMES else None
     if kind is None:

@@ -14,6 +14,7 @@ from typing import Any
 from haltune._utils.differences import differences
 from haltune._utils.process import checkable, surely_gone
 from haltune.errors import StoreError, StudyMismatch
+from haltune.errors.old_names import renamed
 from haltune.log.codec import plain
 from haltune.log.events import Budgeted, Created, Ended, Expired, Finished, Resumed, Slept, Started
 from haltune.log.policy import Policy
@@ -50,7 +51,7 @@ def make(
     first = next(store.read(name, stop=1), None)
     if not isinstance(first, Created):
         raise StoreError(f"event 0 of the study {name!r} in {store.url} does not make it. {ADVICE}")
-    found = differences(first.policy, plain(policy.as_recorded(first.policy).spec), "policy.")
+    found = differences(renamed(first.policy), plain(policy.as_recorded(first.policy).spec), "policy.")
     if seed is not None and seed != first.seed:
         found.append(f"seed: recorded {first.seed}, given {seed}")
     differs = bool(found or differences(_lasting(first.problem), _lasting(created.problem)))

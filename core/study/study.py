@@ -48,6 +48,8 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
             training.
         max_epochs: After a space, the epochs of a full training. Default: None, for policies that bring their own
             schedule.
+        min_epochs: After a space, epochs that every trial trains before the policy may stop or pause it, for a
+            learning-rate warm-up. Trials are not compared before that epoch. Default: 0.
         start: After a space, configurations that are trained first. Default: none.
         constraints: After a space, metrics that runs must keep within limits, [Constraint("params", at_most=5e6)].
             Default: none.

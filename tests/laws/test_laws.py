@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from curves import accuracy
 from everyone import LEADERS, each_class, everyone
 from worlds import (
+    EPOCHS,
     LAWFUL,
     ONE_AT_A_TIME,
     SPACE,
@@ -26,6 +28,7 @@ from worlds import (
     MortalStore,
     ending,
     problem,
+    problem_for,
     quick,
     search,
     small_study,
@@ -35,7 +38,8 @@ from worlds import (
 
 from haltune import Budget, Choice, Constant, Finish, Float, Int, Minimize, Problem, Space, Study, Trial, Wait
 from haltune.log.codec import to_json
-from haltune.log.events import OVER, Finished, Reported, Status
+from haltune.log.decisions import Action
+from haltune.log.events import OVER, Finished, Reported, Resumed, Started, Status
 from haltune.log.policy import Wrapper
 from haltune.policies import BOBOS, RandomSearch
 from haltune.store.memory import MemoryStore
@@ -467,3 +471,23 @@ def test_an_attempt_that_begins_anew_keeps_nothing() -> None:
         trial.interrupt()
     assert not any(e.copied for e in study.events() if isinstance(e, Reported))
     assert study.trials[0].epochs.tolist() == [1.0, 2.0]
+
+
+# law 10
+
+
+@everyone
+@pytest.mark.parametrize("least", [2, 4, EPOCHS])
+def test_no_trial_is_stopped_paused_or_compared_before_the_minimum_of_epochs(name: str, least: int) -> None:
+    policy = LAWFUL[name]()
+    study = search(small_study(policy, problem=replace(problem_for(policy), min_epochs=least), trials=5))
+    assert study.outcome.over
+    assert used_up(study)
+    reports = [e for e in study.events() if isinstance(e, Reported)]
+    early = [e for e in reports if e.epoch < least]
+    assert early
+    assert {e.verdict.action for e in early} == {Action.CONTINUE}
+    announced = [e.until for e in study.events() if isinstance(e, Started | Resumed)]
+    announced += [e.verdict.until for e in reports]
+    assert [until for until in announced if until is not None and until < least] == []
+    assert differences(study, LAWFUL[name]()) == []

@@ -107,7 +107,7 @@ SAMPLED: list[Callable[[Any], Any]] = [
     lambda sampler: SuccessiveHalving(n=9, sampler=sampler),
     lambda sampler: SuccessiveHalving(n=9, sampler=sampler, asynchronous=True),
     lambda sampler: InfiniteHyperband(sampler=sampler),
-    lambda sampler: Ladder(2, 2, patience=3, sampler=sampler),
+    lambda sampler: Ladder(2, 2, min_trials_per_rung=3, sampler=sampler),
 ]
 
 

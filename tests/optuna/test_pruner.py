@@ -79,6 +79,15 @@ def test_the_first_trial_has_nothing_to_beat_and_a_bad_one_goes_early():
     assert "P(beats 0.65" in study.trials[-1].user_attrs["haltune:reason"]
 
 
+def test_no_trial_is_pruned_before_the_minimum_of_epochs():
+    early = [
+        n for state, n in ends(searched(HaltunePruner(EPOCHS, stopping=QUICK), TOPS)) if state == "PRUNED"
+    ]
+    late = ends(searched(HaltunePruner(EPOCHS, stopping=QUICK, min_epochs=9), TOPS))
+    assert min(early) < 9
+    assert min(n for state, n in late if state == "PRUNED") == 9
+
+
 @pytest.mark.parametrize(("first", "sign"), [(1, 1), (0, -1), (1, -1)])
 def test_steps_from_0_or_1_and_both_directions_are_alike(first, sign):
     usual = searched(HaltunePruner(EPOCHS, stopping=QUICK), TOPS)

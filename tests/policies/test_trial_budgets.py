@@ -123,7 +123,7 @@ def test_a_bracket_that_closed_early_runs_again_when_more_may_begin() -> None:
 
 
 @pytest.mark.parametrize(
-    "asynchronous", [Ladder(2, 2, patience=9), SuccessiveHalving(9, eta=2, asynchronous=True)]
+    "asynchronous", [Ladder(2, 2, min_trials_per_rung=9), SuccessiveHalving(9, eta=2, asynchronous=True)]
 )
 def test_when_all_that_went_on_fail_the_best_that_is_left_is_trained_in_full(asynchronous: Any) -> None:
     lab = Lab(lambda: asynchronous, rising, epochs=27, budget=Budget(trials=9))

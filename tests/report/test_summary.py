@@ -19,7 +19,9 @@ PROBLEM = Problem(Space({"lr": Float(0.1, 1.0)}), Maximize("acc", (0, 1)), 9)
 
 def climbed(trials=4, saves=False, **options):
     """A search in which all but the last winner pause, each with a checkpoint of 5 bytes where it `saves`."""
-    study = Study(PROBLEM, Ladder(patience=2), seed=0, budget=Budget(trials=trials), verbose=0, **options)
+    study = Study(
+        PROBLEM, Ladder(min_trials_per_rung=2), seed=0, budget=Budget(trials=trials), verbose=0, **options
+    )
     for trial in study:
         with trial:
             for epoch in trial.epochs():
@@ -46,7 +48,7 @@ def test_what_was_not_continued_is_counted_with_the_reason_and_what_was_saved(tm
 
 
 def test_while_a_search_runs_what_is_paused_is_paused():
-    study = Study(PROBLEM, Ladder(patience=5), seed=0, budget=Budget(trials=9), verbose=0)
+    study = Study(PROBLEM, Ladder(min_trials_per_rung=5), seed=0, budget=Budget(trials=9), verbose=0)
     with study.ask() as trial:
         while not trial.report(0.1, seconds=1.0).stops:
             pass

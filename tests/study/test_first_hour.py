@@ -249,12 +249,14 @@ def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
     one = Study(
         {"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=n(9), seed=n(3), budget=budget, verbose=n(0),
         max_failures=n(3), max_retries=n(2), keep_checkpoints=n(1),
-        policy=MultiFidelity(initial=n(4), eta=np.float32(3), patience=n(3), candidates=n(30)),
+        policy=MultiFidelity(initial=n(4), eta=np.float32(3), min_trials_per_rung=n(3), candidates=n(30)),
     )  # fmt: skip
     same = Study(
         {"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=9, seed=3, budget=Budget(trials=2), verbose=0
     )
-    assert one.policy.spec == MultiFidelity(initial=4, patience=3, candidates=30).spec | {"eta": 3.0}
+    assert one.policy.spec == MultiFidelity(initial=4, min_trials_per_rung=3, candidates=30).spec | {
+        "eta": 3.0
+    }
     assert type(one.problem.max_epochs) is int
     assert asked(one).config == asked(same).config
     for policy in (

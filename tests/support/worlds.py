@@ -95,17 +95,17 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "asha": lambda: of.Hyperband(eta=2, rounds=9, brackets="most_exploratory", asynchronous=True),
     "asha-stopping": lambda: of.SuccessiveHalving(n=5, eta=2, rounds=9, asynchronous="stop"),
     "infinite-hyperband": lambda: of.InfiniteHyperband(),
-    "ladder": lambda: of.Ladder(2, 2, 2, patience=2),
-    "multifidelity": lambda: of.MultiFidelity(4, 1.0, 2, 2, patience=2, candidates=24),
+    "ladder": lambda: of.Ladder(2, 2, 2, min_trials_per_rung=2),
+    "multifidelity": lambda: of.MultiFidelity(4, 1.0, 2, 2, min_trials_per_rung=2, candidates=24),
     "multifidelity-taught": lambda: of.MultiFidelity(
-        4, 1.0, 2, 2, patience=2, candidates=24, learn_from=[earlier()]
+        4, 1.0, 2, 2, min_trials_per_rung=2, candidates=24, learn_from=[earlier()]
     ),
-    "guided-ladder": lambda: of.Guided(of.Ladder(2, 2, 2, patience=2), initial=2, candidates=24),
+    "guided-ladder": lambda: of.Guided(of.Ladder(2, 2, 2, min_trials_per_rung=2), initial=2, candidates=24),
     "guided-hyperband": lambda: of.Guided(
         of.Hyperband(eta=2, rounds=9, resume=False), initial=2, candidates=24
     ),
     "halting-guided-ladder": lambda: of.Halting(
-        of.Guided(of.Ladder(2, 2, 2, patience=2), initial=2, candidates=24), quick()
+        of.Guided(of.Ladder(2, 2, 2, min_trials_per_rung=2), initial=2, candidates=24), quick()
     ),
     "halting-hyperband": lambda: of.Halting(of.Hyperband(eta=2, rounds=9), quick()),
     "halting-gpucb": lambda: of.Halting(of.GPUCB(initial=2), quick(), kappa=2.0, epoch_cost="seconds"),
@@ -114,7 +114,9 @@ POLICIES: dict[str, Callable[[], Any]] = {
 
 # policies that search for several goals, and within a constraint; laws that set a problem of one goal hold them to that
 SEVERAL: dict[str, Callable[[], Any]] = {
-    "several-multifidelity": lambda: Weighed(of.MultiFidelity(4, 1.0, 2, 2, patience=2, candidates=24)),
+    "several-multifidelity": lambda: Weighed(
+        of.MultiFidelity(4, 1.0, 2, 2, min_trials_per_rung=2, candidates=24)
+    ),
     "several-halting": lambda: Weighed(of.Halting(of.GPUCB(initial=2), quick())),
 }
 LAWFUL = POLICIES | SEVERAL

@@ -27,6 +27,8 @@ class Problem(KnowsArguments):
             them: `study.pareto_front()`. `problem.goal` is the first of them, `problem.goals` are all.
         max_epochs: Epochs of a full training. Default: None, the infinite horizon, for policies that bring their
             own schedule: their trials have a `trial.max_epochs` of ENDLESS, which frameworks take.
+        min_epochs: Epochs that every trial trains before the policy may stop or pause it, for a learning-rate warm-up.
+            A budget, a failure and the user's own stop still end it. Default: 0.
         start: Configurations that are trained first, in their order, whatever the policy: defaults, guesses. More
             can follow by `study.enqueue`, which says how they are begun. Default: none.
         constraints: Metrics that runs must keep within limits, [Constraint("params", at_most=5e6)]. Default: none.
@@ -49,6 +51,7 @@ class Problem(KnowsArguments):
     start: Sequence[Mapping[str, Any]] = field(default=(), hash=False)
     constraints: Sequence[Constraint] = ()
     further: Sequence[Goal] = ()
+    min_epochs: int = 0
     # read from a log, of whatever space that is by now
     of_log: bool = field(default=False, init=False, compare=False, repr=False)
 
@@ -67,6 +70,7 @@ class Problem(KnowsArguments):
         n = self.max_epochs
         if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
             raise InvalidInput(f"max_epochs is a whole number of epochs, at least 1, or None; not {n!r}")
+        self._check_min_epochs()
         object.__setattr__(self, "start", self._checked_start())
 
     if TYPE_CHECKING:  # what is handed in may be a list; what is held is the first of it
@@ -79,6 +83,7 @@ class Problem(KnowsArguments):
             start: Sequence[Mapping[str, Any]] = (),
             constraints: Sequence[Constraint] = (),
             further: Sequence[Goal] = (),
+            min_epochs: int = 0,
         ) -> None: ...
 
     @property
@@ -104,6 +109,16 @@ class Problem(KnowsArguments):
                 f"of='best' with {changing[0]}, which training changes: the best epoch may be beyond the limit. Let "
                 f"runs count for their last, {type(self.goal).__name__}({self.goal.metric!r}); or say "
                 f"Constraint({changing[0].metric!r}, ..., changes=False) where it stays as it is"
+            )
+
+    def _check_min_epochs(self) -> None:
+        least, full = self.min_epochs, self.max_epochs
+        if isinstance(least, bool) or not isinstance(least, int) or least < 0:
+            raise InvalidInput(f"min_epochs is a whole number of epochs, 0 or more; not {least!r}")
+        if full is not None and least > full:
+            raise InvalidInput(
+                f"min_epochs={least} is more than max_epochs={full}, the epochs of a full training. Lower min_epochs, "
+                "or raise max_epochs."
             )
 
     def _checked_start(self) -> tuple[dict[str, Any], ...]:
@@ -137,6 +152,7 @@ class Problem(KnowsArguments):
             # logs from before there were several, or constraints, stay equal
             "goal": [g.to_json() for g in self.goals] if self.further else self.goal.to_json(),
             "max_epochs": self.max_epochs,
+            **({"min_epochs": self.min_epochs} if self.min_epochs else {}),
             **({"constraints": [c.to_json() for c in self.constraints]} if self.constraints else {}),
             **(
                 {"start": list(self.start)} if self.start else {}
@@ -154,7 +170,14 @@ class Problem(KnowsArguments):
         told = data["goal"]
         goals = [goal_from_json(goal) for goal in (told if isinstance(told, (list, tuple)) else [told])]
         limits = [Constraint(**limit) for limit in data.get("constraints", ())]
-        return cls(space, goals, data["max_epochs"], data.get("start", ()), limits).as_of_log()
+        return cls(
+            space,
+            goals,
+            data["max_epochs"],
+            data.get("start", ()),
+            limits,
+            min_epochs=data.get("min_epochs", 0),
+        ).as_of_log()
 
     def as_of_log(self) -> Problem:
         """This problem, in whatever space the log of its study is by now."""

@@ -31,10 +31,10 @@ class Climber:
     """Asynchronous successive halving over the brackets of a plan.
 
     unit: "epochs" or "seconds". eta: one in so many of a rung goes on; first: of the first rung, as of the others
-    if None. stops: the stopping form; else the promotion form. patience: trials that arrive at the first rung
-    before any goes on. ends: the last rung of a bracket is a full training. base: the rung that counts as the first;
-    below it nobody is compared, and all go on. rising: what has come to no more than at the rung before goes on only
-    if it leads; else it is idle, only counted, and the places go to others.
+    if None. stops: the stopping form; else the promotion form. min_trials_per_rung: trials that arrive at the first
+    rung before any goes on. ends: the last rung of a bracket is a full training. base: the rung that counts as
+    the first; below it nobody is compared, and all go on. rising: what has come to no more than at the rung before goes
+    on only if it leads; else it is idle, only counted, and the places go to others.
     """
 
     plan: Plan
@@ -43,7 +43,7 @@ class Climber:
     eta: Fraction
     stops: bool = False
     first: Fraction | None = None
-    patience: int = 1
+    min_trials_per_rung: int = 1
     ends: bool = True
     base: int = 0
     rising: bool = False
@@ -100,7 +100,8 @@ class Climber:
         last, had = score_of(state.sign, e.value), on.member.after(self.unit, e.epoch, e.seconds)
         stopped = e.verdict.action is Action.STOP
         member = replace(on.member, last=score_counted(on.member.last, last, state.peaks), had=had)
-        arrives = member.result is None and had >= on.needed and not (stopped and e.verdict.resumable)
+        there = had >= on.needed and e.epoch >= state.min_epochs
+        arrives = there and on.member.result is None and not (stopped and e.verdict.resumable)
         on = replace(on, member=member)
         if arrives:
             member = replace(member, result=member.last if last > OUT else OUT)
@@ -153,7 +154,7 @@ class Climber:
         """How many of those that arrived at a rung go on."""
         if rung < self.base:
             return step.count
-        if rung == self.base and step.count < self.patience:
+        if rung == self.base and step.count < self.min_trials_per_rung:
             return 0
         return max(int(self.stops), step.count // self._cut(rung))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -75,26 +75,27 @@ class Bracketed(Policy[Any]):
 
     def start(self, problem: Problem) -> Any:
         """No bracket yet. Raises InvalidInput when the problem's epochs do not suit the schedule."""
-        self._scheduler(problem.max_epochs)
-        Sampler(self.sampler).check(problem)
         begin = Climb if self.asynchronous else Halves
-        return begin(problem.goal.sign, problem.goal.of == "best", problem.max_epochs)
+        state = begin(problem.goal.sign, problem.goal.of == "best", problem.max_epochs, problem.min_epochs)
+        self._scheduler(state)
+        Sampler(self.sampler).check(problem)
+        return state
 
     def fold(self, state: Any, event: Event) -> Any:
         """The brackets after `event`."""
-        return self._scheduler(state.horizon).fold(state, event)
+        return self._scheduler(state).fold(state, event)
 
     def propose(self, state: Any, history: History, rng: Generator) -> Move:
         """A winner, a new configuration, the next bracket, or a wait; Finish after the last bracket."""
-        return self._scheduler(state.horizon).propose(state, history)
+        return self._scheduler(state).propose(state, history)
 
     def judge(self, state: Any, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
-        return self._scheduler(state.horizon).judge(state, history, trial)
+        return self._scheduler(state).judge(state, history, trial)
 
     def alive(self, state: Any) -> frozenset[int] | None:
         """The paused trials that may still go on; None: all of them."""
-        return self._scheduler(state.horizon).alive(state)
+        return self._scheduler(state).alive(state)
 
     @property
     def retrains(self) -> bool:
@@ -104,6 +105,18 @@ class Bracketed(Policy[Any]):
     def _plan(self, horizon: int | None) -> Plan:
         """The brackets of a problem with so many epochs."""
         raise NotImplementedError
+
+    def _from(self, min_epochs: int) -> Bracketed:
+        """Return the same policy, with no rung below so many epochs."""
+        if self.resource != "epochs" or self.min_resource >= min_epochs:
+            return self
+        largest = getattr(self, "max_resource", None)
+        if largest is not None and largest < min_epochs:
+            raise InvalidInput(
+                f"{type(self).__name__}(max_resource={largest:g}) trains fewer epochs than the study's "
+                f"min_epochs={min_epochs}. Raise max_resource, or lower min_epochs."
+            )
+        return replace(self, min_resource=min_epochs)  # type: ignore[call-arg]
 
     def _largest(self, horizon: int | None, given: float | None) -> float:
         """The largest resource of a trial: as given, else the problem's epochs."""
@@ -127,6 +140,11 @@ class Bracketed(Policy[Any]):
         raise NotImplementedError
 
     @property
+    def min_resource(self) -> float:
+        """The smallest resource at which trials are compared: an option of each."""
+        raise NotImplementedError
+
+    @property
     def _ends(self) -> bool:
         """True when the last rung of every bracket is a full training."""
         return True
@@ -136,12 +154,13 @@ class Bracketed(Policy[Any]):
         """True when resources are counted in whole units."""
         return self.resource != "seconds"
 
-    def _scheduler(self, horizon: int | None) -> Scheduler:
-        """Who folds and answers for problems with so many epochs."""
-        return self._schedulers(horizon, partial(self._scheduled, horizon))
+    def _scheduler(self, state: Climb | Halves) -> Scheduler:
+        """Return what folds and answers for problems with these epochs."""
+        key = (state.horizon, state.min_epochs)
+        return self._schedulers(key, partial(self._scheduled, *key))
 
-    def _scheduled(self, horizon: int | None) -> Scheduler:
-        plan, sampler = self._plan(horizon), Sampler(self.sampler)
+    def _scheduled(self, horizon: int | None, min_epochs: int) -> Scheduler:
+        plan, sampler = self._from(min_epochs)._plan(horizon), Sampler(self.sampler)
         if not self.asynchronous:
             return Halver(plan, sampler, self.resource, self.resume, self._ends)
         stops = self.asynchronous == "stop"

@@ -67,6 +67,7 @@ class Climb:
     sign: float  # of the goal
     peaks: bool = False  # runs count for their best epochs
     horizon: int | None = None  # epochs of a full training, as the problem says
+    min_epochs: int = 0  # below which nobody is compared, as the problem says
     number: int = 0  # the bracket that new trials belong to
     started: int = 0  # of its configurations
     ladders: Mapping[Bracket, RungStates] = field(default_factory=lambda: MappingProxyType({}))

@@ -31,6 +31,7 @@ class Halves:
     sign: float  # of the goal
     peaks: bool = False  # runs count for their best epochs
     horizon: int | None = None  # epochs of a full training, as the problem says
+    min_epochs: int = 0  # below which nobody is compared, as the problem says
     opened: int = 0  # brackets so far
     open: tuple[Open, ...] = ()  # oldest first
     aims: Sparse[float] = field(default_factory=Sparse)  # in seconds: the last rung a trial trained towards
@@ -147,7 +148,7 @@ class Halver:
         goes_on = self.goes_on and e.verdict.action is Action.CONTINUE
         if e.trial in bracket.queue and goes_on:
             bracket = bracket.enter(e.trial, member)
-        if bracket.members.get(e.trial) is None:
+        if bracket.members.get(e.trial) is None or e.epoch < state.min_epochs:
             return bracket.update(e.trial, replace(member, last=score, had=had))
         stopped = e.verdict.action is Action.STOP
         if stopped and e.verdict.resumable:

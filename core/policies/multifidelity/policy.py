@@ -29,6 +29,7 @@ from numpy.random import Generator
 from haltune._utils.checks import check_whole
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
+from haltune.errors.old_names import takes_old_names
 from haltune.log.decisions import AUDIT, ENQUEUED, Action, Move, Start, Verdict
 from haltune.log.events import Event, Started
 from haltune.log.history import History
@@ -72,6 +73,7 @@ class Ascent:
     baseline: int | None = None  # the first trial that the user enqueued
 
 
+@takes_old_names
 @dataclass(frozen=True)
 class MultiFidelity(Policy[Ascent]):
     """One search for every kind of training: it learns how much early epochs say, and compares runs no sooner.
@@ -90,8 +92,8 @@ class MultiFidelity(Policy[Ascent]):
         deviations: Of the model that are added to its mean where it chooses. Default: 3.
         eta: One in so many of a rung goes on. Default: 3.
         first_cut: The same of the rung where runs are first compared. Default: 6.
-        patience: Trials that are compared before any goes on. Default: None, as many as cost four fifths of a full
-            training, from 8 to 40.
+        min_trials_per_rung: Trials that are compared before any goes on. Default: None, as many as cost four fifths of
+            a full training, from 8 to 40.
         candidates: Points that are compared for a new configuration; a third lie near the five best trials. Default:
             300.
         learn_from: Earlier studies, to learn from; see Study. Default: none.
@@ -116,7 +118,7 @@ class MultiFidelity(Policy[Ascent]):
     deviations: float = 3.0
     eta: float = 3
     first_cut: float = 6
-    patience: int | None = None
+    min_trials_per_rung: int | None = None
     candidates: int = 300
     learn_from: Sequence[Any] = field(default=(), hash=False)
 
@@ -128,8 +130,8 @@ class MultiFidelity(Policy[Ascent]):
         check_cuts("MultiFidelity", eta=self.eta, first_cut=self.first_cut)
         check_whole("MultiFidelity", 2, initial=self.initial)
         check_whole("MultiFidelity", 3, candidates=self.candidates)
-        if self.patience is not None:
-            check_whole("MultiFidelity", 1, patience=self.patience)
+        if self.min_trials_per_rung is not None:
+            check_whole("MultiFidelity", 1, min_trials_per_rung=self.min_trials_per_rung)
         object.__setattr__(self, "learn_from", earlier_studies_of(self.learn_from))
         if not 0 <= self.deviations < np.inf:
             raise InvalidInput(
@@ -155,12 +157,15 @@ class MultiFidelity(Policy[Ascent]):
         """What is learnt from earlier studies, and what of them is not."""
         return Lessons.of(self.learn_from, problem.space, Stages((1,), problem.space.dim)).remarks()
 
-    def rungs(self, horizon: int) -> tuple[int, ...]:
-        """The epochs at which trials may be compared, the last being the horizon: 1, 3, 9, 27, 50."""
-        epochs = [1]
+    def rungs(self, horizon: int, min_epochs: int = 0) -> tuple[int, ...]:
+        """Return the epochs at which trials may be compared: 1, 3, 9, 27, and the horizon 50.
+
+        None is below min_epochs.
+        """
+        epochs = [max(1, min_epochs)]
         while epochs[-1] * _RUNG_RATIO * _TOO_CLOSE < horizon:
             epochs.append(epochs[-1] * _RUNG_RATIO)
-        return (*epochs, horizon) if horizon > 1 else (1,)
+        return (*epochs, horizon) if epochs[0] * _TOO_CLOSE < horizon else (horizon,)
 
     @property
     def predicts(self) -> bool | None:
@@ -173,12 +178,13 @@ class MultiFidelity(Policy[Ascent]):
             raise InvalidInput(
                 "MultiFidelity needs a horizon: give the Problem max_epochs, or choose InfiniteHyperband()"
             )
-        stages = Stages(self.rungs(problem.max_epochs), problem.space.dim, len(self.learn_from))
+        rungs = self.rungs(problem.max_epochs, problem.min_epochs)
+        stages = Stages(rungs, problem.space.dim, len(self.learn_from))
         lessons = Lessons.of(self.learn_from, problem.space, stages)
         model = Model(replace(stages, earlier=0), self.initial)
         if lessons:
             model = Model(stages, self.initial, lessons)
-        climb = Climb(problem.goal.sign, problem.goal.of == "best", problem.max_epochs)
+        climb = Climb(problem.goal.sign, problem.goal.of == "best", problem.max_epochs, problem.min_epochs)
         return Ascent(climb, CurveRows(problem.goal), model)
 
     def fold(self, state: Ascent, event: Event) -> Ascent:
@@ -238,14 +244,15 @@ class MultiFidelity(Policy[Ascent]):
 
     def _climber(self, state: Ascent) -> Climber:
         assert state.climb.horizon is not None  # `start` saw to it
-        return self._climbers(state.climb.horizon, partial(self._climbing, state.climb.horizon))
+        key = (state.climb.horizon, state.climb.min_epochs)
+        return self._climbers(key, partial(self._climbing, *key))
 
-    def _climbing(self, horizon: int) -> Climber:
-        bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in self.rungs(horizon)), 0)
+    def _climbing(self, horizon: int, min_epochs: int) -> Climber:
+        bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in self.rungs(horizon, min_epochs)), 0)
         return Climber(Plan(repeat(bracket)), Sampler("random"), "epochs", exact(self.eta), rising=True)
 
     def _cuts(self, history: History) -> Cuts:
-        return Cuts(self.initial, self.eta, self.first_cut, self.patience).within(
+        return Cuts(self.initial, self.eta, self.first_cut, self.min_trials_per_rung).within(
             history.budget, len(history)
         )
 
@@ -256,12 +263,12 @@ class MultiFidelity(Policy[Ascent]):
         """
         cuts, horizon = self._cuts(history), state.climb.horizon or 1
         climber = replace(self._climber(state), eta=exact(cuts.eta), first=exact(cuts.first))
-        epochs = self.rungs(horizon)
+        epochs = self.rungs(horizon, state.climb.min_epochs)
         second = len(epochs) > 1 and FEWEST_COMPARED * epochs[1] <= horizon
         base = int(second) if kernel is None else first_rung(kernel.foretells, epochs)
         if state.pauses.declined:  # decided on arrival, and nobody waits to be compared
             return replace(climber, base=base, stops=True)
-        return replace(climber, base=base, patience=cuts.waiting(horizon, epochs[base]))
+        return replace(climber, base=base, min_trials_per_rung=cuts.waiting(horizon, epochs[base]))
 
     # -- the choice ----------------------------------------------------------------------
 

@@ -26,7 +26,14 @@ _log = logging.getLogger("haltune")
 
 
 def problem_of(
-    given: Any, second: Any, policy: Any, max_epochs: Any, start: Any, constraints: Any, says: bool
+    given: Any,
+    second: Any,
+    policy: Any,
+    max_epochs: Any,
+    min_epochs: Any,
+    start: Any,
+    constraints: Any,
+    says: bool,
 ) -> tuple[Problem, Policy[Any]]:
     """The problem, and the policy that searches it. second: a policy after a Problem, a goal after a space.
 
@@ -38,7 +45,7 @@ def problem_of(
     if isinstance(given, Problem):
         if constraints != ():
             raise InvalidInput("a Problem has its constraints= itself: say them there")
-        return _with_problem(given, second, policy, max_epochs, start)
+        return _with_problem(given, second, policy, max_epochs, min_epochs, start)
     if given is None:
         raise InvalidInput(
             "what is to be searched, and what for? Study({'lr': Float(1e-4, 1e-1, log=True)}, 'val_acc', "
@@ -59,14 +66,16 @@ def problem_of(
             aloud=says,
         )
     decides = check_policy("policy= is a policy such as BOBOS()", _default(policy))
-    return Problem(given, _goals(second, says), max_epochs, start, constraints), decides
+    return Problem(
+        given, _goals(second, says), max_epochs, start, constraints, min_epochs=min_epochs
+    ), decides
 
 
 def _with_problem(
-    problem: Problem, second: Any, policy: Any, max_epochs: Any, start: Any
+    problem: Problem, second: Any, policy: Any, max_epochs: Any, min_epochs: Any, start: Any
 ) -> tuple[Problem, Policy[Any]]:
-    if max_epochs is not None or tuple(start):
-        raise InvalidInput("a Problem has its max_epochs= and start= itself: say them there")
+    if max_epochs is not None or min_epochs or tuple(start):
+        raise InvalidInput("a Problem has its max_epochs=, min_epochs= and start= itself: say them there")
     if second is not None and policy is not None:
         raise InvalidInput(f"two policies, {second!r} and policy={policy!r}: give one")
     asked = _default(second if policy is None else policy)
@@ -175,7 +184,7 @@ def waits(policy: Policy[Any], problem: Problem) -> bool:
 
 def one_epoch(problem: Problem) -> Problem:
     """The same for trainings that come to one value."""
-    return replace(problem, max_epochs=1)
+    return replace(problem, max_epochs=1, min_epochs=0)
 
 
 _COUNT = re.compile(r"(\d+)\s*(trial|run|epoch)s?")

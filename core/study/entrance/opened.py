@@ -82,6 +82,7 @@ class Opened(Results):
         *,
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
+        min_epochs: int = 0,
         start: Sequence[Mapping[str, Any]] = (),
         constraints: Sequence[Constraint] = (),
         learn_from: Sequence[Earlier] = (),
@@ -101,6 +102,7 @@ class Opened(Results):
         *,
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
+        min_epochs: int = 0,
         start: Sequence[Mapping[str, Any]] = (),
         constraints: Sequence[Constraint] = (),
         learn_from: Sequence[Earlier] = (),
@@ -120,7 +122,7 @@ class Opened(Results):
         if verbose:
             heard()  # what is guessed of the arguments is said, too
         self._asked, self.policy = problem_of(
-            problem, goal, policy, max_epochs, start, constraints, verbose > 0
+            problem, goal, policy, max_epochs, min_epochs, start, constraints, verbose > 0
         )
         check_name(name)
         if learn_from != ():

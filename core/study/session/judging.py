@@ -153,7 +153,12 @@ def _arrived(r: TrialRecord, value: float) -> str:
 
 
 def judge(policy: Policy[S], state: S, history: History, trial: TrialRecord) -> Verdict:
-    """The policy's verdict on a trial whose last entry is the report being judged; a diverged one ends without it."""
+    """Return the policy's verdict on a trial whose last entry is the report being judged.
+
+    Before the problem's min_epochs every trial continues; after it one that diverged ends without the policy.
+    """
+    if trial.epoch < history.problem.min_epochs:
+        return go_on(f"epoch {trial.epoch:g} of at least {history.problem.min_epochs}: min_epochs")
     for goal in history.problem.goals:
         column = trial.column(goal.metric, history.problem.goal)
         if (why := _diverged(goal.metric, trial, column)) is not None:

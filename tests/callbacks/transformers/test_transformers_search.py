@@ -52,6 +52,10 @@ class Seen(transformers.TrainerCallback):
         self.objectives[-1].append(default_compute_objective(dict(metrics)))
 
 
+def test_the_minimum_of_epochs_is_taken_as_study_takes_it(tmp_path):
+    assert search(trainer(tmp_path), min_epochs=2, n_trials=1).run_summary.problem.min_epochs == 2
+
+
 def test_the_best_run_is_that_of_the_trainers_own_objective_and_its_study_has_every_curve(tmp_path):
     t = trainer(tmp_path)
     t.add_callback(seen := Seen())

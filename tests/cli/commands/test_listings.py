@@ -362,7 +362,9 @@ def over(tmp_path, policy, most=math.inf, **budget):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("policy", [RandomSearch(), GPUCB(), Ladder(2, 2, 3, patience=2), Rollout(initial=1)])
+@pytest.mark.parametrize(
+    "policy", [RandomSearch(), GPUCB(), Ladder(2, 2, 3, min_trials_per_rung=2), Rollout(initial=1)]
+)
 @pytest.mark.parametrize("budget", [{"trials": 4}, {"epochs": 9}, {"worker_time": 1e-9}])
 def test_a_search_that_its_budget_ended_is_over_for_whoever_reads_the_log(policy, budget, tmp_path):
     study = over(tmp_path, policy, **budget)

@@ -52,6 +52,16 @@ time = "30min"
 """
 
 
+def test_a_minimum_of_epochs_and_old_names_of_options_are_read(file):
+    policy = '"MultiFidelity"\npatience = 7'
+    with pytest.warns(UserWarning, match="min_trials_per_rung=7"):
+        found = read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 4"), ('"BOBOS"', policy)))
+    assert found.problem.min_epochs == 4
+    assert found.policy == MultiFidelity(min_trials_per_rung=7)
+    with pytest.raises(InvalidInput, match=r"line 4.*min_epochs=40 is more than max_epochs=30"):
+        read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 40")))
+
+
 @pytest.fixture
 def file(tmp_path):
     """Writes a study file, by default the good one with some of its text replaced."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haltune import Budget, Float, Maximize, Minimize, Problem, Space
+from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.errors import InvalidInput
 from haltune.log.problem import goal_from_json, seconds_of
 
@@ -115,3 +115,17 @@ def test_max_epochs_is_a_whole_number_or_none(epochs: object) -> None:
     with pytest.raises(InvalidInput, match="max_epochs"):
         Problem(SPACE, Maximize("a"), epochs)  # type: ignore[arg-type]
     assert Problem(SPACE, Maximize("a"), None).max_epochs is None
+
+
+def test_min_epochs_survive_a_log_that_lacks_them_where_there_are_none() -> None:
+    plain, patient = Problem(SPACE, Maximize("a"), 9), Problem(SPACE, Maximize("a"), 9, min_epochs=4)
+    assert "min_epochs" not in plain.to_json()
+    assert Problem.from_json(plain.to_json()).min_epochs == 0
+    assert Problem.from_json(patient.to_json()) == patient
+    assert Problem(SPACE, Maximize("a"), None, min_epochs=4).min_epochs == 4
+
+
+def test_a_search_of_functions_that_return_one_value_needs_no_minimum_of_epochs() -> None:
+    study = Study({"x": Float(0.0, 1.0)}, "acc", min_epochs=4, budget="3 trials", verbose=0)
+    study.optimize(lambda trial: trial.config["x"])
+    assert [t.epoch for t in study.trials] == [1.0] * 3

@@ -35,7 +35,7 @@ Curve = Callable[[dict[str, Any], float], float]
 
 
 def small(**options: Any) -> Guided:
-    return Guided(Ladder(2, 3, patience=6), **{"initial": 6, "candidates": 90, **options})
+    return Guided(Ladder(2, 3, min_trials_per_rung=6), **{"initial": 6, "candidates": 90, **options})
 
 
 def peak(config: dict[str, Any], epoch: float) -> float:
@@ -95,7 +95,7 @@ ACTIONS = ["step"] * 12 + ["race"] * 2 + ["save", "fail", "early", "kill", "inte
 def test_whatever_happens_its_rows_are_those_of_the_curves_that_the_history_keeps(
     steps: list[tuple[int, int, str]], seed: int, saves: bool, bad: float
 ) -> None:
-    make = lambda: Ladder(2, 2, patience=3)  # noqa: E731
+    make = lambda: Ladder(2, 2, min_trials_per_rung=3)  # noqa: E731
     lab = Lab(make, rough(seed, bad), epochs=20, workers=4, saves=saves, budget=Budget(epochs=10**6))
     for number, other, action in steps:
         act(lab, number, other, action)
@@ -112,7 +112,7 @@ def test_whatever_happens_its_rows_are_those_of_the_curves_that_the_history_keep
 
 
 def test_a_new_version_shares_all_but_one_chunk_with_the_old_one() -> None:
-    log = list(searched(Ladder(2, 2, patience=2), budget=Budget(trials=300)).events())
+    log = list(searched(Ladder(2, 2, min_trials_per_rung=2), budget=Budget(trials=300)).events())
     _, before = folded(PLANE, log, len(log) - 40)
     kept = [repr(before.listed), before.rows.chunks]
     after = before
@@ -192,7 +192,7 @@ def test_it_comes_near_the_peak_where_the_policy_alone_does_not() -> None:
         late = study.trials[15:]
         return float(np.mean([math.hypot(t.config["x"] - 0.3, t.config["y"] - 0.7) for t in late]))
 
-    assert apart(searched(small())) < 0.2 < 0.35 < apart(searched(Ladder(2, 3, patience=6)))
+    assert apart(searched(small())) < 0.2 < 0.35 < apart(searched(Ladder(2, 3, min_trials_per_rung=6)))
 
 
 @pytest.mark.parametrize("metric", [Maximize("acc"), Minimize("loss")])
@@ -299,7 +299,7 @@ def test_workers_that_ask_at_once_spread() -> None:
                     trial.report(peak(trial.config, epoch))
         return study
 
-    points = asked(start(Guided(Ladder(2, 3, patience=30), initial=6, deviations=2.0)))
+    points = asked(start(Guided(Ladder(2, 3, min_trials_per_rung=30), initial=6, deviations=2.0)))
     apart = np.linalg.norm(points[:, None] - points[None], axis=2)[np.triu_indices(6, 1)]
     assert apart.min() > 0.05
     assert np.median(apart) > 0.2
@@ -317,7 +317,7 @@ def test_with_any_number_of_workers_every_decision_comes_out_again(workers: int)
 
 
 def test_with_a_share_of_one_the_policy_inside_chooses_all() -> None:
-    inner = Ladder(2, 3, patience=6)
+    inner = Ladder(2, 3, min_trials_per_rung=6)
     alone, all_shared = searched(inner), searched(small(share=1.0))
     assert [t.config for t in alone.trials] == [t.config for t in all_shared.trials]
     half = searched(small(share=0.5, initial=2), budget=Budget(trials=60))
@@ -333,7 +333,9 @@ def test_a_winner_that_trains_anew_keeps_its_configuration() -> None:
     assert all(t.config == study.trials[t.tags["of"]].config for t in again)
 
 
-@pytest.mark.parametrize("inside", [RandomSearch(trials=12), SuccessiveHalving(n=9), Ladder(patience=4)])
+@pytest.mark.parametrize(
+    "inside", [RandomSearch(trials=12), SuccessiveHalving(n=9), Ladder(min_trials_per_rung=4)]
+)
 def test_it_ends_pauses_and_ranks_as_the_policy_inside(inside: Any) -> None:
     policy = Guided(inside, initial=4, candidates=30)
     assert policy.endless == inside.endless
@@ -346,7 +348,7 @@ def test_optimal_stopping_ends_runs_inside_it() -> None:
         return (1.0 - config["x"]) * (1.0 - 0.5**epoch)
 
     problem = Problem(PLANE.space, Maximize("acc", (0, 1)), 51)
-    policy = Halting(Guided(Ladder(1.2, 1.2, patience=9), initial=16, candidates=30), quick())
+    policy = Halting(Guided(Ladder(1.2, 1.2, min_trials_per_rung=9), initial=16, candidates=30), quick())
     study = searched(policy, plateau, problem, budget=Budget(trials=24))
     assert any(t.status is Status.STOPPED for t in study.trials)
     assert any(t.status is Status.PAUSED for t in study.trials)

@@ -79,8 +79,8 @@ def test_asha_in_seconds_counts_measured_time() -> None:
 
 
 FORMS: dict[str, Callable[[], Any]] = {
-    "ladder": lambda: Ladder(2, 3, patience=1),
-    "guided": lambda: Guided(Ladder(2, 3, patience=1), initial=3, candidates=12),
+    "ladder": lambda: Ladder(2, 3, min_trials_per_rung=1),
+    "guided": lambda: Guided(Ladder(2, 3, min_trials_per_rung=1), initial=3, candidates=12),
     "promote": lambda: SuccessiveHalving(9, asynchronous=True),
     "stop": lambda: SuccessiveHalving(9, asynchronous="stop"),
     "hyperband": lambda: Hyperband(asynchronous=True),
@@ -145,7 +145,8 @@ def test_whatever_happens_only_the_top_goes_on_and_the_search_ends(
 
 
 @pytest.mark.parametrize(
-    "policy", [SuccessiveHalving(n=27, eta=3, asynchronous=True, rounds=1), MultiFidelity(patience=4)]
+    "policy",
+    [SuccessiveHalving(n=27, eta=3, asynchronous=True, rounds=1), MultiFidelity(min_trials_per_rung=4)],
 )
 def test_a_report_that_passes_several_rungs_is_compared_once_at_the_highest_of_them(policy: Any) -> None:
     asked = Problem(Space({"x": Float(0, 1)}), Maximize("acc", (0, 1)), max_epochs=27)

@@ -32,12 +32,12 @@ class Same:
         return self.bracket
 
 
-def checked(lab: Lab, policy: Ladder, patience: int, race: bool = False) -> Rungs:
+def checked(lab: Lab, policy: Ladder, min_trials_per_rung: int, race: bool = False) -> Rungs:
     """What the log says of the rungs; asserts what always holds."""
     plan: Any = Same(policy.rungs(lab.problem.max_epochs or 0))
-    rungs = walked(Rungs(policy.eta, False, policy.first_cut, patience), lab.log, plan, race)
+    rungs = walked(Rungs(policy.eta, False, policy.first_cut, min_trials_per_rung), lab.log, plan, race)
     arrived = {id for (_, rung), here in rungs.arrived.items() if rung == 0 for id in here}
-    if len(arrived) < patience:
+    if len(arrived) < min_trials_per_rung:
         assert rungs.promotions == []
     return rungs
 
@@ -46,7 +46,7 @@ def checked(lab: Lab, policy: Ladder, patience: int, race: bool = False) -> Rung
 
 
 @pytest.mark.parametrize(
-    ("eta", "first", "patience", "workers"),
+    ("eta", "first", "min_trials_per_rung", "workers"),
     [
         (3, 3, 7, 6),
         (2, 2.5, 1, 1),
@@ -57,11 +57,11 @@ def checked(lab: Lab, policy: Ladder, patience: int, race: bool = False) -> Rung
     ],
 )
 def test_who_goes_on_is_in_the_top_of_all_that_ever_arrived(
-    eta: float, first: float, patience: int, workers: int
+    eta: float, first: float, min_trials_per_rung: int, workers: int
 ) -> None:
-    policy = Ladder(eta, first, patience=patience)
+    policy = Ladder(eta, first, min_trials_per_rung=min_trials_per_rung)
     lab = Lab(lambda: policy, rough(3, 0.1), epochs=27, workers=workers, budget=Budget(epochs=500)).run()
-    rungs = checked(lab, policy, patience)
+    rungs = checked(lab, policy, min_trials_per_rung)
     assert len(rungs.promotions) > 15
     assert max(t.epoch for t in lab.study.trials) == 27
     assert lab.waits == 0
@@ -69,7 +69,7 @@ def test_who_goes_on_is_in_the_top_of_all_that_ever_arrived(
 
 
 def test_nobody_goes_on_before_enough_were_compared_and_then_the_best_of_them() -> None:
-    lab = Lab(lambda: Ladder(patience=12), rising, epochs=27, budget=Budget(epochs=400)).run()
+    lab = Lab(lambda: Ladder(min_trials_per_rung=12), rising, epochs=27, budget=Budget(epochs=400)).run()
     first = next(e for e in lab.log if isinstance(e, Resumed))
     before = [e for e in lab.log if isinstance(e, Reported) and e.at <= first.at][:12]
     assert [e.epoch for e in before] == [1.0] * 12
@@ -80,7 +80,9 @@ def test_nobody_goes_on_before_enough_were_compared_and_then_the_best_of_them() 
 
 @pytest.mark.slow
 def test_of_many_trials_the_shares_at_the_rungs_are_those_of_the_cuts() -> None:
-    lab = Lab(lambda: Ladder(3, 6, patience=10), rising, epochs=27, budget=Budget(epochs=2000)).run()
+    lab = Lab(
+        lambda: Ladder(3, 6, min_trials_per_rung=10), rising, epochs=27, budget=Budget(epochs=2000)
+    ).run()
     reached = Counter(t.epoch for t in lab.study.trials)
     least = {rung: sum(n for at, n in reached.items() if at >= rung) for rung in (1, 3, 9, 27)}
     assert least[3] == pytest.approx(least[1] / 6, rel=0.25)
@@ -94,7 +96,7 @@ def test_of_many_trials_the_shares_at_the_rungs_are_those_of_the_cuts() -> None:
         (Ladder(), 50, [1, 3, 9, 27, 50]),
         (Ladder(), 27, [1, 3, 9, 27]),
         (Ladder(), 1, [1]),
-        (Ladder(step=4, min_epochs=2), 100, [2, 8, 32, 100]),
+        (Ladder(step=4, min_resource=2), 100, [2, 8, 32, 100]),
     ],
 )
 def test_rungs_are_powers_of_the_step_and_the_horizon(policy: Ladder, horizon: int, rungs: list[int]) -> None:
@@ -102,22 +104,23 @@ def test_rungs_are_powers_of_the_step_and_the_horizon(policy: Ladder, horizon: i
 
 
 @pytest.mark.parametrize(
-    ("horizon", "min_epochs", "patience"), [(50, 1, 40), (30, 1, 24), (5, 1, 8), (1000, 1, 40), (100, 5, 16)]
+    ("horizon", "min_resource", "min_trials_per_rung"),
+    [(50, 1, 40), (30, 1, 24), (5, 1, 8), (1000, 1, 40), (100, 5, 16)],
 )
-def test_patience_costs_four_fifths_of_a_training_if_it_is_not_given(
-    horizon: int, min_epochs: int, patience: int
+def test_the_first_comparison_costs_four_fifths_of_a_training_if_nothing_is_given(
+    horizon: int, min_resource: int, min_trials_per_rung: int
 ) -> None:
-    policy = Ladder(min_epochs=min_epochs)
-    trials = (patience + 1) * min_epochs
+    policy = Ladder(min_resource=min_resource)
+    trials = (min_trials_per_rung + 1) * min_resource
     lab = Lab(lambda: policy, rising, epochs=horizon, budget=Budget(epochs=trials)).run()
     reports = [e for e in lab.log if isinstance(e, Reported)]
-    beyond = [i for i, e in enumerate(reports) if e.epoch > min_epochs]
-    assert beyond[0] // min_epochs == patience
+    beyond = [i for i, e in enumerate(reports) if e.epoch > min_resource]
+    assert beyond[0] // min_resource == min_trials_per_rung
 
 
 @pytest.mark.parametrize("sampler", ["sobol", "lhs", "random", GPUCB(initial=2)])
-def test_configurations_come_from_any_sampler_as_many_at_a_time_as_patience_asks(sampler: Any) -> None:
-    make = lambda: Ladder(patience=8, sampler=sampler)  # noqa: E731
+def test_configurations_come_from_any_sampler_as_many_at_a_time_as_are_compared(sampler: Any) -> None:
+    make = lambda: Ladder(min_trials_per_rung=8, sampler=sampler)  # noqa: E731
     lab = Lab(make, rough(1), epochs=9, budget=Budget(trials=20)).run()
     assert [t.tags["bracket"] for t in lab.study.trials] == [0] * 8 + [1] * 8 + [2] * 4
     if sampler in ("sobol", "lhs"):
@@ -137,13 +140,13 @@ ACTIONS = ["step"] * 10 + ["race"] * 3 + ["save", "fail", "early", "kill", "inte
     steps=happenings([*ACTIONS, "mourn"], 150),
     seed=st.integers(0, 10**6),
     bad=st.sampled_from([0.0, 0.2, 1.0]),
-    patience=st.sampled_from([1, 5, 12]),
+    min_trials_per_rung=st.sampled_from([1, 5, 12]),
     guided=st.booleans(),
 )
 def test_whatever_happens_only_the_top_goes_on_and_the_search_comes_on(
-    steps: list[tuple[int, int, str]], seed: int, bad: float, patience: int, guided: bool
+    steps: list[tuple[int, int, str]], seed: int, bad: float, min_trials_per_rung: int, guided: bool
 ) -> None:
-    policy = Ladder(2, 3, 2, patience=patience)
+    policy = Ladder(2, 3, 2, min_trials_per_rung=min_trials_per_rung)
     make = (lambda: Guided(policy, initial=3, candidates=12)) if guided else (lambda: policy)
     lab = Lab(make, rough(seed, bad), epochs=8, workers=4, budget=Budget(epochs=10**6))
     for number, other, action in steps:
@@ -157,7 +160,7 @@ def test_whatever_happens_only_the_top_goes_on_and_the_search_comes_on(
     lab.budget = Budget(epochs=limit)
     lab.run()
     raced = any(action == "race" for _, _, action in steps)
-    rungs = checked(lab, policy, patience, race=raced)
+    rungs = checked(lab, policy, min_trials_per_rung, race=raced)
     assert lab.study.spent.epochs >= limit
     finite = {
         e.trial for e in lab.reports() if math.isfinite(e.value)
@@ -168,7 +171,7 @@ def test_whatever_happens_only_the_top_goes_on_and_the_search_comes_on(
 
 def test_a_value_that_is_not_finite_is_counted_and_never_goes_on() -> None:
     value = lambda trial, epoch: math.nan if trial % 2 else 1.0 / (trial + 1)  # noqa: E731
-    lab = Lab(lambda: Ladder(2, 2, patience=4), value, epochs=9, budget=Budget(epochs=150)).run()
+    lab = Lab(lambda: Ladder(2, 2, min_trials_per_rung=4), value, epochs=9, budget=Budget(epochs=150)).run()
     assert {t.epoch for t in lab.study.trials if t.id % 2} == {1.0}
     assert all(t.status is Status.STOPPED for t in lab.study.trials if t.id % 2)
     assert max(t.epoch for t in lab.study.trials) == 9
@@ -186,9 +189,9 @@ def test_a_value_that_is_not_finite_is_counted_and_never_goes_on() -> None:
         ({"step": 1}, r"Ladder\(step=1\): a whole number, at least 2"),
         ({"step": 2.5}, r"Ladder\(step=2.5\)"),
         ({"step": None}, r"Ladder\(step=None\)"),
-        ({"patience": 0}, r"Ladder\(patience=0\): a whole number, at least 1"),
-        ({"patience": True}, r"Ladder\(patience=True\)"),
-        ({"min_epochs": 0}, r"Ladder\(min_epochs=0\)"),
+        ({"min_trials_per_rung": 0}, r"Ladder\(min_trials_per_rung=0\): a whole number, at least 1"),
+        ({"min_trials_per_rung": True}, r"Ladder\(min_trials_per_rung=True\)"),
+        ({"min_resource": 0}, r"Ladder\(min_resource=0\)"),
         ({"sampler": "halton"}, "sampler='halton'"),
     ],
 )
@@ -200,8 +203,8 @@ def test_options_outside_what_is_allowed_are_refused(options: Any, says: str) ->
 def test_a_ladder_needs_a_horizon_and_a_first_rung_below_it() -> None:
     with pytest.raises(InvalidInput, match="needs a horizon"):
         Study(problem(None), Ladder(), budget=Budget(trials=1))
-    with pytest.raises(InvalidInput, match=r"min_epochs=10\): at most max_epochs=9"):
-        Study(problem(9), Ladder(min_epochs=10), budget=Budget(trials=1))
+    with pytest.raises(InvalidInput, match=r"min_resource=10\): at most max_epochs=9"):
+        Study(problem(9), Ladder(min_resource=10), budget=Budget(trials=1))
 
 
 def test_a_ladder_without_a_budget_is_refused_for_it_has_no_end() -> None:
@@ -210,7 +213,12 @@ def test_a_ladder_without_a_budget_is_refused_for_it_has_no_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [Ladder(), Ladder(2, 4.5, 4, patience=7, min_epochs=2, sampler="lhs"), Ladder(sampler=GPUCB())]
+    "policy",
+    [
+        Ladder(),
+        Ladder(2, 4.5, 4, min_trials_per_rung=7, min_resource=2, sampler="lhs"),
+        Ladder(sampler=GPUCB()),
+    ],
 )
 def test_the_spec_is_json_that_makes_the_same_policy_again(policy: Ladder) -> None:
     spec = json.loads(json.dumps(policy.spec))
@@ -219,7 +227,7 @@ def test_the_spec_is_json_that_makes_the_same_policy_again(policy: Ladder) -> No
 
 def test_the_best_is_the_best_of_those_that_were_trained_in_full() -> None:
     falling = lambda trial, epoch: trial / 100 - epoch / 10  # noqa: E731
-    lab = Lab(lambda: Ladder(2, 2, patience=2), falling, epochs=9, budget=Budget(epochs=60)).run()
+    lab = Lab(lambda: Ladder(2, 2, min_trials_per_rung=2), falling, epochs=9, budget=Budget(epochs=60)).run()
     assert isinstance(lab.answers[-1], Finish)
     best = lab.study.best
     assert best is not None

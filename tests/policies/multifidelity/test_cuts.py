@@ -26,7 +26,7 @@ def test_of_twenty_trials_half_of_a_rung_go_on_and_of_fewer_more() -> None:
     assert (twenty.initial, twenty.eta, twenty.first, twenty.waiting(27, 3)) == (6, 2, 2, 4)
     assert five.first == 1
     assert five.eta == pytest.approx(2**0.5)
-    assert Cuts(20, 3, 6, patience=9).within(Budget(trials=20)).waiting(27, 3) == 9
+    assert Cuts(20, 3, 6, min_trials_per_rung=9).within(Budget(trials=20)).waiting(27, 3) == 9
 
 
 @pytest.mark.parametrize(("trials", "least", "most"), [(5, 3, 5), (20, 4, 12), (60, 5, 40)])

@@ -81,7 +81,7 @@ def test_what_rises_is_trained_in_full_in_place_of_what_peaked() -> None:
 def test_the_first_of_its_rung_goes_on_though_it_is_idle() -> None:
     found = Study(
         Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1), of="best"), EPOCHS),
-        MultiFidelity(candidates=40, patience=1), seed=0, budget=Budget(epochs=200), verbose=0,
+        MultiFidelity(candidates=40, min_trials_per_rung=1), seed=0, budget=Budget(epochs=200), verbose=0,
     )  # fmt: skip
     for trial in found:
         with trial:

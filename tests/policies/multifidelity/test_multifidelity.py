@@ -185,7 +185,7 @@ def test_a_kill_before_a_run_has_paused_does_not_tell_whether_runs_can(
         ({"initial": 1}, "initial"),
         ({"candidates": 2}, "candidates"),
         ({"deviations": -1.0}, "deviations"),
-        ({"patience": 0}, "patience"),
+        ({"min_trials_per_rung": 0}, "min_trials_per_rung"),
     ],
 )
 def test_settings_that_are_none_are_refused(options: dict[str, Any], about: str) -> None:

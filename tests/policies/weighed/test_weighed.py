@@ -27,7 +27,7 @@ from haltune.policies.weighed.scalarisation import lattice
 from haltune.study.session.judging import with_report
 
 POLICIES: dict[str, Any] = {
-    "multifidelity": lambda: of.MultiFidelity(4, 1.0, 2, 2, patience=2, candidates=24),
+    "multifidelity": lambda: of.MultiFidelity(4, 1.0, 2, 2, min_trials_per_rung=2, candidates=24),
     "halting": lambda: of.Halting(of.RandomSearch(trials=12), quick()),
     "gpucb": lambda: of.GPUCB(initial=3, refit_every=2),
     "asha": lambda: of.Hyperband(eta=2, rounds=9, asynchronous=True),

@@ -301,7 +301,7 @@ def test_an_event_among_many_trials_is_told_in_a_small_part_of_the_page(tmp_path
 
 
 def test_runs_that_pass_a_rung_are_seen_on_the_ladder_at_once(tmp_path):
-    policy, budget = Ladder(patience=2, first_cut=2), Budget(trials=9)
+    policy, budget = Ladder(min_trials_per_rung=2, first_cut=2), Budget(trials=9)
     study = Study(PROBLEM, policy, f"sqlite:///{tmp_path}/a.db", seed=0, budget=budget, verbose=0)
     for value in (0.1, 0.2):
         with study.ask() as trial:

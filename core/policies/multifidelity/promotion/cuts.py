@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from haltune.log.problem import Budget
-from haltune.policies.hyperband.ladder import MOST_COMPARED, usual_patience
+from haltune.policies.hyperband.ladder import MOST_COMPARED, usual_min_trials
 
 _TRIALS = 20  # of a budget of trials alone: half of each rung then go on
 
@@ -17,7 +17,9 @@ class Cuts:
     initial: int  # trials that are drawn at random
     eta: float  # one in so many of a rung goes on
     first: float  # the same of the rung where runs are first compared
-    patience: int | None = None  # trials that are compared before any goes on; None: the usual number
+    min_trials_per_rung: int | None = (
+        None  # trials that are compared before any goes on; None: the usual number
+    )
     most: int = MOST_COMPARED  # of these
 
     def within(self, budget: Budget | None, begun: int = 0) -> Cuts:
@@ -35,10 +37,10 @@ class Cuts:
             min(self.initial, max(2, n // 3)),
             min(self.eta, max(1.1, 2 * (n / _TRIALS) ** 0.25)),
             min(self.first, max(1.0, 2 * (n / _TRIALS) ** 0.5)),
-            self.patience,
+            self.min_trials_per_rung,
             max(2, n // 5),
         )
 
     def waiting(self, horizon: int, epochs: int) -> int:
         """How many are compared, at so many epochs, before any goes on."""
-        return self.patience or min(self.most, usual_patience(horizon, epochs))
+        return self.min_trials_per_rung or min(self.most, usual_min_trials(horizon, epochs))

@@ -87,7 +87,7 @@ def test_a_bracket_that_begins_at_a_later_rung_is_not_compared_before_it():
 
 
 def test_where_validation_comes_seldom_a_run_stands_at_the_highest_rung_that_it_passed():
-    study = searched(Ladder(patience=2), trials=6, every=4)
+    study = searched(Ladder(min_trials_per_rung=2), trials=6, every=4)
     assert {(p.rung, p.epoch) for p in found(study)} <= {(3.0, 4.0), (9.0, 9.0), (1.0, 4.0)}
     assert all(p.value == curve(p.row.record.config, p.epoch) for p in found(study))
 

@@ -1,0 +1,146 @@
+"""No rung lies below the study's min_epochs, in every policy of rungs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import SPACE, search, small_study
+
+from haltune import Budget, Maximize, Problem, Study, load_study
+from haltune.errors import InvalidInput
+from haltune.log.events import Resumed, Started, Status
+from haltune.policies import Guided, Hyperband, InfiniteHyperband, Ladder, MultiFidelity, SuccessiveHalving
+from haltune.store.memory import MemoryStore
+
+
+def problem(horizon: int, least: int) -> Problem:
+    return Problem(SPACE, Maximize("acc", (0, 1)), horizon, min_epochs=least)
+
+
+@given(horizon=st.integers(1, 300), share=st.floats(0, 1), step=st.integers(2, 5), first=st.integers(1, 9))
+def test_rungs_ascend_from_the_minimum_to_the_horizon(
+    horizon: int, share: float, step: int, first: int
+) -> None:
+    least = int(share * horizon)
+    ladder = Ladder(step=step, min_resource=min(first, horizon))
+    for policy in (ladder, MultiFidelity()):
+        rungs = list(policy.rungs(horizon, least))
+        assert rungs == sorted(set(rungs))
+        assert rungs[-1] == horizon
+        assert rungs[0] >= least
+    rungs = ladder.rungs(horizon, least)
+    assert rungs[0] == max(min(first, horizon), least)
+    assert rungs[:-1] == [rungs[0] * step**k for k in range(len(rungs) - 1)]
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 10, 50])
+def test_without_a_minimum_the_default_search_has_the_rungs_that_it_had(horizon: int) -> None:
+    known = {1: (1,), 2: (1, 2), 3: (1, 3), 10: (1, 3, 10), 50: (1, 3, 9, 27, 50)}
+    assert MultiFidelity().rungs(horizon) == MultiFidelity().rungs(horizon, 1) == known[horizon]
+
+
+@pytest.mark.parametrize(
+    ("policy", "first"),
+    [
+        (Hyperband(eta=2), {5, 10, 20}),
+        (Hyperband(eta=2, min_resource=7), {10, 20}),
+        (SuccessiveHalving(9), {5}),
+        (SuccessiveHalving(9, 8), {8}),
+        (SuccessiveHalving(9, asynchronous="stop"), {5}),
+        (Ladder(min_trials_per_rung=2), {5}),
+        (MultiFidelity(4, min_trials_per_rung=2), {5, 15}),
+    ],
+)
+def test_trials_are_first_compared_at_the_minimum(policy: Any, first: set[int]) -> None:
+    study = search(small_study(policy, problem=problem(20, 5), budget=Budget(trials=12)))
+    assert {e.until for e in study.events() if isinstance(e, Started)} <= first
+    assert min(e.until or 20 for e in study.events() if isinstance(e, Started | Resumed)) == min(first)
+
+
+def test_a_largest_resource_below_the_minimum_is_refused_with_what_to_do() -> None:
+    with pytest.raises(InvalidInput, match=r"Hyperband\(max_resource=4\).*min_epochs=5\. Raise max_resource"):
+        Study(problem(20, 5), Hyperband(4))
+
+
+def test_brackets_without_a_largest_resource_begin_at_the_minimum() -> None:
+    study = small_study(
+        InfiniteHyperband(), problem=Problem(SPACE, Maximize("acc", (0, 1)), None, min_epochs=4)
+    )
+    trial: Any = study.ask()
+    assert trial.until >= 4
+
+
+@pytest.mark.parametrize("options", [{"asynchronous": True}, {"asynchronous": "stop"}, {}])
+def test_trials_that_seconds_bound_are_compared_after_the_minimum_by_what_they_reached_there(
+    options: dict[str, Any],
+) -> None:
+    """At one second an epoch the first rung is at epoch 1; nobody arrives there before epoch 3."""
+    policy = Hyperband(6.0, eta=2, rounds=1, resource="seconds", brackets="most_exploratory", **options)
+    study = small_study(policy, problem=problem(6, 3), budget=Budget(trials=8))
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():  # who is ahead at first is behind from epoch 3 on
+                lead = trial.config["lr"] if epoch >= 3 else -trial.config["lr"]
+                trial.report(0.5 + lead / 3, seconds=1.0)
+    ended = [t for t in study.trials if t.epoch > 3 or t.status is Status.COMPLETED]
+    assert ended
+    best = max(study.trials, key=lambda t: float(t.config["lr"]))
+    assert best in ended
+    assert all(t.epoch >= 3 for t in study.trials)
+    assert {t.status for t in study.trials} & {Status.PAUSED, Status.STOPPED}
+
+
+# the names that options had
+
+
+@pytest.mark.parametrize(
+    ("make", "same", "said"),
+    [
+        (lambda: Ladder(patience=3), Ladder(min_trials_per_rung=3), "min_trials_per_rung=3"),  # type: ignore[call-arg]
+        (lambda: Ladder(min_epochs=2), Ladder(min_resource=2), r"Study\(\.\.\., min_epochs="),  # type: ignore[call-arg]
+        (lambda: MultiFidelity(patience=3), MultiFidelity(min_trials_per_rung=3), "min_trials_per_rung=3"),  # type: ignore[call-arg]
+    ],
+)
+def test_the_old_name_of_an_option_works_and_names_the_new_one(make: Any, same: Any, said: str) -> None:
+    with pytest.warns(UserWarning, match=said):
+        assert make() == same
+
+
+def test_an_old_and_a_new_name_at_once_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"one option\. Give min_trials_per_rung= alone"):
+        Ladder(patience=3, min_trials_per_rung=3)  # type: ignore[call-arg]
+
+
+def test_a_policy_without_the_option_names_the_studys() -> None:
+    with pytest.raises(TypeError, match=re.escape("Study(..., min_epochs=5)")):
+        Hyperband(min_epochs=5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=re.escape("Study(..., min_epochs=5)")):
+        Study(SPACE, "acc", max_epochs=9, grace_period=5)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "old"),
+    [
+        (Ladder(min_trials_per_rung=2), {"min_trials_per_rung": "patience", "min_resource": "min_epochs"}),
+        (MultiFidelity(4, min_trials_per_rung=2), {"min_trials_per_rung": "patience"}),
+    ],
+)
+def test_a_log_with_the_old_names_opens_as_the_same_policy_without_a_warning(
+    policy: Any, old: dict[str, str], around: bool, recwarn: pytest.WarningsRecorder
+) -> None:
+    asked = Guided(policy, initial=2, candidates=24) if around else policy
+    events = list(search(small_study(asked, trials=3)).events())
+    first: Any = events[0]
+    spec = {old.get(name, name): value for name, value in policy.spec.items()}
+    before = MemoryStore()
+    before.create("study", replace(first, policy={**asked.spec, "inner": spec} if around else spec))
+    before.append("study", events[1:], seen=1, about=None)
+    assert load_study(before, budget=Budget(trials=3)).policy == asked
+    assert len(search(small_study(asked, before, trials=4)).trials) == 4
+    assert not [w for w in recwarn if "is called" in str(w.message)]
