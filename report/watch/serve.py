@@ -51,7 +51,7 @@ class _StreamingServer(uvicorn.Server):
             _, left = await asyncio.wait(tasks, timeout=_GRACE)
             if left:  # a page is being made: uvicorn would print a traceback for each
                 for connection in list(self.server_state.connections):
-                    connection.transport.abort()  # type: ignore[union-attr]
+                    connection.transport.abort()
                 for task in left:
                     task.cancel()
         await super().shutdown(sockets)
