@@ -51,8 +51,10 @@ __all__ = [
 
 
 @contextmanager
-def errors() -> Iterator[None]:
-    """Errors of haltune's own as one message, and the exit code of their kind."""
+def errors(
+    interrupted: str = "haltune: left at once; the same command continues where it was",
+) -> Iterator[None]:
+    """Print errors of haltune's own, and `interrupted` after Ctrl-C, as one message; exit with their code."""
     try:
         yield
     except (HaltuneError, ImportError) as error:
@@ -60,7 +62,7 @@ def errors() -> Iterator[None]:
         code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), USAGE)
         raise typer.Exit(code) from None
     except KeyboardInterrupt:
-        say("haltune: left at once; the same command continues where it was", err=True)
+        say(interrupted, err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -43,7 +43,7 @@ def watch(
     open: Annotated[bool, typer.Option(help="open it in a browser")] = True,
 ) -> None:
     """A search in a browser while it runs: curves as they grow, and buttons to stop, resume and enqueue."""
-    with errors():
+    with errors(interrupted="The page is no longer served. The search continues."):
         serve, application, board = _needed()
         listening = _socket(host, port)
         token = kept_token(token_file) if token_file else secrets.token_urlsafe(18)

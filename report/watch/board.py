@@ -9,7 +9,7 @@ from threading import Lock
 from haltune.errors import HaltuneError
 from haltune.log.fate import lead_of
 from haltune.log.history import History
-from haltune.study.reading import follow_study
+from haltune.study.reading import Following, follow_study
 
 from .location import Location
 from .watched import Watched
@@ -19,11 +19,12 @@ FindLocations = Callable[[], Sequence[Location]]
 
 @dataclass
 class Board:
-    """Locations by number, which stay; a study is opened when somebody looks at it."""
+    """Locations by number, which stay. The list reads each study; a page is made when it is opened."""
 
     find: FindLocations  # lists the studies there are now
     locations: list[Location] = field(default_factory=list)
     _open: dict[int, Watched] = field(default_factory=dict)
+    _read: dict[int, Following] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def listed(self) -> list[Location]:
@@ -46,24 +47,30 @@ class Board:
             return None
         with self._lock:
             if number not in self._open:
-                self._open[number] = Watched(
-                    follow_study(location.store, location.name, location.checkpoints)
-                )
+                self._open[number] = Watched(self._following(number, location))
             return self._open[number]
+
+    def _following(self, number: int, location: Location) -> Following:
+        """Open the study for reading, once. The caller holds the lock."""
+        if number not in self._read:
+            self._read[number] = follow_study(location.store, location.name, location.checkpoints)
+        return self._read[number]
 
     def brief(self, number: int) -> tuple[str, str]:
         """(the best value, how it stands) of a study, in words."""
-        try:
-            watched = self.study(number)
-        except HaltuneError as error:
-            return "", str(error)
-        if watched is None:
+        if (location := self.location(number)) is None:
             return "", "it is gone"
+        study = self._read.get(number)
         try:
-            watched.look()
-            return _best(watched.study.history), watched.study.outcome.reason
+            with self._lock:
+                study, watched = self._following(number, location), self._open.get(number)
+                if watched is None:
+                    study.sync()
+            if watched is not None:
+                watched.look()
+            return _best(study.history), study.outcome.reason
         except HaltuneError as error:
-            return _best(watched.study.history), str(error)
+            return _best(study.history) if study else "", str(error)
 
 
 def _best(history: History) -> str:

@@ -68,7 +68,15 @@ class Guard:
             await send(message)
 
         answer = self._answer(scope)
-        await (answer or self._app)(scope, receive, guarded)
+        try:
+            await (answer or self._app)(scope, receive, guarded)
+        except asyncio.CancelledError:
+            if not self.closing.is_set():
+                raise
+
+    def knows(self, path: str) -> bool:
+        """Return whether a path begins with the token."""
+        return _same(path.lstrip("/").partition("/")[0], self._token)
 
     def _answer(self, scope: Scope) -> Response | None:
         """A refusal, or the way from a ticket to the page; None: the application answers."""
@@ -79,7 +87,7 @@ class Guard:
         given, _, rest = scope["path"].lstrip("/").partition("/")
         if scope["method"] == "GET" and self._takes(given, scope):
             return RedirectResponse(f"/{self._token}/{rest}", 303)
-        if not _same(given, self._token):
+        if not self.knows(scope["path"]):
             return PlainTextResponse("there is nothing here; use the address that haltune watch printed", 404)
         if scope["method"] in ("GET", "HEAD"):
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 
 import h11
 import uvicorn
@@ -16,7 +17,9 @@ _READ, _PACE = (
     120.0,
     1000,
 )  # seconds in which so many bytes of what waits are to be read; the system takes them in jumps
-_MOST_CONNECTIONS = 500  # connections: a process may have about a thousand files open
+_MOST_CONNECTIONS = 500  # connections that showed the token: a process may have about a thousand files open
+_MOST_STRANGERS = 100  # connections that have not shown it
+_GRACE = 0.5  # seconds for requests to end by themselves when the server ends
 
 
 def serve(app: Guard, listening: socket.socket) -> None:
@@ -44,11 +47,25 @@ class _StreamingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.config.app.closing.set()  # type: ignore[union-attr]
+        if tasks := set(self.server_state.tasks):
+            _, left = await asyncio.wait(tasks, timeout=_GRACE)
+            if left:  # a page is being made: uvicorn would print a traceback for each
+                for connection in list(self.server_state.connections):
+                    connection.transport.abort()
+                for task in left:
+                    task.cancel()
         await super().shutdown(sockets)
 
 
 class _Hasty(H11Protocol):
-    """Who says nothing, says it drop by drop or does not read is let go; so is who comes when there are too many."""
+    """Connection that is closed if it sends nothing, sends or reads too slowly, or if there are too many.
+
+    Connections that have not shown the token are counted apart: a new one replaces the oldest, from the address that
+    holds most of them, so that they never keep a browser with the token out.
+    """
+
+    _known = False  # whether a request on it showed the token
+    _since = 0.0
 
     _late: asyncio.TimerHandle | None = (
         None  # for the rest of a request's head, or of a body that nobody reads
@@ -57,14 +74,28 @@ class _Hasty(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > _MOST_CONNECTIONS:
-            transport.abort()
-        else:
-            self._wait()
+        self._since = self.loop.time()
+        self._wait()
+        strangers = self._alike()
+        if len(strangers) > _MOST_STRANGERS:
+            held = Counter(_address(c) for c in strangers)
+            min(strangers, key=lambda c: (-held[_address(c)], c._since)).transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._wait()
+        if not self._known and self.scope and self.config.app.knows(self.scope["path"]):  # type: ignore[union-attr]
+            self._known = True
+            if len(self._alike()) > _MOST_CONNECTIONS:
+                self.transport.abort()
+
+    def _alike(self) -> list[_Hasty]:
+        """Return the open connections that showed the token, if this one did, or else those that did not."""
+        return [
+            c
+            for c in self.connections
+            if isinstance(c, _Hasty) and c._known == self._known and not c.transport.is_closing()
+        ]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._said()
@@ -112,3 +143,7 @@ class _Hasty(H11Protocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+
+def _address(connection: _Hasty) -> str:
+    return connection.client[0] if connection.client else ""

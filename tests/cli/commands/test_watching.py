@@ -91,3 +91,23 @@ def test_a_browser_is_started_with_a_ticket_and_not_with_the_token(tmp_path, mon
     assert len(token) >= 20
     assert token not in said
     assert address.replace(token, "") == re.sub(r"(?<=\d/)[\w-]{20,}", "", re.search(r"http\S+", said)[0])
+
+
+def test_ctrl_c_says_that_the_page_is_no_longer_served(tmp_path, monkeypatch):
+    pytest.importorskip("uvicorn", reason="haltune watch serves with it")
+    from typer.testing import CliRunner
+
+    from haltune import Float, Minimize, Problem, Space, Study
+    from haltune.cli.app import app
+    from haltune.policies import RandomSearch
+
+    Study(Problem(Space({"x": Float(0, 1)}), Minimize("y"), 1), RandomSearch(), tmp_path / "s.db", verbose=0)
+
+    def interrupted(app, listening):
+        listening.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("haltune.report.watch.serve.serve", interrupted)
+    found = CliRunner().invoke(app, ["watch", str(tmp_path / "s.db"), "--port", "0", "--no-open"])
+    assert found.exit_code == 130
+    assert found.output.splitlines()[-1] == "The page is no longer served. The search continues."

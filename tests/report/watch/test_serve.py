@@ -16,6 +16,7 @@ from haltune.report.watch.app import application
 from haltune.report.watch.board import Board
 from haltune.report.watch.location import Location
 from haltune.report.watch.serve import server
+from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -174,14 +175,57 @@ def test_who_leaves_while_posting_leaves_no_traceback(served, caplog):
 
 
 def test_more_connections_than_it_has_room_for_take_nothing_from_the_others(served, monkeypatch):
-    monkeypatch.setattr("haltune.report.watch.serve._MOST_CONNECTIONS", 20)
-    held = [socket.create_connection(("127.0.0.1", served[0]), timeout=60) for _ in range(20)]
-    late = socket.create_connection(("127.0.0.1", served[0]), timeout=60)
-    assert cut(late)
-    held[0].sendall(f"GET /{TOKEN}/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-    assert b"200 OK" in answered(held[0])
+    monkeypatch.setattr("haltune.report.watch.serve._MOST_CONNECTIONS", 5)
+    held = [sent(served[0], f"GET /{TOKEN}/0/events HTTP/1.1") for _ in range(5)]
     for connection in held:
+        connection.sendall(b"\r\n")
+        assert b"200 OK" in connection.recv(100)
+    late = sent(served[0], f"GET /{TOKEN}/0/events HTTP/1.1")
+    late.sendall(b"\r\n")
+    assert cut(late)
+    held.pop().close()
+    for connection in held:
+        connection.setblocking(False)
+        with pytest.raises(BlockingIOError):  # open
+            while connection.recv(1 << 16):
+                pass
         connection.close()
+
+
+def test_connections_without_the_token_keep_nobody_out_who_has_it(served, monkeypatch):
+    monkeypatch.setattr("haltune.report.watch.serve._MOST_STRANGERS", 20)
+    stream = sent(served[0], f"GET /{TOKEN}/0/events HTTP/1.1")
+    stream.sendall(b"\r\n")
+    assert b"200 OK" in stream.recv(100)
+    held = [socket.create_connection(("127.0.0.1", served[0]), timeout=60) for _ in range(60)]
+    page = sent(served[0], f"GET /{TOKEN}/ HTTP/1.1")
+    page.sendall(b"Connection: close\r\n\r\n")
+    assert b"200 OK" in answered(page)
+    assert all(cut(connection) for connection in held[:40])  # the oldest
+    stream.setblocking(False)
+    with pytest.raises(BlockingIOError):  # open
+        while stream.recv(1 << 16):
+            pass
+    for connection in (*held, stream):
+        connection.close()
+
+
+def test_the_server_ends_while_a_page_is_made_and_leaves_no_traceback(served, caplog, monkeypatch):
+    port, end = served
+    begun, goes_on = threading.Event(), threading.Event()
+    monkeypatch.setattr(Watched, "page", lambda *_: begun.set() or str(goes_on.wait(60)))
+    page = sent(port, f"GET /{TOKEN}/0/ HTTP/1.1")
+    page.sendall(b"\r\n")
+    assert begun.wait(60)
+    logger = logging.getLogger("uvicorn.error")
+    logger.addHandler(caplog.handler)
+    try:
+        assert end()
+    finally:
+        goes_on.set()
+        logger.removeHandler(caplog.handler)
+    assert not caplog.records
+    assert cut(page)
 
 
 def test_fifty_streams_and_one_that_never_reads_leave_the_server_quick_to_end(served, caplog):

@@ -500,6 +500,18 @@ def test_several_studies_and_those_that_begin_later_stand_in_one_list(tmp_path):
     assert ask(app, f"/{TOKEN}/1/")[0] == 200
 
 
+def test_the_list_makes_no_page_and_knows_what_is_new(served, monkeypatch):
+    app, study = served
+    made = []
+    monkeypatch.setattr("haltune.report.watch.board.Watched", lambda study: made.append(1) or Watched(study))
+    assert "acc 0.54" in ask(app, f"/{TOKEN}/")[2]
+    train(study, value=0.6)
+    assert "acc 0.64" in ask(app, f"/{TOKEN}/")[2]
+    assert not made
+    assert "0.64" in ask(app, f"/{TOKEN}/0/")[2]
+    assert made == [1]
+
+
 def test_a_study_that_cannot_be_read_is_said_and_the_others_stay(tmp_path):
     train(searched(tmp_path / "a.db"))
 
