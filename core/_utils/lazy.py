@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 from haltune.errors.foreign_words import missing_attribute
@@ -28,6 +28,9 @@ def shows(
             whose = f"module {package!r}"
             known = [*vars(sys.modules[package]), *where]
             said = missing_attribute(whose, name, [whose], known)
+            for part in vars(sys.modules[package]).values():
+                if isinstance(part, ModuleType) and name in getattr(part, "__all__", ()):
+                    said = f"{whose} has no attribute {name!r}: from {part.__name__} import {name}"
             if _imports(sys._getframe(1), package, name) and not said.endswith(repr(name)):
                 raise ImportError(said, name=package)  # of an AttributeError the statement would tell nothing
             raise AttributeError(said)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from haltune.errors import text_of
+
 _LONG = 1e7  # from here on a number is written by its power of ten
 _ONE = {"epochs": "epoch", "seconds": "second", "trials": "trial", "samples": "sample"}
 
@@ -96,5 +98,5 @@ def chance(p: float, of: int) -> str:
 
 def one_line(error: BaseException) -> str:
     """The kind of error and its first line."""
-    kind, text = type(error).__name__, str(error).strip()
+    kind, text = type(error).__name__, text_of(error).strip()
     return f"{kind}: {text.splitlines()[0]}" if text else kind

@@ -120,6 +120,14 @@ def installing(extra: str) -> str:
     return f"pip install 'haltune[{extra}]{where}'"
 
 
+def text_of(error: BaseException) -> str:
+    """The text of an exception; "" where its own __str__ fails."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
 OUT_OF_MEMORY = "out of memory"  # what the error of such a failure begins with
 _SHORTAGES = ("OutOfMemory", "ResourceExhausted")  # torch's, CuPy's, TensorFlow's kinds
 _SHORT_OF = ("out of memory", "resource_exhausted", "can't allocate memory", "bad_alloc")  # in a RuntimeError
@@ -130,7 +138,7 @@ def is_shortage(error: BaseException | None) -> bool:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        kind, text = type(error).__name__, str(error).lower()
+        kind, text = type(error).__name__, text_of(error).lower()
         if isinstance(error, MemoryError) or any(name in kind for name in _SHORTAGES):
             return True
         if isinstance(error, RuntimeError) and any(words in text for words in _SHORT_OF):

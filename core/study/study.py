@@ -189,7 +189,7 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
             What the policy says to it: `verdict.stops`, and why.
 
         Raises:
-            InvalidInput: For what is no trial or no number, and an epoch beyond max_epochs.
+            InvalidInput: For what is no trial of this study or no number, and an epoch beyond max_epochs.
             StoreError: When the log cannot be written.
 
         Example:
@@ -204,6 +204,12 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
         """
         if not isinstance(trial, Trial):
             raise InvalidInput(f"tell(trial, value) takes a trial as study.ask() answers it, not {trial!r}")
+        mine, whose = self.session.log, trial.session.log
+        if mine is not whose and next(mine.events()) != next(whose.events()):  # which has the study's id
+            raise InvalidInput(
+                f"trial {trial.id} belongs to the study {whose.name!r} in {whose.store.address()}, not to "
+                f"{mine.name!r} in {mine.store.address()}: call tell of the study whose ask() answered with the trial"
+            )
         verdict = trial.report(value, trial.horizon if epoch is None else epoch)
         if epoch is None:
             trial.finish()
