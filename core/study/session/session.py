@@ -71,6 +71,9 @@ class Settings:
         )  # fmt: skip
 
 
+_LONGEST_TEXT = 20_000  # characters of an exception's text or traceback that the log keeps
+
+
 @dataclass(frozen=True)
 class Report:
     """One validation of a trial, from the loop that made it to the event that keeps it."""
@@ -98,7 +101,15 @@ class Failure:
                 f"fail(error) takes the exception, trial.fail(ValueError('...')), not {error!r}"
             )
         told = f"{OUT_OF_MEMORY}: {one_line(error)}" if is_shortage(error) else one_line(error)
-        return cls(told, "".join(traceback.format_exception(error)))
+        return cls(_cut(told), _cut("".join(traceback.format_exception(error))))
+
+
+def _cut(text: str) -> str:
+    """The head and tail of a long text, with the number of characters left out between them."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    half, cut = _LONGEST_TEXT // 2, len(text) - _LONGEST_TEXT
+    return f"{text[:half]} [... {cut} characters are left out ...] {text[-half:]}"
 
 
 class Log(Protocol):
