@@ -6,7 +6,7 @@ import numpy as np
 
 from haltune._utils.words import counted, duration, plural, settings, short
 from haltune.display.terminal import visible
-from haltune.log.fate import lead_of
+from haltune.log.fate import lead_of, shared_error
 from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
 
@@ -49,6 +49,8 @@ def summary(study: Source) -> str:
     ]
     if facts.left is not None:
         lines.insert(2, f"  {why_left(facts)}")
+    if (error := shared_error(facts.history)) is not None:
+        lines.append(error)
     if facts.kept is not None:
         lines.append(kept(facts.kept))
     if facts.audit is not None:

@@ -70,7 +70,7 @@ class Reporter(Saving):
         self._delivery = Delivery(self._warnings)
         self._heartbeat = Heartbeat(self)
         self._last = float(trial.epoch)
-        self._ended = False
+        self._ended = trial.ended is not None
         self._repeats = False  # it trains epochs again
         self._by_itself = False  # the training ended in an epoch after which it was to be cut
         self._process: int | None = (
@@ -92,7 +92,7 @@ class Reporter(Saving):
     @property
     def silent(self) -> bool:
         """True while the trial has no value, of this fit or of one before it: is the metric's name misspelt?"""
-        return self.reports == 0 and self._last <= 0
+        return self.reports == 0 and self._last <= 0 and not self._ended
 
     def begin(self, planned: float | None = None, model: Any = None) -> None:
         """A fit starts training now. `planned`: its number of epochs, if it is known. `model`: what it trains.
@@ -103,6 +103,7 @@ class Reporter(Saving):
         self._need_home()
         self.reports = 0
         self._last = max(self._last, float(self.trial.epoch))
+        self._ended = self._ended or self.trial.ended is not None
         if self._ended and self.verdict is None:
             self.warn_once("ended", f"trial {self.trial.id} has ended: what this fit trains is not reported")
         elif planned is not None and self.trial.horizon is not None and planned < self.trial.horizon:
@@ -119,7 +120,11 @@ class Reporter(Saving):
                 f"Give the loop trial.max_epochs, or make {planned:g} the max_epochs of the search",
                 "horizon",
             )
-        if model is not None and (first := trained_by(self.trial.session, model, self.trial.id)) is not None:
+        if (
+            not self._ended
+            and model is not None
+            and (first := trained_by(self.trial.session, model, self.trial.id)) is not None
+        ):
             self.advise(
                 f"trial {self.trial.id} trains the very model that trial {first} has trained, with its weights and the "
                 "configuration it was built with: build a model for each trial, within the loop, from trial.config",

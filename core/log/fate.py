@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
 
-from haltune._utils.words import counted, plural, short
+from haltune._utils.words import clipped, counted, plural, short
 
 from .decisions import WISH
 from .events import Status
@@ -68,6 +70,20 @@ def lead_of(history: History) -> str | None:
         first, last = short(values[0]), short(values[-1])
         spans.append(f"{goal.metric} {first}" + (f" to {last}" if last != first else ""))
     return f"front of {plural(len(front), 'run')}: {', '.join(spans)}"
+
+
+def shared_error(history: History) -> str | None:
+    """The error with which at least half of the trials failed, and at least 3; errors that differ in digits are one."""
+    errors = [
+        t.error.strip().partition("\n")[0]
+        for t in history.with_status(Status.FAILED)
+        if t.error is not None and t.error.strip()
+    ]
+    for alike, failed in Counter(re.sub(r"\d+", "", error) for error in errors).most_common(1):
+        if failed >= max(3, len(history) / 2):
+            example = next(error for error in errors if re.sub(r"\d+", "", error) == alike)
+            return f"{failed} of {len(history)} trials failed with the same error: {clipped(example, 300)}"
+    return None
 
 
 def fate_of(t: TrialRecord, problem: Problem, over: bool = False, lost: Container[int] = ()) -> Fate:

@@ -247,6 +247,7 @@ def policy_of(found: Any) -> Policy[Any] | None:
     left_out = {
         name: getattr(Policy, name) for name in vars(Policy) if name[0] != "_" and not hasattr(found, name)
     }
+    left_out["__reduce__"] = lambda asked: (policy_of, (asked.policy,))  # its class is found again by no name
     by_methods: type[Wrapper] = type(type(found).__name__, (Wrapper,), left_out)
     asked = by_methods()
     asked.policy = found

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from haltune._utils.words import clipped, duration, plural, settings, short
 from haltune.display.notebook import escaped
 from haltune.errors import InvalidInput
+from haltune.log.fate import shared_error
 from haltune.study.telling.outlook import outlook as estimated
 
 from ..digest import Digest
@@ -41,10 +42,12 @@ def head(facts: Digest) -> str:
     elif facts.idle:
         state = IDLE[0].upper() + IDLE[1:]
     outcome = facts.outcome if facts.over else ""
+    error = shared_error(facts.history)
     return (
         f'<p class="quiet">haltune &middot; {escaped(facts.name)}</p>\n'
         f"<h1>{best} <small>{aim} {escaped(_metrics(facts))}{after}</small></h1>\n"
         f'<p class="over">{state}{": " * bool(outcome)}{escaped(outcome)}.</p>'
+        + (f'\n<p class="over"><b>{escaped(error)}</b></p>' if error else "")
     )
 
 

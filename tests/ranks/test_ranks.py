@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from rank_scenes import SCENES, a_study, train_elsewhere
 from two_ranks import SUPPORT, run_ranks
+from whims import Whims
 
 from haltune import Trial
 from haltune.errors import NotSupported
@@ -531,6 +532,16 @@ def test_a_study_in_memory_does_not_cross_to_a_spawned_process() -> None:
     trial = a_study(3).ask()
     assert isinstance(trial, Trial)
     with pytest.raises(NotSupported, match=r"in memory.*sqlite:///search.db.*'ddp'"):
+        elsewhere(trial, "spawn")
+
+
+def test_a_policy_whose_class_a_function_defines_does_not_cross_to_a_spawned_process(tmp_path: Path) -> None:
+    class Local(Whims):
+        """Found under no name."""
+
+    trial = a_study(3, Local(), store=tmp_path / "search.db").ask()
+    assert isinstance(trial, Trial)
+    with pytest.raises(NotSupported, match=r"cannot import .*Local.*define it at the top of a module"):
         elsewhere(trial, "spawn")
 
 

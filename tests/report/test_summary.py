@@ -1,5 +1,6 @@
 """The last word of a search: what was trained in full, what was not and why, what was saved, what lies on the disk."""
 
+import warnings
 from html import unescape
 
 import pytest
@@ -160,3 +161,49 @@ def test_where_runs_end_by_themselves_what_stopping_saved_is_the_most_that_it_ca
     assert "<b>at most 39% saved</b>" in shown
     assert f"at most 14 epochs saved, {spared}" in shown
     assert "At most so much" in unescape(page(study))
+
+
+def tried(trials, text, succeed=(0,), verbose=1):
+    """A search that went to its end, whose trials but for `succeed` failed; and the warnings of a same error."""
+    study = Study(PROBLEM, RandomSearch(trials=trials), seed=0, verbose=verbose)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for trial in study:
+            if trial.id in succeed:
+                with trial:
+                    for epoch in trial.epochs():
+                        trial.report(trial.config["lr"] * epoch / 9)
+            else:
+                trial.fail(ValueError(text(trial.id)))
+        study.ask()
+        study.ask()
+    return study, [str(w.message) for w in told if "the same error" in str(w.message)]
+
+
+@pytest.mark.parametrize("succeed", [(0,), ()])
+def test_a_search_whose_trials_failed_with_the_same_error_says_so_once_at_its_end(succeed, tmp_path, caplog):
+    caplog.set_level("WARNING", "haltune")
+    study, told = tried(5, lambda id: f"'auc_{id}' was not <logged>\nsecond line", succeed)
+    first = len(succeed)
+    line = f"{5 - first} of 5 trials failed with the same error: ValueError: 'auc_{first}' was not <logged>"
+    assert told == [line]
+    assert [r.getMessage() for r in caplog.records if "the same error" in r.getMessage()] == told
+    assert line in summary(study).splitlines()
+    head = page(study).partition("</h1>")[2]
+    assert line in unescape(head)
+    assert "<logged>" not in head
+    assert (study.best is not None) == bool(succeed)
+
+
+@pytest.mark.parametrize(
+    ("trials", "succeed", "text"),
+    [
+        (3, (0,), lambda id: "no"),  # two of three
+        (7, (0, 1, 2, 3), lambda id: "no"),  # three of seven
+        (5, (0,), lambda id: "an error of its own " + "abcde"[id]),
+    ],
+)
+def test_few_failures_or_different_ones_are_not_called_the_same_error(trials, succeed, text):
+    study, told = tried(trials, text, succeed)
+    assert told == []
+    assert "the same error" not in summary(study)

@@ -14,6 +14,7 @@ from haltune.log import events as ev
 from haltune.log.codec import plain, to_json, verdict_to_json
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Status
+from haltune.log.fate import shared_error
 from haltune.ranks import agreement
 from haltune.ranks.agreement import alone, same
 from haltune.store.checkpoints import Checkpoints
@@ -127,6 +128,8 @@ class LocalSession:
                 self.voice.begins(self.replica.history, found, unlimited(self.budget, self.replica.policy))
             elif isinstance(found, Finish):
                 self.voice.over(self.replica.history, found, self.budget)
+                if (told := shared_error(self.replica.history)) is not None:
+                    self.replica.warn_once(told, about="the same error")
             return found
         except BaseException:
             self.replica.handed_out -= begun  # nobody has it: it is offered again at once

@@ -12,6 +12,7 @@ from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 from haltune.errors import NotSupported, warn
+from haltune.log.policy import Wrapper
 
 from .session import Session
 
@@ -58,11 +59,19 @@ class SpawnedSession:
 def carried(opens: Callable[..., Session], *arguments: Any) -> tuple[Any, ...]:
     """How a session is pickled. opens: makes one of `arguments` in another process.
 
-    Raises NotSupported for any purpose but to start a process.
+    Raises NotSupported for any purpose but to start a process, and for a policy whose class is made in a function.
     """
     if not spawning():
         raise NotSupported(
             "a study is not pickled: its log is its state. Open it again by the URL of its store, "
             "Study(problem, policy, store='sqlite:///search.db')"
         )
+    for given in arguments:
+        policy = getattr(given, "policy", None)
+        decides = type(policy.policy if isinstance(policy, Wrapper) else policy)
+        if "<locals>" in decides.__qualname__:
+            raise NotSupported(
+                f"a spawned process cannot import {decides.__qualname__}, the class of this study's policy, which a "
+                "function defines: define it at the top of a module"
+            )
     return SpawnedSession, (partial(opens, *arguments),)

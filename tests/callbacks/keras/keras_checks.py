@@ -147,6 +147,29 @@ def test_backup_and_restore_leaves_the_epoch_in_the_hook(tmp_path):
 
 
 @once
+def test_a_trial_that_backup_and_restore_continues_keeps_what_it_reported_before(tmp_path):
+    class Dies(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise ValueError("killed")
+
+    def backup():
+        return keras.callbacks.BackupAndRestore(tmp_path / "backup")
+
+    search = study(trials=1)
+    trial = search.ask()
+    with pytest.raises(ValueError, match="killed"):
+        fit(trial, Dies(), before=[backup()], epochs=4)
+    before = search.trials[0].values.tolist()
+    trial.interrupt()
+    again = search.ask()
+    _, _, history = fit(again, before=[backup()], epochs=4)
+    assert again.attempt == 2
+    assert search.trials[0].epochs.tolist() == [1, 2, 3, 4]
+    assert search.trials[0].values.tolist() == [*before, *history.history["val_loss"]]
+
+
+@once
 def test_evaluate_alone_says_nothing():
     trial = FakeTrial()
     model, callback, _ = fit(trial)

@@ -1,5 +1,7 @@
 """What is said when HaltuneCallback is used wrongly in Keras. Run by test_callback.py, on torch."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from callback_fakes import FakeTrial
 from keras_checks import X, Y, fit, net
 
 from haltune.callbacks.keras import HaltuneCallback
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -52,6 +54,18 @@ def test_several_processes_are_refused_with_a_sentence(monkeypatch):
     trial = FakeTrial()
     fit(trial)
     assert trial.epochs == [1, 2, 3]
+
+
+def test_of_a_trial_that_has_ended_it_is_said_that_this_fit_is_not_reported_and_nothing_else():
+    trial = FakeTrial(epoch=3.0)
+    trial.ended, trial.checkpoint = "completed", "kept.keras"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fit(trial, epochs=2)
+        fit(trial, monitor="val_lss")
+    ours = [str(w.message) for w in told if w.category is HaltuneWarning]
+    assert ours == ["trial 7 has ended: what this fit trains is not reported"] * 2
+    assert (trial.epochs, trial.endings) == ([], [])
 
 
 def test_torchs_processes_are_refused_with_a_sentence(monkeypatch):

@@ -7,6 +7,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import warnings
 import weakref
 from pathlib import Path
 
@@ -55,6 +56,17 @@ def test_two_callbacks_in_one_training_are_an_error_and_one_in_each_of_two_are_n
     t.remove_callback(second)
     t.train()
     assert trial.epochs == [1, 2, 3]
+
+
+def test_of_a_trial_that_has_ended_it_is_said_that_this_fit_is_not_reported_and_nothing_else(tmp_path):
+    trial = FakeTrial("eval_loss", epoch=3.0)
+    trial.ended, trial.checkpoint = "completed", str(tmp_path / "kept")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        trainer(tmp_path, HaltuneCallback(trial)).train()
+    ours = [str(w.message) for w in told if w.category is HaltuneWarning]
+    assert ours == ["trial 7 has ended: what this fit trains is not reported"]
+    assert (trial.epochs, trial.endings) == ([], [])
 
 
 def test_only_the_monitored_metric_is_recorded_on_request(tmp_path):
