@@ -27,7 +27,7 @@ from .scores import measured
 Locate = Callable[[str | None], str | None]  # a path of the log, as a user opens it
 
 
-def _read_only(mapping: dict[str, Any]) -> Mapping[str, Any]:
+def _read_only(mapping: dict[str, Any]) -> MappingProxyType[str, Any]:
     return MappingProxyType(mapping)
 
 
