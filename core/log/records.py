@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copyreg
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,15 @@ from .problem.constraints import latest
 from .scores import measured
 
 Locate = Callable[[str | None], str | None]  # a path of the log, as a user opens it
+
+
+def _read_only(mapping: dict[str, Any]) -> MappingProxyType[str, Any]:
+    return MappingProxyType(mapping)
+
+
+copyreg.pickle(
+    MappingProxyType, lambda proxy: (_read_only, (dict(proxy),))
+)  # records and histories hold some
 
 
 @dataclass(frozen=True, eq=False)

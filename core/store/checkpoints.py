@@ -255,7 +255,7 @@ def keepers(history: History, count: int, also: int | None = None, cut: bool = F
         ]
     ranked = (history.trial(id) for group in history.ranked(None if cut else also) for id in group)
     kept = (t.id for t in ranked if t.id == also or (_is_over(history, t) and _worked(t)))
-    return list(islice(kept, count))
+    return list(islice(kept, min(count, len(history))))
 
 
 def _worked(t: TrialRecord) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from haltune._utils import disk
+from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.codec import to_json
 
@@ -41,6 +42,8 @@ def own_folder(
 
     created: its first event. shared: the folder given, or the study's own one. mark: False for who only reads.
     """
+    if shared is not None and (not isinstance(shared, str | os.PathLike) or "\0" in str(shared)):
+        raise InvalidInput(f"checkpoints={shared!r}: a folder's path, without the character 0")
     base = default_folder(store) if shared is None else Path(shared).absolute()
     identity = created.id if re.fullmatch("[0-9a-f]{1,64}", created.id) else _derived(name, created)
     own = f"{quote(name, safe=' ', errors='replace')[:_LONGEST_NAME]}-{identity}"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import sqlite3
+from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import haltune
-from haltune import Float, Minimize, Problem, Space, Study, Trial, policies
-from haltune.errors import InvalidInput
+from haltune import Choice, Float, Minimize, Problem, Space, Study, Trial, policies
+from haltune.errors import InvalidInput, StoreError
 from haltune.policies import RandomSearch
 
 PROBLEM = Problem(Space({"lr": Float(0.0, 1.0)}), Minimize("loss"), 3)
@@ -72,3 +77,62 @@ def test_a_parameter_read_by_its_long_name_is_answered_by_its_short_one() -> Non
     with pytest.raises(KeyError) as raised, asked(opened()) as trial:
         trial.config["learning_rate"]
     assert "it has 'lr': trial.config['lr'] is near to 'learning_rate'" in raised.value.__notes__[0]
+
+
+@pytest.mark.parametrize("folder", [0, [], "a\0b"])
+def test_a_folder_of_checkpoints_that_is_no_path_is_refused_in_words(folder: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^checkpoints=.*a folder's path"):
+        opened(checkpoints=folder)
+
+
+def test_numbers_beyond_what_a_machine_counts_keep_every_checkpoint(tmp_path: Path) -> None:
+    study = opened(tmp_path / "a.db", keep_checkpoints=2**63, patience=Decimal(1))
+    trial = asked(study)
+    trial.report(0.5, epoch=3)
+    trial.save(lambda path: path.write_text("state"))
+    trial.finish()
+    assert study.best.checkpoint is not None
+
+
+def _tables(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return [name for (name,) in database.execute("SELECT name FROM sqlite_master ORDER BY name")]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["mine"], r"holds mine\. Give the search another file"),
+        (["studies", "trials", "version_info"], r"haltune\.optuna\.from_study\(study\) reads its studies"),
+    ],
+)
+def test_a_file_of_another_program_is_refused_and_stays_as_it_is(
+    tmp_path: Path, names: list[str], words: str
+) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as database:
+        for name in names:
+            database.execute(f"CREATE TABLE {name} (x)")
+    with pytest.raises(StoreError, match=words):
+        opened(path)
+    assert _tables(path) == names
+
+
+def test_half_a_surrogate_pair_is_written_as_its_code_in_the_frame() -> None:
+    pytest.importorskip("pandas")
+    space = Space({"\ud800": Float(0.0, 1.0), "kind": Choice(["\ud801", "\ud801b"])})
+    study = Study(Problem(space, Minimize("loss"), 3), RandomSearch(), seed=0, budget="1 trial", verbose=0)
+    asked(study).report(0.5, metrics={"\ud802": 1.0})
+    table = study.frame()
+    assert {r"config.\ud800", r"metric.\ud802"} <= set(table.columns)
+    assert table["config.kind"][0].startswith(r"\ud801")
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_records_and_the_history_are_pickled_and_copied(tmp_path: Path, copied: Any) -> None:
+    opened(tmp_path / "a.db").optimize(lambda trial: trial.report(0.5, 3, metrics={"acc": 0.25}))
+    study = opened(tmp_path / "a.db")  # as the log tells it
+    record, history = copied(study.trials[0]), copied(study.history)
+    assert record.config == study.trials[0].config
+    assert list(record.metrics["acc"]) == list(history.trial(0).metrics["acc"]) == [0.25]
+    assert copied(study.best).value == 0.5

@@ -21,6 +21,8 @@ from ..base import CLAIM, Lease, Release
 from . import rows, tables
 from .database import Database
 
+_OPTUNAS = {"studies", "trials", "version_info"}  # tables
+
 
 class SqlStore(ABC):
     """A store behind a SQLAlchemy URL. Safe for many threads and processes at once.
@@ -179,13 +181,17 @@ class SqlStore(ABC):
         """
         if (found := self._run(self._reading_by, write=False)) is not None:
             return found
-        if not self._reading:
+        names = self._run(lambda c: sa.inspect(c).get_table_names(), write=False)
+        optunas = _OPTUNAS.issubset(names)
+        others = names and self.folder is not None and tables.meta.tables.keys().isdisjoint(names)
+        if not (self._reading or optunas or others):
             self._run(lambda c: tables.meta.create_all(c, checkfirst=True))
             return tables.EVENTS
-        there = ", ".join(self._run(lambda c: sa.inspect(c).get_table_names(), write=False))
-        raise StoreError(
-            f"{self.url} is no store of haltune's: it holds {there or 'nothing' + self._lacks()}"
-        )
+        there = ", ".join(names[:9]) + ", ..." * (len(names) > 9)
+        said = f"{self.url} is no store of haltune's: it holds {there or 'nothing' + self._lacks()}"
+        if optunas:
+            said += ". It is Optuna's: haltune.optuna.from_study(study) reads its studies"
+        raise StoreError(said if self._reading else f"{said}. Give the search another file or database")
 
     def _reading_by(self, c: sa.Connection) -> sa.Select[Any] | None:
         """The statement to read events by; None where there are no tables yet."""

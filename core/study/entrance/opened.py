@@ -131,7 +131,8 @@ class Opened(Results):
         self.policy = suited(self.policy, self._asked)
         self.name = name
         check_seconds(lease=lease)
-        if not number("patience", patience) >= 0.0:
+        patience = number("patience", patience)
+        if not patience >= 0.0:
             raise InvalidInput(f"patience={patience!r}: seconds, 0 or more, to wait for a store that is away")
         settings = Settings(
             self._asked, self.policy, store, name, budget_of(budget), max_failures, max_retries, checkpoints,

@@ -38,10 +38,15 @@ def frame(history: History) -> pd.DataFrame:
         "seconds": _joined(t.seconds for t in trials),
     }
     for name in history.problem.space.parameters:
-        columns[f"config.{name}"] = _repeated(trials, lambda t: t.config.get(name))  # noqa: B023 - called at once
+        columns[_written(f"config.{name}")] = _repeated(trials, lambda t: _written(t.config.get(name)))  # noqa: B023 - called at once
     for name in dict.fromkeys(n for t in trials for n in t.metrics if not n.startswith("haltune_")):
-        columns[f"metric.{name}"] = _joined(_metric(t, name) for t in trials)
+        columns[_written(f"metric.{name}")] = _joined(_metric(t, name) for t in trials)
     return pd.DataFrame(columns)
+
+
+def _written(cell: Any) -> Any:
+    """A text that pandas can hold: half a surrogate pair is written as its code."""
+    return cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell
 
 
 def _metric(t: TrialRecord, name: str) -> Array:
