@@ -7,7 +7,7 @@ from typing import Any
 
 from haltune.errors import HaltuneError
 
-from .events import OVER, Created, Ended, Event, Expired, Status, Widened
+from .events import OVER, Created, Ended, Event, Expired, Started, Status, Widened
 from .history import History
 from .policy import Policy
 from .problem import Problem
@@ -56,6 +56,8 @@ class Fold:
 
     def take(self, event: Event) -> None:
         """Take up the next event. Raises StoreError for one that cannot follow, and what the policy raises."""
+        if isinstance(event, Started):
+            self.history.check(event)  # a policy makes room up to the trial's number
         state = self.policy.fold(self._state_for(event), event)  # first: if it raises, nothing has moved
         self.torn = True
         try:

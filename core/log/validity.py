@@ -60,6 +60,10 @@ def _end(value: Any) -> bool:
     return _number(value) and value > 0
 
 
+def _time(value: Any) -> bool:
+    return _number(value) and abs(value) < 6e10  # the year 3871: what calendars of all platforms can tell
+
+
 def _length(value: Any) -> bool:
     return _finite(value) and value >= 0
 
@@ -78,6 +82,7 @@ _TYPES: dict[str, Check] = {
     ),
 }  # fmt: skip
 _NAMES: dict[str, Check] = {
+    "at": (_time, "a time, in seconds since 1970"),
     "attempt": (_whole(1), "a whole number, 1 or more"),
     "until": (_end, "an epoch, greater than 0"),
     "value": (_number, "a number"),

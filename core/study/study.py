@@ -9,7 +9,7 @@ from typing import Any
 
 from haltune._utils.checks import check_whole, python_number
 from haltune.above import above
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, StoreError
 from haltune.errors.foreign_words import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import called
@@ -98,7 +98,12 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
             try:
                 yield answer
             except GeneratorExit:  # the loop was left, by break or by an exception
-                answer.interrupt()
+                try:
+                    answer.interrupt()
+                except (
+                    StoreError
+                ) as error:  # raised here, Python would print it with its traceback, and go on
+                    _log.warning("trial %d could not be given back: %s", answer.id, error)
                 raise
             answer.finish()
             self.session.pass_over()

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,33 @@ def test_a_worker_that_lost_its_trial_saves_nothing(world: World) -> None:
     assert files(world) == ["trial-0/attempt-2-epoch-1.ckpt"]
 
 
+@pytest.mark.parametrize("writes", ["before", "after", "nothing"])
+def test_who_lost_its_trial_while_it_saved_is_told_so_though_its_files_are_gone(
+    world: World, writes: str
+) -> None:
+    late = world.ask()
+    late.report(0.5)
+
+    def write(path: Path) -> None:
+        if writes == "before":
+            path.write_text("state")
+        world.clock.now += 601
+        world.ask(world.another()).report(0.6)
+        shutil.rmtree(path.parent)
+        if writes == "after":
+            path.write_text("state")
+
+    with pytest.raises(LeaseLost, match="another worker"):
+        late.save(write)
+
+
+def test_a_folder_that_is_gone_is_told_as_that_while_the_trial_is_ones_own(world: World) -> None:
+    trial = world.ask()
+    trial.report(0.5)
+    with pytest.raises(FileNotFoundError):
+        trial.save(lambda path: shutil.rmtree(path.parent))
+
+
 def test_what_is_over_is_deleted_but_the_best(tmp_path: Path) -> None:
     world = World(checkpoints=tmp_path, keep_checkpoints=2)
     for value in (0.3, 0.9, float("nan"), 0.1, STOP, 0.8):
@@ -349,6 +377,33 @@ def test_a_trial_whose_checkpoint_is_gone_begins_anew_and_says_so(world: World) 
     assert world.events(Resumed)[0].anew
     assert not again.report(0.45).stops
     assert world.curve() == [0.45]
+
+
+def test_a_checkpoint_that_another_worker_superseded_meanwhile_is_not_said_to_be_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = world.ask()
+    trial.report(0.4)
+    trial.report(PAUSE)
+    trial.save(write("older"))
+    trial.finish()
+    missing, other = Checkpoints.missing, world.another()
+
+    def slow(kept: Checkpoints, path: str | None) -> bool:
+        monkeypatch.setattr(Checkpoints, "missing", missing)
+        again = world.ask(other)
+        again.report(0.3)
+        again.save(write("newer"))
+        again.interrupt()
+        return missing(kept, path)
+
+    monkeypatch.setattr(Checkpoints, "missing", slow)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        third = world.ask()
+    assert (third.id, third.attempt) == (0, 3)
+    assert Path(str(third.checkpoint)).read_text() == "newer"
+    assert not any(e.anew for e in world.events(Resumed))
 
 
 def test_a_pause_taken_back_is_judged_again(world: World) -> None:

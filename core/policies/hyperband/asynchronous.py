@@ -75,7 +75,7 @@ class Climber:
         return state
 
     def _started(self, state: Climb, e: ev.Started) -> Climb:
-        number = int(e.tags["bracket"])
+        number = self.plan.number(e)
         bracket, ladders = self.plan(number), state.ladders
         if bracket not in ladders:
             ladders = MappingProxyType({**ladders, bracket: tuple(RungState() for _ in bracket.rungs)})

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from haltune.errors import StoreError
 from haltune.log.events import Budgeted, Event, Started
 from haltune.log.history import History
+from haltune.log.validity import ADVICE
 
 from .brackets import Bracket
 
@@ -27,6 +29,17 @@ class Plan:
     def __call__(self, number: int) -> Bracket:
         self._made.extend(islice(self._source, max(0, number + 1 - len(self._made))))
         return self._made[number]
+
+    @staticmethod
+    def number(event: Started) -> int:
+        """The bracket of a trial, by its tag. Raises StoreError for what no schedule can have come to by then."""
+        number = event.tags["bracket"]
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= event.trial:
+            text = (
+                f"trial {event.trial} has bracket {str(number)[:80]}, and each bracket before it has a trial"
+            )
+            raise StoreError(f"{text}: a whole number from 0 to {event.trial}. {ADVICE}")
+        return number
 
     def has(self, number: int, history: History) -> bool:
         """Whether a bracket of this number comes yet."""

@@ -106,7 +106,7 @@ class Halver:
         return state if state.aims.get(trial) == aim else replace(state, aims=state.aims.put(trial, aim))
 
     def _started(self, state: Halves, e: ev.Started) -> Halves:
-        number, of = int(e.tags["bracket"]), e.tags.get("of")
+        number, of = self.plan.number(e), e.tags.get("of")
         if number >= state.opened:
             again = self._again(state, number)
             opened = Open.new(number, again or self.plan(number), self.goes_on)

@@ -215,12 +215,13 @@ def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) ->
     r = replica.history.trial(move.trial)
     if by_policy and r.status is not Status.PAUSED:
         raise InvalidInput(f"the policy resumes trial {r.id}, which is {r.status}, not paused")
-    anew = replica.checkpoints.missing(r.checkpoint)
-    if anew:
-        replica.warn_once(
-            f"the checkpoint of trial {r.id}, {r.checkpoint} in {replica.checkpoints.folder}, is not there any more: "
-            "the trial begins anew. Let all workers share the folder, Study(..., checkpoints=folder)"
-        )
+    gone = r.checkpoint
+    anew = replica.checkpoints.missing(gone)
+    if anew:  # unless another worker went on with the trial meanwhile, and superseded what the log here names
+        position = replica.history.position
+        replica.sync()
+        if replica.history.position != position:
+            raise Conflict
     lease = replica.lease(r.id, r.attempt + 1)
     event = ev.Resumed(
         at=replica.now(), trial=r.id, attempt=r.attempt + 1,
@@ -229,6 +230,11 @@ def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) ->
         seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy, anew=anew,
     )  # fmt: skip
     replica.append(event, None, lease)
+    if anew:
+        replica.warn_once(
+            f"the checkpoint of trial {r.id}, {gone} in {replica.checkpoints.folder}, is not there any more: "
+            "the trial begins anew. Let all workers share the folder, Study(..., checkpoints=folder)"
+        )
     return r.id, lease.attempt
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from haltune._utils.disk import beside, discard
 from haltune.above import above
-from haltune.errors import InvalidInput, LeaseLost
+from haltune.errors import InvalidInput, LeaseLost, StoreError
 from haltune.log.decisions import Action
+from haltune.log.events import Status
 from haltune.log.problem import Goal
 from haltune.store.checkpoints import keepers
 
@@ -92,12 +94,13 @@ class SavedAttempt(Attempt):
     def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> str:
         began = self.session.monotonic()
         temporary = self.begin_save(suffix, keep)
-        try:
-            write(temporary)
-            check_written(temporary)
-        except BaseException:
-            discard(temporary)
-            raise
+        with self._ours(temporary):
+            try:
+                write(temporary)
+                check_written(temporary)
+            except BaseException:
+                discard(temporary)
+                raise
         return self.commit_save(temporary, self.session.monotonic() - began, keep)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -151,14 +154,32 @@ class SavedAttempt(Attempt):
     def _commit_save(self, temporary: Path, seconds: float, keep: bool) -> str:
         checkpoints = self.session.checkpoints
         with checkpoints.undecided(temporary):
-            final = checkpoints.publish(temporary)
+            with self._ours(temporary):
+                final = checkpoints.publish(temporary)
             # what is raised here may come after the append: what the log does not name is left for the next to delete
             if not self.session.checkpointed(self, checkpoints.recorded(final), seconds, keep):
                 discard(final)
-                raise LeaseLost(f"trial {self.id} was offered to another worker: its state is not saved")
+                raise self._lost()
             checkpoints.supersede(final)
         self._lap = self.session.monotonic()
         return str(final)
+
+    @contextmanager
+    def _ours(self, temporary: Path) -> Iterator[None]:
+        """LeaseLost for what fails because another worker, which has the trial by now, deleted what was being saved."""
+        try:
+            yield
+        except Exception as error:
+            if not os.path.lexists(temporary):
+                with suppress(StoreError):
+                    self.session.sync()
+                record = self.session.log.history.trial(self.id)
+                if (record.attempt, record.status) != (self.attempt, Status.RUNNING):
+                    raise self._lost() from error
+            raise
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(f"trial {self.id} was offered to another worker: its state is not saved")
 
     def room_for(self, size: int) -> None:
         """Find out whether a checkpoint could be saved now.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -10,13 +11,14 @@ import pytest
 from halving_log import plan_of, recomputed
 from laboratory import Lab, differences, problem, rising
 
-from haltune import Budget, Finish, Minimize, OptimalStopping, Problem, Study, Trial
+from haltune import Budget, Finish, Float, Minimize, OptimalStopping, Problem, Space, Study, Trial
 from haltune._utils.words import plural
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, StoreError
 from haltune.log.decisions import Action
-from haltune.log.events import Resumed, Status
+from haltune.log.events import Resumed, Started, Status
 from haltune.policies import Halting, Hyperband, InfiniteHyperband, SuccessiveHalving
 from haltune.policies.hyperband.brackets import growing, infinite
+from haltune.store.memory import MemoryStore
 
 # -- what is spent ----------------------------------------------------------------------------
 
@@ -336,3 +338,30 @@ def test_checkpoints_of_trials_that_lost_their_rung_are_deleted(tmp_path: Any, a
     if not asynchronous:  # nobody who lost comes back
         assert min(kept for kept, paused in seen if paused == 8) <= 3
     assert not list(tmp_path.rglob("trial-*/*"))
+
+
+# -- a log that was edited ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "policy", [Hyperband(rounds=None), InfiniteHyperband(), Hyperband(asynchronous=True)]
+)
+@pytest.mark.parametrize(
+    "edit", [{"bracket": n} for n in (-1, 4, 2**31, 2**63, 1e300, True, None)] + [{"trial": 2**31}]
+)
+def test_a_number_that_no_log_can_have_come_to_is_told_as_damage(policy: Any, edit: dict[str, Any]) -> None:
+    space, store = Space({"x": Float(0.0, 1.0)}), MemoryStore()
+    study = Study(
+        Problem(space, Minimize("loss"), 9), policy, store, seed=1, budget=Budget(trials=4), verbose=0
+    )
+    for _ in range(4):
+        study.ask()
+    first, *rest = store.read("study")
+    last = max(i for i, e in enumerate(rest) if isinstance(e, Started))
+    fields = edit if "trial" in edit else {"tags": {**rest[last].tags, **edit}}
+    rest[last] = replace(rest[last], **fields)
+    edited = MemoryStore()
+    edited.create("study", first)
+    edited.append("study", rest, seen=1, about=None, lease=None)
+    with pytest.raises(StoreError, match="damaged"):
+        Study(study.problem, policy, edited, seed=1, budget=Budget(trials=4), verbose=0)

@@ -33,6 +33,15 @@ def test_an_exception_is_recorded_with_its_traceback_and_raised_while_none_has_s
     assert "none has succeeded yet: a bug" in caught.value.__notes__[0]
 
 
+def test_an_error_of_a_million_characters_is_cut_in_the_log(world: World) -> None:
+    world.ask().fail(ValueError("begins" + "x" * 10**6 + "ends"))
+    ended = world.events(Ended)[0]
+    assert len(ended.error) + len(ended.traceback) < 50_000
+    assert ended.error.startswith("ValueError: begins")
+    assert "characters are left out" in ended.error
+    assert ended.error.endswith("ends")
+
+
 def test_after_a_success_the_search_goes_on_until_too_many_fail_in_a_row(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
