@@ -10,7 +10,7 @@ A search of so many trials runs on each table (see kinds.py). Then, of up to six
     sure     how often "with 90% probability, no trial would end better by more" is so
 
 The truth of a slice is the mean, over configurations drawn from the space, of the nearest row's final value. Settings
-were chosen on half 0, the first, third, ... task of each suite, among 36 variants; half 1 shows what they are worth
+were chosen on half 0, the first, third, ... task of each suite, among 38 variants; half 1 shows what they are worth
 elsewhere. One search is not random among many: intervals of its slices hold or fail together.
 """
 

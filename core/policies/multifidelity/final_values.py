@@ -45,6 +45,7 @@ _SETTINGS = 4  # draws of the hyperparameters
 _STEP = 1e-3  # of the hyperparameters, for the curvature of their density
 _WIDER = 1.5
 _SHIFT = 2.0  # of a target's standard error: how far all configurations together may be off
+_SPREAD_TRIALS = 25  # that this error shrinks with: a search draws later ones near the best
 _REACH = 4.0  # normal scores beyond the best trial that reach the best possible value
 _FEATURES = 256  # cosines that stand for a draw of f
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
@@ -140,7 +141,12 @@ class FinalValues:
         for process, count in zip(self.processes, _shares(draws, len(self.processes)), strict=True):
             kernel = process.kernel
             own = math.sqrt(kernel.own[-1, -1] + kernel.noise) * _NODES
-            shift = _SHIFT * _SIZE / math.sqrt(len(self.runs)) * rng.standard_normal((count, 1))
+            shift = (
+                _SHIFT
+                * _SIZE
+                / math.sqrt(min(len(self.runs), _SPREAD_TRIALS))
+                * rng.standard_normal((count, 1))
+            )
             targets = _drawn(process, points, None, count, rng) + shift
             found.append(self._metric(targets[..., None] + own) @ (_WEIGHTS / _WEIGHTS.sum()))
         return np.vstack(found)
