@@ -28,7 +28,7 @@ def shows(
             whose = f"module {package!r}"
             known = [*vars(sys.modules[package]), *where]
             said = missing_attribute(whose, name, [whose], known)
-            for part in vars(sys.modules[package]).values():
+            for part in () if "from haltune" in said else vars(sys.modules[package]).values():
                 if isinstance(part, ModuleType) and name in getattr(part, "__all__", ()):
                     said = f"{whose} has no attribute {name!r}: from {part.__name__} import {name}"
             if _imports(sys._getframe(1), package, name) and not said.endswith(repr(name)):

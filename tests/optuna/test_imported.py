@@ -94,7 +94,7 @@ def test_a_search_learns_from_it():
     for trial in study:
         for epoch in trial.epochs():
             trial.report(epoch / (epoch + 20 * trial.config["lr"]))
-    assert any("runs of 'digits'" in t.proposed for t in study.trials)
+    assert any("trials of 'digits'" in t.proposed for t in study.trials)
     assert np.median([t.config["lr"] for t in study.trials[3:]]) < 1e-3  # the best lies at the lower end
 
 

@@ -27,12 +27,12 @@ class Problem(KnowsArguments):
             them: `study.pareto_front()`. `problem.goal` is the first of them, `problem.goals` are all.
         max_epochs: Epochs of a full training. Default: None, the infinite horizon, for policies that bring their
             own schedule: their trials have a `trial.max_epochs` of ENDLESS, which frameworks take.
-        min_epochs: Epochs that every trial trains before the policy may stop or pause it, for a learning-rate warm-up.
-            A budget, a failure and the user's own stop still end it. Default: 0.
         start: Configurations that are trained first, in their order, whatever the policy: defaults, guesses. More
             can follow by `study.enqueue`, which says how they are begun. Default: none.
         constraints: Metrics that runs must keep within limits, [Constraint("params", at_most=5e6)]. Default: none.
         further: The goals beyond the first, as a list in `goal` sets them. Default: none.
+        min_epochs: Epochs that every trial trains before the policy may stop or pause it, for a learning-rate warm-up.
+            A budget, a failure and the user's own stop still end it. Default: 0.
 
     Raises:
         InvalidInput: For a space or a goal that is none, several goals of one metric, epochs that are no whole number

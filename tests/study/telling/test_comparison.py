@@ -26,12 +26,12 @@ POLICIES: dict[str, tuple[Callable[[], Any], bool]] = {
     "asha": (lambda: of.SuccessiveHalving(n=6, eta=2, rounds=9, asynchronous=True), False),
     "asha-brackets": (lambda: of.Hyperband(eta=3, rounds=9, asynchronous=True), False),
     "asha-stops": (lambda: of.SuccessiveHalving(n=6, eta=2, rounds=9, asynchronous="stop"), False),
-    "ladder": (lambda: of.Ladder(2, 2, 3, patience=2), False),
-    "guided": (lambda: of.Guided(of.Ladder(2, 2, 3, patience=2), initial=3, candidates=12), False),
-    "multifidelity": (lambda: of.MultiFidelity(4, 1.0, 2, 2, patience=2, candidates=12), False),
+    "ladder": (lambda: of.Ladder(2, 2, 3, min_trials_per_rung=2), False),
+    "guided": (lambda: of.Guided(of.Ladder(2, 2, 3, min_trials_per_rung=2), initial=3, candidates=12), False),
+    "multifidelity": (lambda: of.MultiFidelity(4, 1.0, 2, 2, min_trials_per_rung=2, candidates=12), False),
     "halting": (
         lambda: of.Halting(
-            of.Ladder(2, 2, 3, patience=2), OptimalStopping(paths=500, first=20, resolve_at=(30,))
+            of.Ladder(2, 2, 3, min_trials_per_rung=2), OptimalStopping(paths=500, first=20, resolve_at=(30,))
         ),
         False,
     ),
@@ -157,7 +157,9 @@ def test_beyond_a_constraint_a_trial_ranks_behind_all_that_keep_to_it() -> None:
         Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 9,
         constraints=[Constraint("ms", at_most=1.0, changes=True)],
     )  # fmt: skip
-    study = Study(problem, of.Ladder(2, 2, 3, patience=4), seed=0, budget=Budget(trials=4), verbose=0)
+    study = Study(
+        problem, of.Ladder(2, 2, 3, min_trials_per_rung=4), seed=0, budget=Budget(trials=4), verbose=0
+    )
     for trial in study:
         with trial:
             for epoch in trial.epochs():
@@ -169,7 +171,9 @@ def test_beyond_a_constraint_a_trial_ranks_behind_all_that_keep_to_it() -> None:
 
 def test_with_several_goals_it_is_said_how_many_dominate_a_trial_now() -> None:
     problem = Problem(Space({"x": Float(0.0, 1.0)}), [Maximize("acc", (0, 1)), Minimize("ms")], 9)
-    study = Study(problem, of.Ladder(2, 2, 3, patience=2), seed=0, budget=Budget(trials=8), verbose=0)
+    study = Study(
+        problem, of.Ladder(2, 2, 3, min_trials_per_rung=2), seed=0, budget=Budget(trials=8), verbose=0
+    )
     for trial in study:
         with trial:
             for epoch in trial.epochs():
