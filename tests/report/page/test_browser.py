@@ -159,7 +159,7 @@ def test_any_two_parameters_have_their_contour_chosen_by_the_keyboard_too(opened
     picture = figure.locator("svg[role=img]")
     assert picture.get_attribute("aria-label") == f"The acc expected over {across} and {along}."
     assert {across, along} <= set(picture.locator("text").all_text_contents())
-    assert picture.locator("rect").count() > 20
+    assert picture.locator("rect").count() > 5  # cells that the trials do not show are empty
 
 
 def test_each_result_is_a_dot_that_leads_to_its_row(opened):
