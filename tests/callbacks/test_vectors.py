@@ -4,7 +4,7 @@ import pytest
 
 from haltune import Float, Maximize, Minimize, Study
 from haltune.callbacks.loop import TrainingLoop
-from haltune.callbacks.reporting.reporter import Reporter
+from haltune.callbacks.reporter import Reporter
 from haltune.errors import InvalidInput
 from haltune.policies import RandomSearch
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from haltune.callbacks.frameworks.randomness import capture, restore
+from haltune.callbacks.randomness import capture, restore
 
 
 def draws():
@@ -33,7 +33,7 @@ def test_restored_generators_draw_the_same_numbers():
 def test_another_process_goes_on_where_this_one_was(in_a_process):
     state, first = json.dumps(capture()), [random.random(), np.random.rand()]  # noqa: NPY002
     source = (
-        "import json, random, sys\nimport numpy as np\nfrom haltune.callbacks.frameworks.randomness import restore\n"
+        "import json, random, sys\nimport numpy as np\nfrom haltune.callbacks.randomness import restore\n"
         f"restore(json.loads({state!r}))\nprint([random.random(), np.random.rand()])\n"
         "assert 'torch' not in sys.modules"
     )

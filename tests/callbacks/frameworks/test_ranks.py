@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from haltune.callbacks.frameworks.ranks import Agreement
+from haltune.callbacks.ranks import Agreement
 from haltune.errors import InvalidInput, NoRoom
 
 

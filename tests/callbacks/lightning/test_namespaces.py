@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from haltune.callbacks.frameworks.portable import framework_bases
+from haltune.callbacks.base import framework_bases
 
 FIT = """
 import sys

@@ -4,7 +4,7 @@ import pytest
 from callback_fakes import FakeTrial
 from paused_studies import pausing_study
 
-from haltune.callbacks.reporting.reporter import Reporter
+from haltune.callbacks.reporter import Reporter
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 

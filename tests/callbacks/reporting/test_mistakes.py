@@ -6,8 +6,8 @@ import pytest
 from callback_fakes import FakeTrial
 from paused_studies import pausing_study
 
-from haltune.callbacks.reporting.advice import missing, nearest
-from haltune.callbacks.reporting.reporter import Reporter
+from haltune.callbacks.reporter import missing, nearest
+from haltune.callbacks.reporter import Reporter
 from haltune.errors import HaltuneWarning, InvalidInput, UnknownArgument
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from callback_fakes import OUTAGE, PAUSE, STOP, Clock, FakeTrial
 
-from haltune.callbacks.reporting.detached import Detached
-from haltune.callbacks.reporting.reporter import Reporter
+from haltune.callbacks.reporter import Detached
+from haltune.callbacks.reporter import Reporter
 from haltune.errors import HaltuneWarning, InvalidInput, LeaseLost, NotSupported
 from haltune.log.decisions import stop
 

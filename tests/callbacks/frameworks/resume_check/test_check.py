@@ -9,7 +9,7 @@ import pytest
 
 from haltune import Maximize
 from haltune.callbacks import check_resume
-from haltune.callbacks.frameworks.randomness import capture, restore
+from haltune.callbacks.randomness import capture, restore
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import InvalidInput
 
