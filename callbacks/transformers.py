@@ -329,8 +329,8 @@ def _room(folder: str, model: Any, optimizer: Any) -> int:
     return size
 
 
-# Trainer.hyperparameter_search takes no further backend: its names are a closed enumeration, and it asks for them where it
-# sets a trial's parameters, names its folder and reports. So this is a function of the same arguments.
+# Trainer.hyperparameter_search takes no further backend: its names are a closed enumeration, and it asks for them where
+# it sets a trial's parameters, names its folder and reports. So this is a function of the same arguments.
 
 OBJECTIVE = "objective"
 _KINDS: dict[str, type[Maximize] | type[Minimize]] = {"minimize": Minimize, "maximize": Maximize}

@@ -329,10 +329,10 @@ def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:
 
 
 # The random state: what dropout and shuffling draw from next. Beyond Python, NumPy and torch these are the seed
-# generators of the model's layers, which Keras leaves out of its files, its global one, and TensorFlow's seed. JAX has no
-# state of its own: Keras hands it keys from these generators. TensorFlow shuffles arrays by a seed that is fixed when the
-# fit is set up: in the same order in every epoch after keras.utils.set_random_seed, and otherwise differently in every
-# process, which nothing can resume.
+# generators of the model's layers, which Keras leaves out of its files, its global one, and TensorFlow's seed. JAX has
+# no state of its own: Keras hands it keys from these generators. TensorFlow shuffles arrays by a seed that is fixed
+# when the fit is set up: in the same order in every epoch after keras.utils.set_random_seed, and otherwise differently
+# in every process, which nothing can resume.
 
 
 def capture_randomness(model: Any) -> dict[str, Any]:

@@ -181,6 +181,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         last = over(_Last, framework_bases(homes, "Checkpoint", self._install))(self)
         # first: random state is put back before anybody draws, and the final state is saved before weights are averaged
         # into the model. Lightning iterates over the list, so it is replaced, never changed.
+        self._place = trainer.callbacks.index(self)
         trainer.callbacks = [self, *(c for c in trainer.callbacks if c is not self), last]
         if self.trial.checkpoint:
             checkpoint.prepare(trainer, pl_module)
@@ -284,7 +285,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._leave_list(trainer)
 
     def _leave_list(self, trainer: Any) -> None:
-        trainer.callbacks = [c for c in trainer.callbacks if not (isinstance(c, _Last) and c.owner is self)]
+        """Put the Trainer's callbacks back in the user's order."""
+        others = [c for c in trainer.callbacks if c is not self]
+        if len(left := [c for c in others if not (isinstance(c, _Last) and c.owner is self)]) < len(others):
+            others = left
+            trainer.callbacks = [*others[: self._place], self, *others[self._place :]]
 
     def _remember(self, trainer: Any, ranks: Agreement) -> None:
         self._to_save = ranks.gather(checkpoint.capture(trainer))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 from callback_studies import StopsAtTwo, study
+from paused_studies import pausing_study
 
 from haltune import Budget, Float, Minimize, Problem, Space, Study
 from haltune.callbacks.loop import TrainingLoop
@@ -49,37 +50,15 @@ def test_a_plain_loop_is_stopped_by_the_study(store):
 
 
 def lightning_fit(trial, resumes=False, **hooks):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    from lightning_nets import Net, make_trainer, shuffled
+
     from haltune.callbacks.lightning import HaltuneCallback
 
-    class Net(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(1, 1)
-
-        def training_step(self, batch, index):
-            return self.layer(batch).pow(2).mean()
-
-        def validation_step(self, batch, index):
-            self.log("val_loss", self.layer(batch).pow(2).mean())
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=trial.config["lr"])
-
-    net = type("Hooked", (Net,), hooks)()
     callback = HaltuneCallback(trial)
-    trainer = pl.Trainer(
-        max_epochs=trial.max_epochs,
-        callbacks=[callback],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        accelerator="cpu",
-    )
-    loader = torch.utils.data.DataLoader(torch.ones(4, 1))
-    trainer.fit(net, loader, loader, ckpt_path=trial.checkpoint if resumes else None)
+    trainer = make_trainer(callback, epochs=trial.max_epochs)
+    net = type("Hooked", (Net,), hooks)()
+    trainer.fit(net, shuffled(), shuffled(), ckpt_path=trial.checkpoint if resumes else None)
     return callback
 
 
@@ -245,3 +224,67 @@ def test_a_report_beyond_a_rung_is_taken_without_a_horizon():
 def test_a_problem_and_a_policy_that_say_nothing_of_an_end_leave_it_to_the_user():
     problem = Problem(Space({"lr": Float(1e-3, 1e-1)}), Minimize("val_loss"))
     assert Study(problem, RandomSearch(trials=1)).ask().max_epochs is None
+
+
+# a trial that resumes needs no new value: what was logged before the pause was not misspelt
+
+
+def straight_and_paused(search, at=(4,), **options):
+    """(status, epochs, values) of one trial, trained straight and with a pause."""
+    for pauses in ((), at):
+        (t,) = search(pauses, **options).trials
+        assert t.attempt == 1 + len(pauses)
+        yield str(t.status), t.epochs.tolist(), t.values.tolist()
+
+
+def lightning_search(at, **options):
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    from lightning_nets import Net, search
+
+    class NowAndThen(Net):
+        def on_validation_epoch_end(self):
+            if self.current_epoch % 4 == 0:
+                self.log("dear", 1.0 / (1 + self.current_epoch))
+
+    return search(at, NowAndThen, **options)[0]
+
+
+SELDOM = {"metric": "val_loss", "epochs": 5, "check_val_every_n_epoch": 2, "num_sanity_val_steps": 0}
+
+
+@quietly
+@pytest.mark.parametrize(
+    ("options", "epochs"), [(SELDOM, [2, 4]), ({"metric": "dear", "epochs": 8, "at": (5,)}, [1, 5])]
+)
+def test_a_lightning_fit_whose_last_leg_holds_no_value_is_completed(options, epochs):
+    straight, paused = straight_and_paused(lightning_search, **options)
+    assert straight == paused
+    assert straight[:2] == ("completed", epochs)
+
+
+@quietly
+def test_a_trainer_of_hugging_face_whose_last_leg_evaluates_nothing_is_completed(tmp_path):
+    for package in ("torch", "transformers", "accelerate"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    from transformers import TrainerCallback
+    from transformers_nets import trainer
+
+    from haltune.callbacks.transformers import HaltuneCallback
+
+    class EvaluatesNowAndThen(TrainerCallback):
+        def on_epoch_end(self, args, state, control, **others):
+            control.should_evaluate = round(state.epoch) in (2, 4)
+
+    def search(at):
+        study = pausing_study(at=at, metric="eval_loss", epochs=5)
+        for trial in study:
+            folder = tmp_path / f"{len(at)}-{trial.attempt}"
+            others = EvaluatesNowAndThen(), HaltuneCallback(trial)
+            with trial:
+                t = trainer(folder, *others, epochs=trial.max_epochs, eval_strategy="no")
+                t.train(resume_from_checkpoint=trial.checkpoint)
+        return study
+
+    straight, paused = straight_and_paused(search)
+    assert straight == paused
+    assert straight[:2] == ("completed", [2, 4])
