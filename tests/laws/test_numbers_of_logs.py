@@ -138,7 +138,7 @@ def in_little_room(events: list[dict[str, Any]], told: Path) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded by what Linux offers")
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=many(12))
+@settings(max_examples=many(40))
 @given(data=st.data())
 def test_no_number_in_a_log_takes_all_memory_or_time(
     name: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
