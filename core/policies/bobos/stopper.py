@@ -85,7 +85,7 @@ class Stopper:
             raise InvalidInput(
                 f"K1={losses.K1:g} is below K2 + c = {losses.K2 + losses.c:g}: theorem 2 needs K1 >= K2 + c"
             )
-        if not (self.noise >= 0.0 and 0.0 < self.delta < 1.0):
+        if not (0.0 <= self.noise < 1e60 and 0.0 < self.delta < 1.0):
             raise InvalidInput(f"noise={self.noise!r}, delta={self.delta!r}: noise >= 0 and 0 < delta < 1")
 
     @property
