@@ -803,7 +803,7 @@ def _contains(new: Domain, old: Domain) -> bool:
 def _beyond(end: float | str, than: Any, sign: int) -> bool:
     """Whether a bound lies no nearer; one that names a parameter stays."""
     if isinstance(end, str) or isinstance(than, str):
-        return end == than
+        return bool(end == than)
     return bool(sign * end >= sign * than)
 
 
