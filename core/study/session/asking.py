@@ -21,7 +21,7 @@ from haltune.log.policy import Policy, S
 from haltune.log.problem import Budget
 from haltune.log.records import TrialRecord
 from haltune.log.spending import Outcome
-from haltune.store.base import Conflict
+from haltune.store.base import Conflict, settled
 from haltune.store.studies import enqueued
 
 from .claims import claimed
@@ -36,28 +36,29 @@ def answer(
 ) -> TrialRecord | Wait | Finish:
     """As `ask`, once the log says all that must be said before: workers lost, a new scale, a new budget.
 
-    A trial is answered as this worker began it. One that was lost meanwhile, for the worker slept between its
-    append and what it read after, is another's by now: then the question is asked again.
+    A trial is answered as this worker began it. If it was lost meanwhile, because the worker slept between its
+    append and what it read after, the question is asked again.
     """
-    while True:
+
+    def answered() -> TrialRecord | Wait | Finish:
         if not replica.history.spent.epochs > 0.0:  # until the first report another program may make it anew
             replica.need_own()
         replica.sync()
-        budget = replica.history.wishes.extended(budget)
-        try:
-            if replica.expire(max_retries) or replica.rescale() or refuse(replica):
-                continue
-            replica.budget(budget)
-            found = ask(replica, budget, clock)
-        except Conflict:
-            continue  # another worker moved first: look again
+        allowed = replica.history.wishes.extended(budget)
+        if replica.expire(max_retries) or replica.rescale() or refuse(replica):
+            raise Conflict
+        replica.budget(allowed)
+        found = ask(replica, allowed, clock)
         if isinstance(found, Wait):
             return _naming_what_is_open(replica, found)
-        if not isinstance(found, tuple):
+        if isinstance(found, Finish):
             return found
         record = replica.history.trial(found[0])
-        if record.attempt == found[1] and record.status is Status.RUNNING:
-            return record
+        if record.attempt != found[1] or record.status is not Status.RUNNING:
+            raise Conflict
+        return record
+
+    return settled(answered)
 
 
 def _naming_what_is_open(replica: Replica, wait: Wait) -> Wait:
@@ -267,16 +268,16 @@ def from_queue(move: Move, history: History) -> Move:
 
 def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
     """See Study.enqueue. config: in canonical form."""
+
+    def once() -> bool:
+        replica.sync()
+        event = enqueued(replica.history, replica.policy, config, again, replica.now())
+        if event is not None:
+            replica.append(event, None)
+        return event is not None
+
     with replica.lock:
-        while True:
-            replica.sync()
-            event = enqueued(replica.history, replica.policy, config, again, replica.now())
-            try:
-                if event is not None:
-                    replica.append(event, None)
-            except Conflict:
-                continue
-            return event is not None
+        return settled(once)
 
 
 def refuse(replica: Replica) -> bool:
