@@ -16,7 +16,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.checks import LARGEST
 from haltune.errors import InvalidInput, StoreError
-from haltune.space.points import Points
+from haltune.space.space import Points
 
 from . import events as ev
 from .decisions import ENQUEUED, Config
