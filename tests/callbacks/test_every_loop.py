@@ -50,6 +50,7 @@ def test_only_the_monitored_metric_is_recorded_on_request(lib):
         lib.callback(lib.monitor, FakeTrial())
 
 
+@pytest.mark.filterwarnings("ignore:this fit plans:haltune.errors.HaltuneWarning")
 def test_a_stop_ends_the_training_after_its_round_and_the_horizon_does(lib):
     trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
     booster, log = lib.train(lib.told(trial), rounds=9)
@@ -133,7 +134,7 @@ def test_a_training_begun_again_is_ignored_with_a_warning_that_says_how_to_conti
 )
 def test_two_callbacks_in_one_training_are_an_error_and_one_after_the_other_are_not(lib):
     with pytest.raises(InvalidInput, match=r"holds two HaltuneCallbacks.*delete the other line"):
-        lib.train(lib.told(FakeTrial()), lib.told(FakeTrial()))
-    trial = FakeTrial()
+        lib.train(lib.told(FakeTrial(max_epochs=5)), lib.told(FakeTrial(max_epochs=5)))
+    trial = FakeTrial(max_epochs=1)
     lib.train(lib.told(trial), rounds=1)
     assert trial.epochs == [1]

@@ -85,7 +85,7 @@ class Stopper:
             raise InvalidInput(
                 f"K1={losses.K1:g} is below K2 + c = {losses.K2 + losses.c:g}: theorem 2 needs K1 >= K2 + c"
             )
-        if not (self.noise >= 0.0 and 0.0 < self.delta < 1.0):
+        if not (0.0 <= self.noise < 1e60 and 0.0 < self.delta < 1.0):
             raise InvalidInput(f"noise={self.noise!r}, delta={self.delta!r}: noise >= 0 and 0 < delta < 1")
 
     @property
@@ -120,7 +120,11 @@ class Stopper:
         certain = self.certain_from is not None and t >= self.certain_from
         own = self.settings.losses()
         weight = _relative_epoch(history, trial) if self.epoch_cost == "seconds" else 1.0
-        return self.settings.losses(math.inf if certain else own.K1 * self.growth ** (t - 1), own.c * weight)
+        try:
+            price = math.inf if certain else own.K1 * self.growth ** (t - 1)
+        except OverflowError:  # at 1/0.95 after 13,800 trials
+            price = math.inf
+        return self.settings.losses(price, own.c * weight)
 
     def _correction(self, t: int) -> float:
         """xi_t = sqrt(2 sigma^2 log(pi^2 t^2 (t - 1) / (6 delta''))) for t > 1 (theorem 1), at least 0."""

@@ -287,7 +287,7 @@ def test_a_full_disk_under_the_trainers_own_folder_does_not_end_the_training(tmp
     def full(folder):
         return type("Usage", (), {"free": 100})
 
-    monkeypatch.setattr("haltune.callbacks.transformers.callback.shutil.disk_usage", full)
+    monkeypatch.setattr("haltune.callbacks.transformers.shutil.disk_usage", full)
     trial = FakeTrial("eval_loss", verdicts={1.0: PAUSE})
     with pytest.warns(HaltuneWarning, match="no room for a checkpoint.*trains on"):
         trainer(tmp_path, HaltuneCallback(trial)).train()
