@@ -208,11 +208,11 @@ def _compare(straight: _CheckedTraining, broken: _CheckedTraining, epochs: int, 
     if "trees" not in straight.state:  # boosters draw from generators of their own
         parts["random state"] = (straight.randomness, broken.randomness)
     if not (straight.state and broken.state):
-        what = (
+        given = (
             "nothing" if broken.kind is None else f"an object of type {broken.kind}, which cannot be compared"
         )
         nothing = (
-            f"make_run returned {what}, so that it is not known whether weights and optimizer agree: let it return the "
+            f"make_run returned {given}, so that it is not known whether weights and optimizer agree: let it return the "
             "trainer, the model, or a dict of arrays"
         )
         return ResumeCheck(epochs, middle, tuple(parts), (nothing,))

@@ -13,7 +13,9 @@ from fits import FITS
 
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
-pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore", "error::haltune.errors.HaltuneWarning", "ignore:this fit plans:haltune.errors.HaltuneWarning"
+)
 
 
 @pytest.fixture(params=FITS)
@@ -50,7 +52,6 @@ def test_only_the_monitored_metric_is_recorded_on_request(lib):
         lib.callback(lib.monitor, FakeTrial())
 
 
-@pytest.mark.filterwarnings("ignore:this fit plans:haltune.errors.HaltuneWarning")
 def test_a_stop_ends_the_training_after_its_round_and_the_horizon_does(lib):
     trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
     booster, log = lib.train(lib.told(trial), rounds=9)
