@@ -149,7 +149,7 @@ class Stopper:
             raise InvalidInput(
                 f"K1={losses.K1:g} is below K2 + c = {losses.K2 + losses.c:g}: theorem 2 needs K1 >= K2 + c"
             )
-        if not (self.noise >= 0.0 and 0.0 < self.delta < 1.0):
+        if not (0.0 <= self.noise < 1e60 and 0.0 < self.delta < 1.0):
             raise InvalidInput(f"noise={self.noise!r}, delta={self.delta!r}: noise >= 0 and 0 < delta < 1")
 
     @property
@@ -185,9 +185,11 @@ class Stopper:
         goal, t, losses = history.problem.goal, trial.id + 1, self.settings.losses()
         certain = self.certain_from is not None and t >= self.certain_from
         weight = _relative_epoch(history, trial) if self.epoch_cost == "seconds" else 1.0
-        losses = self.settings.losses(
-            math.inf if certain else losses.K1 * self.growth ** (t - 1), losses.c * weight
-        )
+        try:
+            k1 = math.inf if certain else losses.K1 * self.growth ** (t - 1)
+        except OverflowError:  # at 1/0.95 after 13,800 trials
+            k1 = math.inf
+        losses = self.settings.losses(k1, losses.c * weight)
         threshold = 1.0 - float(scale.score(best))
         if t > 1 and self.noise > 0.0:
             # xi_t = sqrt(2 sigma^2 log(pi^2 t^2 (t - 1) / (6 delta''))), theorem 1, at least 0
