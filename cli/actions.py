@@ -368,7 +368,7 @@ def build(
     seed: Annotated[int, typer.Option(help="of the states")] = 0,
 ) -> None:
     """Build a map: AutoBCT(value_map="map.npz") takes one exact step on top of it."""
-    from haltune.policies.autobct.value.build_map import build_map  # no other command needs it
+    from haltune.policies.autobct.value_maps import build_map  # no other command needs it
 
     columns = (BarColumn(), TextColumn("{task.percentage:.0f}%"), TextColumn("{task.description}"))
     with errors(), Progress(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -305,7 +305,7 @@ def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_mark
         for folder, package in package_folders().items()
         for file in (ROOT / folder).glob("*.py")
     }
-    value = "policies/autobct/value/maps"
+    value = "policies/autobct/maps"
     maps = {f"haltune/{value}/{file.name}" for file in (ROOT / "core" / value).glob("*.npz")}
     drawn = "haltune/report/page/assets"
     assets = {f"{drawn}/{file.name}" for file in (ROOT / "report/page/assets").iterdir()}

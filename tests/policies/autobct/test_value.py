@@ -7,18 +7,18 @@ import pytest
 from autobct_simulation import simulate
 from scipy.stats import norm
 
-from haltune.policies.autobct.prior.published import preset
-from haltune.policies.autobct.value.envelope import excess, expected_max
-from haltune.policies.autobct.value.valuation import (
+from haltune.policies.autobct.prior import preset
+from haltune.policies.autobct.value import (
     ONE,
     TWO,
     Effort,
     branches,
+    excess,
     expected_cost,
+    expected_max,
     grid_belief,
     nested,
     nodes,
-    one_branch,
     q1,
     q2,
     values,
@@ -159,17 +159,9 @@ def test_excluding_controls_leaves_the_best_value_of_two_trainings(points):
         sure = replace(x, noise=1e-12 + 0 * x.noise, jitter=1e-12 + 0 * x.jitter)
         for y in (x, certain, small, sure):
             children = branches(y, every, z, w)
-            one_by_one = [q2(y.after(int(u), zz, ww), effort=Effort(cost_nodes=3)).max(axis=0) for u in every]
+            one_by_one = [q2(y.after(int(u), zz, ww), Effort(cost_nodes=3)).max(axis=0) for u in every]
             expected = np.array(one_by_one).reshape(9, 5, 3)
             assert children.two(w, weight) == pytest.approx(expected, abs=1e-8, rel=1e-8)
-
-
-def test_the_control_to_train_of_each_of_many_states_is_that_of_largest_value():
-    x = state().after(5, np.linspace(-2, 2, 40), np.linspace(1, -1, 40))
-    value, control = one_branch(x).best_of_two(*nodes(ONE.cost_nodes))
-    q = q2(x)
-    assert value[0, :, 0] == pytest.approx(q.max(axis=0), abs=1e-9)
-    assert np.take_along_axis(q, control[0].T, axis=0)[0] == pytest.approx(q.max(axis=0), abs=1e-9)
 
 
 def test_more_trainings_are_never_worth_less():

@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import haltune.policies.autobct.value.maps
+import haltune.policies.autobct
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.errors import InvalidInput
 from haltune.policies import AutoBCT
-from haltune.policies.autobct.prior.published import preset
-from haltune.policies.autobct.value.build_map import build_map, deeper
-from haltune.policies.autobct.value.maps import cautious, features, grid, load_map, mapped, shipped, turns
-from haltune.policies.autobct.value.valuation import (
+from haltune.policies.autobct.prior import preset
+from haltune.policies.autobct.value import (
     Effort,
     expected_cost,
     grid_belief,
@@ -23,8 +21,19 @@ from haltune.policies.autobct.value.valuation import (
     one_branch,
     values,
 )
+from haltune.policies.autobct.value_maps import (
+    build_map,
+    cautious,
+    deeper,
+    features,
+    grid,
+    load_map,
+    mapped,
+    shipped,
+    turns,
+)
 
-FOLDER = Path(haltune.policies.autobct.value.maps.__file__).parent / "maps"
+FOLDER = Path(haltune.policies.autobct.__file__).parent / "maps"
 NAMES = {"1d": ("D.1", "D.2", "D.5", "D.7"), "2d": ("D.4", "D.8")}
 
 
@@ -89,7 +98,7 @@ def test_turning_the_cube_turns_the_features_and_keeps_the_value(name):
         row, two = features(one_branch(x))
         for turn in turns(dim):
             to = turn[: len(points)]
-            turned, same = features(one_branch(x.at(to)))
+            turned, same = features(one_branch(x).at(to))
             assert turned.ravel() == pytest.approx(row.ravel()[turn], abs=1e-9)
             assert same.item() == pytest.approx(two.item(), abs=1e-9)
     assert len(turns(dim)) == (2 if dim == 1 else 8)
