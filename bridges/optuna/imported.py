@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
@@ -137,128 +136,83 @@ class RecordedTrial:
     def begins(self) -> float:
         """Seconds since the epoch; Optuna's datetimes are local."""
         start = self.trial.datetime_start
-        return _stamp(start) if start is not None else self.ends
+        return self.ends if start is None else start.timestamp()
 
     @property
     def ends(self) -> float:
         """Likewise; of one that runs, where it began."""
-        end = self.trial.datetime_complete
-        return _stamp(end or self.trial.datetime_start)
+        moment = self.trial.datetime_complete or self.trial.datetime_start
+        return 0.0 if moment is None else moment.timestamp()
 
 
-def _stamp(moment: datetime | None) -> float:
-    return 0.0 if moment is None else moment.timestamp()
+def _recorded(
+    problem: Problem, policy: Policy[Any], whose: str, runs: Sequence[RecordedTrial]
+) -> list[Event]:
+    """The log of one study, in the order of its times; folded as it grows, so that what cannot follow is found here."""
+    fold, written = Fold(problem, policy, f"the study {whose!r} of Optuna"), list[Event]()
 
+    def write(event: Event) -> None:
+        fold.take(event)
+        written.append(event)
 
-class Recorder:
-    """Writes the log of one study, and folds it as it grows: what cannot follow is found here."""
-
-    def __init__(self, problem: Problem, policy: Policy[Any], whose: str) -> None:
-        self._problem, self._whose = problem, whose
-        self._fold = Fold(problem, policy, f"the study {whose!r} of Optuna")
-        self._policy = policy
-        self._written: list[Event] = []
-
-    def events(self, runs: Sequence[RecordedTrial]) -> list[Event]:
-        """All of them, in the order of their times."""
-        begun = [run for run in runs if run.trial.state is not TrialState.WAITING]
-        now = min((run.begins for run in begun), default=0.0)
-        problem, policy = plain(self._problem.to_json()), plain(self._policy.spec)
-        id = sha256(repr([self._whose, now, problem]).encode()).hexdigest()[:12]
-        self._write(ev.Created(at=now, problem=problem, policy=policy, seed=0, id=id))
-        facts = [fact for run in begun for fact in self._facts(run)]
-        numbers: dict[int, int] = {}
-        for at, _, _, run, report in sorted(facts, key=lambda fact: fact[:3]):
-            if run.trial.number not in numbers:
-                numbers[run.trial.number] = len(numbers)
-                self._begin(run, numbers[run.trial.number], at)
-            elif report is None:
-                self._end(run, numbers[run.trial.number], at)
-            else:
-                self._report(run, numbers[run.trial.number], at, *report)
-        last = max((run.ends for run in begun), default=now)
-        for run in runs:
-            if run.trial.state is TrialState.WAITING:
-                self._write(ev.Enqueued(at=last, config=plain(run.config)))
-        return self._written
-
-    def _facts(self, run: RecordedTrial) -> Iterator[tuple[float, int, int, RecordedTrial, Any]]:
-        """(time, trial, which of it, run, what it reports or None): its beginning, its reports and its end."""
-        reports = self._reports(run)
-        seconds = (run.ends - run.begins) / max(1, len(reports))
-        yield run.begins, run.trial.number, 0, run, None
-        for i, (epoch, value) in enumerate(reports, 1):
-            told = (epoch, value, max(0.0, seconds), run.further if i == len(reports) else {})
-            yield run.begins + i * seconds, run.trial.number, i, run, told
-        yield max(run.ends, run.begins), run.trial.number, len(reports) + 1, run, None
-
-    def _reports(self, run: RecordedTrial) -> list[tuple[int, float]]:
-        """Its curve, whose last value is what Optuna says that it came to."""
-        curve, final = dict(run.curve), (run.trial.values or [None])[0]
-        if run.trial.state is TrialState.COMPLETE and final is not None:
-            counts = self._problem.goal.of == "last" or not curve
-            last = max(curve, default=self._problem.max_epochs or 1)
-            if counts and not alike(curve.get(last, math.nan), final):
-                curve[last] = final
-        return sorted(curve.items())
-
-    def _begin(self, run: RecordedTrial, trial: int, at: float) -> None:
-        new = self._fold.history.learnt_scale()
-        if new is not None and outgrown(self._fold.history.scale, new):
-            self._write(ev.Rescaled(at=at, low=new.low, high=new.high))
-        config = plain(run.config)
-        self._write(ev.Enqueued(at=at, config=config))
-        self._write(
-            ev.Started(
-                at=at,
-                trial=trial,
-                config=config,
-                until=self._problem.max_epochs,
-                resource=None,
-                tags={},
-                reason=_REASON,
-                evidence=_evidence(run),
-                seen=self._fold.history.position,
-                deciding=0.0,
-                worker=_WORKER,
-            )
-        )
-
-    def _report(
-        self,
-        run: RecordedTrial,
-        trial: int,
-        at: float,
-        epoch: int,
-        value: float,
-        seconds: float,
-        further: Mapping[str, float],
-    ) -> None:
+    started = [run for run in runs if run.trial.state is not TrialState.WAITING]
+    now = min((run.begins for run in started), default=0.0)
+    recorded, spec = plain(problem.to_json()), plain(policy.spec)
+    id = sha256(repr([whose, now, recorded]).encode()).hexdigest()[:12]
+    write(ev.Created(at=now, problem=recorded, policy=spec, seed=0, id=id))
+    facts = [fact for run in started for fact in _facts(run, problem)]
+    numbers: dict[int, int] = {}
+    for at, _, _, run, report in sorted(facts, key=lambda fact: fact[:3]):
+        state = run.trial.state
+        if run.trial.number not in numbers:
+            trial = numbers[run.trial.number] = len(numbers)
+            new, config = fold.history.learnt_scale(), plain(run.config)
+            if new is not None and outgrown(fold.history.scale, new):
+                write(ev.Rescaled(at=at, low=new.low, high=new.high))
+            write(ev.Enqueued(at=at, config=config))
+            write(ev.Started(
+                at=at, trial=trial, config=config, until=problem.max_epochs, resource=None, tags={}, reason=_REASON,
+                evidence=_evidence(run), seen=fold.history.position, deciding=0.0, worker=_WORKER,
+            ))  # fmt: skip
+            continue
+        trial = numbers[run.trial.number]
+        if report is None:
+            error = run.trial.system_attrs.get("fail_reason") if state is TrialState.FAIL else None
+            write(ev.Ended(at=at, trial=trial, attempt=1, status=_STATUS[state], error=error and str(error)))
+            continue
+        epoch, value, seconds, further = report
         verdict = Verdict(Action.UNJUDGED, "reported to Optuna")
-        if run.trial.state is TrialState.PRUNED and epoch == max(run.curve):
+        if state is TrialState.PRUNED and epoch == max(run.curve):
             verdict = stop("pruned in Optuna", **{ASKED: "not asked"})
-        self._write(
-            ev.Reported(
-                at=at,
-                trial=trial,
-                attempt=1,
-                epoch=float(epoch),
-                value=float(value),
-                seconds=seconds,
-                verdict=verdict,
-                seen=self._fold.history.position,
-                metrics=dict(further),
-            )
-        )
+        write(ev.Reported(
+            at=at, trial=trial, attempt=1, epoch=float(epoch), value=float(value), seconds=seconds, verdict=verdict,
+            seen=fold.history.position, metrics=dict(further),
+        ))  # fmt: skip
+    last = max((run.ends for run in started), default=now)
+    for run in runs:
+        if run.trial.state is TrialState.WAITING:
+            write(ev.Enqueued(at=last, config=plain(run.config)))
+    return written
 
-    def _end(self, run: RecordedTrial, trial: int, at: float) -> None:
-        error = run.trial.system_attrs.get("fail_reason") if run.trial.state is TrialState.FAIL else None
-        status = _STATUS[run.trial.state]
-        self._write(ev.Ended(at=at, trial=trial, attempt=1, status=status, error=error and str(error)))
 
-    def _write(self, event: Event) -> None:
-        self._fold.take(event)
-        self._written.append(event)
+def _facts(run: RecordedTrial, problem: Problem) -> Iterator[tuple[float, int, int, RecordedTrial, Any]]:
+    """(time, trial, which of it, run, what it reports or None): its start, its reports and its end.
+
+    The last value of its curve is the value that Optuna has for the trial.
+    """
+    curve, final = dict(run.curve), (run.trial.values or [None])[0]
+    if run.trial.state is TrialState.COMPLETE and final is not None:
+        counts = problem.goal.of == "last" or not curve
+        last = max(curve, default=problem.max_epochs or 1)
+        if counts and not alike(curve.get(last, math.nan), final):
+            curve[last] = final
+    reports = sorted(curve.items())
+    seconds = (run.ends - run.begins) / max(1, len(reports))
+    yield run.begins, run.trial.number, 0, run, None
+    for i, (epoch, value) in enumerate(reports, 1):
+        told = (epoch, value, max(0.0, seconds), run.further if i == len(reports) else {})
+        yield run.begins + i * seconds, run.trial.number, i, run, told
+    yield max(run.ends, run.begins), run.trial.number, len(reports) + 1, run, None
 
 
 def _evidence(run: RecordedTrial) -> dict[str, Any]:
@@ -316,17 +270,37 @@ def from_study(
             'lr': Float(0.0001, 0.1, log=True),
         }), True)
     """
-    _check(study)
+    if not isinstance(study, optuna.Study):
+        raise InvalidInput(
+            f"from_study takes a study of Optuna's, optuna.load_study(study_name=..., storage=...), not {study!r}"
+        )
     trials = study.get_trials(deepcopy=False)
-    translated = _translated(study, trials, space)
-    runs, left_out = _runs(trials, translated)
+    written = study.user_attrs.get(PROBLEM)
+    if space is None and written is not None:
+        space = Space.from_json({**written["space"], "constraints": []})
+    whole = [t for t in trials if t.state in WHOLE]
+    translated = space_of(whole) if space is None else Translated.of_space(space)
+    from_zero = any(0 in t.intermediate_values for t in trials)
+    runs, outside = [], 0
+    for trial in trials:
+        waits = trial.state is TrialState.WAITING
+        try:
+            config = translated.inward(trial.system_attrs.get("fixed_params", {}) if waits else trial.params)
+        except InvalidSpace:
+            outside += 1
+        else:
+            runs.append(RecordedTrial(trial, config, curve_of(trial, from_zero)))
+    lacking = f"{plural(outside, 'trial')} left out, which lack a parameter or lie outside the space"
     objectives = objectives_of(study, [(run.trial, run.curve) for run in runs])
     runs = [replace(run, further=objectives.further(run.trial)) for run in runs]
-    horizon = _horizon(study, runs, max_epochs)
+    longest = max([1, *(max(run.curve) for run in runs if run.curve)])
+    horizon = max_epochs or max(study.user_attrs.get(PROBLEM, {}).get("max_epochs") or 1, longest)
+    if horizon < longest:
+        raise InvalidInput(f"max_epochs={horizon}: a trial of {study.study_name!r} has {longest}")
     problem = Problem(translated.space, objectives.goals, horizon, constraints=objectives.constraints)
     store = MemoryStore() if store is None else open_store(store)
     name = name or study.study_name
-    events = Recorder(problem, RandomSearch(), study.study_name).events(runs)
+    events = _recorded(problem, RandomSearch(), study.study_name, runs)
     created = events[0]
     assert isinstance(created, Created)
     if not store.create(name, created) and not store.replace(
@@ -336,54 +310,6 @@ def from_study(
             f"{store.url} holds a study {name!r} already: load_study opens it, or give another name="
         )
     store.append(name, events[1:], seen=1, about=None)
-    for said in [*translated.notes, *left_out, *objectives.notes]:
+    for said in [*translated.notes, *[lacking] * bool(outside), *objectives.notes]:
         _log.info("%r from Optuna: %s", name, said)
     return load_study(store, name, verbose=0)
-
-
-def _check(study: Any) -> None:
-    if not isinstance(study, optuna.Study):
-        raise InvalidInput(
-            f"from_study takes a study of Optuna's, optuna.load_study(study_name=..., storage=...), not {study!r}"
-        )
-
-
-def _translated(study: optuna.Study, trials: Sequence[FrozenTrial], space: Space | None) -> Translated:
-    """The space that is given, that haltune wrote, or that the trials show."""
-    if space is not None:
-        return Translated.of_space(space)
-    written = study.user_attrs.get(PROBLEM)
-    if written is not None:
-        return Translated.of_space(Space.from_json({**written["space"], "constraints": []}))
-    return space_of([t for t in trials if t.state in WHOLE])
-
-
-def _runs(trials: Sequence[FrozenTrial], translated: Translated) -> tuple[list[RecordedTrial], list[str]]:
-    """What can be recorded, and what not."""
-    from_zero = any(0 in t.intermediate_values for t in trials)
-    runs, outside = [], 0
-    for trial in trials:
-        waits = trial.state is TrialState.WAITING
-        params = trial.system_attrs.get("fixed_params", {}) if waits else trial.params
-        try:
-            config = translated.inward(params)
-        except InvalidSpace:
-            outside += 1
-            continue
-        runs.append(RecordedTrial(trial, config, curve_of(trial, from_zero)))
-    said = (
-        [f"{plural(outside, 'trial')} left out, which lack a parameter or lie outside the space"]
-        if outside
-        else []
-    )
-    return runs, said
-
-
-def _horizon(study: optuna.Study, runs: list[RecordedTrial], given: int | None) -> int:
-    """The epochs of a full training. Raises InvalidInput when a trial has more."""
-    longest = max([1, *(max(run.curve) for run in runs if run.curve)])
-    written = study.user_attrs.get(PROBLEM, {}).get("max_epochs")
-    horizon = given or max(written or 1, longest)
-    if horizon < longest:
-        raise InvalidInput(f"max_epochs={horizon}: a trial of {study.study_name!r} has {longest}")
-    return horizon

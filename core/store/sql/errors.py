@@ -54,7 +54,7 @@ def said(error: Exception) -> str:
     text = str(error.orig if isinstance(error, StatementError) and error.orig else error)
     return text.partition("\nLINE ")[0].partition("\nCONTEXT: ")[
         0
-    ]  # PostgreSQL shows haltune's own statement there
+    ]  # PostgreSQL shows haltune's statement there
 
 
 def explained(url: str, error: Exception, away: bool, keeper: str | None) -> StoreError:

@@ -90,8 +90,10 @@ def ask(replica: Replica, budget: Budget, clock: MonotonicClock) -> Taken | Wait
     if history.interrupted:
         return _offer_again(replica, history.interrupted[0])
     full = _full(replica, budget)
-    if full is not None and not _may_go_on(replica):
-        return _wait(full)
+    if full is not None:
+        full = f"{full}; other workers still train"
+        if not _may_go_on(replica):
+            return Wait(full)
     with claimed(replica):
         return _decide(replica, full, clock)
 
@@ -104,7 +106,7 @@ def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken 
     if isinstance(move, Start) and "warning" in move.evidence:
         replica.warn_once(str(move.evidence["warning"]))
     if isinstance(move, Start):
-        return _start(replica, move, deciding) if full is None or move.goes_on else _wait(full)
+        return _start(replica, move, deciding) if full is None or move.goes_on else Wait(full)
     if isinstance(move, Resume):
         return _resume(replica, move, deciding, by_policy=True)
     if isinstance(move, Finish):
@@ -128,10 +130,6 @@ def _heed_costs(replica: Replica, budget: Budget) -> None:
             "trial.report(value, cost=...), or limit time, worker_time, epochs or trials",
             about="cost",
         )
-
-
-def _wait(full: str) -> Wait:
-    return Wait(f"{full}; other workers still train")
 
 
 def propose(policy: Policy[S], state: S, history: History) -> Move:
