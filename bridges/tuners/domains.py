@@ -1,13 +1,24 @@
-"""A domain by the words that Ray Tune and Syne Tune share: a range or choice, and the sampler that draws from it."""
+"""Domains of other tuners: a range or choice with its sampler, and the values of a range with steps."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from haltune.errors import InvalidSpace
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
 
-from .grids import MOST_VALUES, grid_values
+MOST_VALUES = 1000  # values that are listed
+
+
+def grid_values(low: float, high: float, step: float) -> tuple[float, ...] | None:
+    """low, low + step, ... up to high, whole where all three are; None where they are too many."""
+    if isinstance(low, int) and isinstance(high, int) and isinstance(step, int):
+        values = range(low, high + 1, step)
+        return tuple(values) if len(values) <= MOST_VALUES else None
+    first, pace = Decimal(str(low)), Decimal(str(step))
+    count = int((Decimal(str(high)) - first) / pace) + 1
+    return tuple(float(first + k * pace) for k in range(count)) if count <= MOST_VALUES else None
 
 
 def domain_of(domain: Any, words: Any, known: str, open_above: bool) -> Domain:
