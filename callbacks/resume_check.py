@@ -212,8 +212,8 @@ def _compare(straight: _CheckedTraining, broken: _CheckedTraining, epochs: int, 
             "nothing" if broken.kind is None else f"an object of type {broken.kind}, which cannot be compared"
         )
         nothing = (
-            f"make_run returned {given}, so that it is not known whether weights and optimizer agree: let it return the "
-            "trainer, the model, or a dict of arrays"
+            f"make_run returned {given}, so that it is not known whether weights and optimizer agree: let it return "
+            "the trainer, the model, or a dict of arrays"
         )
         return ResumeCheck(epochs, middle, tuple(parts), (nothing,))
     found = [f"{part}: {what}" for part, pair in parts.items() if (what := _differing(*pair)) is not None]
