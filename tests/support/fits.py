@@ -55,7 +55,7 @@ class Fit:
             with trial:
                 callback = self.callback(trial, monitor or self.monitor)
                 left = trial.max_epochs - trial.epoch
-                given = {k: v(trial) if callable(v) and k != "kind" else v for k, v in options.items()}
+                given = {k: v(trial) if callable(v) else v for k, v in options.items()}
                 booster, _ = self.train(callback, *others, rounds=left, start=trial.checkpoint, **given)
         return booster
 
@@ -305,6 +305,13 @@ class Fastai(Fit):
     def metric(self, data, name):
         return name
 
+    def search(self, s, *others, monitor=None, **options):
+        for trial in s:
+            with trial:
+                callbacks = *others, self.callback(trial, monitor or self.monitor)
+                learn, _ = self.train(*callbacks, rounds=trial.max_epochs, seed=trial.attempt - 1, **options)
+        return learn
+
     def rounds(self, learn):
         return len(learn.recorder.values)
 
@@ -334,14 +341,21 @@ class Transformers(Fit):
             pytest.importorskip(package, reason=f"{package} is not installed")
         super().__init__()
 
-    def train(self, *callbacks, rounds=5, **options):
+    def search(self, s, *others, monitor=None, **options):
+        for trial in s:
+            with trial:
+                callbacks = *others, self.callback(trial, monitor or self.monitor)
+                t, _ = self.train(*callbacks, rounds=trial.max_epochs, start=trial.checkpoint, **options)
+        return t
+
+    def train(self, *callbacks, rounds=5, start=None, **options):
         import tempfile
 
         from transformers_nets import trainer
 
         with tempfile.TemporaryDirectory() as folder:
             t = trainer(folder, *callbacks, epochs=rounds, **options)
-            t.train()
+            t.train(resume_from_checkpoint=start)
         log = t.state.log_history
         return t, {"eval": {"loss": [line["eval_loss"] for line in log if "eval_loss" in line]}}
 
