@@ -33,11 +33,17 @@ class Reporting:
     _base: ClassVar[str] = "Callback"  # its name there
     _install: ClassVar[str] = ""  # the extra of haltune that brings one, or a whole line to type
     _held: ClassVar[frozenset[str]] = frozenset()  # attributes that frameworks set and that hold a model
+    _hint: ClassVar[str] = ""  # how a user makes the loop continue at the right epoch
     _reporter: Reporter
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         check_call(cls, args, named)
         return _blank(cls)  # type: ignore[no-any-return]
+
+    def __init__(
+        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
+    ) -> None:
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=self._hint)
 
     @property
     def trial(self) -> Trial:

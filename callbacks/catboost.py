@@ -33,12 +33,11 @@ from pathlib import Path
 from typing import Any
 
 from haltune.errors import NotSupported
-from haltune.study import Trial
 
 from .base import Reporting
 from .boosting import full_name
 from .interruption import Interruption, caller
-from .reporter import Reporter, two_callbacks
+from .reporter import two_callbacks
 
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"
 _SELDOM = 10**8  # seconds: the snapshot at the end is all that is needed
@@ -82,15 +81,10 @@ class HaltuneCallback(Reporting):
     """
 
     _held = frozenset({"_model"})
+    _hint = "Call fit(..., callbacks=[callback], **callback.snapshot)"
     _model: Any = None  # while fit is under way, and until the trial ends
-
-    def __init__(
-        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
-    ) -> None:
-        hint = "Call fit(..., callbacks=[callback], **callback.snapshot)"
-        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
-        self._file: Path | None = None  # where CatBoost writes its snapshot
-        self._round = self._evaluations = 0
+    _file: Path | None = None  # where CatBoost writes its snapshot
+    _round = _evaluations = 0
 
     @property
     def snapshot(self) -> dict[str, Any]:

@@ -33,9 +33,9 @@ from haltune.study import Trial
 
 from .base import Reporting
 from .interruption import Interruption, caller
-from .randomness import capture, damaged, python_state, restore, tupled
+from .randomness import capture, damaged, restore, tupled
 from .ranks import torch_ranks
-from .reporter import Reporter, missing, two_callbacks
+from .reporter import missing, two_callbacks
 
 if TYPE_CHECKING:
     _Base: Any = object
@@ -81,14 +81,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     _homes = ("fastai.callback.core",)
     _install = "fastai"
+    _hint = "A callback is made for each attempt: learn.fit(..., cbs=HaltuneCallback(trial))"
     _held = frozenset({"learn"})
     order = 90  # behind fastai's trackers, which end a fit in after_epoch, too
 
     def __init__(
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
     ) -> None:
-        hint = "A callback is made for each attempt: learn.fit(..., cbs=HaltuneCallback(trial))"
-        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
+        super().__init__(trial, monitor, verbose, record)
         self._fits = self._trained = False  # a fit is under way; an epoch of it was trained
         self._before = 0  # epochs of the fits before this one
         self._records: list[list[float]] = []  # an epoch's columns of the table, of all fits
@@ -192,7 +192,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         loaders = [dl.rng.getstate() if hasattr(dl, "rng") else None for dl in learn.dls.loaders]
         progress = {
             "random": capture(),
-            "loaders": python_state(tuple(loaders)),
+            "loaders": loaders,
             "smooth": [recorder.smooth_loss.count, float(recorder.smooth_loss.val)],
             "records": self._records,
         }

@@ -40,7 +40,6 @@ from haltune.study import Trial
 from .base import Reporting
 from .boosting import CANNOT_FOLD, begin, full_name, named
 from .interruption import Interruption
-from .reporter import Reporter
 
 _CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose first scores are the predictions of a booster
 _CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops"
@@ -86,7 +85,10 @@ class HaltuneCallback(Reporting):
                               init_model=trial.checkpoint, valid_sets=[held_out], callbacks=[HaltuneCallback(trial)])
     """
 
+    _hint = "Call lgb.train(..., trial.max_epochs - trial.epoch, init_model=trial.checkpoint)"
     before_iteration = False
+    order = 25  # behind LightGBM's log and record, before its early stopping, which leaves by an exception
+    _before = 0  # rounds of this trial trained before this training
 
     def __init__(
         self,
@@ -96,15 +98,10 @@ class HaltuneCallback(Reporting):
         record: str = "all",
         every: int = 1,
     ) -> None:
-        hint = "Call lgb.train(..., trial.max_epochs - trial.epoch, init_model=trial.checkpoint)"
         if not (isinstance(every, int) and every > 0):
             raise InvalidInput(f"every={every!r}: report every so many rounds, 1 or more")
-        self.order = (
-            25  # behind LightGBM's log and record, before its early stopping, which leaves by an exception
-        )
+        super().__init__(trial, monitor, verbose, record)
         self.every = every
-        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
-        self._before = 0  # rounds of this trial trained before this training
 
     def __call__(self, env: Any) -> None:
         """LightGBM asks after each round; this is all that it ever asks."""
@@ -118,7 +115,7 @@ class HaltuneCallback(Reporting):
         if not epoch % self.every or last:
             rows = (
                 env.evaluation_result_list or ()
-            )  # (data, metric, value, larger is better, deviation over folds)
+            )  # (data, metric, value, larger is better, deviation of folds)
             metrics = named((data, metric, value, (*rest, None)[0]) for data, metric, value, _, *rest in rows)
             value = metrics[full_name(self.monitor, metrics, "lgb.train", _SETS)]
             self._reporter.report(value, epoch, metrics, lap=lap)

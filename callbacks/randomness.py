@@ -21,7 +21,7 @@ def capture() -> dict[str, Any]:
     """The state of every global generator in use: names -> JSON-able values."""
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
     state: dict[str, Any] = {
-        "python": python_state(random.getstate()),
+        "python": random.getstate(),
         "numpy": [str(kind), _text(np.asarray(keys).tobytes()), int(position), int(has_gauss), float(cached)],
     }
     if (torch := sys.modules.get("torch")) is not None:
@@ -58,33 +58,23 @@ def restore(state: dict[str, Any]) -> None:
 
     Raises InvalidInput for what is no state.
     """
+    torch = sys.modules.get("torch")
     try:
-        _set(state)
+        random.setstate(tupled(state["python"]))
+        kind, keys, position, has_gauss, cached = state["numpy"]
+        words = np.frombuffer(base64.b64decode(keys), dtype=np.uint32)
+        np.random.set_state((kind, words, position, has_gauss, cached))  # noqa: NPY002
+        if torch is not None and "torch" in state:
+            torch.random.set_rng_state(tensor_of(state["torch"]))
+            devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+            for device, text in enumerate(state.get("cuda", ())[:devices]):
+                torch.cuda.set_rng_state(tensor_of(text), device)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
         raise damaged(error) from error
 
 
-def _set(state: dict[str, Any]) -> None:
-    random.setstate(tupled(state["python"]))
-    kind, keys, position, has_gauss, cached = state["numpy"]
-    words = np.frombuffer(base64.b64decode(keys), dtype=np.uint32)
-    np.random.set_state((kind, words, position, has_gauss, cached))  # noqa: NPY002
-    torch = sys.modules.get("torch")
-    if torch is None or "torch" not in state:
-        return
-    torch.random.set_rng_state(tensor_of(state["torch"]))
-    if torch.cuda.is_available():
-        for device, text in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(tensor_of(text), device)
-
-
-def python_state(value: Any) -> Any:
-    """A state of Python's generators as JSON takes it."""
-    return [python_state(v) for v in value] if isinstance(value, tuple) else value
-
-
 def tupled(value: Any) -> Any:
-    """The inverse of `python_state`."""
+    """A state of Python's generators as it was before JSON made lists of its tuples."""
     return tuple(tupled(v) for v in value) if isinstance(value, list) else value
 
 

@@ -41,7 +41,7 @@ from haltune.study import Study, Trial
 from .base import Reporting
 from .interruption import Interruption
 from .ranks import torch_ranks
-from .reporter import Reporter, missing, two_callbacks
+from .reporter import missing, two_callbacks
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback as _Base
@@ -108,12 +108,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _passes: int
     _first_pass: int
     _install = 'pip install "transformers[torch]"'
+    _hint = "Call trainer.train(resume_from_checkpoint=trial.checkpoint)"
 
     def __init__(
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
     ) -> None:
-        hint = "Call trainer.train(resume_from_checkpoint=trial.checkpoint)"
-        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
+        super().__init__(trial, monitor, verbose, record)
         self._training = False
         self._start()
 

@@ -29,12 +29,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from haltune.errors import NotSupported
-from haltune.study import Trial
 
 from .base import Reporting
 from .boosting import BEGUN, CANNOT_FOLD, begin, full_name, named
 from .interruption import Interruption
-from .reporter import Reporter
 
 if TYPE_CHECKING:
     from xgboost.callback import TrainingCallback as _Base
@@ -85,13 +83,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _homes = ("xgboost.callback",)
     _base = "TrainingCallback"
     _install = "pip install xgboost"
-
-    def __init__(
-        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
-    ) -> None:
-        hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
-        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
-        self._before = 0  # rounds of this trial trained before this training
+    _hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
+    _before = 0  # rounds of this trial trained before this training
 
     # the hooks, in the order XGBoost calls them
 
@@ -142,11 +135,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
 def _last(evals_log: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """The metrics of the last round, named as XGBoost prints them; of xgb.cv as its results are."""
-    columns = [
-        (data, metric, values[-1]) for data, found in evals_log.items() for metric, values in found.items()
-    ]
     return named(
-        (data, metric, *(last if isinstance(last, tuple) else (last, None))) for data, metric, last in columns
+        (data, metric, *(values[-1] if isinstance(values[-1], tuple) else (values[-1], None)))
+        for data, columns in evals_log.items()
+        for metric, values in columns.items()
     )
 
 

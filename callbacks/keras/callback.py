@@ -14,7 +14,7 @@ from haltune.study import Trial
 
 from ..base import Reporting
 from ..interruption import Interruption
-from ..reporter import Reporter, missing, scalars, two_callbacks
+from ..reporter import missing, scalars, two_callbacks
 from . import saving, surroundings
 from .metric_names import MetricNames
 
@@ -70,14 +70,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     _homes = ("keras.callbacks",)
     _install = "keras"
+    _hint = "Call model.fit(..., initial_epoch=trial.epoch) on the model of trial.load_model()"
     _held = frozenset({"_model", "_model_ref"})
 
     def __init__(
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
     ) -> None:
-        super().__init__()
-        hint = "Call model.fit(..., initial_epoch=trial.epoch) on the model of trial.load_model()"
-        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
+        super().__init__(trial, monitor, verbose, record)
         checkpoint = trial.checkpoint if trial.epoch > 0 else None
         # the file that the trial resumes from, if it is of haltune, until the first epoch starts
         self._resumed = checkpoint if checkpoint is not None and checkpoint.endswith(saving.OURS) else None

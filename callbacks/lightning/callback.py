@@ -138,13 +138,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     _homes = ("lightning.pytorch", "pytorch_lightning")
     _install = "lightning"
+    _hint = "Call trainer.fit(..., ckpt_path=trial.checkpoint)"
     _held = frozenset({"log", "log_dict"})  # methods of the module, set by the Trainer
 
     def __init__(
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
     ) -> None:
-        hint = "Call trainer.fit(..., ckpt_path=trial.checkpoint)"
-        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
+        super().__init__(trial, monitor, verbose, record)
         self._fresh = FreshMetrics(self.monitor)
         self._loaded: list[Any] = []  # random states of all ranks, from a checkpoint, until they are put back
         self._to_save: list[Any] = []  # the same, while this callback saves
