@@ -21,11 +21,8 @@ from haltune.study import Trial
 from .reporter import Reporter
 
 
-class Reporting:
-    """A callback over a reporter. It copies and pickles without framework objects.
-
-    A copy shares the reporter, and with it the live trial: two reporters would both report.
-    """
+class Portable:
+    """Makes instances over the frameworks' bases, copies and pickles them without framework objects."""
 
     _homes: ClassVar[
         tuple[str, ...]
@@ -33,27 +30,10 @@ class Reporting:
     _base: ClassVar[str] = "Callback"  # its name there
     _install: ClassVar[str] = ""  # the extra of haltune that brings one, or a whole line to type
     _held: ClassVar[frozenset[str]] = frozenset()  # attributes that frameworks set and that hold a model
-    _hint: ClassVar[str] = ""  # how a user makes the loop continue at the right epoch
-    _reporter: Reporter
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         check_call(cls, args, named)
         return _blank(cls)  # type: ignore[no-any-return]
-
-    def __init__(
-        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
-    ) -> None:
-        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=self._hint)
-
-    @property
-    def trial(self) -> Trial:
-        """The trial it reports to."""
-        return self._reporter.trial
-
-    @property
-    def monitor(self) -> str:
-        """The name of the metric it reports."""
-        return self._reporter.metric
 
     def _forget(self) -> None:
         """Drop what frameworks attached, so that no model lives on through the callback."""
@@ -72,7 +52,29 @@ class Reporting:
         return twin  # type: ignore[no-any-return]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # the copy shares the reporter, and with it the live trial: two reporters would both report
         return self.__copy__()
+
+
+class Reporting(Portable):  # below `__new__`, so that its constructor's signature is the one that is shown
+    """A callback over a reporter."""
+
+    _hint: ClassVar[str] = ""  # how a user makes the loop continue at the right epoch
+
+    def __init__(
+        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
+    ) -> None:
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=self._hint)
+
+    @property
+    def trial(self) -> Trial:
+        """The trial it reports to."""
+        return self._reporter.trial
+
+    @property
+    def monitor(self) -> str:
+        """The name of the metric it reports."""
+        return self._reporter.metric
 
 
 def framework_bases(homes: tuple[str, ...], name: str, install: str) -> tuple[type, ...]:
@@ -107,4 +109,4 @@ def _blank(cls: Any) -> Any:
     """An instance of `cls` over the frameworks of this process, before its state is set."""
     bases = framework_bases(cls._homes, cls._base, cls._install) if cls._homes else ()
     concrete = over(cls, bases)
-    return super(Reporting, concrete).__new__(concrete)
+    return super(Portable, concrete).__new__(concrete)

@@ -87,7 +87,6 @@ class HaltuneCallback(Reporting):
 
     _hint = "Call lgb.train(..., trial.max_epochs - trial.epoch, init_model=trial.checkpoint)"
     before_iteration = False
-    order = 25  # behind LightGBM's log and record, before its early stopping, which leaves by an exception
     _before = 0  # rounds of this trial trained before this training
 
     def __init__(
@@ -101,6 +100,8 @@ class HaltuneCallback(Reporting):
         if not (isinstance(every, int) and every > 0):
             raise InvalidInput(f"every={every!r}: report every so many rounds, 1 or more")
         super().__init__(trial, monitor, verbose, record)
+        # behind LightGBM's log and record, before its early stopping, which leaves by an exception; read from __dict__
+        self.order = 25
         self.every = every
 
     def __call__(self, env: Any) -> None:
