@@ -1,4 +1,4 @@
-"""The names that options of policies had in earlier versions: programs and logs may still have them."""
+"""The names that policies and their options had in earlier versions: programs and logs may still have them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,42 @@ T = TypeVar("T")
 _RENAMED = {
     "Ladder": {"patience": "min_trials_per_rung", "min_epochs": "min_resource"},
     "MultiFidelity": {"patience": "min_trials_per_rung"},
+    "EIPerCost": {"cost": "cost_function"},
+    "CostCooledEI": {"cost": "cost_function"},
+    "LevelSetSearch": {"root_beta": "a"},
 }
+
+# old name of a policy -> the policy that it is now, and that policy's options that make it so
+POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "EIPerCost": ("EI", {"cost": "per"}),
+    "CostCooledEI": ("EI", {"cost": "cooled"}),
+    "LevelSetSearch": ("TruVaR", {
+        "implicit": None, "levels": [], "cost": None, "cost_model": None, "candidates": "all", "monotone": None,
+        "anticipate": False, "accuracy": None, "beta": "practical", "delta": 0.1, "eta": 1.0, "r": 0.1, "slack": 0.0,
+        "floor": 1e-6,
+    }),
+}  # fmt: skip
+# policy -> options that it got after version 0.1, with the values that older logs mean
+_ADDED = {"EI": {"cost": None, "cost_function": None, "cost_model": "gp"}, "TruVaR": {"rule": "truvar"}}
 
 
 def renamed(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's spec from a log with the names that its options have now, those of inner policies included."""
-    names = _RENAMED.get(str(spec.get("policy")), {})
+    """Return a policy's spec from a log as this version writes it, inner policies included."""
+    name = str(spec.get("policy"))
+    names = _RENAMED.get(name, {})
     values = {k: renamed(v) if isinstance(v, Mapping) and "policy" in v else v for k, v in spec.items()}
-    return {names.get(k, k): v for k, v in values.items()}
+    values = {names.get(k, k): v for k, v in values.items()}
+    if name in POLICIES:
+        new, options = POLICIES[name]
+        values |= options | {"policy": new}
+        if "a" in values:
+            values["a"] = rule_factor(values["a"])
+    return {**_ADDED.get(str(values.get("policy")), {}), **values}
+
+
+def rule_factor(root_beta: float) -> float | None:
+    """Return TruVaR(a=) for LevelSetSearch(root_beta=), None where that was the default."""
+    return None if root_beta == 3.0 else root_beta**2
 
 
 def takes_old_names(cls: type[T]) -> type[T]:

@@ -26,7 +26,7 @@ from haltune import (
     Trial,
 )
 from haltune.log.events import Event
-from haltune.policies.weighed.policy import Weighed
+from haltune.policies.several_goals import SeveralGoals
 from haltune.store.base import Lease, Release
 from haltune.store.memory import MemoryStore
 from haltune.study.session import replica
@@ -114,10 +114,10 @@ POLICIES: dict[str, Callable[[], Any]] = {
 
 # policies that search for several goals, and within a constraint; laws that set a problem of one goal hold them to that
 SEVERAL: dict[str, Callable[[], Any]] = {
-    "several-multifidelity": lambda: Weighed(
+    "several-multifidelity": lambda: SeveralGoals(
         of.MultiFidelity(4, 1.0, 2, 2, min_trials_per_rung=2, candidates=24)
     ),
-    "several-halting": lambda: Weighed(of.Halting(of.GPUCB(initial=2), quick())),
+    "several-halting": lambda: SeveralGoals(of.Halting(of.GPUCB(initial=2), quick())),
 }
 LAWFUL = POLICIES | SEVERAL
 
@@ -152,7 +152,7 @@ def several(epochs: int = EPOCHS) -> Problem:
 def problem_for(policy: Any) -> Problem:
     """What it searches where nothing else is said: several goals where it can."""
     while policy is not None:
-        if isinstance(policy, Weighed):
+        if isinstance(policy, SeveralGoals):
             return several()
         policy = getattr(policy, "policy", None)
     return problem()

@@ -12,7 +12,7 @@ from haltune.log.decisions import Verdict, go_on
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
-from haltune.policies.bayesopt.surrogate import TrainingRows, epoch_coordinate, targets
+from haltune.policies.bayesopt import TrainingRows, epoch_coordinate, targets
 
 _MARKS = (0.02, 0.2, 0.4, 0.6, 0.8)  # epochs 1, 10, 20, 30, 40 of 50: BO-BOS, appendix D
 

@@ -15,7 +15,7 @@ from haltune.log.history import History
 from haltune.log.policy import Policy, T, Wrapper, check_policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.policies.bayesopt.surrogate import Surrogate
+from haltune.policies.bayesopt import Surrogate
 
 from .audit import Audited, audit_spec, check_share, declare, fold_audited, trained_on, trains_on
 from .certainty import certain_enough, marked_rows

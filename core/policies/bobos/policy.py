@@ -22,15 +22,15 @@ from haltune.log.history import History
 from haltune.log.policy import Policy, T
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.policies.bayesopt.gpucb import (
+from haltune.policies.bayesopt import (
     Beta,
+    Surrogate,
     beta_t,
     check_options,
     check_ucb,
     initial_design,
     propose_ucb,
 )
-from haltune.policies.bayesopt.surrogate import Surrogate
 
 from .audit import Audited, audit_spec, check_share, declare, fold_audited, trained_on, trains_on
 from .certainty import certain_enough, late_rows, marked_rows

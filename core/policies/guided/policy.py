@@ -24,8 +24,7 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import Problem
-from haltune.policies.bayesopt.acquisition import chosen_to
-from haltune.policies.bayesopt.surrogate import epoch_coordinate, hallucinate
+from haltune.policies.bayesopt import chosen_to, epoch_coordinate, hallucinate
 from haltune.policies.hyperband.ladder import Ladder
 
 from .candidates import candidates, first_untried

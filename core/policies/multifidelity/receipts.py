@@ -6,7 +6,7 @@ from typing import Any
 
 from haltune._utils.words import plural
 from haltune.log.history import History
-from haltune.policies.bayesopt.acquisition import chosen_to
+from haltune.policies.bayesopt import chosen_to
 
 from .lessons import earlier_in_words
 from .log_regret import LogRegret

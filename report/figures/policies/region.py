@@ -11,7 +11,7 @@ import numpy as np
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log.policy import in_words
-from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
+from haltune.policies.truvar.answers import LevelSet, Maximisers
 from haltune.policies.truvar.members import MemberSet
 from haltune.study.results import Results
 
@@ -38,8 +38,8 @@ def region(
     take a deviation.
 
     Args:
-        found: What `study.level_set()`, `study.level_set(threshold)` or `study.maximisers()` told; or a study by TruVaR
-            or LevelSetSearch, for what they search.
+        found: What `study.level_set()`, `study.level_set(threshold)` or `study.maximisers()` returned; or a study by
+            TruVaR, for what it searches.
         across: The parameter from left to right. Default: None, the first.
         along: The one upwards. Default: None, the second, where there are two.
 
@@ -66,10 +66,10 @@ def answer_of(study: Results) -> LevelSet | Maximisers:
     searches = study.policy.part(MemberSet)
     if searches is None:
         raise InvalidInput(
-            f"region(study) draws what TruVaR and LevelSetSearch search, and this one is by {in_words(study.policy)}: "
+            f"region(study) draws what TruVaR searches, and this one is by {in_words(study.policy)}: "
             "region(study.level_set(0.9)) draws where any reaches 0.9, region(study.maximisers()) what may be the best"
         )
-    return study.level_set() if searches.aims.sets else study.maximisers()
+    return study.level_set() if searches.sets else study.maximisers()
 
 
 def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: str | None = None) -> Spec:

@@ -11,7 +11,7 @@ from normals import improvement
 from examples import many
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, condition_on
-from haltune.policies.bayesopt.acquisition import Surface, expected_improvement, log_ei, ucb
+from haltune.policies.acquisition import Surface, expected_improvement, log_ei, ucb
 
 
 def exact_log_ei(z):

@@ -10,9 +10,9 @@ from worlds import Clock
 from haltune import Budget, Choice, Float, Maximize, Minimize, Space
 from haltune.errors import InvalidInput, NotSupported
 from haltune.policies import EI, CostCooledEI, EIPerCost
-from haltune.policies.bayesopt.acquisition import log_ei
-from haltune.policies.bayesopt.improvement import ImprovementSurrogate, Squash
-from haltune.policies.costs.remaining import RemainingBudget
+from haltune.policies.acquisition import log_ei
+from haltune.policies.bayesopt import ImprovementSurrogate, Squash
+from haltune.policies.costs import RemainingBudget
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 from haltune.study.session.asking import propose

@@ -7,8 +7,17 @@ from haltune import Choice, Float, Int, Space
 from haltune.errors import InvalidInput
 from haltune.gp import fit
 from haltune.log.policy import name_of
-from haltune.policies.costs.gp_models import GPCost, MixedCost, fit_gp, sample_gp
-from haltune.policies.costs.models import KnownCost, PredictedCost, ScaledCost, fit_line, fit_scale
+from haltune.policies.costs import (
+    GPCost,
+    KnownCost,
+    MixedCost,
+    PredictedCost,
+    ScaledCost,
+    fit_gp,
+    fit_line,
+    fit_scale,
+    sample_gp,
+)
 
 SPACE = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 512, log=True), "kind": Choice(["a", "b"])})
 

@@ -23,7 +23,7 @@ from haltune.log.decisions import go_on
 from haltune.log.events import Checkpointed, Ended, Event, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.policies import BOBOS, Guided, Halting, Hyperband, Ladder, RandomSearch, SuccessiveHalving
-from haltune.policies.bayesopt.surrogate import epoch_coordinate
+from haltune.policies.bayesopt import epoch_coordinate
 from haltune.policies.from_spec import policy_from
 from haltune.policies.guided.curve_rows import CurveRow, CurveRows
 from haltune.policies.guided.targets import TargetScale, fitted

@@ -10,8 +10,8 @@ from scipy.special import ndtri
 from examples import many
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, condition_on
-from haltune.policies.bayesopt.acquisition import expected_improvement
-from haltune.policies.costs.budgets import Means
+from haltune.policies.acquisition import expected_improvement
+from haltune.policies.costs import Means
 from haltune.policies.rollout.lookahead import JointNormal, base_choice, hermite, rollout, sobol_normals
 
 KERNEL = Kernel("matern52", 1.0, np.array([0.3, 0.4]))

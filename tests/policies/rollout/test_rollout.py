@@ -11,8 +11,7 @@ from haltune import Budget, Finish, Maximize, Minimize, OptimalStopping, Problem
 from haltune.errors import InvalidInput, NotSupported, StudyMismatch
 from haltune.log.events import Budgeted, Status
 from haltune.policies import CostCooledEI, EIPerCost, Halting, RandomSearch, Rollout
-from haltune.policies.costs.observed import full_cost, trained_share
-from haltune.policies.costs.remaining import Left, RemainingBudget
+from haltune.policies.costs import Left, RemainingBudget, full_cost, trained_share
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay

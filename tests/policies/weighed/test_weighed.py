@@ -22,8 +22,7 @@ from haltune.errors import InvalidInput
 from haltune.log.decisions import FULL, Action, Verdict
 from haltune.log.events import Event, Reported, Rescaled, Resumed, Started
 from haltune.log.fold import Fold
-from haltune.policies.weighed.policy import Weighed
-from haltune.policies.weighed.scalarisation import lattice
+from haltune.policies.several_goals import SeveralGoals, lattice
 from haltune.study.session.judging import with_report
 
 POLICIES: dict[str, Any] = {
@@ -155,7 +154,7 @@ def test_resumed_trials_keep_the_weights_that_they_were_begun_under() -> None:
 
 def test_a_state_that_others_went_on_from_stays_what_it_was() -> None:
     study = searched("gpucb")
-    policy, events = Weighed(POLICIES["gpucb"]()), list(study.events())
+    policy, events = SeveralGoals(POLICIES["gpucb"]()), list(study.events())
     fold = Fold(PROBLEM, policy)
     fold.read(events[:20])
     state, history = fold.state, fold.history

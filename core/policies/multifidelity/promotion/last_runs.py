@@ -17,7 +17,7 @@ from haltune.log.decisions import Action, Finish, Move, Resume, Start, Verdict, 
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
-from haltune.policies.bayesopt.acquisition import expected_improvement
+from haltune.policies.acquisition import expected_improvement
 from haltune.policies.guided.curve_rows import CurveTable
 from haltune.policies.hyperband.climb import Climb
 from haltune.policies.hyperband.rungs import OUT

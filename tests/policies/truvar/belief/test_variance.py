@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from haltune.gp import Kernel, condition_on
-from haltune.policies.truvar.belief.field import _Blocked, _Dense, field_of
-from haltune.policies.truvar.variance import (
+from haltune.policies.truvar.belief import _Blocked, _Dense, field_of
+from haltune.policies.truvar.reduction import (
     anticipated_reduction,
     best_ratio,
     downdate,
