@@ -43,7 +43,7 @@ from typing import Any
 from haltune import policies
 from haltune._utils.checks import check_counts, check_seconds
 from haltune._utils.words import one_line
-from haltune.errors import HaltuneError, InvalidInput, InvalidSpace
+from haltune.errors import HaltuneError, InvalidInput, InvalidSpace, old_names, warn
 from haltune.log.problem import Budget, Constraint, Goal, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Domain
@@ -211,14 +211,17 @@ class _TableReader:
 
     def _policy(self, where: TablePath, table: dict[str, Any]) -> Any:
         name = table.pop("name", "MultiFidelity")
+        if isinstance(name, str) and name in old_names.POLICIES:
+            name, table = old_names.policy_now(was := name, table)
+            warn(f"The policy {was} is called {name} now, with {old_names.POLICIES[was][1]}.")
         if name not in policies.POLICY_NAMES:
             raise self._lines.error(
                 (*where, "name"),
                 f"no policy {name!r}{meant(name, policies.POLICY_NAMES)}; there are {', '.join(policies.POLICY_NAMES)}",
             )
         kind = getattr(policies, name)
-        old_names = getattr(kind.__init__, "old_names", ())
-        self._lines.known(where, table, [*(f.name for f in fields(kind) if f.init), *old_names])
+        before = getattr(kind.__init__, "old_names", ())
+        self._lines.known(where, table, [*(f.name for f in fields(kind) if f.init), *before])
         needed = [f.name for f in fields(kind) if f.init and f.default is f.default_factory is MISSING]
         if "policy" in needed and "policy" not in table:
             inner = ".".join((*map(str, where), "policy"))

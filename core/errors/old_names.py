@@ -19,37 +19,40 @@ _RENAMED = {
     "LevelSetSearch": {"root_beta": "a"},
 }
 
-# old name of a policy -> the policy that it is now, and that policy's options that make it so
+# old name of a policy -> the policy that it is now, and the options that make it so
 POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "EIPerCost": ("EI", {"cost": "per"}),
     "CostCooledEI": ("EI", {"cost": "cooled"}),
-    "LevelSetSearch": ("TruVaR", {
+    "LevelSetSearch": ("TruVaR", {"rule": "gchk"}),
+}
+# (old name of a) policy -> options that logs of before do not have, with the values that they mean
+_ADDED: dict[str, dict[str, Any]] = {
+    "EI": {"cost": None, "cost_function": None, "cost_model": "gp"},
+    "TruVaR": {"rule": "truvar"},
+    "LevelSetSearch": {
         "implicit": None, "levels": [], "cost": None, "cost_model": None, "candidates": "all", "monotone": None,
         "anticipate": False, "accuracy": None, "beta": "practical", "delta": 0.1, "eta": 1.0, "r": 0.1, "slack": 0.0,
         "floor": 1e-6,
-    }),
+    },
 }  # fmt: skip
-# policy -> options that it got after version 0.1, with the values that older logs mean
-_ADDED = {"EI": {"cost": None, "cost_function": None, "cost_model": "gp"}, "TruVaR": {"rule": "truvar"}}
 
 
 def renamed(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a policy's spec from a log as this version writes it, inner policies included."""
-    name = str(spec.get("policy"))
-    names = _RENAMED.get(name, {})
     values = {k: renamed(v) if isinstance(v, Mapping) and "policy" in v else v for k, v in spec.items()}
-    values = {names.get(k, k): v for k, v in values.items()}
-    if name in POLICIES:
-        new, options = POLICIES[name]
-        values |= options | {"policy": new}
-        if "a" in values:
-            values["a"] = rule_factor(values["a"])
-    return {**_ADDED.get(str(values.get("policy")), {}), **values}
+    name = str(values.pop("policy", None))
+    now, options = policy_now(name, values)
+    return {"policy": now, **_ADDED.get(name, {}), **options} if "policy" in spec else options
 
 
-def rule_factor(root_beta: float) -> float | None:
-    """Return TruVaR(a=) for LevelSetSearch(root_beta=), None where that was the default."""
-    return None if root_beta == 3.0 else root_beta**2
+def policy_now(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options that a policy of an earlier version has now."""
+    now, own = POLICIES.get(name, (name, {}))
+    names = _RENAMED.get(name, {})
+    values = {**own, **{names.get(k, k): v for k, v in options.items()}}
+    if name == "LevelSetSearch" and "a" in values:  # which was root_beta, 3 by default
+        values["a"] = None if values["a"] == 3.0 else values["a"] ** 2
+    return now, values
 
 
 def takes_old_names(cls: type[T]) -> type[T]:

@@ -61,8 +61,8 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "autobct": lambda: of.AutoBCT(gamma=1e-3, min_trainings=40),
     "halting-autobct": lambda: of.Halting(of.AutoBCT(gamma=1e-3, initial=1, min_trainings=40), quick()),
     "ei": lambda: of.EI(initial=3),
-    "ei-per-cost": lambda: of.EIPerCost(initial=3),
-    "ei-cooled": lambda: of.CostCooledEI(initial=3),
+    "ei-per-cost": lambda: of.EI(cost="per", initial=3),
+    "ei-cooled": lambda: of.EI(cost="cooled", initial=3),
     "rollout": lambda: of.Rollout(initial=3, points=24),
     "rollout-3": lambda: of.Rollout(3, 0.9, "terminate", initial=3, paths=8, points=16),
     "truvar": lambda: of.TruVaR(initial=2, representers=32),
@@ -76,7 +76,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "truvar-grid": lambda: of.TruVaR(
         grid=3, kernel="se", noise=1e-4, initial=1, monotone=True, anticipate=True, candidates=20, cost=moving
     ),
-    "level-set-search": lambda: of.LevelSetSearch(0.7, initial=2, representers=32),
+    "level-set-search": lambda: of.TruVaR(0.7, rule="gchk", initial=2, representers=32),
     "bobos": lambda: of.BOBOS(initial=2, refit_every=2, stopping=quick()),
     "bobos-faithful": lambda: of.BOBOS(
         initial=2, stopping=haltune.OptimalStopping(mode="faithful", paths=2000, first=20), kappa=math.inf

@@ -25,7 +25,7 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import check_whole, is_number, within
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput, NotSupported, warn
-from haltune.errors.old_names import rule_factor
+from haltune.errors.old_names import policy_now
 from haltune.gp import Kernel
 from haltune.gp.kernels import KernelName
 from haltune.log.decisions import Finish, Move, Start, Wait
@@ -51,7 +51,7 @@ from .belief import (
     levels_to_json,
 )
 from .members import Confidence, Look, MemberSet, Prices, Stage, TruVaRState, may_matter
-from .reduction import Choice, Observation
+from .reduction import ObservationChoice, Observation
 
 _PER_DEVIATION = 1.96  # of the straddle
 _RULE_FACTOR = 9.0  # beta of the simpler rules: GCHK's sqrt(beta) is 3
@@ -316,7 +316,7 @@ class TruVaR(Policy[TruVaRState]):
         if self.accuracy is not None and not member_set.sets and epsilon <= self.accuracy:
             return Finish(f"every configuration left is within {epsilon:.3g} of the best")
         root = member_set.root(stage, belief, spent)
-        choice = Choice(
+        choice = ObservationChoice(
             pending, members, self._eta(stage, pending, members, root), root, member_set.aim_of(history),
             member_set.prices.of(history, state.finished, belief.sites.points), self.candidates, self.anticipate,
             not isinstance(self.kernel, Kernel),
@@ -384,7 +384,7 @@ class TruVaR(Policy[TruVaRState]):
             eta *= confidence.r
         return max(eta, least)
 
-    def _start(self, choice: Choice, found: Observation, look: Look) -> Start:
+    def _start(self, choice: ObservationChoice, found: Observation, look: Look) -> Start:
         belief, count = choice.belief, int(choice.members.sum())
         level = self._surrogate.levels[found.level]
         kind = "may lie on either side" if self._member_set.sets else "may be the best"
@@ -438,15 +438,11 @@ class TruVaR(Policy[TruVaRState]):
         return Start(belief.sites.configs[site], reason=reason, evidence=evidence)
 
 
-def LevelSetSearch(
-    threshold: float,
-    rule: Literal["gchk", "straddle", "variance"] = "gchk",
-    root_beta: float = 3.0,
-    **options: Any,
-) -> TruVaR:
+def LevelSetSearch(threshold: float, rule: str = "gchk", root_beta: float = 3.0, **options: Any) -> TruVaR:
     """The name of TruVaR(rule="gchk") until version 0.2; options as of TruVaR."""
     warn(f"LevelSetSearch is TruVaR(rule=) now. Write TruVaR({threshold!r}, rule={rule!r}).")
-    return TruVaR(threshold, rule=rule, a=rule_factor(root_beta), **options)
+    own = {"threshold": threshold, "rule": rule, "root_beta": root_beta, **options}
+    return TruVaR(**policy_now("LevelSetSearch", own)[1])
 
 
 def check_threshold(name: str, threshold: float | None, problem: Problem) -> None:

@@ -131,7 +131,7 @@ class Observation:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class ObservationChoice:
     """All that the choice of an observation depends on."""
 
     belief: SiteBelief  # pending trials counted as seen

@@ -97,4 +97,4 @@ def test_one_goal_keeps_its_values_but_where_a_constraint_is_broken() -> None:
     assert value(by, 7.25, 4.0) == 7.25
     said = {"ms": 7.25, "params": 8.0}
     assert by.value(said.__getitem__) == 12.0 + 10.0 * 0.5  # half of the goal's range beyond its worst end
-    assert by.goal == GOALS[1]
+    assert by.of(by.problem).goal == GOALS[1]

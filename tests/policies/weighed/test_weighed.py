@@ -169,17 +169,17 @@ def test_a_state_that_others_went_on_from_stays_what_it_was() -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    [of.Hyperband(), of.SuccessiveHalving(n=5), of.TruVaR(), of.LevelSetSearch(0.7), of.AutoBCT()],
+    [of.Hyperband(), of.SuccessiveHalving(n=5), of.TruVaR(), of.TruVaR(0.7, rule="gchk"), of.AutoBCT()],
 )
 def test_a_policy_that_cannot_says_so_and_which_can(policy: Any) -> None:
     with pytest.raises(
-        InvalidInput, match=r"searches for one goal, and the problem has 2: MultiFidelity\(\)"
+        InvalidInput, match=r"searches for one goal, and the problem has 2\. Use MultiFidelity\(\)"
     ):
         Study(PROBLEM, policy, verbose=0)
 
 
 def test_learning_from_earlier_studies_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="one goal without constraints"):
+    with pytest.raises(InvalidInput, match="one goal and no constraints"):
         Study(PROBLEM, learn_from=[searched("gpucb")], verbose=0)
 
 
