@@ -20,7 +20,7 @@ from haltune.errors import InvalidInput
 from haltune.gp import Posterior
 from haltune.log.decisions import Config
 from haltune.space import Space
-from haltune.space.cube.enumeration import MOST_ROWS
+from haltune.space.cube import MOST_ROWS
 from haltune.space.domains import bounding
 
 Acquisition = Callable[[Array], tuple[Array, Array]]  # points (m, dim) -> values (m,) and gradients (m, dim)

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from haltune._utils.arrays import Array
-from haltune._utils.checks import check_whole, is_number
+from haltune._utils.checks import MOST_POINTS, check_whole, is_number
 from haltune._utils.memo import Memo
 from haltune._utils.words import amount, short
 from haltune.errors import InvalidInput, warn
@@ -146,7 +146,8 @@ def beta_t(beta: Beta, space: Space, t: int, delta: float) -> float:
 
 def check_options(name: str, initial: int, beta: Beta, delta: float, refit_every: int) -> None:
     """Raise InvalidInput for options of GP-UCB outside what is allowed."""
-    check_whole(name, 1, initial=initial, refit_every=refit_every)
+    check_whole(name, 1, MOST_POINTS, initial=initial)
+    check_whole(name, 1, refit_every=refit_every)
     good = beta in ("scaled", "theorem") if isinstance(beta, str) else is_number(beta) and beta >= 0
     if not good:
         raise InvalidInput(
@@ -492,7 +493,8 @@ class EI(Policy[FinishedTrials]):
                 "EI(cost_function=...) and EI(cost_model=...) need cost='per' or cost='cooled', else EI ignores costs."
             )
         first = self.initial if self.initial is not None else 3 if self.cost else 4
-        check_whole("EI", 1, initial=first, refit_every=self.refit_every)
+        check_whole("EI", 1, MOST_POINTS, initial=first)
+        check_whole("EI", 1, refit_every=self.refit_every)
         remaining = RemainingBudget("EI", self.cost_function, self.cost_model, refit_every=self.refit_every)
         object.__setattr__(self, "_first", first)
         object.__setattr__(self, "_surrogate", ImprovementSurrogate(self.refit_every))

@@ -25,7 +25,7 @@ from scipy.special import ndtri
 
 from haltune._utils.arrays import Array, Indices
 from haltune._utils.threads import one_thread
-from haltune.gp.cholesky import factorise, solve_lower
+from haltune.gp.gp import factorise, solve_lower
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import measured, plausible

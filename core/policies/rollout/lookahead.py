@@ -27,7 +27,7 @@ from scipy.special import ndtri
 from haltune._utils.arrays import Array, Indices, Mask
 from haltune.policies.acquisition import expected_improvement
 from haltune.policies.costs import SLACK, PlanningBudget
-from haltune.space.designs import batches
+from haltune.space.space import batches
 
 Infeasible: TypeAlias = Literal["restrict", "terminate"]
 _CHUNK = 400_000  # numbers in the largest array of a step: more leaves the cache

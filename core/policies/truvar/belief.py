@@ -30,7 +30,7 @@ from haltune._utils.arrays import Array, Indices, Mask
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, Posterior, Priors, condition_on, fit
-from haltune.gp.cholesky import solve_lower
+from haltune.gp.gp import solve_lower
 from haltune.gp.kernels import KernelName
 from haltune.log.decisions import Config
 from haltune.log.events import Status

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Mask
-from haltune._utils.checks import check_whole, is_number, within
+from haltune._utils.checks import MOST_POINTS, check_whole, is_number, within
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput, NotSupported, warn
 from haltune.errors.old_names import policy_now
@@ -51,7 +51,7 @@ from .belief import (
     levels_to_json,
 )
 from .members import Confidence, Look, MemberSet, Prices, Stage, TruVaRState, may_matter
-from .reduction import ObservationChoice, Observation
+from .reduction import Observation, ObservationChoice
 
 _PER_DEVIATION = 1.96  # of the straddle
 _RULE_FACTOR = 9.0  # beta of the simpler rules: GCHK's sqrt(beta) is 3
@@ -209,9 +209,9 @@ class TruVaR(Policy[TruVaRState]):
     def _check(self) -> None:
         """Raise InvalidInput for options that cannot be, alone or together."""
         check_whole("TruVaR", 1, refit_every=self.refit_every)
-        check_whole("TruVaR", 8, representers=self.representers)
+        check_whole("TruVaR", 8, MOST_POINTS, representers=self.representers)
         if self.initial is not None:
-            check_whole("TruVaR", 0, initial=self.initial)
+            check_whole("TruVaR", 0, MOST_POINTS, initial=self.initial)
         if isinstance(self.noise, Mapping) or isinstance(self.grid, Mapping):
             raise NotSupported(
                 "TruVaR has a noise function or a list of configurations, and a log keeps only its name or digest. "
