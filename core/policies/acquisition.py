@@ -281,7 +281,7 @@ def _ascent(pool: _Evaluated, start: int) -> Array:
         return np.zeros((0, len(point)))
 
     def placed(part: Array) -> Array:
-        whole = point.copy()
+        whole: Array = point.copy()
         whole[moving] = part
         return whole
 
