@@ -18,7 +18,7 @@ from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.problem import Problem
-from haltune.policies.guided.curve_rows import CurveRows
+from haltune.policies.multifidelity.curve_rows import CurveRows
 
 from .curves import ENDS, FrozenTrial, TrialState, curve_of
 from .library import PREFIX, optuna
@@ -52,7 +52,7 @@ class CurveHistory:
         history, rows = History(problem), CurveRows(problem.goal)
         for event in _events(problem, known, seed):
             history.apply(event)
-            rows = rows.fold(event)
+            rows.take(event)
         return cls(history, rows)
 
 

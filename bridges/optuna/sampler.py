@@ -16,9 +16,9 @@ from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.policies import MultiFidelity
-from haltune.policies.guided.candidates import candidates, first_untried
-from haltune.policies.multifidelity.model import Model
-from haltune.policies.multifidelity.stage_kernel import StageKernel, Stages
+from haltune.policies.multifidelity.curve_rows import candidates, first_untried
+from haltune.policies.multifidelity.prior_studies import Model
+from haltune.policies.multifidelity.stage_process import StageKernel, Stages
 
 from .counterparts import Distribution, inward
 from .curve_history import CurveHistory, choose, longest

@@ -26,11 +26,15 @@ from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import Problem
 from haltune.policies.bayesopt.acquisition import chosen_to
 from haltune.policies.bayesopt.surrogate import epoch_coordinate, hallucinate
-from haltune.policies.hyperband.ladder import Ladder
-
-from .candidates import candidates, first_untried
-from .curve_rows import CurveRows, CurveTable
-from .targets import TargetScale, fitted
+from haltune.policies.hyperband.policy import Ladder
+from haltune.policies.multifidelity.curve_rows import (
+    CurveRows,
+    CurveTable,
+    TargetScale,
+    candidates,
+    first_untried,
+    fitted,
+)
 
 State = tuple[Any, CurveRows]  # the inner policy's, and what the model learns from
 _LEARN_FROM = 120  # rows that hyperparameters are learnt from
@@ -103,7 +107,8 @@ class Guided(Wrapper):
 
     def fold(self, state: State, event: Event) -> State:
         """The policy's fold, and what the model learns from."""
-        return self.policy.fold(state[0], event), state[1].fold(event)
+        state[1].take(event)
+        return self.policy.fold(state[0], event), state[1]
 
     def propose(self, state: State, history: History, rng: Generator) -> Move:
         """The policy's move; a new configuration is the model's choice."""
