@@ -12,7 +12,7 @@ from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import Scale, measured
-from haltune.policies.bobos.company import beside, company, errors_of
+from haltune.policies.bobos.halting import errors_of, reference_curves, reference_trials
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
 
 from ..digest import Digest
@@ -72,7 +72,7 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
     errors = errors_of(record, peaks, scale)[0][steps]
     if not 1 <= len(errors) < horizon:
         return None
-    others = beside(company(history, record), peaks, scale, horizon, steps)
+    others = reference_curves(reference_trials(history, record), peaks, scale, horizon, steps)
     if history.problem.goal.bounds is None and not others.beyond(len(errors)):
         return None  # how high curves go is not known
     rng = np.random.default_rng([history.seed, record.id, len(errors)])

@@ -8,7 +8,7 @@ from typing import Any
 
 from haltune.errors import InvalidInput
 from haltune.policies.autobct.policy import AutoBCT
-from haltune.policies.bobos.stopper import Stopper
+from haltune.policies.bobos.halting import Stopper
 from haltune.policies.truvar.members import MemberSet
 from haltune.study.results import Results
 

@@ -19,8 +19,8 @@ from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.history import History
 from haltune.log.problem import Goal
-from haltune.policies.bobos.induction import DecisionTable
-from haltune.policies.bobos.stopper import Posed, Stopper
+from haltune.policies.bobos.halting import Posed, Stopper
+from haltune.policies.bobos.optimal_stopping import DecisionTable
 from haltune.study.results import Results
 from haltune.study.session.judging import with_report
 

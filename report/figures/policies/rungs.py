@@ -114,11 +114,11 @@ def _closed(found: Any, sign: float) -> dict[BracketRung, set[int]]:
     """Of the rungs of brackets that all have come to who are due to go on."""
     groups: dict[BracketRung, list[Arrival]] = {}
     for p in found:
-        if "places" in p.verdict.evidence:
+        if all(isinstance(p.verdict.evidence.get(name), int) for name in ("places", "arrived", "go_on")):
             groups.setdefault((p.verdict.evidence["bracket"], p.rung), []).append(p)
     due: dict[BracketRung, set[int]] = {}
     for key, group in groups.items():
-        last = max(group, key=lambda p: int(p.verdict.evidence["arrived"])).verdict.evidence
+        last = max(group, key=lambda p: p.verdict.evidence["arrived"]).verdict.evidence
         if last["arrived"] >= last["places"]:
             ranked = sorted(group, key=lambda p: (-sign * p.value, p.row.record.id))
             due[key] = {p.row.record.id for p in ranked[: last["go_on"]]}
