@@ -12,7 +12,7 @@ optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 from haltune.errors import InvalidInput  # noqa: E402
 from haltune.log.problem import Minimize, Problem  # noqa: E402
 from haltune.optuna import HaltunePruner, HaltuneSampler  # noqa: E402
-from haltune.optuna.curve_history import CurveHistory  # noqa: E402
+from haltune.optuna.sampler import CurveHistory  # noqa: E402
 from haltune.optuna.spaces import Translated  # noqa: E402
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
