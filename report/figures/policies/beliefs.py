@@ -12,9 +12,7 @@ from haltune._utils.arrays import Array
 from haltune._utils.threads import one_thread
 from haltune.log import events as ev
 from haltune.log.history import History
-from haltune.policies.autobct.assessment import Assessment
-from haltune.policies.autobct.observations import TAG
-from haltune.policies.autobct.policy import AutoBCT
+from haltune.policies.autobct.policy import TAG, Assessment, AutoBCT
 from haltune.study.results import Results
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune._utils.words import settings, short
-from haltune.policies.autobct.observations import Training
+from haltune.policies.autobct.policy import Training
 
 from ...metric_model import line_through
 from ...palette import ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE
