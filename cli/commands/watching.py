@@ -105,8 +105,7 @@ def kept_token(path: Path) -> str:
 
 def _needed() -> tuple[Any, Any, Any]:
     try:
-        from haltune.report.watch.app import application
-        from haltune.report.watch.board import Board
+        from haltune.report.watch.app import Board, application
         from haltune.report.watch.serve import serve
     except ImportError:
         raise ImportError(f"haltune watch serves with Starlette and uvicorn: {installing('watch')}") from None
@@ -130,7 +129,7 @@ def _socket(host: str, port: int) -> socket.socket:
 
 def _places(where: Sequence[str], name: str | None) -> list[Any]:
     """Every study of what was named. Raises what `find` raises, where there is nothing of one."""
-    from haltune.report.watch.location import Location
+    from haltune.report.watch.app import Location
 
     found = []
     for text in where:
