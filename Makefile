@@ -120,7 +120,7 @@ lowest: dist
 	rm -rf build/lowest && $(PY) -m venv build/lowest
 	$(OLDEST) -m pip install -qq --constraint lowest.txt "$$(ls dist/*.whl)[report,watch]" scikit-learn httpx pytest hypothesis packaging
 	$(OLDEST) -m pytest -q -m 'not slow' $(or $(ARGS),tests/gp tests/space tests/log tests/store/test_stores.py tests/study/test_study.py \
-		tests/cli/commands tests/report/figures tests/report/watch/test_watch.py)
+		tests/cli tests/report/figures tests/report/watch/test_watch.py)
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

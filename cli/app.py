@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from .commands import exports, listings, tracking, training, watching
-from .commands.maps import maps
-from .doctor.command import doctor
-from .find import DONE, INTERRUPTED, RUNS, STOPPED, STORE, USAGE
+from . import actions, listings
+from .common import DONE, INTERRUPTED, RUNS, STOPPED, STORE, USAGE
+from .doctor import doctor
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_show_locals=False, add_completion=False,
@@ -21,9 +20,8 @@ app = typer.Typer(
 )  # fmt: skip
 
 for command in (
-    training.run, training.resume, training.stop, listings.status, listings.trials, listings.best, listings.explain,
-    exports.export, listings.report, exports.figure, watching.watch, training.enqueue, doctor,
+    actions.run, actions.resume, actions.stop, listings.status, listings.trials, listings.best, listings.explain,
+    listings.export, listings.report, listings.figure, actions.watch, actions.enqueue, doctor, actions.track,
 ):  # fmt: skip
     app.command(no_args_is_help=True)(command)
-app.command("track", no_args_is_help=True)(tracking.tracked)
-app.add_typer(maps, name="maps")
+app.add_typer(actions.maps, name="maps")

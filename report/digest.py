@@ -253,10 +253,15 @@ def evenly(count: int, most: int) -> NDArray[np.int64]:
     return (2 * np.arange(most) + 1) * count // (2 * most) if most else np.arange(0)
 
 
+def most_points(curves: int) -> int:
+    """How many points of each curve are drawn, where there are so many curves."""
+    return min(FINEST, max(_FEWEST_POINTS, POINTS // max(1, curves)))
+
+
 def points(record: TrialRecord, curves: int) -> NDArray[np.int64]:
     """The indices of a record's reports that are drawn, where there are so many curves."""
     values = record.values
-    count, most = len(values), min(FINEST, max(_FEWEST_POINTS, POINTS // max(1, curves)))
+    count, most = len(values), most_points(curves)
     if count <= most:
         return np.arange(count)
     width = -(-count // (most // 2 - 2))

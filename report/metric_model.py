@@ -1,7 +1,8 @@
 """What a page says of parameters: importance, slices, maps and how sure the best is, from draws of final values.
 
 The model is `haltune.policies.multifidelity.final_values`: every report, at the epoch at which it was made. Predictions
-are for a full training. A stated interval holds nine cases in ten; benchmarks/search/slices.py counts how often.
+are for a full training. Intervals are stated at 90%; benchmarks/search/slices.py measures how often they
+hold. Studies in `learn_from=` are not used.
 """
 
 from __future__ import annotations

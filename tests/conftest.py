@@ -5,6 +5,8 @@ quick the machine is. `make test-all` looks for what nobody has seen yet.
 """
 
 import gc
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +35,35 @@ def _imports_are_no_garbage() -> None:
     gc.freeze()
 
 
+ROOT = Path(__file__).parent.parent
+CACHES = re.compile(
+    r"(^|/)(__pycache__|\.(pytest|mypy|ruff)_cache|\.hypothesis|\.venv|build|dist|[^/]*\.egg-info)/"
+)
+
+
+def _untracked() -> set[str]:
+    """The files in the repository's tree that are not its own; none without git."""
+    try:
+        command = ["git", "-C", str(ROOT), "status", "--porcelain", "--ignored"]
+        lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    except OSError:
+        return set()
+    return {line[3:] for line in lines if line[:2] in ("??", "!!") and not CACHES.search(line[3:])}
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):  # the workers of xdist leave it to who started them
+        session.config.stash[BEFORE] = _untracked()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The tests write nothing into the repository's tree."""
+    if BEFORE in session.config.stash and (new := _untracked() - session.config.stash[BEFORE]):
+        print(f"\nthe tests wrote into the repository's tree: {', '.join(sorted(new))}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+BEFORE = pytest.StashKey[set[str]]()
 SEARCHES = {Path(__file__).parent / room for room in ("laws", "policies")}
 
 

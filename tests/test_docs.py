@@ -364,8 +364,8 @@ with trial:
 
 def test_the_commands_run_as_they_are_printed(tmp_path, monkeypatch):
     testing = pytest.importorskip("typer.testing")
+    from haltune.cli import doctor as frameworks
     from haltune.cli.app import app
-    from haltune.cli.doctor import frameworks
 
     monkeypatch.setattr(frameworks, "_CALLBACKS", {})  # the doctor would import them all
     monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))

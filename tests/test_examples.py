@@ -158,7 +158,7 @@ def test_a_script_trains_by_itself_and_as_the_trials_of_a_study_file(tmp_path):
 
 def test_the_study_file_of_the_examples_is_well_formed():
     need("digits.toml", ("typer",))
-    from haltune.cli.study_file.reader import read
+    from haltune.cli.study_file import read
 
     assert read(EXAMPLES / "digits.toml").problem.max_epochs == 9
 

@@ -31,7 +31,7 @@ from kept import kept
 from mnist_logistic import load, remembered
 
 from haltune import Budget, OptimalStopping, Study
-from haltune.policies.bobos.decay_curves import conditional_paths
+from haltune.policies.bobos.curves import conditional_paths
 
 if TYPE_CHECKING:
     from drawn import Sheet

@@ -5,7 +5,7 @@
 Data: learning_curves.npz and training_curves.npz. A problem is the first 8 epochs of a recorded run and the best end of
 ten others; those whose run surely wins or loses are left out. Rules are solved on 20,000 paths and followed on 20,000
 others. `means` takes a cell's value of going on as the mean value of the cells entered next, as BO-BOS prints it; the
-others as the mean of what the cell's own paths lose (haltune.policies.bobos.induction).
+others as the mean of what the cell's own paths lose (haltune.policies.bobos.optimal_stopping).
 """
 
 import os
@@ -21,10 +21,8 @@ from pathlib import Path
 import numpy as np
 from lived import tasks
 
-from haltune.policies.bobos.cells import recent_mean, through
-from haltune.policies.bobos.decay_curves import Paths, conditional_paths
-from haltune.policies.bobos.induction import DecisionTable, Losses, solve
-from haltune.policies.bobos.power_law_curves import power_law_paths
+from haltune.policies.bobos.curves import Paths, conditional_paths, power_law_paths
+from haltune.policies.bobos.optimal_stopping import DecisionTable, Losses, grids_of, recent_mean, solve
 
 START, COUNT = 8, 20_000
 MODES = {"robust": (power_law_paths, Losses(500.0), 100), "faithful": (conditional_paths, Losses(100.0), 30)}
@@ -42,7 +40,7 @@ def means(cells: int) -> Solver:
 
     def solved(paths: Paths, y: np.ndarray, threshold: float, losses: Losses, visits: int) -> DecisionTable:
         table = realised(cells, 1)(paths, y, threshold, losses, visits)
-        columns, ahead = through(paths, y, cells, 1)[1], np.full(table.p_win.shape, np.inf)
+        columns, ahead = grids_of(paths, y, cells, 1)[1], np.full(table.p_win.shape, np.inf)
         value = np.zeros(cells)
         for row in reversed(range(len(columns))):
             if row < len(columns) - 1:

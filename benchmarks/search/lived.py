@@ -33,9 +33,8 @@ from peer_optuna import Hyperband
 from stopping import extrapolated as power_law
 from stopping import to_errors
 
-from haltune.policies.bobos.induction import DecisionTable
-from haltune.policies.bobos.matched_curves import Beside
-from haltune.policies.bobos.optimal_stopping import OptimalStopping
+from haltune.policies.bobos.curves import ReferenceCurves
+from haltune.policies.bobos.optimal_stopping import DecisionTable, OptimalStopping
 
 RUNS = 50
 BINS = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -96,7 +95,7 @@ def optimal(settings: OptimalStopping, beside: bool) -> Rule:
     """Bayesian optimal stopping, with the runs beside or without."""
 
     def rule(life: Life) -> int:
-        others = Beside.of(life.before, life.horizon) if beside else None
+        others = ReferenceCurves.of(life.before, life.horizon) if beside else None
         tables: dict[int, DecisionTable] = {}
 
         def table(at: int) -> DecisionTable:

@@ -22,8 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from haltune.policies.bobos.induction import DecisionTable
-from haltune.policies.bobos.optimal_stopping import OptimalStopping
+from haltune.policies.bobos.optimal_stopping import DecisionTable, OptimalStopping
 
 FIRST, OTHERS = 8, (1, 3, 10)
 ACCEPTED = {"faithful, K1 = 100": (0.10, 0.43), "robust, K1 = 500": (0.04, 0.47)}

@@ -16,10 +16,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from haltune.policies.bobos.decay_curves import conditional_paths, fit_decay
-from haltune.policies.bobos.induction import Losses, solve
-from haltune.policies.bobos.optimal_stopping import OptimalStopping
-from haltune.policies.bobos.power_law_curves import fit_power_law, power_law_paths
+from haltune.policies.bobos.curves import conditional_paths, fit_decay, fit_power_law, power_law_paths
+from haltune.policies.bobos.optimal_stopping import Losses, OptimalStopping, solve
 
 HORIZON, FIRST = 51, 8
 

@@ -31,6 +31,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         self,
         objective: Any,
         max_epochs: Any,
+        min_epochs: Any,
         max_trials: int | None,
         policy: Policy[Any] | None,
         store: str | os.PathLike[str] | None,
@@ -38,7 +39,8 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         **others: Any,
     ) -> None:
         super().__init__(objective, max_trials, **others)
-        self.max_epochs = check_epochs("haltune.keras_tuner.Tuner", max_epochs)
+        self.max_epochs = check_epochs("haltune.keras_tuner.Tuner", max_epochs, min_epochs)
+        self._min_epochs = min_epochs
         self.goal = _goal(self.objective)
         self.policy, self._store, self._options = policy, store, study
         self.held: dict[str, Trial] = {}  # by Keras Tuner's names
@@ -54,7 +56,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         return self._study
 
     def _opened(self, space: Space) -> Study:
-        problem = Problem(space, self.goal, self.max_epochs)
+        problem = Problem(space, self.goal, self.max_epochs, min_epochs=self._min_epochs)
         store = Path(self._project_dir) / _STORE if self._store is None else self._store
         limit = Budget(trials=self.max_trials) if self.max_trials else Budget()
         return Study(problem, self.policy, store, budget=limit, **self._options)

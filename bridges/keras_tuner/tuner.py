@@ -34,6 +34,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
             Default: None, which is refused: it must be said.
         max_epochs: Epochs of a full training. Default: None, which is refused likewise.
         max_trials: Configurations that are begun. Default: 10.
+        min_epochs: Epochs before which no trial is stopped or paused, as EarlyStopping's start_from_epoch. Default: 0.
         policy: What decides. Default: None, haltune.policies.MultiFidelity().
         seed: Of all randomness. Default: None, drawn and recorded.
         store: Where the study is kept, as Study takes it. Default: None, haltune.db in the project's folder.
@@ -79,6 +80,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
         max_epochs: int | None = None,
         max_trials: int | None = 10,
         *,
+        min_epochs: int = 0,
         policy: Policy[Any] | None = None,
         seed: int | None = None,
         store: str | os.PathLike[str] | None = None,
@@ -103,8 +105,9 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
             )
         study = {"seed": seed, "learn_from": learn_from, "verbose": verbose}
         oracle = Oracle(
-            objective, max_epochs, max_trials, policy, store, study, seed=seed, hyperparameters=hyperparameters,
-            tune_new_entries=tune_new_entries, allow_new_entries=allow_new_entries,
+            objective, max_epochs, min_epochs, max_trials, policy, store, study,
+            seed=seed, hyperparameters=hyperparameters, tune_new_entries=tune_new_entries,
+            allow_new_entries=allow_new_entries,
             max_retries_per_trial=max_retries_per_trial,
             max_consecutive_failed_trials=max_consecutive_failed_trials,
         )  # fmt: skip

@@ -13,9 +13,8 @@ from typing import Any
 
 from haltune.errors import InvalidSpace
 from haltune.space import Space
-from haltune.space.cube.layout import Parameter, layout_of
-from haltune.space.domains import Choice, Constant, Domain, Float, Int
-from haltune.space.values import token
+from haltune.space.cube import Parameter, layout_of
+from haltune.space.domains import Choice, Constant, Domain, Float, Int, token
 from haltune.tuners.grids import grid_values
 
 from .library import optuna

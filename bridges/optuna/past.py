@@ -38,7 +38,7 @@ def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) 
 
 @dataclass(frozen=True)
 class Past:
-    """A study's trials as the runs beside the one that is judged: `haltune.policies.bobos.company.Runs`."""
+    """A study's trials as the runs beside the one that is judged: `haltune.policies.bobos.halting.Runs`."""
 
     problem: Problem
     seed: int

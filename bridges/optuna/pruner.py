@@ -13,8 +13,8 @@ from haltune.errors import InvalidInput, warn
 from haltune.log.decisions import Verdict
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.log.records import TrialRecord
+from haltune.policies.bobos.halting import Stopper
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
-from haltune.policies.bobos.stopper import Stopper
 from haltune.space import Space
 
 from .curves import WHOLE, FrozenTrial, TrialState, curve_of

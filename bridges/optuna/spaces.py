@@ -14,8 +14,7 @@ from typing import Any
 from haltune._utils.words import plural
 from haltune.errors import InvalidSpace
 from haltune.space import Space
-from haltune.space.domains import Choice, Int
-from haltune.space.values import token
+from haltune.space.domains import Choice, Int, token
 
 from .counterparts import (
     CategoricalDistribution,

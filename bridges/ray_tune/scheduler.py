@@ -29,6 +29,8 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
 
     Args:
         max_epochs: Epochs of a full training. Default: None, HaltuneSearch's.
+        min_epochs: Epochs before which no trial is stopped, as ASHAScheduler's grace_period. Default: 0, or
+            HaltuneSearch's.
         metric: The metric as trials report it. Default: None, TuneConfig's.
         mode: "max" or "min". Default: None, TuneConfig's.
         time_attr: What of a result counts epochs, from 1. Default: "training_iteration".
@@ -53,6 +55,7 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
         self,
         max_epochs: int | None = None,
         *,
+        min_epochs: int = 0,
         metric: str | None = None,
         mode: str | None = None,
         time_attr: str = TRAINING_ITERATION,
@@ -64,15 +67,15 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
         name: str = "study",
     ) -> None:
         super().__init__()
-        check_whole("HaltuneScheduler", 0, seed=seed)
+        check_whole("HaltuneScheduler", 0, seed=seed, min_epochs=min_epochs)
         if max_epochs is not None:
-            check_epochs("HaltuneScheduler", max_epochs)
+            check_epochs("HaltuneScheduler", max_epochs, min_epochs)
         if stopping is not None and not isinstance(stopping, OptimalStopping):
             raise InvalidInput(f"HaltuneScheduler(stopping={stopping!r}): an OptimalStopping(...), or None")
         if metric is not None or mode is not None:
             goal_of("HaltuneScheduler", metric, mode, bounds, of)
         self._metric, self._mode, self.time_attr = metric, mode, time_attr
-        self._max_epochs = max_epochs
+        self._max_epochs, self._min_epochs = max_epochs, min_epochs
         self._value: Params = {"bounds": bounds, "of": of}
         self._stopping, self._store = stopping, store
         self._options: Params = {"seed": seed, "name": name}
@@ -123,10 +126,11 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
         return found.told(self.conductor, trial.trial_id, judge)
 
     def _give_way(self, search: HaltuneSearch) -> None:
-        if self._max_epochs is not None or self._stopping is not None or self._store is not None:
+        given = (self._max_epochs, self._min_epochs or None, self._stopping, self._store)
+        if any(option is not None for option in given):
             raise InvalidInput(
-                "beside HaltuneSearch its study decides: write HaltuneScheduler() without max_epochs, stopping and "
-                "store. HaltuneSearch(policy=haltune.policies.Halting(...)) stops by optimal stopping"
+                "beside HaltuneSearch its study decides: write HaltuneScheduler() without max_epochs, min_epochs, "
+                "stopping and store. HaltuneSearch(policy=haltune.policies.Halting(...)) stops by optimal stopping"
             )
         self._search, self._conductor = search, None
 
@@ -137,7 +141,8 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
 
     def _opened(self) -> Study:
         epochs = check_epochs("HaltuneScheduler, without HaltuneSearch beside it,", self._max_epochs)
-        problem = anonymous(goal_of("HaltuneScheduler", self._metric, self._mode, **self._value), epochs)
+        goal = goal_of("HaltuneScheduler", self._metric, self._mode, **self._value)
+        problem = anonymous(goal, epochs, self._min_epochs)
         policy = Halting(RandomSearch(), self._stopping or OptimalStopping())
         return Study(problem, policy, self._store, budget=UNLIMITED, verbose=0, **self._options)
 

@@ -32,6 +32,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
         metric: The metric as trials report it. Default: None, TuneConfig's.
         mode: "max" or "min". Default: None, TuneConfig's.
         max_epochs: Epochs of a full training: the `time_attr` that a trial comes to when nobody stops it.
+        min_epochs: Epochs before which no trial is stopped, as ASHAScheduler's grace_period. Default: 0.
         time_attr: What of a result counts epochs, from 1. Default: "training_iteration".
         bounds: (lowest, highest) value of the metric. Default: None, and the scale is learnt.
         of: The epoch whose value a run counts for, its "last" or its "best". Default: "last".
@@ -66,6 +67,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
         mode: str | None = None,
         *,
         max_epochs: int,
+        min_epochs: int = 0,
         time_attr: str = TRAINING_ITERATION,
         bounds: tuple[float, float] | None = None,
         of: Literal["last", "best"] = "last",
@@ -76,7 +78,8 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
         name: str = "study",
         learn_from: Sequence[Any] = (),
     ) -> None:
-        self._max_epochs = check_epochs("HaltuneSearch", max_epochs)
+        self._max_epochs = check_epochs("HaltuneSearch", max_epochs, min_epochs)
+        self._min_epochs = min_epochs
         if metric is not None or mode is not None:
             goal_of("HaltuneSearch", metric, mode, bounds, of)
         super().__init__(metric=metric, mode=mode)
@@ -149,7 +152,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
                 "domain in it"
             )
         goal = goal_of("HaltuneSearch", self._metric, self._mode, **self._value)
-        problem = Problem(self._space, goal, self._max_epochs)
+        problem = Problem(self._space, goal, self._max_epochs, min_epochs=self._min_epochs)
         budget = UNLIMITED if self._samples is None else Budget(trials=self._samples)
         study = Study(problem, self._policy, self._store, budget=budget, verbose=0, **self._options)
         for point in self._points:

@@ -34,6 +34,7 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
         metric: The metric as trials report it.
         do_minimize: Whether smaller is better. Default: True.
         max_epochs: Epochs of a full training: the `time_attr` that a trial comes to when nobody stops it.
+        min_epochs: Epochs before which no trial is stopped or paused, as ASHA's grace_period. Default: 0.
         time_attr: What of a result counts epochs, from 1. Default: "epoch".
         random_seed: Of all randomness. Default: None, drawn and recorded.
         pauses: Whether trials write checkpoints to Syne Tune's `st_checkpoint_dir` and go on from them: then haltune
@@ -64,6 +65,7 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
         do_minimize: bool = True,
         *,
         max_epochs: int,
+        min_epochs: int = 0,
         time_attr: str = "epoch",
         random_seed: int | None = None,
         pauses: bool = False,
@@ -78,7 +80,7 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
         if random_seed is not None:
             check_whole("HaltuneScheduler", 0, random_seed=random_seed)
         super().__init__(random_seed=random_seed)
-        epochs = check_epochs("HaltuneScheduler", max_epochs)
+        epochs = check_epochs("HaltuneScheduler", max_epochs, min_epochs)
         mode = "min" if do_minimize else "max"
         goal = goal_of("HaltuneScheduler", metric, mode, bounds, of)
         if not isinstance(config_space, Mapping):
@@ -87,7 +89,7 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
             )
         self.config_space, self.metric, self.mode = dict(config_space), metric, mode
         self.time_attr, self._pauses = time_attr, bool(pauses)
-        self._problem = Problem(space_of(config_space), goal, epochs)
+        self._problem = Problem(space_of(config_space), goal, epochs, min_epochs=min_epochs)
         self._points = [dict(point) for point in points_to_evaluate or ()]
         self._policy, self._store = policy, store
         self._options: dict[str, Any] = {"seed": random_seed, "name": name, "learn_from": learn_from}

@@ -38,9 +38,9 @@ def goal_of(
     return _KINDS[mode](metric, bounds, of)
 
 
-def anonymous(goal: Maximize | Minimize, max_epochs: int) -> Problem:
+def anonymous(goal: Maximize | Minimize, max_epochs: int, min_epochs: int = 0) -> Problem:
     """For runs that are compared by their curves alone: whatever they train counts for one configuration."""
-    return Problem(Space({"configuration": "any"}), goal, max_epochs)
+    return Problem(Space({"configuration": "any"}), goal, max_epochs, min_epochs=min_epochs)
 
 
 class Conductor:
@@ -149,9 +149,14 @@ class Conductor:
             warn(text)
 
 
-def check_epochs(who: str, max_epochs: Any) -> int:
+def check_epochs(who: str, max_epochs: Any, min_epochs: Any = 0) -> int:
     """Raises InvalidInput for what is no number of epochs, a missing one included."""
     if max_epochs is None:
         raise InvalidInput(f"{who} needs max_epochs=, the epochs of a full training")
     check_whole(who, 1, max_epochs=max_epochs)
+    check_whole(who, 0, min_epochs=min_epochs)
+    if min_epochs > max_epochs:
+        raise InvalidInput(
+            f"{who}: min_epochs={min_epochs} is more than max_epochs={max_epochs}. Lower min_epochs."
+        )
     return int(max_epochs)

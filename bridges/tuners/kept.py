@@ -18,7 +18,7 @@ from haltune.log.codec import from_json, to_json, verdict_from_json, verdict_to_
 from haltune.log.events import OVER
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget
-from haltune.space.constraints import Constraints
+from haltune.space.space import Constraints
 from haltune.store.base import Lease, Store
 from haltune.store.memory import MemoryStore
 from haltune.study.joining.loading import load_study

@@ -12,6 +12,7 @@ import numpy as np
 
 from haltune.errors import InvalidInput
 
+MOST_POINTS = 10**6  # of a design or a set of candidates: each takes memory
 LARGEST = 1e60  # squares of variances of what is larger are no numbers
 
 
@@ -43,11 +44,12 @@ def check_counts(**counts: Any) -> None:
             raise InvalidInput(f"{what}={count!r}: a whole number, 0 or more")
 
 
-def check_whole(owner: str, least: int, **values: Any) -> None:
-    """Raises InvalidInput for options of `owner` that are no whole numbers of at least `least`."""
+def check_whole(owner: str, least: int, most: float = math.inf, **values: Any) -> None:
+    """Raises InvalidInput for options of `owner` that are no whole numbers of at least `least` and at most `most`."""
     for option, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InvalidInput(f"{owner}({option}={value!r}): a whole number, at least {least}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            limit = f" and at most {most:,}" if most < math.inf else ""
+            raise InvalidInput(f"{owner}({option}={value!r}): a whole number, at least {least}{limit}")
 
 
 def check_kinds(options: Any, of: type | None = None) -> None:

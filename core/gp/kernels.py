@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import blas
 
 from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
@@ -58,10 +57,6 @@ class Kernel:
     def __call__(self, left: Array, right: Array | None = None) -> Array:
         """Covariances (n, m) of the rows of left (n, d) and right (m, d), or of left and itself."""
         return self._blocks(left, right, 1)[0]
-
-    def diagonal(self, points: Array) -> Array:
-        """Prior variances (n,) of the rows of points (n, d)."""
-        return np.full(len(points), self.variance)
 
     def with_slope(self, left: Array, right: Array) -> tuple[Array, Array]:
         """Covariances and variance * h, both (n, m): what `input_gradient` needs."""
@@ -128,22 +123,6 @@ def input_gradient(weights: Array, points: Array, data: Array, lengthscales: Arr
     """
     pulled = weights @ data - weights.sum(axis=1)[:, None] * points
     return np.asarray(pulled / lengthscales**2)
-
-
-def lengthscale_gradient(weights: Array, scaled: Array) -> Array:
-    """sum_ij weights_ij (z_ik - z_jk)^2, (d,), for symmetric weights (n, n) of which only the lower half is
-    read.
-
-    With weights = w_ij * variance * h_ij and z = x / lengthscales: sum_ij w_ij dk_ij / d log lengthscale_k.
-    As 2 (sum_i r_i z_ik^2 - z_k' W z_k), r the row sums: one symmetric product instead of d distance
-    matrices.
-    """
-    columns = np.empty((len(scaled), scaled.shape[1] + 1), order="F")
-    columns[:, 0] = 1.0
-    columns[:, 1:] = scaled
-    products = blas.dsymm(1.0, weights, columns, lower=1)
-    sums = products[:, :1] * scaled - products[:, 1:]
-    return np.asarray(2.0 * np.einsum("ij,ij->j", sums, scaled))
 
 
 def check_kind(kind: str) -> None:

@@ -18,12 +18,8 @@ from numpy.typing import ArrayLike
 from haltune._utils.arrays import Array
 from haltune.errors import InvalidInput
 
-from .cholesky import solve_lower
-from .fit import standard
+from .gp import Posterior, Priors, as_targets, condition_on, solve_lower, standard, subset
 from .kernels import Kernel, KernelName, as_points, check_kind, profile, squared_distances
-from .posterior import Posterior, as_targets, condition_on
-from .priors import LogNormal, Priors
-from .subset import subset
 
 _BURN, _THIN = 24, 8  # steps before the first draw, and from one to the next
 _JITTER = (
@@ -73,44 +69,38 @@ def sample(
     evidence = _LogDensity(
         kernel, points[learnt], (targets[learnt] - centre) / scale, priors or Priors.default(points.shape[1])
     )
-    drawn = _chain(evidence, count, rng or np.random.default_rng(0))
-    return tuple(_posterior(evidence, theta, points, targets, centre, scale) for theta in drawn)
+    rng = rng or np.random.default_rng(0)
+    theta = np.clip(evidence.location, evidence.low, evidence.high)
+    level = evidence(theta)[0]
+    drawn = []
+    for step in range(1, _BURN + count * _THIN + 1):
+        theta, level = _slice(evidence, theta, level, rng)
+        if step > _BURN and (step - _BURN) % _THIN == 0:
+            scales, variance, noise = evidence.priors.unpack(theta, points.shape[1])
+            constant = centre + scale * evidence(theta)[1]
+            own = Kernel(kernel, variance * scale**2, scales)
+            drawn.append(condition_on(own, points, targets, noise=noise * scale**2, constant=constant))
+    return tuple(drawn)
 
 
 class _LogDensity:
-    """log p(z | theta), for theta within the bounds of its prior."""
+    """log p(z | theta) and m, the mean of the constant; minus infinity outside the priors' bounds."""
 
     def __init__(self, kind: KernelName, X: Array, z: Array, priors: Priors) -> None:
         self.kind: KernelName = kind
         self.X = X - X.mean(axis=0)
-        self.z, self.priors, self.dim = z, priors, X.shape[1]
+        self.priors, self.dim = priors, X.shape[1]
         self.both = np.asfortranarray(np.column_stack([z, np.ones(len(z))]))
-        variances = [prior for prior in (priors.variance, priors.noise) if isinstance(prior, LogNormal)]
-        free = [priors.lengthscale] * self.dim + variances
+        free = priors.free(self.dim)
         self.location = np.array([prior.location for prior in free])
         self.spread = np.array([prior.spread for prior in free])
         self.low = np.log([prior.low for prior in free])
         self.high = np.log([prior.high for prior in free])
 
-    def unpack(self, theta: Array) -> tuple[Array, float, float]:
-        """Lengthscales (d,), variance and noise."""
-        rest = [float(value) for value in np.exp(theta[self.dim :])]
-        variance = rest.pop(0) if isinstance(self.priors.variance, LogNormal) else self.priors.variance
-        noise = rest.pop(0) if isinstance(self.priors.noise, LogNormal) else self.priors.noise
-        return np.exp(theta[: self.dim]), variance, noise
-
-    def __call__(self, theta: Array) -> float:
-        """Minus infinity outside the bounds, and where K cannot be factorised."""
+    def __call__(self, theta: Array) -> tuple[float, float]:
         if (theta < self.low).any() or (theta > self.high).any():
-            return -inf
-        return self._parts(theta)[0]
-
-    def constant(self, theta: Array) -> float:
-        """m, the mean of the constant."""
-        return self._parts(theta)[1]
-
-    def _parts(self, theta: Array) -> tuple[float, float]:
-        scales, variance, noise = self.unpack(theta)
+            return -inf, 0.0
+        scales, variance, noise = self.priors.unpack(theta, self.dim)
         scaled = self.X / scales
         squared = squared_distances(scaled, scaled)
         squared.flat[:: len(squared) + 1] = 0.0
@@ -128,21 +118,10 @@ class _LogDensity:
         return -0.5 * float(rest @ rest) - determinant - 0.5 * log(q), m
 
 
-def _chain(evidence: _LogDensity, count: int, rng: np.random.Generator) -> list[Array]:
-    """Draws of theta, from a start where the prior is largest in the middle of what is usual for cubes."""
-    theta = np.clip(evidence.location, evidence.low, evidence.high)
-    level, drawn = evidence(theta), []
-    for step in range(1, _BURN + count * _THIN + 1):
-        theta, level = _slice(evidence, theta, level, rng)
-        if step > _BURN and (step - _BURN) % _THIN == 0:
-            drawn.append(theta)
-    return drawn
-
-
 def _slice(
     evidence: _LogDensity, theta: Array, level: float, rng: np.random.Generator
 ) -> tuple[Array, float]:
-    """One step: theta and its evidence."""
+    """One step of elliptical slice sampling: theta and its log density."""
     centred = theta - evidence.location
     other = evidence.spread * rng.standard_normal(len(theta))
     least = level + log(max(rng.random(), 1e-300))
@@ -150,18 +129,9 @@ def _slice(
     low, high = angle - 2.0 * pi, angle
     for _ in range(_SHRINKS):
         proposed = evidence.location + centred * cos(angle) + other * sin(angle)
-        found = evidence(proposed)
+        found, _ = evidence(proposed)
         if found > least:
             return proposed, found
         low, high = (angle, high) if angle < 0.0 else (low, angle)
         angle = rng.uniform(low, high)
     return theta, level
-
-
-def _posterior(
-    evidence: _LogDensity, theta: Array, points: Array, targets: Array, centre: float, scale: float
-) -> Posterior:
-    scales, variance, noise = evidence.unpack(theta)
-    constant = centre + scale * evidence.constant(theta)
-    own = Kernel(evidence.kind, variance * scale**2, scales)
-    return condition_on(own, points, targets, noise=noise * scale**2, constant=constant)

@@ -142,7 +142,7 @@ class Comparisons:
         for t in self._groups[rung.group]:
             if rung.unit == "anew" and (t.tags["rung"] != rung.stage or t.status is Status.RUNNING):
                 continue
-            for run in (t, self.history.superseded.get(t.id)):
+            for run in (t, self.history.furthest_superseded(t.id)):
                 if run is not None and (at := _arrival(run, rung)) is not None:
                     found.vectors[t.id] = _costs(run, at, problem)
                     if self._continued(t, run, at, rung):

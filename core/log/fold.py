@@ -50,7 +50,7 @@ class Fold:
         self.history.whose = whose
         self.state: Any = policy.start(problem)
         self.last: Event | None = None  # that was taken up
-        self.torn = False  # Ctrl-C came while one was taken up
+        self.torn = False  # an exception came while one was taken up
         self._kept: list[Event] | None = [] if before is None else None
         self._before = before or (lambda _: self._kept or ())
 
@@ -58,14 +58,10 @@ class Fold:
         """Take up the next event. Raises StoreError for one that cannot follow, and what the policy raises."""
         if isinstance(event, Started):
             self.history.check(event)  # a policy makes room up to the trial's number
-        state = self.policy.fold(self._state_for(event), event)  # first: if it raises, nothing has moved
-        self.torn = True
-        try:
-            self.history.apply(event)
-        except Exception:
-            self.torn = False  # it is checked before anything moves
-            raise
-        self.state, self.last = state, event
+        self.torn = True  # until the policy's state and the history have both taken it
+        self.state = self.policy.fold(self._state_for(event), event)
+        self.history.apply(event)
+        self.last = event
         if self._kept is not None:
             self._kept.append(event)
         self.torn = False

@@ -57,7 +57,9 @@ class Growing:
     status: Status = Status.RUNNING
     attempt: int = 1
     fresh: bool = True  # its present attempt has reported nothing
-    superseded: list[list[Reported]] = field(default_factory=list)  # reports that later attempts began before
+    superseded: list[TrialRecord] = field(
+        default_factory=list
+    )  # attempts that a later one began before the end of
     losses: int = 0  # leases that expired
     checkpoint: str | None = None
     checkpoint_epoch: float = 0.0
@@ -191,8 +193,6 @@ class Growing:
     def rewind(self, epoch: float) -> None:
         """Forget what came after `epoch`: a later attempt supersedes it."""
         keep = sum(n <= epoch for n in self.epochs)
-        if keep < len(self.epochs):
-            self.superseded.append([self._copy(i) for i in range(keep, len(self.epochs))])
         for column in (self.epochs, self.values, self.seconds, *self.metrics.values()):
             del column[keep:]
         self.top = -1
@@ -203,15 +203,6 @@ class Growing:
             self.kept, self.kept_epoch = None, 0.0
         self.record = None
 
-    def _copy(self, i: int) -> Reported:
-        """One of its reports as a later attempt repeats it."""
-        verdict = Verdict(Action.UNJUDGED, f"reported by attempt {self.attempt}", {EARLIER: self.attempt})
-        metrics = {name: column[i] for name, column in self.metrics.items() if not math.isnan(column[i])}
-        return Reported(
-            at=self.started, trial=self.id, attempt=self.attempt, epoch=self.epochs[i], value=self.values[i],
-            seconds=self.seconds[i], verdict=verdict, seen=0, metrics=metrics,
-        )  # fmt: skip
-
     def missed(self, epoch: float) -> list[Reported]:
         """Reports of an earlier attempt that the present one continues after, if its first report is at `epoch`.
 
@@ -221,7 +212,7 @@ class Growing:
         """
         if not self.fresh:
             return []
-        known = [[e for e in curve if self.epoch < e.epoch < epoch] for curve in reversed(self.superseded)]
+        known = [_copies(t, self.epoch, epoch) for t in reversed(self.superseded)]
         return max(filter(None, known), key=lambda curve: curve[-1].epoch, default=[])
 
     def frozen(self, scale: Scale | None, locate: Locate) -> TrialRecord:
@@ -241,6 +232,19 @@ class Growing:
 
 
 _ENDS = (Action.STOP, Action.PAUSE)
+
+
+def _copies(t: TrialRecord, after: float, before: float) -> list[Reported]:
+    """The reports of a superseded attempt between two epochs, as a later attempt repeats them."""
+    verdict = Verdict(Action.UNJUDGED, f"reported by attempt {t.attempt}", {EARLIER: t.attempt})
+    return [
+        Reported(
+            at=t.started, trial=t.id, attempt=t.attempt, epoch=float(n), value=float(t.values[i]),
+            seconds=float(t.seconds[i]), verdict=verdict, seen=0,
+            metrics={name: float(c[i]) for name, c in t.metrics.items() if not math.isnan(c[i])},
+        )
+        for i, n in enumerate(t.epochs) if after < n < before
+    ]  # fmt: skip
 
 
 def _frozen(column: array[float]) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.checks import LARGEST
 from haltune.errors import InvalidInput, StoreError
-from haltune.space.points import Points
+from haltune.space.space import Points
 
 from . import events as ev
 from .decisions import ENQUEUED, Config
@@ -59,9 +59,6 @@ class History(Accounted, Grown):
         self.first_rungs: dict[
             str, float | None
         ] = {}  # bracket, by its tag -> the resource of its first rung
-        self.superseded: dict[
-            int, TrialRecord
-        ] = {}  # trial -> its furthest attempt, where a later one trains it again
         self._points = Points(problem.space)
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._top_run, self._spending = TopRun(), Spending()
@@ -71,6 +68,10 @@ class History(Accounted, Grown):
 
     def __len__(self) -> int:
         return len(self._trials)
+
+    def furthest_superseded(self, id: int) -> TrialRecord | None:
+        """Of the attempts at a trial that a later one trains again, the one that came furthest."""
+        return max(self._trials[id].superseded, key=lambda t: t.epoch, default=None)
 
     def trial(self, id: int) -> TrialRecord:
         """The record of one trial. Raises InvalidInput for a number that does not exist."""
@@ -247,9 +248,8 @@ class History(Accounted, Grown):
         self.deciding = e.deciding if e.by_policy else self.deciding
         t = self._trials[e.trial]
         before = t.status
-        known = self.superseded.get(t.id)
-        if (e.anew or t.checkpoint_epoch < t.epoch) and (known is None or known.epoch < t.epoch):
-            self.superseded[t.id] = self.trial(t.id)
+        if t.epochs and (e.anew or t.checkpoint_epoch < t.epoch):
+            t.superseded.append(self.trial(t.id))
         t.resume(e)
         self._moved(t, before)
         self._peaks[t.id], self._results[t.id] = t.peak, -math.inf

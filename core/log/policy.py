@@ -3,7 +3,7 @@
 The laws, which `tests/laws` runs over every policy:
 
 1. The same log prefix and seed give the same move and the same verdict, in any process.
-2. `fold`, `propose` and `judge` write nothing; only a study appends.
+2. `propose` and `judge` change nothing; `fold` changes the state alone. Only a study appends.
 3. Kill the process after any append and reopen: the search goes on to the same end.
 4. A report and its verdict are one atomic append.
 5. After a policy's `Finish`, `ask` keeps answering `Finish`, with the same reason.
@@ -96,7 +96,7 @@ class Policy(KnowsArguments, ABC, Generic[S]):
 
     @abstractmethod
     def fold(self, state: S, event: Event) -> S:
-        """The state after `event`; `state` itself is left as it is. O(1) or O(n) an event."""
+        """Return the state after `event`: `state` itself, changed in place, or a new one. O(1) or O(n) an event."""
 
     @abstractmethod
     def propose(self, state: S, history: History, rng: Generator) -> Move:

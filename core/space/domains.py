@@ -1,11 +1,17 @@
 """Domains: what one parameter may be. `Float`, `Int`, `Choice` and `Constant` only declare and validate.
 
-`when={"kernel": "poly"}` makes a parameter conditional: it is active where every named parameter is
-active and has the value, or one of a list or set of values. Where the named parameter is a number, a
-comparison may stand for a value: `when={"layers": (">", 2)}`. A bound may be the name of another
-parameter: `Int(5, "k2")`. Whether the names exist is checked by the space they are put in.
+`when={"kernel": "poly"}` makes a parameter conditional: it is active where every named parameter is active and has
+the value, or one of a list or set of values. If the named parameter is a number, a comparison may replace the value:
+`when={"layers": (">", 2)}`. A bound may be the name of another parameter: `Int(5, "k2")`. The space checks whether
+the names exist.
+
+A choice, a constant and a condition hold plain values: None, bool, int, finite float, str, and lists and tuples of
+these. `True` and `1` are different values; `1` and `1.0` are the same one, because JSON does not keep them apart.
 """
 
+from __future__ import annotations
+
+import json
 import math
 import numbers
 from collections.abc import Iterable, Mapping
@@ -17,26 +23,87 @@ import numpy as np
 from haltune.errors import InvalidSpace
 from haltune.errors.foreign_words import KnowsArguments
 
-from .options import alternatives, checked_options
-from .values import as_float, pack, plain_value, unpack
-
-_LARGEST_FLOAT = 1e300  # so that high - low is finite
 LARGEST_INT = 2**53
-_LARGEST_COUNT = 2**50  # (index + 1/2) / count must be told from its neighbours in a double
+_LARGEST_FLOAT = 1e300  # so that high - low is finite
+_LARGEST_COUNT = 2**50  # (index + 1/2) / count must differ from its neighbours in a double
 _LARGEST_LOG_INT = 2**40  # rounding exp(log v) must give v back
+_MOST_OPTIONS = 2000  # options that are not ordered: their coordinates take memory by the square
+
+
+def plain_value(value: Any, where: str) -> Any:
+    """Return the value as plain Python, copied; `where` opens the error. Raises InvalidSpace for anything else."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value) + 0.0  # -0.0 becomes 0.0: they are equal but print differently
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, list | tuple):
+        items = (plain_value(item, where) for item in value)
+        return list(items) if isinstance(value, list) else tuple(items)
+    raise InvalidSpace(
+        f"{where} holds {value!r}, which JSON cannot keep. Allowed are None, bool, finite numbers, str, and "
+        f"lists or tuples of these: give objects a name and look them up in your own code."
+    )
+
+
+def token(value: Any) -> str:
+    """Return one JSON text per plain value; equal for `1` and `1.0`, for a tuple and the list it becomes in JSON."""
+
+    def levelled(value: Any) -> Any:
+        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+            return int(value)
+        return list(map(levelled, value)) if isinstance(value, list | tuple) else value
+
+    return json.dumps(levelled(value), separators=(",", ":"), allow_nan=False)
+
+
+def as_float(number: Any) -> float:
+    """Return the number as a double; an int too large for one is infinite, to be refused like infinity."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
+
+
+def pack(value: Any) -> Any:
+    """Return JSON that keeps tuples apart from lists."""
+    if isinstance(value, tuple):
+        return {"tuple": [pack(item) for item in value]}
+    return [pack(item) for item in value] if isinstance(value, list) else value
+
+
+def unpack(data: Any) -> Any:
+    """The inverse of `pack`."""
+    if isinstance(data, dict):
+        return tuple(unpack(item) for item in data["tuple"])
+    return [unpack(item) for item in data] if isinstance(data, list) else data
 
 
 class _Declared(KnowsArguments):
-    """Equality and text by what was declared, so that Choice([1]) is not Choice([True])."""
+    """A domain: equality and text are by what was declared, so that Choice([1]) is not Choice([True])."""
+
+    when: Mapping[str, Any] | None
 
     def spec(self) -> dict[str, Any]:
+        """JSON that `domain_from` reads back."""
         raise NotImplementedError
 
+    def _with_when(self, **spec: Any) -> dict[str, Any]:
+        return {**spec, "when": {parent: pack(values) for parent, values in (self.when or {}).items()}}
+
+    def _text(self) -> str:
+        return repr(sorted((k, repr(v)) for k, v in self.spec().items()))
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Declared) and _text(self) == _text(other)
+        return isinstance(other, _Declared) and self._text() == other._text()
 
     def __hash__(self) -> int:
-        return hash(_text(self))
+        return hash(self._text())
 
     def __repr__(self) -> str:
         shown = self.spec()
@@ -47,13 +114,52 @@ class _Declared(KnowsArguments):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Float(_Declared):
+class _Range(_Declared):
+    low: Any
+    high: Any
+    log: bool = field(default=False, kw_only=True)
+    when: Mapping[str, Any] | None = field(default=None, kw_only=True)  # parent -> list of values
+
+    def __post_init__(self) -> None:
+        for end in ("low", "high"):
+            object.__setattr__(self, end, _bound(type(self).__name__, getattr(self, end), end))
+        object.__setattr__(self, "log", _flag(self.log, "log", self))
+        object.__setattr__(self, "when", _alternatives(self.when))
+        self.check(self.low, self.high)
+
+    def spec(self) -> dict[str, Any]:
+        """JSON that `domain_from` reads back."""
+        return self._with_when(type=type(self).__name__.lower(), low=self.low, high=self.high, log=self.log)
+
+    def check(self, low: float | str, high: float | str) -> None:
+        """Check the two outermost bounds as far as they are numbers. Raises InvalidSpace."""
+        whole = isinstance(self, Int)
+        if self.log and not isinstance(low, str) and (low < whole or low == 0):
+            least = "at least 1" if whole else "above 0"
+            raise InvalidSpace(
+                f"{self!r} is logarithmic, so low must be {least}; got {low}. Raise low, or drop log=True."
+            )
+        if isinstance(low, str) or isinstance(high, str):
+            return
+        if low > high:
+            raise InvalidSpace(
+                f"{self!r} has low = {low} above high = {high}. Swap them; equal bounds are allowed."
+            )
+        if whole and (high - low >= _LARGEST_COUNT or (self.log and high > _LARGEST_LOG_INT)):
+            limit = "high up to 2**40" if self.log else "up to 2**50 values"
+            raise InvalidSpace(
+                f"{self!r} is too wide to be exact: an Int like it may have {limit}. Use a Float."
+            )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Float(_Range):
     """A real number between two bounds, both included.
 
     Args:
         low: The least value, or the name of a parameter that gives it.
         high: The greatest value, or such a name.
-        log: True spreads values evenly over magnitudes, as a learning rate wants it. Default: False.
+        log: True spreads values evenly over magnitudes, as a learning rate needs it. Default: False.
         when: Makes it conditional: {"other parameter": value}, one of a list of values, or a comparison, (">", 2).
             Where the condition does not hold, configurations lack it. Default: None, it is always there.
 
@@ -67,23 +173,10 @@ class Float(_Declared):
 
     low: float | str
     high: float | str
-    log: bool = field(default=False, kw_only=True)
-    when: Mapping[str, Any] | None = field(default=None, kw_only=True)  # parent -> list of values
-
-    def __post_init__(self) -> None:
-        for end in ("low", "high"):
-            object.__setattr__(self, end, _float_bound(getattr(self, end), end))
-        object.__setattr__(self, "log", _flag(self.log, "log", self))
-        object.__setattr__(self, "when", alternatives(self.when))
-        check_range(self, self.low, self.high)
-
-    def spec(self) -> dict[str, Any]:
-        """JSON that `domain_from` reads back."""
-        return {"type": "float", **_range_spec(self)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Int(_Declared):
+class Int(_Range):
     """A whole number between two bounds, both included.
 
     Args:
@@ -103,19 +196,6 @@ class Int(_Declared):
 
     low: int | str
     high: int | str
-    log: bool = field(default=False, kw_only=True)
-    when: Mapping[str, Any] | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        for end in ("low", "high"):
-            object.__setattr__(self, end, _int_bound(getattr(self, end), end))
-        object.__setattr__(self, "log", _flag(self.log, "log", self))
-        object.__setattr__(self, "when", alternatives(self.when))
-        check_range(self, self.low, self.high)
-
-    def spec(self) -> dict[str, Any]:
-        """JSON that `domain_from` reads back."""
-        return {"type": "int", **_range_spec(self)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,8 +204,8 @@ class Choice(_Declared):
 
     Args:
         options: Texts, numbers, booleans or None, in an order that stays.
-        ordered: True where neighbours in the list are alike: it has one coordinate then, not one an option.
-            Default: False.
+        ordered: True where neighbours in the list are alike: the choice then has one coordinate instead of one per
+            option. Default: False.
         when: As Float's. Default: None.
 
     Raises:
@@ -144,14 +224,13 @@ class Choice(_Declared):
         self, options: Iterable[Any], *, ordered: bool = False, when: Mapping[str, Any] | None = None
     ):
         ordered = _flag(ordered, "ordered", self)
-        object.__setattr__(self, "options", checked_options(options, ordered))
+        object.__setattr__(self, "options", _checked_options(options, ordered))
         object.__setattr__(self, "ordered", ordered)
-        object.__setattr__(self, "when", alternatives(when))
+        object.__setattr__(self, "when", _alternatives(when))
 
     def spec(self) -> dict[str, Any]:
         """JSON that `domain_from` reads back."""
-        options = [pack(option) for option in self.options]
-        return {"type": "choice", "options": options, "ordered": self.ordered, "when": _packed(self.when)}
+        return self._with_when(type="choice", options=[pack(o) for o in self.options], ordered=self.ordered)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,18 +254,19 @@ class Constant(_Declared):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", plain_value(self.value, "A constant"))
-        object.__setattr__(self, "when", alternatives(self.when))
+        object.__setattr__(self, "when", _alternatives(self.when))
 
     def spec(self) -> dict[str, Any]:
         """JSON that `domain_from` reads back."""
-        return {"type": "constant", "value": pack(self.value), "when": _packed(self.when)}
+        return self._with_when(type="constant", value=pack(self.value))
 
 
 Domain = Float | Int | Choice | Constant
+Parameters = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 def domain_from(spec: Mapping[str, Any]) -> Domain:
-    """The domain whose `spec()` this is."""
+    """Return the domain whose `spec()` this is."""
     when = {parent: unpack(values) for parent, values in spec["when"].items()}
     if spec["type"] == "choice":
         return Choice([unpack(o) for o in spec["options"]], ordered=bool(spec["ordered"]), when=when)
@@ -197,84 +277,116 @@ def domain_from(spec: Mapping[str, Any]) -> Domain:
 
 
 def bounding(domain: Domain) -> tuple[str, ...]:
-    """The parameters that are its bounds; none where these are numbers, or it has none."""
+    """Return the names of the parameters that are its bounds."""
     bounds = (domain.low, domain.high) if isinstance(domain, Float | Int) else ()
     return tuple(bound for bound in bounds if isinstance(bound, str))
 
 
-def check_range(domain: Float | Int, low: float | str, high: float | str) -> None:
-    """Checks the two outermost bounds of a range as far as they are numbers. Raises InvalidSpace."""
-    least = 1 if isinstance(domain, Int) else 0
-    if domain.log and not isinstance(low, str) and (low < least or low == 0):
-        fix = "at least 1" if least else "above 0"
-        raise InvalidSpace(
-            f"{domain!r} is logarithmic, so low must be {fix}; got {low}. Raise low, or drop log=True."
-        )
-    if isinstance(low, str) or isinstance(high, str):
-        return
-    if low > high:
-        raise InvalidSpace(
-            f"{domain!r} has low = {low} above high = {high}. Swap them; equal bounds are allowed."
-        )
-    if isinstance(domain, Int) and (high - low >= _LARGEST_COUNT or (domain.log and high > _LARGEST_LOG_INT)):
-        limit = "high up to 2**40" if domain.log else "up to 2**50 values"
-        raise InvalidSpace(
-            f"{domain!r} is too wide to be exact: an Int like it may have {limit}. Use a Float."
-        )
+def domains_from(parameters: Parameters) -> dict[str, Domain]:
+    """Return the domains by name, checked one by one; a bare value is a constant. Raises InvalidSpace."""
+    pairs = list(parameters.items() if isinstance(parameters, Mapping) else parameters)
+    found: dict[str, Domain] = {}
+    for pair in pairs:
+        name, value = pair if isinstance(pair, tuple | list) and len(pair) == 2 else (pair, math.nan)
+        if not isinstance(name, str) or not name or name != name.strip():
+            raise InvalidSpace(
+                f"A space maps names (text without spaces around it) to domains; got {name!r}."
+            )
+        if name in found:
+            raise InvalidSpace(
+                f"The parameter {name!r} is given twice. Names must differ: rename or drop one."
+            )
+        found[name] = _as_domain(name, value)
+    return found
 
 
-def _flag(value: Any, name: str, domain: Domain) -> bool:
-    """True or False, as numpy and files write them, too. Raises InvalidSpace for what else: "no" would be true."""
+def _as_domain(name: str, value: Any) -> Domain:
+    if isinstance(value, Float | Int | Choice | Constant):
+        return value
+    try:
+        constant = Constant(value)
+    except InvalidSpace:
+        meant = "for one value a text that your code turns into it, because a log keeps plain values only"
+    else:
+        if not isinstance(value, list | tuple):
+            return constant
+        meant = f"Constant({value!r}) for the value itself"
+    if isinstance(value, Mapping) and any(isinstance(v, _Declared) for v in value.values()):
+        raise InvalidSpace(
+            f"The parameter {name!r} holds parameters, and spaces do not nest: give each a name of its own, such as "
+            f"{f'{name}_{next(iter(value))}'!r}."
+        )
+    raise InvalidSpace(
+        f"The parameter {name!r} is given as {value!r}, which may mean several things. Write "
+        f"Choice([...]) for one of these, Float(low, high) or Int(low, high) for a range, or {meant}."
+    )
+
+
+def _checked_options(options: Any, ordered: bool) -> tuple[Any, ...]:
+    if isinstance(options, str | bytes | Mapping | set | frozenset) or not isinstance(options, Iterable):
+        raise InvalidSpace(f"Choice needs a list of options, in an order that stays; got {options!r}.")
+    found = tuple(plain_value(option, "A Choice") for option in options)
+    if not found:
+        raise InvalidSpace("Choice got no options. Give it at least one.")
+    if len(found) > _MOST_OPTIONS and not ordered:
+        raise InvalidSpace(
+            f"Choice got {len(found)} options, and each is a coordinate of its own: {_MOST_OPTIONS} are the most. Use "
+            "Int(low, high) or Float(low, high) for numbers, Choice([...], ordered=True) if neighbours are alike."
+        )
+    seen = set()
+    for option in found:
+        if (mark := token(option)) in seen:
+            raise InvalidSpace(
+                f"Choice lists {option!r} twice (1 and 1.0 are one option). Remove one of them."
+            )
+        seen.add(mark)
+    return found
+
+
+def _alternatives(when: Mapping[str, Any] | None) -> dict[str, list[Any]]:
+    """The values of each parent under which a parameter is active."""
+    if when is not None and not isinstance(when, Mapping):
+        raise InvalidSpace(f'when must map names to values, like when={{"kernel": "poly"}}; got {when!r}.')
+    found: dict[str, list[Any]] = {}
+    for parent, values in sorted((when or {}).items(), key=lambda item: str(item[0])):
+        several = isinstance(values, list | set | frozenset)
+        where = f"The condition on {parent!r}"
+        listed = [plain_value(value, where) for value in (values if several else [values])]
+        if not listed:
+            raise InvalidSpace(
+                f"{where} allows no value, so the parameter would never be active. Give it one."
+            )
+        found[parent] = sorted(listed, key=token) if isinstance(values, set | frozenset) else listed
+    return found
+
+
+def _flag(value: Any, name: str, domain: Domain | _Range) -> bool:
+    """True or False, also as numpy and files write them."""
     if isinstance(value, numbers.Integral | np.bool_) and value in (0, 1):
         return bool(value)
     kind = type(domain).__name__
     raise InvalidSpace(f"{kind}({name}={value!r}): {name} is True or False, without quotation marks.")
 
 
-def _name_of(bound: str, end: str) -> str:
-    """A bound that is a text names a parameter. Raises InvalidSpace for a number in quotation marks."""
-    try:
-        float(bound)
-    except ValueError:
-        return bound
-    raise InvalidSpace(
-        f"{end} = {bound!r} is a text: write the number, {bound.strip()}, without quotation marks."
-    )
-
-
-def _float_bound(bound: Any, end: str) -> float | str:
+def _bound(kind: str, bound: Any, end: str) -> float | str:
+    """A bound of a Float or an Int; a text names a parameter."""
+    whole = kind == "Int"
     if isinstance(bound, str):
-        return _name_of(bound, end)
-    if isinstance(bound, bool) or not isinstance(bound, numbers.Real):
-        raise InvalidSpace(f"{end} of a Float must be a number or a parameter's name; got {bound!r}.")
-    value = as_float(bound)
-    if not math.isfinite(value) or abs(value) > _LARGEST_FLOAT:
-        raise InvalidSpace(f"{end} of a Float must be finite and within 1e300 of zero; got {bound!r}.")
-    return value + 0.0
-
-
-def _int_bound(bound: Any, end: str) -> int | str:
-    if isinstance(bound, str):
-        return _name_of(bound, end)
-    if isinstance(bound, bool) or not isinstance(bound, numbers.Integral):
-        advice = (
-            "Write it without a decimal point, or use Float." if isinstance(bound, float) else "Use an int."
-        )
+        try:
+            float(bound)
+        except ValueError:
+            return bound
         raise InvalidSpace(
-            f"{end} of an Int must be a whole number or a parameter's name; got {bound!r}. {advice}"
+            f"{end} = {bound!r} is a text: write the number, {bound.strip()}, without quotation marks."
         )
-    if abs(int(bound)) > LARGEST_INT:
-        raise InvalidSpace(f"{end} of an Int must be within 2**53 of zero; got {bound}. Use a Float.")
-    return int(bound)
-
-
-def _range_spec(domain: Float | Int) -> dict[str, Any]:
-    return {"low": domain.low, "high": domain.high, "log": domain.log, "when": _packed(domain.when)}
-
-
-def _packed(when: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {parent: pack(values) for parent, values in (when or {}).items()}
-
-
-def _text(declared: _Declared) -> str:
-    return repr(sorted((k, repr(v)) for k, v in declared.spec().items()))
+    kinds: Any = numbers.Integral if whole else numbers.Real
+    if isinstance(bound, bool) or not isinstance(bound, kinds):
+        advice = " Write it without a decimal point, or use Float." if isinstance(bound, float) else ""
+        needed = "a whole number" if whole else "a number"
+        raise InvalidSpace(f"{end} of {kind} must be {needed} or a parameter's name; got {bound!r}.{advice}")
+    if whole and abs(int(bound)) > LARGEST_INT:
+        raise InvalidSpace(f"{end} of Int must be within 2**53 of zero; got {bound}. Use a Float.")
+    value = int(bound) if whole else as_float(bound) + 0.0
+    if not math.isfinite(value) or abs(value) > _LARGEST_FLOAT:
+        raise InvalidSpace(f"{end} of Float must be finite and within 1e300 of zero; got {bound!r}.")
+    return value

@@ -8,14 +8,22 @@
         "optimizer": "adam",                            # a constant
     }, constraints=[lambda c: c["k1"] * c["k2"] < 200])
 
-A canonical configuration holds its active parameters, as plain Python values on the grids of the
-space (`cube.decimals`), in the order of the space. For these decode(encode(c)) == c. Every point of the cube
-decodes to one, except where bounds cross or a constraint fails; these `contains` tells apart.
+A canonical configuration holds its active parameters, as plain Python values on the grids of the space (`cube`), in the
+order of the space. For these decode(encode(c)) == c. Every point of the cube decodes to one, except where bounds cross
+or a constraint fails; `contains` finds these.
+
+Constraints are named predicates of a configuration, which a space can check but not solve. Samples are the points of a
+design that fills the unit cube, drawn in batches that stay balanced: `uniform`, independent points; `sobol`, scrambled
+Sobol points, where each batch continues the last one; `lhs`, one Latin hypercube per batch.
 """
 
+from __future__ import annotations
+
+import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -24,20 +32,95 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from haltune._utils.arrays import Array, Mask
-from haltune.errors import InvalidSpace
+from haltune.errors import InvalidInput, InvalidSpace
 from haltune.errors.foreign_words import KnowsArguments
 
-from .constraints import Constraints, Predicate, constraints_from
-from .cube.enumeration import MOST_ROWS, configurations, hull_size, is_product, mesh_axes
-from .cube.layout import layout_of
-from .cube.tables import Config, cube_points, read_configs, read_cube, write_configs, write_cube
-from .cube.widening import lacking, widened
-from .differences import space_differences
-from .domains import Domain, domain_from
-from .parameters import Parameters, domains_from
-from .sampling import spread_out, spread_out_up_to
+from .cube import (
+    MOST_ROWS,
+    Config,
+    configurations,
+    cube_points,
+    lacking,
+    layout_of,
+    mesh_axes,
+    read_configs,
+    read_cube,
+    widened,
+    write_configs,
+    write_cube,
+)  # fmt: skip
+from .domains import Domain, Parameters, domain_from, domains_from
 
+Predicate = Callable[[Config], bool]
+Constraints = Iterable[Predicate | tuple[str, Predicate]] | Mapping[str, Predicate]
+DESIGNS = ("uniform", "sobol", "lhs")
+_LARGEST_BATCH = 16_384
+_TRIES = 100_000  # points tried for each configuration found, at least, before sampling gives up
 _KEYS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class NamedPredicate:
+    """True for the configurations that are allowed; JSON keeps the name."""
+
+    name: str
+    predicate: Predicate
+
+    def allows(self, config: Config) -> bool:
+        """Whether a canonical configuration passes. Raises InvalidSpace if the predicate raises."""
+        try:
+            return bool(self.predicate(dict(config)))
+        except Exception as error:
+            raise InvalidSpace(
+                f"The constraint {self.name!r} raised {type(error).__name__}({error}) for {config!r}. It "
+                f"must answer for every configuration; an inactive parameter is absent: use config.get(name)."
+            ) from error
+
+
+def constraints_from(given: Constraints) -> tuple[NamedPredicate, ...]:
+    """Name functions, (name, function) pairs or a mapping. Raises InvalidSpace for repeated names."""
+    found: dict[str, NamedPredicate] = {}
+    for item in given.items() if isinstance(given, Mapping) else given:
+        if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and callable(item[1]):
+            constraint = NamedPredicate(*item)
+        elif callable(item):
+            constraint = NamedPredicate(getattr(item, "__qualname__", type(item).__qualname__), item)
+        else:
+            raise InvalidSpace(
+                f"A constraint is a function of a configuration, or a pair (name, function); got {item!r}."
+            )
+        if constraint.name in found:
+            raise InvalidSpace(
+                f"Two constraints are called {constraint.name!r}, and JSON keeps constraints by name. "
+                f"Name them: constraints=[('wide enough', function), ...]."
+            )
+        found[constraint.name] = constraint
+    return tuple(found.values())
+
+
+def batches(design: str, n: int, width: int, rng: np.random.Generator) -> Iterator[Array]:
+    """Yield endless batches of points, (size, width): the first at least n, the next as large as all before.
+
+    So the number of Sobol points stays a power of two; only then are they balanced. Batches grow up to 16,384.
+    Raises InvalidInput for an unknown design.
+    """
+    if design not in DESIGNS:
+        raise InvalidInput(
+            f"The design {design!r} is unknown. Choose one of {', '.join(map(repr, DESIGNS))}."
+        )
+    engine: Any = None
+    if design != "uniform" and width:
+        from scipy.stats import qmc  # here: it takes half a second, and only designs need it
+
+        kind: Any = qmc.Sobol if design == "sobol" else qmc.LatinHypercube
+        keyword = "rng" if "rng" in inspect.signature(kind).parameters else "seed"  # renamed in SciPy 1.15
+        engine = kind(width, **{keyword: rng})
+    size = 1 << max(n - 1, 0).bit_length() if design == "sobol" else n
+    first, total = size, 0
+    while True:
+        yield rng.random((size, width)) if engine is None else engine.random(size)
+        total += size
+        size = min(total, max(_LARGEST_BATCH, first))
 
 
 class Space(KnowsArguments):
@@ -186,18 +269,26 @@ class Space(KnowsArguments):
             >>> [c["layers"] for c in Space({"layers": Int(1, 4)}).sample(4, np.random.default_rng(0), "lhs")]
             [1, 3, 2, 4]
         """
-        return spread_out(n, rng, design, len(self._layout.coordinates), self._passing, self._named)
+        found, tried = self._drawn(n, rng, design, max(_TRIES, 100 * n))
+        if len(found) < n:
+            named = ", ".join(map(repr, self._named)) or "bounds that cross"
+            passed = "nothing" if not found else f"only {len(found):,} of {n:,} wanted"
+            raise InvalidSpace(
+                f"Of {tried:,} points of the space, {passed} passed ({named}). Loosen the constraint, or use bounds "
+                f"that name other parameters and conditions instead, which need no luck."
+            )
+        return found
 
     def sample_up_to(self, n: int, rng: np.random.Generator, design: str = "uniform") -> list[Config]:
         """`sample`, content with fewer where little passes: of some 20 n points, at least one configuration."""
-        found = spread_out_up_to(n, rng, design, len(self._layout.coordinates), self._passing)
-        return found or self.sample(1, rng)
+        return self._drawn(n, rng, design, 20 * n)[0] or self.sample(1, rng)
 
     @cached_property
     def size(self) -> int | None:
         """The number of configurations, where finite and cheap to count, else None."""
-        product = hull_size(self._layout)
-        if product is None or (is_product(self._layout) and not self.constraints):
+        product = self._layout.size
+        dependent = any(p.conditions or any(p.bounds) for p in self._layout.ordered)
+        if product is None or not (dependent or self.constraints):
             return product
         return len(self.enumerate()) if product <= MOST_ROWS else None
 
@@ -231,9 +322,7 @@ class Space(KnowsArguments):
         return {"parameters": parameters, "constraints": [c.name for c in self.constraints]}
 
     @classmethod
-    def from_json(
-        cls, data: Mapping[str, Any], constraints: Mapping[str, Predicate] | None = None
-    ) -> "Space":
+    def from_json(cls, data: Mapping[str, Any], constraints: Mapping[str, Predicate] | None = None) -> Space:
         """The inverse of `to_json`. Raises InvalidSpace unless its constraints are supplied."""
         supplied = dict(constraints or {})
         if set(supplied) != set(data["constraints"]):
@@ -244,20 +333,28 @@ class Space(KnowsArguments):
         pairs = [(spec["name"], domain_from(spec)) for spec in data["parameters"]]
         return cls(pairs, [(name, supplied[name]) for name in data["constraints"]])
 
-    def lacking(self, older: "Space") -> list[str]:
+    def lacking(self, older: Space) -> list[str]:
         """What keeps a search in another space from going on in this one, in words; nothing when this contains it."""
         same = [c.name for c in self.constraints] == [c.name for c in older.constraints]
         return lacking(self._layout, older._layout) + ([] if same else ["the constraints are others"])
 
-    def widening(self, older: "Space") -> "Space":
+    def widening(self, older: Space) -> Space:
         """This space, which `older` was widened to: in it the configurations of that one keep their very values."""
         found = copy(self)
         found._layout = widened(self._layout, older._layout)
         return found
 
-    def diff(self, other: "Space") -> list[str]:
+    def diff(self, other: Space) -> list[str]:
         """How `other` differs from this space, a sentence for each difference; empty when they are equal."""
-        return space_differences(self.parameters, self._named, other.parameters, other._named)
+        mine, theirs, old, new = self.parameters, other.parameters, self._named, other._named
+        said = [f"The parameter {n!r} is gone; it was {mine[n]!r}." for n in mine if n not in theirs]
+        said += [f"The parameter {n!r} is new: {theirs[n]!r}." for n in theirs if n not in mine]
+        shared = [n for n in mine if n in theirs]
+        said += [f"{n!r} was {mine[n]!r} and is {theirs[n]!r}." for n in shared if mine[n] != theirs[n]]
+        if shared != [n for n in theirs if n in mine]:
+            said.append(f"The order was {', '.join(mine)} and is {', '.join(theirs)}.")
+        said += [f"The constraint {name!r} is gone." for name in old if name not in new]
+        return said + [f"The constraint {name!r} is new." for name in new if name not in old]
 
     @property
     def _named(self) -> list[str]:
@@ -284,8 +381,35 @@ class Space(KnowsArguments):
     def _allows(self, canonical: Config) -> bool:
         return all(constraint.allows(canonical) for constraint in self.constraints)
 
+    def _drawn(self, n: int, rng: np.random.Generator, design: str, most: int) -> tuple[list[Config], int]:
+        """At most n that pass, of `most` points or somewhat more; and the number of points tried."""
+        found: list[Config] = []
+        tried = 0
+        for points in batches(design, n, len(self._layout.coordinates), rng):
+            if len(found) >= n or tried >= most:
+                break
+            found += self._passing(points)
+            tried += len(points)
+        return found[:n], tried
+
     def _passing(self, points: Array) -> list[Config]:
         """One design coordinate a parameter, so that a one-hot choice is balanced too."""
         parts = [p.axis.spread(points[:, i]) for i, p in enumerate(self._layout.coordinates)]
         table = read_cube(self._layout, np.hstack([np.empty((len(points), 0)), *parts]))
         return [c for c in write_configs(self._layout, table.rows(table.valid)) if self._allows(c)]
+
+
+class Points:
+    """The points in the unit cube of a list of configurations that only grows, each encoded once."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._known: Array = np.empty((0, space.dim))
+
+    def upto(self, count: int, config: Callable[[int], Mapping[str, Any]]) -> Array:
+        """(count, dim), read-only; `config` gives those that are not known yet."""
+        if count > len(self._known):
+            new = self._space.encode_many([config(i) for i in range(len(self._known), count)])
+            self._known = np.vstack([self._known, new])
+            self._known.flags.writeable = False
+        return self._known[:count]

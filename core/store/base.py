@@ -6,18 +6,30 @@ they were decided at. `haltune.store.open` opens one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
+from haltune._utils.signals import undisturbed
 from haltune.log.events import MOVES, Event, trial_of
 
+T = TypeVar("T")
 CLAIM = -1  # in the place of a trial's number: the lease of whoever decides what to train next
 
 
 class Conflict(Exception):
     """Something that matters was appended since; read it and decide again. Never reaches a user."""
+
+
+def settled(work: Callable[[], T]) -> T:
+    """Return what `work` returns. It is called again after each Conflict; between two calls signals are handled."""
+    while True:
+        try:
+            return work()
+        except Conflict:
+            with undisturbed.heard:  # however often it is called, Ctrl-C ends it
+                pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,9 @@ def own_folder(
     if shared is not None and (not isinstance(shared, str | os.PathLike) or "\0" in str(shared)):
         raise InvalidInput(f"checkpoints={shared!r}: a folder's path, without the character 0")
     base = default_folder(store) if shared is None else Path(shared).absolute()
+    there = next(path for path in (base, *base.parents) if os.path.lexists(path))
+    if shared is not None and not there.is_dir():
+        raise InvalidInput(f"checkpoints={str(shared)!r}: {there} is a file, not a folder; name a folder")
     identity = created.id if re.fullmatch("[0-9a-f]{1,64}", created.id) else _derived(name, created)
     own = f"{quote(name, safe=' ', errors='replace')[:_LONGEST_NAME]}-{identity}"
     if base.name == own:

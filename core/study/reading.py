@@ -21,7 +21,7 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Outcome
 from haltune.log.validity import ADVICE
-from haltune.store.base import Conflict, Lease, Store
+from haltune.store.base import Lease, Store, settled
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.folders import own_folder
 from haltune.store.open import only_study, open_store
@@ -188,16 +188,16 @@ class Following(Reading):
 
     def enqueue(self, store: Store, config: Mapping[str, Any], again: bool = False) -> bool:
         """See Study.enqueue. store: the same, to be written. Who trains applies constraints, which no log holds."""
-        while True:
+
+        def once() -> bool:
             self.sync()
             canonical = self.problem.checked(config, "enqueue(config)")
             event = enqueued(self.history, self.policy, canonical, again, store.now())
-            try:
-                if event is not None:
-                    store.append(self.name, [event], seen=self.history.position, about=None)
-            except Conflict:
-                continue
+            if event is not None:
+                store.append(self.name, [event], seen=self.history.position, about=None)
             return event is not None
+
+        return settled(once)
 
 
 class _Folded:

@@ -7,7 +7,7 @@ import numpy as np
 from drawing import Sheet
 
 from haltune import OptimalStopping
-from haltune.policies.bobos.decay_curves import conditional_paths
+from haltune.policies.bobos.curves import conditional_paths
 
 HORIZON, FIRST, INCUMBENT = 50, 8, 0.15  # epochs; the error to beat
 CELLS = 40

@@ -7,7 +7,7 @@ import numpy as np
 from drawing import Sheet
 
 from haltune import OptimalStopping
-from haltune.policies.bobos.matched_curves import Beside
+from haltune.policies.bobos.curves import ReferenceCurves
 
 HORIZON, NOW, INCUMBENT = 50, 12, 0.08  # epochs; the error to beat
 epochs = np.arange(1, HORIZON + 1)
@@ -27,7 +27,7 @@ settings = OptimalStopping()
 sheet = Sheet("stopping", "What a run may still become, without and with the runs beside it.")
 for beside, left, title in (
     (None, 56, "From its own 12 epochs"),
-    (Beside.of(others, HORIZON), 430, "With 8 runs beside it"),
+    (ReferenceCurves.of(others, HORIZON), 430, "With 8 runs beside it"),
 ):
     panel = sheet.panel(left, 310, (0, HORIZON), (0, 0.6))
     panel.axes(title, "epochs", "error", (0, 10, 20, 30, 40, 50), (0, 0.2, 0.4, 0.6))
@@ -41,7 +41,7 @@ for beside, left, title in (
     panel.line(after, np.median(ahead, axis=1), "one", 2)
     panel.line((0, HORIZON), (INCUMBENT, INCUMBENT), "two", 1.5, "5 4")
     panel.line(epochs[:NOW], run, "ink", 2.5)
-    decision = settings.judge(run, HORIZON, INCUMBENT, rng=0, beside=beside)
+    decision = settings.judge(run, HORIZON, INCUMBENT, rng=0, reference=beside)
     print(title, decision)
     panel.note(HORIZON, INCUMBENT, "to beat", "two", "end", dy=15)
     panel.note(HORIZON, 0.6, f"P(beats) = {decision.p_win:.2f}: {decision.d}", anchor="end", dy=12)

@@ -450,7 +450,7 @@ def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: 
         if {across, along} <= {*config, None}:
             best[(config[across], config[along] if along else None)] = i
     shown = sorted(best.values())
-    axes = {
+    axes: dict[str, Any] = {
         f"{name}axis": axis(
             plotly_text(of or found.metric), **{"exponentformat": "power", **_scale_of(found, of)}
         )

@@ -9,6 +9,7 @@ import math
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +19,11 @@ from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import measured
-from haltune.policies.bobos.company import beside, company, errors_of
+from haltune.policies.bobos.halting import errors_of, reference_curves, reference_trials
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
 from haltune.study.telling.audit import WouldBeStop
 
-from ..digest import MOST_TRIALS, Digest, Row, Source, digest, points
+from ..digest import MOST_TRIALS, Digest, Row, Source, digest, most_points, points
 
 # isort: off
 from .drawing import (
@@ -81,29 +82,27 @@ def _anew(key: str, made_of: object, make: Callable[[], Any]) -> Any:
 
 def lines(facts: Digest, keep: Keep = _anew) -> list[Trace]:
     """A trace for each curve, in the order in which they are drawn: by `zorder`, then by number."""
-    metric, found = plotly_text(facts.problem.goal.metric), []
+    found, most = [], most_points(len(facts.rows))
     for height, (style, rows) in enumerate(_groups(facts)):
         for row in rows:
-            shown = points(row.record, len(facts.rows))
-            made_of = (row.record, row.leads, row.kind, row.outcome, row.reason, row.saved, len(shown))
-
-            def curve(
-                row: Row = row, style: GroupStyle = style, height: int = height, shown: Any = shown
-            ) -> Trace:
-                return {
-                    "uid": f"trial-{row.record.id}",  # also a class in the SVG, by which the page finds the curve
-                    "name": f"trial {row.record.id}", "x": row.record.epochs[shown].tolist(),
-                    "y": [v if math.isfinite(v) else None for v in row.record.values[shown].tolist()],
-                    "mode": "lines", "line": {"color": style.line, "width": style.width, "dash": style.dash},
-                    "legendgroup": style.label, "showlegend": False,
-                    "meta": [metric, _title(facts, row), _details(row)],
-                    "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}<br>%{meta[2]}"
-                    "<extra></extra>",
-                    "zorder": height,
-                }  # fmt: skip
-
-            found.append(keep(f"curve {row.record.id}", made_of, curve))
+            whole = len(row.record.values) <= most
+            made_of = (row.record, row.leads, row.kind, row.outcome, row.reason, row.saved, whole or most)
+            found.append(keep(f"curve {row.record.id}", made_of, partial(_curve, facts, row, style, height)))
     return found
+
+
+def _curve(facts: Digest, row: Row, style: GroupStyle, height: int) -> Trace:
+    shown = points(row.record, len(facts.rows))
+    return {
+        "uid": f"trial-{row.record.id}",  # also a class in the SVG, by which the page finds the curve
+        "name": f"trial {row.record.id}", "x": row.record.epochs[shown].tolist(),
+        "y": [v if math.isfinite(v) else None for v in row.record.values[shown].tolist()],
+        "mode": "lines", "line": {"color": style.line, "width": style.width, "dash": style.dash},
+        "legendgroup": style.label, "showlegend": False,
+        "meta": [plotly_text(facts.problem.goal.metric), _title(facts, row), _details(row)],
+        "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}<br>%{meta[2]}<extra></extra>",
+        "zorder": height,
+    }  # fmt: skip
 
 
 def marks(facts: Digest, speaking: bool = True) -> list[Trace]:
@@ -269,7 +268,7 @@ def forecasts(facts: Digest, keep: Keep = _anew) -> list[Forecast]:
     going = [r for r in facts.rows if r.record.status in (Status.RUNNING, Status.PAUSED) and r.ending]
     going.sort(key=lambda r: -sign * (r.ending or (0.0, 0.0))[1])
     found = [
-        keep(f"forecast {t.id}", (t.attempt, t.epoch), lambda t=t: forecast(facts.history, t))
+        keep(f"forecast {t.id}", (t.attempt, t.epoch), partial(forecast, facts.history, t))
         for t in (row.record for row in going[:_MOST_FORECASTS])
     ]
     return [f for f in found if f is not None]
@@ -296,7 +295,7 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
     errors = errors_of(record, peaks, scale)[0][steps]
     if not 1 <= len(errors) < horizon:
         return None
-    others = beside(company(history, record), peaks, scale, horizon, steps)
+    others = reference_curves(reference_trials(history, record), peaks, scale, horizon, steps)
     if goal.bounds is None and not others.beyond(len(errors)):
         return None  # how high curves go is not known
     rng = np.random.default_rng([history.seed, record.id, len(errors)])

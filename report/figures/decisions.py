@@ -24,8 +24,8 @@ from haltune.log.decisions import FULL, Verdict
 from haltune.log.events import OVER, Status
 from haltune.log.history import History
 from haltune.log.problem import Goal
-from haltune.policies.bobos.induction import DecisionTable
-from haltune.policies.bobos.stopper import Posed, Stopper
+from haltune.policies.bobos.halting import Posed, Stopper
+from haltune.policies.bobos.optimal_stopping import DecisionTable
 from haltune.study.results import Results
 from haltune.study.session.judging import with_report
 from haltune.study.telling.rate import Rate
@@ -162,11 +162,11 @@ def _closed(found: list[RungEntry], sign: float) -> dict[BracketRung, set[int]]:
     """Of the rungs of brackets that all have come to the trials that are promoted."""
     groups: dict[BracketRung, list[RungEntry]] = {}
     for p in found:
-        if "places" in p.verdict.evidence:
+        if all(isinstance(p.verdict.evidence.get(name), int) for name in ("places", "arrived", "go_on")):
             groups.setdefault((p.verdict.evidence["bracket"], p.rung), []).append(p)
     due: dict[BracketRung, set[int]] = {}
     for key, group in groups.items():
-        last = max(group, key=lambda p: int(p.verdict.evidence["arrived"])).verdict.evidence
+        last = max(group, key=lambda p: p.verdict.evidence["arrived"]).verdict.evidence
         if last["arrived"] >= last["places"]:
             ranked = sorted(group, key=lambda p: (-sign * p.value, p.row.record.id))
             due[key] = {p.row.record.id for p in ranked[: last["go_on"]]}
@@ -250,7 +250,7 @@ class Decided:
 
     def value(self, errors: Any) -> Array:
         """Errors, or means of them, in the metric's units."""
-        return self.posed.scale.raw(1.0 - np.asarray(errors))
+        return np.asarray(self.posed.scale.raw(1.0 - np.asarray(errors)))
 
     def epochs(self, first: int, last: int) -> list[int]:
         """Those at which the steps `first` to `last` end."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from haltune.errors import InvalidInput
@@ -17,7 +18,7 @@ from haltune.log.codec import plain
 from haltune.log.events import Status
 from haltune.log.policy import in_words
 from haltune.policies.autobct.policy import AutoBCT
-from haltune.policies.bobos.stopper import Stopper
+from haltune.policies.bobos.halting import Stopper
 from haltune.policies.truvar.members import MemberSet
 from haltune.study.results import Results
 
@@ -92,9 +93,8 @@ class ToldSearch:
         for row in facts.rows:
             made_of = (row.record, row.leads, row.kind, row.reason, facts.levels, words.columns(facts))
             traceback = tracebacks.get(row.record.id, "")
-            told[f"row/trial-{row.record.id}"] = self._keep(
-                f"row {row.record.id}", made_of, lambda r=row, t=traceback: words.row(facts, r, t)
-            )
+            made = self._keep(f"row {row.record.id}", made_of, partial(words.row, facts, row, traceback))
+            told[f"row/trial-{row.record.id}"] = made
         return told | {f"figure/{id}": spec for id, spec in self._figures().items()}
 
     def _figures(self) -> dict[str, Spec]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from difflib import SequenceMatcher
 from threading import Lock, Thread
 from typing import Any
@@ -82,7 +82,7 @@ def _of_lists(old: list[Any], new: list[Any]) -> Edit | None:
     return (told | {"at": inner} if inner else told) or None
 
 
-def _steps(old: list[Any], new: list[Any]) -> list[tuple[str, int, int, int, int]]:
+def _steps(old: list[Any], new: list[Any]) -> Sequence[tuple[str, int, int, int, int]]:
     """As difflib's opcodes: which elements are the same ones, though something in them may have changed."""
     if len(old) == len(new):
         changed = sum(a != b for a, b in zip(old, new, strict=True))

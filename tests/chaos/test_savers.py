@@ -118,7 +118,7 @@ class Storm:
                 self.train(trial)
             except KeyboardInterrupt:
                 trial.interrupt()
-            except (LeaseLost, FileNotFoundError):  # who slept finds even its half-written state tidied up
+            except LeaseLost:
                 trial.finish()
                 assert trial.ended is not None
 

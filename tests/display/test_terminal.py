@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import haltune
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
 from haltune.cli.app import app
-from haltune.cli.options import as_json
+from haltune.cli.common import as_json
 from haltune.display.terminal import visible
 from haltune.errors import HaltuneWarning, InvalidInput, warn
 from haltune.launch.progress import _LiveTable
@@ -160,7 +160,7 @@ def test_errors_warnings_and_the_log_are_made_visible(caplog):
 
 
 def test_nothing_prints_by_another_door():
-    doors = {"cli/options.py", "cli/__init__.py"}  # the second before Typer is known to be there
+    doors = {"cli/common.py", "cli/__init__.py"}  # the second before Typer is known to be there
     root = Path(haltune.__file__).resolve().parents[1]
     rooms = [root / room for room in ("core", "callbacks", "launch", "report", "bridges", "cli")]
     if not all(room.is_dir() for room in rooms):

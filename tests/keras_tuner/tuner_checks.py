@@ -76,10 +76,14 @@ def test_losers_are_stopped_and_callbacks_of_the_users_own_are_called(tmp_path):
         def on_epoch_end(self, epoch, logs=None):
             epochs.append(epoch)
 
-    t = search(tuner(tmp_path, policy=StopsAtTwo(3)), callbacks=[Counts()])
+    t = search(tuner(tmp_path / "two", policy=StopsAtTwo(3)), callbacks=[Counts()])
     assert [len(r.values) for r in t.study.trials] == [4, 2, 2]
     assert epochs == [0, 1, 2, 3, 0, 1, 0, 1]
     assert all(trial.status == "COMPLETED" for trial in t.oracle.trials.values())
+    t = search(tuner(tmp_path / "three", policy=StopsAtTwo(3), min_epochs=3))
+    assert [len(r.values) for r in t.study.trials] == [4, 3, 3]
+    with pytest.raises(InvalidInput, match="min_epochs=5 is more than max_epochs=4"):
+        tuner(tmp_path / "five", min_epochs=5)
 
 
 def test_a_paused_run_goes_on_as_if_nothing_had_been_in_the_same_trial(tmp_path):

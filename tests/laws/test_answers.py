@@ -23,7 +23,7 @@ from worlds import POLICIES, SPACE, Clock
 
 from examples import many
 from haltune import Budget, Maximize, Minimize, Problem, Study, Trial
-from haltune.cli.commands import listing_data
+from haltune.cli import listings
 from haltune.errors import HaltuneWarning
 from haltune.log import events as ev
 from haltune.log.codec import to_json
@@ -197,7 +197,7 @@ def check_shown(study: Study, auditor: Auditor) -> None:
 
 def check_read(life: Life, auditor: Auditor) -> None:
     study, reading = life.studies[0], read_study(life.store)
-    told, best = listing_data.status(reading), auditor.best()
+    told, best = listings.status_data(reading), auditor.best()
     assert told["trials"] == {
         s: n for s in told["trials"] if (n := sum(t.status == s for t in auditor.trials))
     }
@@ -206,7 +206,7 @@ def check_read(life: Life, auditor: Auditor) -> None:
     assert told["complete"] == sum(map(auditor.complete, auditor.trials))
     found = told["best"] and (told["best"]["trial"], told["best"]["value"], told["best"]["epoch"])
     assert found == best
-    rows = [listing_data.trial(t, Comparisons(reading.history, False)) for t in reading.trials]
+    rows = [listings.trial_data(t, Comparisons(reading.history, False)) for t in reading.trials]
     assert [(r["epoch"], r["complete"]) for r in rows] == [
         (t.epoch, auditor.complete(t)) for t in auditor.trials
     ]

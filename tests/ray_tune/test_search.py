@@ -65,6 +65,21 @@ def test_a_scheduler_alone_stops_by_optimal_stopping_and_says_why():
     assert f"{len(stopped)} trials" in scheduler.debug_string()
 
 
+def test_no_trial_is_stopped_before_min_epochs_of_the_search_or_of_a_scheduler_alone():
+    s = search(min_epochs=4)
+    trained = lengths(driven(s, HaltuneScheduler(), trials=14, at_once=1))
+    assert 4 <= min(trained) < 9
+    alone = HaltuneScheduler(9, min_epochs=3, metric="acc", mode="max")
+    for epoch in (1, 2, 3):  # two epochs that are not finite end a trial, but not before min_epochs
+        result = {"acc": math.nan, "training_iteration": epoch}
+        assert alone.on_trial_result(None, SimpleNamespace(trial_id="a"), result) == (
+            alone.STOP if epoch == 3 else alone.CONTINUE
+        )
+    for kind in (search, lambda **options: HaltuneScheduler(9, **options)):
+        with pytest.raises(InvalidInput, match="min_epochs=10 is more than max_epochs=9"):
+            kind(min_epochs=10)
+
+
 def test_a_search_alone_stops_nothing_and_learns_from_what_another_stops():
     s = search()
     assert set(lengths(driven(s, trials=6))) == {9}

@@ -44,10 +44,10 @@ if __name__ == "__main__":
 
 TOGETHER = """
     points = [{"opt": {"lr": lr}} for lr in (0.1, 0.09, 0.3, 0.29, 0.28, 0.27)]
-    search = HaltuneSearch(max_epochs=9, seed=0, store=folder + "/s.db", points_to_evaluate=points)
+    search = HaltuneSearch(max_epochs=9, min_epochs=4, seed=0, store=folder + "/s.db", points_to_evaluate=points)
     results = tuner(train, search, HaltuneScheduler(), max_concurrent_trials=2).fit()
     epochs = sorted(r.metrics["training_iteration"] for r in results)
-    assert epochs[0] < 9 == epochs[-1], epochs
+    assert 4 <= epochs[0] < 9 == epochs[-1], epochs
     assert len(search.reasons) == sum(n < 9 for n in epochs), search.reasons
     curves = {tuple(r.values) for r in search.study.trials}
     for r in results:
@@ -63,12 +63,12 @@ ALONE = """
         for epoch in range(1, 10):
             tune.report({"acc": math.nan if config["k"] == 2 else value(config["k"] / 40, epoch)})
 
-    scheduler = HaltuneScheduler(9)
+    scheduler = HaltuneScheduler(9, min_epochs=3)
     results = tuner(faulty, None, scheduler, {"k": tune.grid_search([4, 1, 2, 12, 5, 11])}, 1).fit()
     by = {r.config["k"]: r.metrics.get("training_iteration", 0) if r.metrics else 0 for r in results}
     assert len(results.errors) == 1
-    assert by[2] == 2 and by[4] == 9, by
-    assert min(by[11], by[12]) < 9, by
+    assert by[2] == 3 and by[4] == 9, by
+    assert 3 <= min(by[11], by[12]) < 9, by
     assert sorted(r.status.value for r in scheduler.study.trials).count("stopped") == len(scheduler.reasons)
 
     try:

@@ -10,7 +10,7 @@ import pytest
 from haltune import Choice, Constant, Float, Int
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.space import Space
-from haltune.space.designs import batches
+from haltune.space.space import batches
 
 DESIGNS = ["uniform", "sobol", "lhs"]
 

@@ -85,6 +85,17 @@ def test_a_folder_of_checkpoints_that_is_no_path_is_refused_in_words(folder: Any
         opened(checkpoints=folder)
 
 
+@pytest.mark.parametrize("below", ["", "x", "x/y"])
+def test_a_folder_of_checkpoints_within_a_file_is_refused_before_anything_is_trained(
+    tmp_path: Path, below: str
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(InvalidInput, match=r"^checkpoints=.*file is a file, not a folder"):
+        opened(checkpoints=file / below)
+    assert opened(checkpoints=tmp_path / "new" / below).ask() is not None
+
+
 def test_numbers_beyond_what_a_machine_counts_keep_every_checkpoint(tmp_path: Path) -> None:
     study = opened(tmp_path / "a.db", keep_checkpoints=2**63, patience=Decimal(1))
     trial = asked(study)

@@ -93,6 +93,16 @@ def test_runs_that_can_pause_are_paused_and_resumed_in_the_same_trial(simulated)
     assert len(tuner.tuning_status.last_trial_status_seen) >= len(s.study.trials) - 1
 
 
+@pytest.mark.parametrize("pauses", [False, True])
+def test_no_trial_is_stopped_or_paused_before_min_epochs(simulated, pauses):
+    s = scheduler(pauses=pauses, min_epochs=5)
+    simulated(s, trials=4)
+    lengths = [len(r.values) for r in s.study.trials if r.status != "running"]
+    assert 5 <= min(lengths) < EPOCHS
+    with pytest.raises(InvalidInput, match="min_epochs=10 is more than max_epochs=9"):
+        scheduler(min_epochs=10)
+
+
 def test_the_seed_repeats_a_search_and_the_mode_says_what_is_better(simulated):
     one, two = scheduler(), scheduler()
     simulated(one)

@@ -20,7 +20,7 @@ from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.records import TrialRecord
 from haltune.log.scores import Scale
-from haltune.policies.bobos.decay_curves import decay_posterior, fit_decay
+from haltune.policies.bobos.curves import decay_posterior, fit_decay
 
 TAG = "training"  # of a trial: the number of its training, from 0
 ENDED = (Status.COMPLETED, Status.STOPPED, Status.FAILED)

@@ -17,7 +17,7 @@ from scipy.special import erfcx, ndtr
 from haltune._utils.arrays import Array
 from haltune._utils.words import short
 from haltune.errors import InvalidInput
-from haltune.gp.posterior import Posterior
+from haltune.gp.gp import Posterior
 from haltune.log.history import History
 
 _SMALLEST = (

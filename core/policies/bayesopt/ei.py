@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from numpy.random import Generator
 
 from haltune._utils.arrays import Array
-from haltune._utils.checks import check_whole
+from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune._utils.words import amount
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event
@@ -60,7 +60,8 @@ class _Greedy:
     surrogate: ImprovementSurrogate = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_whole(self.name, 1, initial=self.initial, refit_every=self.refit_every)
+        check_whole(self.name, 1, MOST_POINTS, initial=self.initial)
+        check_whole(self.name, 1, refit_every=self.refit_every)
         object.__setattr__(self, "surrogate", ImprovementSurrogate(self.refit_every))
 
     def propose(self, state: FinishedTrials, history: History, rng: Generator, alpha: float) -> Start:

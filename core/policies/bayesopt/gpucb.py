@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.random import Generator
 
-from haltune._utils.checks import check_whole, is_number
+from haltune._utils.checks import MOST_POINTS, check_whole, is_number
 from haltune._utils.words import short
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior
@@ -56,7 +56,8 @@ def check_ucb(name: str, problem: Problem, beta: Beta) -> None:
 
 def check_options(name: str, initial: int, beta: Beta, delta: float, refit_every: int) -> None:
     """Raise InvalidInput for options outside what is allowed."""
-    check_whole(name, 1, initial=initial, refit_every=refit_every)
+    check_whole(name, 1, MOST_POINTS, initial=initial)
+    check_whole(name, 1, refit_every=refit_every)
     good = beta in ("scaled", "theorem") if isinstance(beta, str) else is_number(beta) and beta >= 0
     if not good:
         raise InvalidInput(f"{name}(beta={beta!r}): 'scaled', 'theorem', or a number that is not negative")

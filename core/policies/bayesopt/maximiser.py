@@ -14,7 +14,7 @@ from haltune._utils.arrays import Array, Indices, Mask
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Config
 from haltune.space import Space
-from haltune.space.cube.enumeration import MOST_ROWS
+from haltune.space.cube import MOST_ROWS
 from haltune.space.domains import bounding
 
 from .acquisition import Acquisition, Surface

@@ -1,48 +1,342 @@
-"""When to stop a run: the settings of Bayesian optimal stopping, as one object a policy can ask.
+"""Bayesian optimal stopping of one trial: simulated paths in, a table of decisions out, and the settings as one object.
 
-Two modes share the machinery of `induction`. `faithful` is the paper's: paths from the exponential-decay
-GP, solved once after the first 8 of 51 epochs. `robust`, the default, draws its paths from a Bayesian
-power law, and from the runs beside it where there are such, and solves again as the curve grows; between two
-solutions the last table decides.
-Nothing here knows of trials or logs: errors and an rng in, a decision out, the same bits each time.
+Notation (BO-BOS, equations 2 to 4 and appendices A, B)
+
+    stop      d1: stop, concluding that the full training would not beat the incumbent
+    win       d2: conclude that it would; nobody stops a winner, so it means: continue
+    continue  d0: pay c, see one more epoch, decide then
+    p_win     Pr(final error < threshold | statistic)
+    losses    K1 p_win + what a final value is worth for stop, K2 (1 - p_win) for win,
+              c + E[value of the next epoch] for continue
+
+The running mean of the errors of epochs 1..n is BO-BOS's statistic. A mean of the recent ones tells where the curve is
+heading; what it adds to the running mean (the rest of a regression over the paths) cuts each cell. Both are observed up
+to the epoch of solving, simulated after it, and observed again at decision time. Each epoch has a grid of its own over
+what the paths reach there; on one grid over [0, 1] all paths of a late epoch share a few cells.
+
+Two modes. `faithful` is the paper's: paths from the exponential-decay GP, solved once after the first 8 of 51 epochs.
+`robust`, the default, draws its paths from a Bayesian power law and from reference curves, and solves again as the
+curve grows; between two solutions the last table decides. Nothing here depends on trials or logs: errors and an rng in,
+a decision out, the same bits each time.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from haltune._utils.arrays import Array
+from haltune._utils.arrays import Array, Array32, Indices, Mask
 from haltune._utils.checks import check_kinds, is_number
 from haltune.errors import InvalidInput
 
-from .decay_curves import Paths, checked_errors, conditional_paths
-from .induction import MIN_PATHS, DecisionTable, Losses, StopDecision, solve, undecided
-from .matched_curves import Beside, believed, matched_paths
-from .power_law_curves import power_law_paths
+from .curves import (
+    Paths,
+    ReferenceCurves,
+    calibrated,
+    checked_errors,
+    conditional_paths,
+    matched_paths,
+    power_law_paths,
+)
 
-REFERENCE_HORIZON = 51  # `first` and `resolve_at` count epochs of this many, and scale with the horizon
+MIN_PATHS = 1000  # survivors in [0, 1] below which nothing is decided
+_RECENT = 10.0  # the k-th error weighs in a recent mean as k^9: the last tenth of the epochs for two thirds
+_TRIM = 0.01  # share of paths beyond each end of a grid, counted in its outer cells: paths have long tails
+_TOLERANCE = 1e-6  # paths are float32: how far beyond the outermost path a statistic still counts as reached
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The 0-K losses: K1 for a wrong stop, K2 for a wrong win, c for each further epoch, and missing for each stop."""
+
+    K1: float = 100.0  # may be infinite: then nothing is ever stopped
+    K2: float = 99.0
+    c: float = 1.0
+    missing: float = 0.0  # of a final value that nobody will know; none at the last epoch
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.missing) and self.missing >= 0.0):
+            raise InvalidInput(f"missing is {self.missing}; what a final value is worth is at least 0.")
+        for name, value in (("K1", self.K1), ("K2", self.K2), ("c", self.c)):
+            finite = np.isfinite(value) or (name == "K1" and value == np.inf)
+            if not (finite and (value > 0.0 or (name == "c" and value == 0.0))):
+                raise InvalidInput(
+                    f"{name} is {value}; K1 and K2 are positive, c is at least 0, only K1 may be infinite."
+                )
+
+    def expected(self, p_win: ArrayLike, next_value: ArrayLike) -> tuple[Array, Array, Array]:
+        """Of stop, win and continue, equation (2). next_value: infinite at the last epoch."""
+        p, ahead = np.asarray(p_win), np.asarray(next_value)
+        wrong = self.K1 * p if np.isfinite(self.K1) else np.full(p.shape, np.inf)  # inf * 0 is NaN
+        return wrong + np.where(np.isinf(ahead), 0.0, self.missing), self.K2 * (1.0 - p), self.c + ahead
+
+    @property
+    def bound(self) -> float:
+        """Lemma 8: no stop is made where p_win exceeds (K2 + c) / K1."""
+        return min(1.0, (self.K2 + self.c) / self.K1)
+
+
+@dataclass(frozen=True)
+class StopDecision:
+    """What to do after an epoch, with its numbers (NaN where nothing was estimated)."""
+
+    d: Literal["stop", "win", "continue"]
+    p_win: float  # simulated Pr(final error < threshold)
+    loss_stop: float  # K1 p_win, and what the final value is worth
+    loss_win: float  # K2 (1 - p_win)
+    loss_continue: float  # c + expected loss from the next epoch on
+    bound: float  # lemma 8's (K2 + c) / K1
+    basis: str  # "solved", "rare", "left" (the paths), "saturated", "few paths" or "waiting"
+    paths: int = 0  # simulated curves that p_win is a share of
+
+
+def _undecided(basis: str, losses: Losses) -> StopDecision:
+    nan = float("nan")
+    return StopDecision("continue", nan, nan, nan, nan, losses.bound, basis)
+
+
+@dataclass(frozen=True)
+class Grids:
+    """One even grid per epoch n0..horizon; the outer cells also hold what lies beyond the grid."""
+
+    low: Array  # (rows,) lower edge of the first cell of the running mean
+    scale: Array  # (rows,) cells per unit of error; 0 where all paths agree
+    least: Array  # (rows,) smallest and largest running mean that a path reaches
+    most: Array
+    tilt: Array  # (rows,) how much the recent mean rises with the running mean, by least squares
+    low_recent: Array  # (rows,) the same edges for the rest of the recent mean
+    scale_recent: Array
+
+    def column(self, row: int, errors: Array, cells: int, slopes: int) -> int | None:
+        """Where errors (n,) fall into, or None where no path's mean went."""
+        mean = float(errors.mean())
+        if not self.least[row] - _TOLERANCE <= mean <= self.most[row] + _TOLERANCE:
+            return None
+        rest = recent_mean(errors) - self.tilt[row] * mean
+        of_mean = int((mean - self.low[row]) * self.scale[row])
+        of_rest = int((rest - self.low_recent[row]) * self.scale_recent[row])
+        return min(max(of_mean, 0), cells - 1) * slopes + min(max(of_rest, 0), slopes - 1)
+
+
+def recent_mean(errors: Array) -> float:
+    """Of errors (n,), the k-th weighing as k^9; of paths the same epoch by epoch, see `grids_of`."""
+    recent = float(errors[0])
+    for n, error in enumerate(errors[1:].tolist(), 2):
+        recent += (error - recent) * (_RECENT / (n + _RECENT - 1.0))
+    return recent
+
+
+def grids_of(paths: Paths, errors: Array, cells: int, slopes: int) -> tuple[Grids, Indices]:
+    """The grids, and the column (rows, paths) of each path at each epoch: by epochs, on vectors that stay in cache."""
+    rows = len(paths.values) + 1
+    edges = np.zeros((7, rows))
+    found = np.empty((rows, paths.count), dtype=np.intp)
+    total = np.full(paths.count, errors.sum(), dtype=np.float32)
+    recent = np.full(paths.count, recent_mean(errors), dtype=np.float32)
+
+    def grid(values: Array32, cells: int) -> tuple[float, float, Indices]:
+        """Lower edge and cells per unit of one epoch's statistic; the cell of each path, without sorting."""
+        low, high = np.quantile(values[:: max(1, values.size // 2000)], (_TRIM, 1.0 - _TRIM))
+        scale = float(cells / (high - low)) if high - low > _TOLERANCE else 0.0
+        cell = np.clip((values - np.float32(low)) * np.float32(scale), 0, cells - 1).astype(np.intp)
+        return float(low), scale, cell
+
+    for row in range(rows):
+        n = paths.start + row
+        if row:
+            total += paths.values[row - 1]
+            recent += (paths.values[row - 1] - recent) * np.float32(_RECENT / (n + _RECENT - 1.0))
+        mean = total * np.float32(1.0 / n)
+        centred = mean - mean.mean()
+        variance = float(centred @ centred)
+        tilt = float(centred @ recent) / variance if variance > _TOLERANCE**2 * len(mean) else 0.0
+        low, scale, of_mean = grid(mean, cells)
+        low_recent, scale_recent, of_rest = grid(recent - np.float32(tilt) * mean, slopes)
+        edges[:, row] = low, scale, mean.min(), mean.max(), tilt, low_recent, scale_recent
+        found[row] = slopes * of_mean + of_rest
+    return Grids(*edges), found
+
+
+@dataclass(frozen=True)
+class DecisionTable:
+    """Decisions for epochs start..horizon (rows) by cell of the running mean, each cut by recent means (columns).
+
+    What too few paths pass is decided as the whole cell of the running mean is.
+    """
+
+    start: int  # n0, the epoch it was solved at; row 0, one cell
+    horizon: int
+    threshold: float  # the incumbent's error, xi already taken off
+    losses: Losses
+    basis: str  # "solved", "saturated" or "few paths"
+    min_visits: int
+    slopes: int  # cuts of a cell
+    grids: Grids
+    visits: NDArray[np.int64]  # (rows, cells x slopes) paths that a decision rests on
+    p_win: Array  # (rows, cells x slopes)
+    next_value: (
+        Array  # (rows, cells x slopes) mean loss of its paths from the next epoch on; inf in the last row
+    )
+
+    def decide(self, errors: ArrayLike) -> StopDecision:
+        """The decision after epoch n given errors (n,), start <= n <= horizon, else InvalidInput."""
+        y, losses = np.asarray(errors, dtype=np.float64), self.losses
+        row = y.size - self.start
+        if y.ndim != 1 or not 0 <= row <= self.horizon - self.start:
+            raise InvalidInput(
+                f"errors has shape {y.shape}; this table decides epochs {self.start} to {self.horizon}."
+            )
+        if self.basis == "saturated" and y.min() >= 1.0 and np.isfinite(losses.K1):
+            return StopDecision("stop", 0.0, 0.0, losses.K2, losses.c, losses.bound, self.basis)
+        if self.basis != "solved":
+            return _undecided(self.basis, losses)
+        cell = self.grids.column(row, y, int(self.visits.shape[1]) // self.slopes, self.slopes)
+        if cell is None:
+            return _undecided("left", losses)
+        if self.visits[row, cell] <= self.min_visits:
+            return _undecided("rare", losses)
+        p_win, visits = float(self.p_win[row, cell]), int(self.visits[row, cell])
+        stop, win, go_on = (float(loss) for loss in losses.expected(p_win, float(self.next_value[row, cell])))
+        d: Literal["stop", "win", "continue"] = "continue"
+        if min(stop, win) <= go_on:
+            d = "stop" if stop <= win else "win"
+        return StopDecision(d, p_win, stop, win, go_on, losses.bound, "solved", visits)
+
+    @property
+    def decided(self) -> Array:
+        """(rows, cells x slopes) -1 where it stops, 1 where it takes the trial for a winner, 0 where it continues."""
+        stop, win, go_on = self.losses.expected(self.p_win, self.next_value)
+        ends = (np.minimum(stop, win) <= go_on) & (self.visits > self.min_visits)
+        return np.where(ends, np.where(stop <= win, -1.0, 1.0), 0.0)
+
+
+def solve(
+    paths: Paths,
+    errors_so_far: ArrayLike,
+    threshold: float,
+    losses: Losses,
+    cells: int = 16,
+    min_visits: int = 30,
+    slopes: int = 8,
+    *,
+    saturated_loses: bool = True,
+    calibrate: Callable[[float], float] | None = None,
+) -> DecisionTable:
+    """Approximate backward induction (algorithm 2) over the running and the recent mean of epochs 1..n.
+
+    `threshold` is the error that the trial's last epoch must get below to beat the incumbent. Paths that leave [0, 1]
+    are dropped; with fewer than MIN_PATHS left every decision is to continue. Errors that are all the worst possible,
+    1, count as losing to any better incumbent, unless `saturated_loses` is False because the paths model that.
+    cells: of the running mean, each cut into `slopes` by the recent mean. A cut visited by `min_visits` paths or fewer
+    decides as its cell does; such a cell decides to continue, and what its paths lose then still counts.
+    calibrate: the probability of winning when so large a share of the paths win; a path that wins then weighs as much
+    more or less in every mean. Default: that share itself.
+    Raises InvalidInput for errors outside [0, 1], of another length than paths.start, or a NaN threshold.
+    """
+    y = checked_errors(errors_so_far)
+    if y.size != paths.start:
+        raise InvalidInput(
+            f"{y.size} errors, but the paths start after epoch {paths.start}; give as many errors."
+        )
+    if np.isnan(threshold):
+        raise InvalidInput("threshold is NaN; give the incumbent's error, or 1.0 when there is none yet.")
+    if min(cells, slopes) < 1:
+        raise InvalidInput(
+            f"cells or slopes is {min(cells, slopes)}; each is at least one, usually 16 and 8."
+        )
+    saturated = saturated_loses and bool(y.min() >= 1.0 > threshold)
+    kept = paths if saturated else paths.kept()
+    if saturated or kept.count < MIN_PATHS:
+        none, empty, visits = np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0), dtype=np.int64)
+        basis = "saturated" if saturated else "few paths"
+        grids = Grids(*[none] * 7)
+        return DecisionTable(
+            y.size, paths.horizon, threshold, losses, basis, 0, 1, grids, visits, empty, empty
+        )
+    wins = kept.values[-1] < np.float32(threshold)
+    share, weights = float(wins.mean()), np.ones(kept.count)
+    if (
+        calibrate is not None and 0.0 < share < 1.0
+    ):  # the mean of the weighted paths is the calibrated probability
+        p = calibrate(share)
+        weights = np.where(wins, p * (1.0 - share) / ((1.0 - p) * share), 1.0)
+    grids, columns = grids_of(kept, y, cells, slopes)
+    solved = _induct(columns, wins, losses, (cells, slopes), min_visits, weights)
+    return DecisionTable(
+        y.size, kept.horizon, threshold, losses, "solved", min_visits, slopes, grids, *solved
+    )
+
+
+def _induct(
+    columns: Indices, wins: Mask, losses: Losses, shape: tuple[int, int], min_visits: int, weights: Array
+) -> tuple[NDArray[np.int64], Array, Array]:
+    """Visits, p_win and mean next value (rows, columns) from the last epoch backwards, equation (2).
+
+    A cell's next value is what its own paths lose from the next epoch on, by the decisions made there (Longstaff
+    and Schwartz 2001): the mean over the cells entered next would take each for a fresh start, and forget what a
+    path comes with.
+    """
+    rows, count = columns.shape
+    size = shape[0] * shape[1]
+    visits = np.empty((rows, size), dtype=np.int64)
+    p_win, next_value = np.empty((rows, size)), np.full((rows, size), np.inf)
+    stopped = losses.K1 * wins if np.isfinite(losses.K1) else np.full(count, np.inf)
+    won, lost = losses.K2 * ~wins, np.zeros(count)
+    for row in reversed(range(rows)):
+        column, last = columns[row], row == rows - 1
+        passed = np.bincount(column, minlength=size)
+        few = passed <= min_visits
+
+        def merged(of: NDArray[Any], few: Mask = few) -> NDArray[Any]:
+            """Sums by column; where visits are few, the whole cell's."""
+            return np.where(few, np.repeat(of.reshape(shape).sum(axis=1), shape[1]), of)
+
+        mass, winning, losing = (
+            merged(np.bincount(column, x, minlength=size)) for x in (weights, weights * wins, weights * lost)
+        )
+        mass = np.maximum(mass, 1e-300)
+        visits[row], p_win[row] = merged(passed), winning / mass
+        if not last:
+            next_value[row] = losing / mass
+        stop, win, go_on = losses.expected(p_win[row], next_value[row])
+        # in the last epoch nothing is left to continue to, however rare the cell
+        ends = (np.minimum(stop, win) <= go_on) & ((visits[row] > min_visits) | last)
+        stops, wins_now = (ends & (stop <= win))[column], (ends & (stop > win))[column]
+        lost = np.where(
+            stops, stopped if last else stopped + losses.missing, np.where(wins_now, won, losses.c + lost)
+        )
+    return visits, p_win, next_value
+
+
+_REFERENCE_HORIZON = 51  # `first` and `resolve_at` count epochs of this many, and scale with the horizon
 _FIRST = 8
 _LEAST_WORTH = 1.5  # epochs: of the shortest trainings a tenth is less than one
 _MIN_VISITS = 30
 _FEWEST = 3  # errors below which no curve is judged, however short the horizon
-_RESOLVE_AT = {"faithful": (), "robust": (12, 16, 24, 32, 40)}
-# with runs beside, besides every epoch from _FIRST_BESIDE to `first`
-_COMPANY_AT = (10, 14, 18, 20, 28, 36, 44, 48)
-_FIRST_BESIDE = 2  # the first epoch that is judged with runs beside
-_COMPANY = 3  # runs trained beyond an epoch without which it is not judged before `first`
-_PATHS_PER_DRAWN = 5  # with runs beside, of so many paths at most one is drawn: it costs that much more
-_K1 = {"faithful": 100.0, "robust": 500.0}
-_BESIDE = {"faithful": False, "robust": True}
-_MISSING = {"faithful": 0.0, "robust": 0.1}
-_PATHS = {"faithful": 100_000, "robust": 20_000}  # robust: allotted evenly to the mixture, solved six times
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "robust": {
+        "resolve_at": (12, 16, 24, 32, 40),
+        "K1": 500.0,
+        "paths": 20_000,
+        "missing": 0.1,
+        "beside": True,
+    },
+    "faithful": {"resolve_at": (), "K1": 100.0, "paths": 100_000, "missing": 0.0, "beside": False},
+}
+# with reference curves, besides every epoch from _FIRST_WITH_OTHERS to `first`
+_FURTHER_WITH_OTHERS = (10, 14, 18, 20, 28, 36, 44, 48)
+_FIRST_WITH_OTHERS = 2  # the first epoch that is judged
+_FEWEST_OTHERS = 3  # trials trained beyond an epoch without which it is not judged before `first`
+_PATHS_PER_DRAWN = 5  # with reference curves, of so many paths at most one is drawn: it costs that much more
 
 
 @dataclass(frozen=True)
 class StoppingPlan:
-    """The epochs at which one horizon's runs are solved, ascending; empty when there is nothing to decide."""
+    """The epochs at which one horizon's trials are solved, ascending; empty when there is nothing to decide."""
 
     horizon: int
     solve_at: tuple[int, ...]
@@ -57,29 +351,29 @@ class StoppingPlan:
 
 @dataclass(frozen=True)
 class OptimalStopping:
-    """When to stop a run: settings of Bayesian optimal stopping, frozen and JSON both ways.
+    """When to stop a trial: settings of Bayesian optimal stopping, frozen and JSON both ways.
 
     Give it to Halting or BOBOS, or ask it yourself with `judge`.
 
     Args:
-        mode: "robust" solves again along the run, over power-law curves; "faithful" once, as BO-BOS does, over
+        mode: "robust" solves again along the trial, over power-law curves; "faithful" once, as BO-BOS does, over
             curves of an exponential-decay process. Default: "robust".
         first: N0 in BO-BOS: epochs, of 51, before anything is decided; scaled to the horizon. Default: 8, and with
-            runs beside it the second epoch.
-        resolve_at: further epochs, of 51, to solve at. Default: None, (12, 16, 24, 32, 40) and with runs beside some
-            more, or none (faithful).
+            curves of other trials the second epoch.
+        resolve_at: further epochs, of 51, to solve at. Default: None, (12, 16, 24, 32, 40) and with curves of other
+            trials some more, or none (faithful).
         K1: loss of a wrong stop, may be infinite. Default: None, 500 or (faithful) 100.
-        K2: loss of going on wrongly to the end. Default: 99.
+        K2: loss of continuing wrongly to the end. Default: 99.
         c: loss of each further epoch; beyond 51 epochs of each further 51st of a full training, unless the mode is
             "faithful". Default: 1.
         paths: curves simulated a solution. Default: None, 20,000 or (faithful) 100,000.
         cells: of the grid over the running mean, at each epoch. Default: 16.
-        slopes: cuts of each cell, by how the recent epochs differ from what the running mean foretells. Default: 8.
-        min_visits: a cell with so many paths or fewer goes on. Default: None, 30, or (robust) paths / 200 where
+        slopes: cuts of each cell, by how the recent epochs differ from what the running mean predicts. Default: 8.
+        min_visits: a cell with so many paths or fewer continues. Default: None, 30, or (robust) paths / 200 where
             that is more.
         missing: what the final value of a trial is worth, as a share of a full training, and unless that is 0 at least
             1.5 epochs: a stop near the end saves less. Default: None, 0.1, or (faithful) 0.
-        beside: True to learn from the curves of the other runs of the study; False to look at one curve alone.
+        beside: True to learn from the curves of the other trials of the study; False to look at one curve alone.
             Default: None, True, or (faithful) False, where True is refused.
 
     Raises:
@@ -93,34 +387,30 @@ class OptimalStopping:
     """
 
     mode: Literal["robust", "faithful"] = "robust"
-    first: int = _FIRST  # N0 in BO-BOS: epochs, of 51, before anything is decided
-    resolve_at: tuple[int, ...] | None = None  # further epochs, of 51, to solve at; None: the mode's own
-    K1: float | None = None  # cost of a wrong stop; None: the mode's own, 500 or (faithful) 100
+    first: int = _FIRST
+    resolve_at: tuple[int, ...] | None = None  # where None: the mode's own
+    K1: float | None = None
     K2: float = 99.0
     c: float = 1.0
-    paths: int | None = None  # simulated per solution; None: the mode's own, 20,000 or (faithful) 100,000
+    paths: int | None = None
     cells: int = 16
-    min_visits: int | None = (
-        None  # a cell with so many paths or fewer continues; None: 30, robust paths / 200
-    )
+    min_visits: int | None = None
     slopes: int = 8
-    missing: float | None = None  # share of a training; None: 0.1 or (faithful) 0
-    beside: bool | None = None  # learn from other runs; None: True or (faithful) False
+    missing: float | None = None
+    beside: bool | None = None
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        if self.mode not in tuple(_K1):
+        if self.mode not in _DEFAULTS:
             raise InvalidInput(f"mode is {self.mode!r}; it is 'robust' or 'faithful'.")
-        if self.resolve_at is None:
-            object.__setattr__(self, "resolve_at", _RESOLVE_AT[self.mode])
+        for name, default in _DEFAULTS[self.mode].items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
         if not isinstance(self.resolve_at, list | tuple) or not all(map(is_number, self.resolve_at)):
             raise InvalidInput(
                 f"resolve_at is {self.resolve_at!r}; it is a list of epochs, such as (10, 20)."
             )
         object.__setattr__(self, "resolve_at", tuple(self.resolve_at))
-        for name, defaults in (("K1", _K1), ("paths", _PATHS), ("missing", _MISSING), ("beside", _BESIDE)):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, defaults[self.mode])
         for name in ("first", "paths", "cells", "slopes"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
@@ -135,7 +425,7 @@ class OptimalStopping:
             # 31 paths without a winner bound p_win by 0.1 only, which at K1 = 500 may cost 50 epochs
             share = (self.paths or 0) // 200 if self.mode == "robust" else 0
             object.__setattr__(self, "min_visits", max(_MIN_VISITS, share))
-        if (self.min_visits or 0) < 0 or any(e <= self.first for e in self.resolve_at or ()):
+        if (self.min_visits or 0) < 0 or any(e <= self.first for e in self.resolve_at):
             raise InvalidInput(
                 f"min_visits is {self.min_visits} and resolve_at {self.resolve_at} with first {self.first}; "
                 "min_visits is not negative, and every further solution comes after the first."
@@ -148,23 +438,26 @@ class OptimalStopping:
 
     def losses(self, K1: float | None = None, c: float | None = None) -> Losses:
         """These settings' losses, with K1 (which grows in BO-BOS) or c (a weighted epoch) replaced."""
-        own = self.K1 if self.K1 is not None else _K1[self.mode]
+        own = _DEFAULTS[self.mode]["K1"] if self.K1 is None else self.K1
         return Losses(own if K1 is None else K1, self.K2, self.c if c is None else c)
 
-    def plan(self, horizon: int, beside: Beside | None = None) -> StoppingPlan:
-        """When runs of `horizon` epochs are solved: `first` and `resolve_at` in proportion to 51.
+    def plan(self, horizon: int, reference: ReferenceCurves | None = None) -> StoppingPlan:
+        """When trials of `horizon` epochs are solved: `first` and `resolve_at` in proportion to 51.
 
-        A faithful run is first judged one epoch after solving, as in algorithm 1; a robust one at once, and earlier
-        and more often with runs beside it.
+        A faithful trial is first judged one epoch after solving, as in algorithm 1; a robust one at once, and with
+        reference curves earlier and more often.
         """
         if horizon < 1:
             raise InvalidInput(f"horizon is {horizon}; a training has at least one epoch.")
-        learns = self.beside and beside is not None and beside.beyond(_FIRST_BESIDE) > 0
-        oftener = learns and self.resolve_at == _RESOLVE_AT[self.mode]
-        further = (self.resolve_at or ()) + (_COMPANY_AT if oftener else ())
-        scaled = [max(_FEWEST, round(e * horizon / REFERENCE_HORIZON)) for e in (self.first, *further)]
-        if learns and beside is not None and self.first == _FIRST:
-            scaled += [e for e in range(_FIRST_BESIDE, scaled[0]) if beside.beyond(e) >= _COMPANY]
+        epochs = (self.first, *(self.resolve_at or ()))
+        learns = self.beside and reference is not None and reference.beyond(_FIRST_WITH_OTHERS) > 0
+        if learns and self.resolve_at == _DEFAULTS[self.mode]["resolve_at"]:
+            epochs += _FURTHER_WITH_OTHERS
+        scaled = [max(_FEWEST, round(e * horizon / _REFERENCE_HORIZON)) for e in epochs]
+        if learns and reference is not None and self.first == _FIRST:
+            scaled += [
+                e for e in range(_FIRST_WITH_OTHERS, scaled[0]) if reference.beyond(e) >= _FEWEST_OTHERS
+            ]
         solve_at = tuple(sorted({e for e in scaled if e < horizon}))
         if not solve_at:
             return StoppingPlan(horizon, (), horizon)
@@ -177,59 +470,60 @@ class OptimalStopping:
         incumbent_error: float,
         losses: Losses,
         rng: np.random.Generator,
-        beside: Beside | None = None,
+        reference: ReferenceCurves | None = None,
     ) -> DecisionTable:
-        """The table solved from all of `errors` (n0,), n0 < horizon; each (trial, n0) has its own rng.
-
-        beside: the curves of other runs, which a robust one learns from.
-        """
+        """The table solved from all of `errors` (n0,), n0 < horizon; each (trial, n0) has its own rng."""
         y = checked_errors(errors)
-        count, fewest = self.paths or _PATHS[self.mode], self.min_visits or 0
-        learns = self._learns(y, beside)
+        count, fewest = self.paths or 1, self.min_visits or 0
+        learns = self._learns(y, reference)
         if learns:
             share = max(1, min(_PATHS_PER_DRAWN, count // (2 * MIN_PATHS)))
             count, fewest = count // share, fewest // share
-        paths = self.paths_of(y, horizon, count, rng, beside)
+        paths = self.paths_of(y, horizon, count, rng, reference)
         # a full training loses no more than 51 c: else a missing value costs more than K2 at long horizons
-        each = losses.c * (min(1.0, REFERENCE_HORIZON / horizon) if self.mode == "robust" else 1.0)
-        losses = replace(losses, c=each, missing=self._missing(horizon) * each)
+        each = losses.c * (min(1.0, _REFERENCE_HORIZON / horizon) if self.mode == "robust" else 1.0)
+        missing = (
+            max(self.missing * horizon, _LEAST_WORTH) if self.missing else 0.0
+        )  # of a final value, in epochs
+        losses = replace(losses, c=each, missing=missing * each)
         return solve(
             paths, y, incumbent_error, losses, self.cells, fewest, self.slopes,
-            saturated_loses=self.mode == "faithful", believed=believed if learns else None,
+            saturated_loses=self.mode == "faithful", calibrate=calibrated if learns else None,
         )  # fmt: skip
 
     def paths_of(
-        self, errors: Array, horizon: int, count: int, rng: np.random.Generator, beside: Beside | None = None
+        self,
+        errors: Array,
+        horizon: int,
+        count: int,
+        rng: np.random.Generator,
+        reference: ReferenceCurves | None = None,
     ) -> Paths:
-        """What a run may still become, as it is seen here: `count` curves of the epochs after errors (n0,)."""
-        if beside is not None and self._learns(errors, beside):
+        """`count` simulated curves of the epochs after errors (n0,), from the mode's model."""
+        if reference is not None and self._learns(errors, reference):
             first = self.plan(horizon).solve_at[:1]
             own = bool(first) and errors.size >= first[0]
-            return matched_paths(errors, horizon, beside, count, rng, own=own)
+            return matched_paths(errors, horizon, reference, count, rng, own=own)
         draw = conditional_paths if self.mode == "faithful" else power_law_paths
         return draw(errors, horizon, count, rng)
 
-    def _learns(self, errors: Array, beside: Beside | None) -> bool:
-        return bool(self.beside) and beside is not None and beside.beyond(errors.size) > 0
-
-    def _missing(self, horizon: int) -> float:
-        """What a final value is worth, in epochs."""
-        return max(self.missing * horizon, _LEAST_WORTH) if self.missing else 0.0
+    def _learns(self, errors: Array, reference: ReferenceCurves | None) -> bool:
+        return bool(self.beside) and reference is not None and reference.beyond(errors.size) > 0
 
     def decide(
         self,
         errors: Array,
         horizon: int,
         table: Callable[[int], DecisionTable],
-        beside: Beside | None = None,
+        reference: ReferenceCurves | None = None,
     ) -> tuple[StopDecision | None, int]:
         """The decision after epoch n given errors (n,), and the epoch of its table; None before the first.
 
-        table: what `solve_at` says of the first so many errors, kept or made. The plan's last table decides, unless
-        the curve has left its paths; and a robust stop is made only where a table of all n errors agrees.
+        table: `solve_at` of the first so many errors, kept or made. The plan's last table decides, unless the curve has
+        left its paths; and a robust stop is made only where a table of all n errors agrees.
         """
         n = len(errors)
-        at = self.plan(horizon, beside).solved_at(n)
+        at = self.plan(horizon, reference).solved_at(n)
         if at is None:
             return None, 0
         decision = table(at).decide(errors)
@@ -245,7 +539,7 @@ class OptimalStopping:
         K1: float | None = None,
         c: float | None = None,
         rng: np.random.Generator | int = 0,
-        beside: Beside | None = None,
+        reference: ReferenceCurves | None = None,
     ) -> StopDecision:
         """The decision after epoch n given errors (n,), each table solved with `rng` as it is.
 
@@ -257,17 +551,16 @@ class OptimalStopping:
         def table(at: int) -> DecisionTable:
             own = np.random.default_rng(0)
             own.bit_generator.state = seed
-            return self.solve_at(y[:at], horizon, incumbent_error, losses, own, beside)
+            return self.solve_at(y[:at], horizon, incumbent_error, losses, own, reference)
 
-        return self.decide(y, horizon, table, beside)[0] or undecided("waiting", losses)
+        return self.decide(y, horizon, table, reference)[0] or _undecided("waiting", losses)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` rebuilds these settings from."""
-        spec = asdict(self)
-        return {**spec, "resolve_at": list(spec["resolve_at"])}
+        return {**asdict(self), "resolve_at": list(self.resolve_at or ())}
 
     @classmethod
-    def from_json(cls, spec: Mapping[str, Any]) -> "OptimalStopping":
+    def from_json(cls, spec: Mapping[str, Any]) -> OptimalStopping:
         """Settings from `to_json`'s object. Raises InvalidInput on an option it does not know."""
         unknown = set(spec) - set(cls.__dataclass_fields__)
         if unknown:
@@ -275,5 +568,4 @@ class OptimalStopping:
                 f"OptimalStopping has no option {', '.join(sorted(unknown))}; "
                 f"it has {', '.join(cls.__dataclass_fields__)}."
             )
-        resolve_at = spec.get("resolve_at")
-        return cls(**{**spec, "resolve_at": None if resolve_at is None else tuple(resolve_at)})
+        return cls(**spec)

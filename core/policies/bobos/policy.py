@@ -15,7 +15,7 @@ from typing import Any, Literal
 from numpy.random import Generator
 
 from haltune.errors import InvalidInput
-from haltune.log.decisions import Move, Verdict
+from haltune.log.decisions import AUDIT, Move, Verdict
 from haltune.log.events import Event
 from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
@@ -32,11 +32,8 @@ from haltune.policies.bayesopt.gpucb import (
 )
 from haltune.policies.bayesopt.surrogate import Surrogate
 
-from .audit import Audited, audit_spec, check_share, declare, fold_audited, trained_on, trains_on
-from .certainty import certain_enough, late_rows, marked_rows
-from .induction import losses_for
+from .halting import Audited, Marked, Stopper, check_share, declare, fold_audited, ruled
 from .optimal_stopping import OptimalStopping
-from .stopper import Stopper
 
 State = tuple[FinishedTrials, Audited]  # the trials that ended in log order, and the audited ones
 
@@ -124,22 +121,25 @@ class BOBOS(Policy[State]):
                 f"BOBOS(kappa={self.kappa!r}): at least 1, or infinity to stop whatever the surrogate believes"
             )
         check_share("BOBOS", self.audit)
-        settings = self._settings() if self.stopping is None else self.stopping
+        settings = self.stopping
+        if settings is None:
+            k1 = self.K1  # None: the mode's own
+            if self.wrong_stop is not None:
+                if k1 is not None:
+                    raise InvalidInput(
+                        "BOBOS: give K1 or wrong_stop, not both; wrong_stop sets K1 = (K2 + c) / wrong_stop"
+                    )
+                if not 0.0 < self.wrong_stop <= 1.0:
+                    raise InvalidInput(
+                        f"wrong_stop is {self.wrong_stop}; it is a probability in (0, 1], for example 0.02."
+                    )
+                k1 = (self.K2 + self.c) / self.wrong_stop
+            settings = OptimalStopping(mode=self.mode, K1=k1, K2=self.K2, c=self.c)
         stopper = Stopper(settings, self.growth, self.certain_from, self.epoch_cost, self.noise, self.delta)
         object.__setattr__(self, "_stopper", stopper)
-        rows = marked_rows if settings.mode == "faithful" else late_rows
+        # a robust one without the first epoch: so unlike the others that it shortens the lengthscale for all
+        rows = Marked() if settings.mode == "faithful" else Marked(Marked.shares[1:])
         object.__setattr__(self, "_surrogate", Surrogate(rows, self.refit_every, self.initial))
-
-    def _settings(self) -> OptimalStopping:
-        if self.wrong_stop is not None and self.K1 is not None:
-            raise InvalidInput(
-                "BOBOS: give K1 or wrong_stop, not both; wrong_stop sets K1 = (K2 + c) / wrong_stop"
-            )
-        if self.wrong_stop is not None:
-            k1: float | None = losses_for(self.wrong_stop, self.K2, self.c).K1
-        else:
-            k1 = self.K1  # None: the mode's own
-        return OptimalStopping(mode=self.mode, K1=k1, K2=self.K2, c=self.c)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class BOBOS(Policy[State]):
             "policy": "BOBOS",
             **{name: getattr(self, name) for name in names},
             "stopping": self._stopper.spec,
-            **audit_spec(self.audit),
+            **({AUDIT: self.audit} if self.audit else {}),
         }
 
     def start(self, problem: Problem) -> State:
@@ -168,31 +168,17 @@ class BOBOS(Policy[State]):
 
     def propose(self, state: State, history: History, rng: Generator) -> Move:
         """The initial design, then the highest UCB at the full horizon (line 2); it may be declared audited."""
-        return declare(self._proposed(state[0], history, rng), self.audit, history)
-
-    def _proposed(self, finished: FinishedTrials, history: History, rng: Generator) -> Move:
-        posterior = self._surrogate.posterior(history, finished)
+        posterior = self._surrogate.posterior(history, state[0])
         if len(history) < self.initial or posterior is None:
-            return initial_design(history, self.initial, rng)
+            return declare(initial_design(history, self.initial, rng), self.audit, history)
         beta = beta_t(self.beta, history.problem.space, len(history) + 1, self.delta)
-        return propose_ucb(history, posterior, (1.0,), beta, rng)
+        return declare(propose_ucb(history, posterior, (1.0,), beta, rng), self.audit, history)
 
     def judge(self, state: State, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """C1 and C2 (line 9); an audited run trains on."""
-        finished, audited = state
-        if (stopped := audited.get(trial.id)) is not None:
-            return trained_on(stopped)
-        verdict = self._ruled(finished, history, trial)
-        return trains_on(verdict, trial.epoch) if trial.id in audited else verdict
+        """C1 and C2 (line 9); an audited trial trains on."""
+        kappa = None if math.isinf(self.kappa) else self.kappa
+        return ruled(self._stopper, self._surrogate, kappa, *state, history, trial)
 
     def part(self, kind: type[T]) -> T | None:
         """See Policy; its rule of stopping is one."""
         return self._stopper if isinstance(self._stopper, kind) else super().part(kind)
-
-    def _ruled(self, finished: FinishedTrials, history: History, trial: TrialRecord) -> Verdict:
-        verdict = self._stopper.verdict(history, trial)
-        if not verdict.stops or math.isinf(self.kappa):
-            return verdict
-        return certain_enough(
-            self._surrogate.posterior(history, finished), history, trial, self.kappa, verdict
-        )

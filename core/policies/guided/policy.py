@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.arrays import Array
-from haltune._utils.checks import check_whole
+from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune._utils.memo import Memo
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
@@ -78,8 +78,8 @@ class Guided(Wrapper):
         object.__setattr__(
             self, "policy", check_policy("Guided wraps a policy such as Ladder()", self.policy)
         )
-        check_whole("Guided", 2, initial=self.initial)
-        check_whole("Guided", 3, candidates=self.candidates)
+        check_whole("Guided", 2, MOST_POINTS, initial=self.initial)
+        check_whole("Guided", 3, MOST_POINTS, candidates=self.candidates)
         if not 0 <= self.deviations < np.inf:
             raise InvalidInput(f"Guided(deviations={self.deviations!r}): a number that is not negative")
         if not 0 <= self.share <= 1:

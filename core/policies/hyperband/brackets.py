@@ -245,7 +245,12 @@ def _rounds(n: int, base: Fraction) -> int:
 
 
 def _rounded(resource: Fraction, whole: bool) -> float:
-    return float(max(1, floor(resource))) if whole else float(resource)
+    try:
+        return float(max(1, floor(resource))) if whole else float(resource)
+    except OverflowError:
+        raise InvalidInput(
+            f"a rung's resource of 10**{len(str(floor(resource))) - 1}: no number holds it"
+        ) from None
 
 
 def exact(number: Number, what: str = "") -> Fraction:

@@ -15,7 +15,7 @@ import numpy as np
 
 from haltune._utils.arrays import Array, Indices
 from haltune.errors import InvalidInput
-from haltune.gp.subset import subset
+from haltune.gp import subset
 from haltune.log.codec import plain
 from haltune.log.history import History
 from haltune.policies.guided.curve_rows import CurveRows, CurveTable

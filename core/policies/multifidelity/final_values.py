@@ -11,6 +11,9 @@ states intervals. Therefore three things differ:
     deviations       times `_WIDER`, because stages, lengthscales and scores are learnt from the same few trials;
                      and all new configurations share an error, because a search does not draw those it tries at random
 
+Studies in `learn_from=` are not used: a page describes its own study. Targets of earlier studies are on another scale
+(`LogRegret`) than normal scores, so their values cannot be added here.
+
 These numbers were chosen on half of the recorded tasks: benchmarks/search/slices.py prints both halves.
 """
 
@@ -25,7 +28,7 @@ from scipy.special import ndtri
 
 from haltune._utils.arrays import Array, Indices
 from haltune._utils.threads import one_thread
-from haltune.gp.cholesky import factorise, solve_lower
+from haltune.gp.gp import factorise, solve_lower
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import measured, plausible

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from haltune._utils.checks import check_whole
+from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.errors.old_names import takes_old_names
@@ -128,8 +128,8 @@ class MultiFidelity(Policy[Ascent]):
 
     def __post_init__(self) -> None:
         check_cuts("MultiFidelity", eta=self.eta, first_cut=self.first_cut)
-        check_whole("MultiFidelity", 2, initial=self.initial)
-        check_whole("MultiFidelity", 3, candidates=self.candidates)
+        check_whole("MultiFidelity", 2, MOST_POINTS, initial=self.initial)
+        check_whole("MultiFidelity", 3, MOST_POINTS, candidates=self.candidates)
         if self.min_trials_per_rung is not None:
             check_whole("MultiFidelity", 1, min_trials_per_rung=self.min_trials_per_rung)
         object.__setattr__(self, "learn_from", earlier_studies_of(self.learn_from))

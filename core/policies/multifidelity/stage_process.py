@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune.gp.cholesky import factorise, solve_lower
+from haltune.gp.gp import factorise, solve_lower
 
 from .seen import Seen
 from .stage_kernel import StageKernel, Stages, descent

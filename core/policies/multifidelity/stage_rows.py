@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Indices
-from haltune.gp.subset import subset
+from haltune.gp import subset
 from haltune.log.history import History
 from haltune.policies.guided.curve_rows import CurveTable
 

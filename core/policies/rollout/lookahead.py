@@ -29,7 +29,7 @@ from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.policies.bayesopt.acquisition import expected_improvement
 from haltune.policies.costs.budgets import SLACK, Means
-from haltune.space.designs import batches
+from haltune.space.space import batches
 
 Infeasible: TypeAlias = Literal["restrict", "terminate"]
 _CHUNK = 400_000  # numbers in the largest array of a step: more leaves the cache

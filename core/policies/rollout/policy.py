@@ -21,7 +21,7 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Indices
-from haltune._utils.checks import check_whole
+from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune._utils.words import amount, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
@@ -105,8 +105,8 @@ class Rollout(Policy[FinishedTrials]):
     _surrogate: ImprovementSurrogate = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        counts = ("horizon", "initial", "refit_every", "paths", "points")
-        check_whole("Rollout", 1, **{name: getattr(self, name) for name in counts})
+        check_whole("Rollout", 1, horizon=self.horizon, refit_every=self.refit_every)
+        check_whole("Rollout", 1, MOST_POINTS, initial=self.initial, paths=self.paths, points=self.points)
         if not isinstance(self.cooled, bool):
             raise InvalidInput(f"Rollout(cooled={self.cooled!r}): True or False")
         if self.infeasible not in ("restrict", "terminate"):

@@ -15,7 +15,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Indices, Mask
 from haltune.gp import Posterior
-from haltune.gp.cholesky import solve_lower
+from haltune.gp.gp import solve_lower
 from haltune.gp.kernels import input_gradient
 from haltune.log.history import History
 from haltune.policies.bayesopt.maximiser import maximise

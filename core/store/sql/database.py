@@ -59,10 +59,8 @@ class Database(ABC):
             try:
                 return self._transact(work, write)
             except (SQLAlchemyError, OSError, UnicodeError) as error:  # UnicodeError: a damaged file's text
-                if (
-                    isinstance(error, OSError) and error.errno is None
-                ):  # the user's own, from a handler of signals
-                    raise
+                if isinstance(error, OSError) and error.errno is None:
+                    raise  # the user's own, from a handler of signals
                 away, waited = self._is_away(error), time.monotonic() - began
                 self.outages += away
                 lost += away

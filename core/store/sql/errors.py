@@ -23,6 +23,7 @@ _ADVICE = {
     "codec can't decode": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
     "malformed": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
     "statement timeout": "the server, or a setting of its user or database, allows a statement less time than it takes",
+    "prepared statement": "a pooler gives each transaction another session. In pgbouncer, set pool_mode = session",
     '"checksum"': "let the owner of the tables open a study once with this version, which adds a column",
 }
 _READ_ONLY = ("readonly", "read-only")
@@ -53,7 +54,7 @@ def said(error: Exception) -> str:
     text = str(error.orig if isinstance(error, StatementError) and error.orig else error)
     return text.partition("\nLINE ")[0].partition("\nCONTEXT: ")[
         0
-    ]  # PostgreSQL shows haltune's own statement there
+    ]  # PostgreSQL shows haltune's statement there
 
 
 def explained(url: str, error: Exception, away: bool, keeper: str | None) -> StoreError:

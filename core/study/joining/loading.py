@@ -12,7 +12,7 @@ from haltune.log.events import Created
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Outcome
-from haltune.space.constraints import Constraints, constraints_from
+from haltune.space.space import Constraints, constraints_from
 from haltune.store.base import Store
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import recorded_problem

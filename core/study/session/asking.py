@@ -21,7 +21,7 @@ from haltune.log.policy import Policy, S
 from haltune.log.problem import Budget
 from haltune.log.records import TrialRecord
 from haltune.log.spending import Outcome
-from haltune.store.base import Conflict
+from haltune.store.base import Conflict, settled
 from haltune.store.studies import enqueued
 
 from .claims import claimed
@@ -36,28 +36,29 @@ def answer(
 ) -> TrialRecord | Wait | Finish:
     """As `ask`, once the log says all that must be said before: workers lost, a new scale, a new budget.
 
-    A trial is answered as this worker began it. One that was lost meanwhile, for the worker slept between its
-    append and what it read after, is another's by now: then the question is asked again.
+    A trial is answered as this worker began it. If it was lost meanwhile, because the worker slept between its
+    append and what it read after, the question is asked again.
     """
-    while True:
+
+    def answered() -> TrialRecord | Wait | Finish:
         if not replica.history.spent.epochs > 0.0:  # until the first report another program may make it anew
             replica.need_own()
         replica.sync()
-        budget = replica.history.wishes.extended(budget)
-        try:
-            if replica.expire(max_retries) or replica.rescale() or refuse(replica):
-                continue
-            replica.budget(budget)
-            found = ask(replica, budget, clock)
-        except Conflict:
-            continue  # another worker moved first: look again
+        allowed = replica.history.wishes.extended(budget)
+        if replica.expire(max_retries) or replica.rescale() or refuse(replica):
+            raise Conflict
+        replica.budget(allowed)
+        found = ask(replica, allowed, clock)
         if isinstance(found, Wait):
             return _naming_what_is_open(replica, found)
-        if not isinstance(found, tuple):
+        if isinstance(found, Finish):
             return found
         record = replica.history.trial(found[0])
-        if record.attempt == found[1] and record.status is Status.RUNNING:
-            return record
+        if record.attempt != found[1] or record.status is not Status.RUNNING:
+            raise Conflict
+        return record
+
+    return settled(answered)
 
 
 def _naming_what_is_open(replica: Replica, wait: Wait) -> Wait:
@@ -89,8 +90,10 @@ def ask(replica: Replica, budget: Budget, clock: MonotonicClock) -> Taken | Wait
     if history.interrupted:
         return _offer_again(replica, history.interrupted[0])
     full = _full(replica, budget)
-    if full is not None and not _may_go_on(replica):
-        return _wait(full)
+    if full is not None:
+        full = f"{full}; other workers still train"
+        if not _may_go_on(replica):
+            return Wait(full)
     with claimed(replica):
         return _decide(replica, full, clock)
 
@@ -103,7 +106,7 @@ def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken 
     if isinstance(move, Start) and "warning" in move.evidence:
         replica.warn_once(str(move.evidence["warning"]))
     if isinstance(move, Start):
-        return _start(replica, move, deciding) if full is None or move.goes_on else _wait(full)
+        return _start(replica, move, deciding) if full is None or move.goes_on else Wait(full)
     if isinstance(move, Resume):
         return _resume(replica, move, deciding, by_policy=True)
     if isinstance(move, Finish):
@@ -127,10 +130,6 @@ def _heed_costs(replica: Replica, budget: Budget) -> None:
             "trial.report(value, cost=...), or limit time, worker_time, epochs or trials",
             about="cost",
         )
-
-
-def _wait(full: str) -> Wait:
-    return Wait(f"{full}; other workers still train")
 
 
 def propose(policy: Policy[S], state: S, history: History) -> Move:
@@ -267,16 +266,16 @@ def from_queue(move: Move, history: History) -> Move:
 
 def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
     """See Study.enqueue. config: in canonical form."""
+
+    def once() -> bool:
+        replica.sync()
+        event = enqueued(replica.history, replica.policy, config, again, replica.now())
+        if event is not None:
+            replica.append(event, None)
+        return event is not None
+
     with replica.lock:
-        while True:
-            replica.sync()
-            event = enqueued(replica.history, replica.policy, config, again, replica.now())
-            try:
-                if event is not None:
-                    replica.append(event, None)
-            except Conflict:
-                continue
-            return event is not None
+        return settled(once)
 
 
 def refuse(replica: Replica) -> bool:

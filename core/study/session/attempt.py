@@ -13,7 +13,7 @@ from haltune.log.codec import verdict_from_json, verdict_to_json
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Status
 from haltune.log.records import TrialRecord
-from haltune.space.values import pack, unpack
+from haltune.space.domains import pack, unpack
 
 Json = dict[str, Any]
 

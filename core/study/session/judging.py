@@ -21,7 +21,7 @@ from haltune.log.policy import Policy, S
 from haltune.log.problem import Budget
 from haltune.log.records import TrialRecord
 from haltune.log.spending import Spent
-from haltune.store.base import Conflict
+from haltune.store.base import Conflict, settled
 
 from .attempt import Attempt, epoch_number
 from .replica import Replica
@@ -34,24 +34,24 @@ def record(
     replica: Replica, budget: Budget, attempt: Attempt, report: Report, judge: bool, clock: MonotonicClock
 ) -> Verdict:
     """Append a report and its verdict as one event; see Trial.report."""
+
+    def recorded() -> Verdict:
+        r = replica.synced(attempt.id)
+        if r.attempt != attempt.attempt or r.status is not Status.RUNNING:
+            return _record_late(replica, attempt, report)
+        if report.epoch <= r.epoch:
+            if _was_stored(r, attempt, report):
+                return _acknowledge(attempt, r)
+            attempt.epoch = epoch_number(r.epoch)
+            return _ignore_repeat(replica, attempt, report.epoch, r.epoch)
+        if missed := replica.history.missed(attempt.id, report.epoch, replica.now()):
+            replica.append(missed, attempt.id, replica.lease(attempt.id, attempt.attempt))
+            raise Conflict
+        return _record_once(replica, budget, attempt, r, report, judge, clock)
+
     with replica.lock:
         replica.wake(attempt.id, attempt.attempt, report.seconds)
-        while True:
-            r = replica.synced(attempt.id)
-            if r.attempt != attempt.attempt or r.status is not Status.RUNNING:
-                return _record_late(replica, attempt, report)
-            if report.epoch <= r.epoch:
-                if _was_stored(r, attempt, report):
-                    return _acknowledge(attempt, r)
-                attempt.epoch = epoch_number(r.epoch)
-                return _ignore_repeat(replica, attempt, report.epoch, r.epoch)
-            try:
-                if missed := replica.history.missed(attempt.id, report.epoch, replica.now()):
-                    replica.append(missed, attempt.id, replica.lease(attempt.id, attempt.attempt))
-                    continue
-                return _record_once(replica, budget, attempt, r, report, judge, clock)
-            except Conflict:
-                continue  # this trial changed meanwhile: look again
+        return settled(recorded)
 
 
 def _record_once(

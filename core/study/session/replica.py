@@ -28,7 +28,7 @@ from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
-from haltune.store.base import Conflict, Lease, Release, Store
+from haltune.store.base import Conflict, Lease, Release, Store, settled
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.making import make, widens
 
@@ -74,7 +74,6 @@ class Replica:
         self._warned: set[str] = set()
         self._holder = (0, "")
         self._outages = 0
-        self.sync()
         self._widen()
 
     def sync(self) -> None:
@@ -121,16 +120,15 @@ class Replica:
 
     def append_if_held(self, event: ev.Event, trial: int, attempt: int, lease: Lease | Release) -> bool:
         """Append an event about a trial, unless this attempt has lost it; True when it was appended."""
+
+        def once() -> bool:
+            record = self.synced(trial)
+            if held := record.attempt == attempt and record.status is Status.RUNNING:
+                self.append(event, trial, lease)
+            return held
+
         with self.lock:
-            while True:
-                record = self.synced(trial)
-                if record.attempt != attempt or record.status is not Status.RUNNING:
-                    return False
-                try:
-                    self.append(event, trial, lease)
-                except Conflict:
-                    continue
-                return True
+            return settled(once)
 
     def now(self) -> float:
         """The store's clock, seconds since the epoch; its jumps are noticed."""
@@ -308,14 +306,15 @@ class Replica:
 
     def _widen(self) -> None:
         """Log that the space is wider from here on, where the one given is."""
-        with self.lock:
-            while widens(self.store, self.name, self._given, self.problem):
+
+        def once() -> None:
+            self.sync()
+            if widens(self.store, self.name, self._given, self.problem):
                 told = " ".join(self.problem.space.diff(self._given.space))
                 event = ev.Widened(at=self.now(), space=plain(self._given.space.to_json()))
                 self.fold.under(self.history.problem_from(event))  # raises what the policy has against it
-                try:
-                    self.append(event, None)
-                except Conflict:
-                    self.sync()
-                    continue
+                self.append(event, None)
                 _log.info("the space of the study %r is wider from here on: %s", self.name, told)
+
+        with self.lock:
+            settled(once)

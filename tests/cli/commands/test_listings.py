@@ -18,8 +18,8 @@ from trainings import PROBLEM
 from typer.testing import CliRunner
 
 from haltune import Budget, Choice, Float, Maximize, Minimize, OptimalStopping, Problem, Space, Study
+from haltune.cli import listings
 from haltune.cli.app import app
-from haltune.cli.commands import listing_data
 from haltune.log.events import Budgeted
 from haltune.policies import (
     BOBOS,
@@ -120,7 +120,7 @@ def test_the_status_of_an_audited_search_tells_what_it_found(tmp_path):
 
 @pytest.mark.parametrize("command", [*LISTINGS, "report", "stop", "resume", "doctor"])
 def test_of_several_studies_each_command_asks_which(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("haltune.cli.doctor.frameworks._CALLBACKS", {})
+    monkeypatch.setattr("haltune.cli.doctor._CALLBACKS", {})
     path = tmp_path / "several.db"
     for name in ("plain loop", "keras"):
         Study(PROBLEM, RandomSearch(trials=1), path, name)
@@ -335,8 +335,8 @@ def test_before_its_first_run_a_study_file_says_how_its_search_begins_and_makes_
     file.write_text(NOT_BEGUN)
     more = [0] if command == "explain" else []
     told = haltune(command, file, *more, code=3)
-    assert f"the search 'study' of {file} has not begun" in told
-    assert f"Begin it: haltune run --study '{file}' -- python train.py" in told
+    assert f"the search 'study' of {file} has not started" in told
+    assert f"Start it: haltune run --study '{file}' -- python train.py" in told
     assert list(tmp_path.iterdir()) == [file]
     Study(PROBLEM, RandomSearch(trials=1), tmp_path / "the digits.db", "another")
     assert "the search 'study' of" in haltune(command, file, *more, code=3)
@@ -498,7 +498,7 @@ def test_status_names_workers_as_people_do_and_says_at_once_who_is_gone(tmp_path
     study.ask()
     host = study.session.holder.split("/")[0]
     assert f"ago: process {os.getpid()} on {host}" in haltune("status", path)
-    monkeypatch.setattr(listing_data, "surely_gone", lambda holder: holder == study.session.holder)
+    monkeypatch.setattr(listings, "surely_gone", lambda holder: holder == study.session.holder)
     monkeypatch.setattr(reading, "surely_gone", lambda holder: holder == study.session.holder)
     told = haltune("status", path)
     assert f"trial 0: lost, process {os.getpid()} on {host} is gone" in told

@@ -10,9 +10,9 @@ import pytest
 from trainings import wait_for
 from typer.testing import CliRunner
 
+from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
-from haltune.cli.doctor import frameworks
-from haltune.cli.find import find
+from haltune.cli.common import find
 from haltune.log.events import Reported, Status
 from haltune.store.studies import hold
 from haltune.study.reading import read_study

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from haltune.cli.commands.watching import kept_token, names_of
+from haltune.cli.actions import kept_token, names_of
 from haltune.errors import InvalidInput
 
 

@@ -14,9 +14,9 @@ from worlds import POLICIES, problem
 
 from haltune import Float, Space, Study
 from haltune._utils.scratch import base
+from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
-from haltune.cli.doctor import frameworks
-from haltune.cli.doctor.checks import Finding
+from haltune.cli.doctor import Finding
 from haltune.log.events import Ended, Status
 from haltune.log.problem import Problem
 from haltune.policies import RandomSearch
@@ -119,7 +119,7 @@ def test_a_study_file_before_its_first_run_is_well_and_nothing_is_made(doctor, t
     told, code = doctor(tmp_path / "digits.toml")
     assert code == 0
     assert "--   store        the search 'study' of" in told
-    assert "has not begun" in told
+    assert "has not started" in told
     assert [path.name for path in tmp_path.iterdir()] == ["digits.toml"]
 
 
@@ -303,7 +303,7 @@ def test_a_rehearsal_that_is_interrupted_leaves_nothing(doctor, tmp_path, monkey
         yield Finding("resume", True, "so far")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("haltune.cli.doctor.command.rehearse", interrupted)
+    monkeypatch.setattr("haltune.cli.doctor.rehearse", interrupted)
     (tmp_path / "digits.toml").write_text(TOML)
     assert doctor(tmp_path / "digits.toml", "--", "train.py")[1] == 130
     assert list(base().glob("look-*")) == []

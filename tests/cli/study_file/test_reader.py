@@ -21,7 +21,7 @@ from haltune import (
     OptimalStopping,
     Space,
 )
-from haltune.cli.study_file.reader import read
+from haltune.cli.study_file import read
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity
 

@@ -6,13 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from curves import accuracy
 from worlds import problem, search, small_study, train
 
 from haltune import Budget, Choice, Float, Int, Maximize, OptimalStopping, Problem, Space, Study
 from haltune.policies import BOBOS, GPUCB, RandomSearch
 from haltune.policies.bayesopt.surrogate import epoch_coordinate
-from haltune.policies.bobos.certainty import late_rows, marked_rows
+from haltune.policies.bobos.halting import Marked
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 50, 1000])
@@ -26,18 +25,9 @@ def test_every_doubling_of_one_plus_the_epochs_is_the_same_step() -> None:
     np.testing.assert_allclose(steps, 1 / 6)
 
 
-def test_late_rows_are_the_marked_rows_without_the_first_epoch() -> None:
-    study = search(small_study(RandomSearch(), problem=problem(epochs=50), trials=1))
-    x, y = marked_rows(study.history, study.trials[0])
-    late_x, late_y = late_rows(study.history, study.trials[0])
-    np.testing.assert_array_equal(late_x, x[1:])
-    np.testing.assert_array_equal(late_y, y[1:])
-    assert y[0] == pytest.approx(accuracy(study.trials[0].config, 1))
-
-
 def test_a_trial_of_one_epoch_still_teaches_it() -> None:
     study = search(small_study(RandomSearch(), problem=problem(epochs=1), trials=1))
-    x, y = late_rows(study.history, study.trials[0])
+    x, y = Marked()(study.history, study.trials[0])
     assert x[:, -1].tolist() == [1.0]
     assert len(y) == 1
 

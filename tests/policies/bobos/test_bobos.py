@@ -14,8 +14,12 @@ from worlds import problem, quick, search, small_study, train
 from haltune import (
     Action,
     Budget,
+    Float,
     HaltuneWarning,
+    Maximize,
     OptimalStopping,
+    Problem,
+    Space,
     Start,
     Study,
     Trial,
@@ -27,8 +31,8 @@ from haltune.log.events import Reported, Status
 from haltune.log.fold import fold_finished
 from haltune.policies import BOBOS, Halting, RandomSearch
 from haltune.policies.bayesopt.surrogate import Surrogate
-from haltune.policies.bobos.certainty import marked_rows
-from haltune.policies.bobos.matched_curves import Beside
+from haltune.policies.bobos.curves import ReferenceCurves
+from haltune.policies.bobos.halting import Marked
 
 
 def verdicts(study: Study) -> list[Reported]:
@@ -118,9 +122,11 @@ def test_a_verdict_is_what_the_solver_says_of_the_errors_so_far() -> None:
     verdict = judge_curve(policy, 0.72, values)
     rng = small_study(policy).history.rng("stopping", 1, verdict.evidence["solved_at"])
     with one_thread():  # as every decision is made
-        before = Beside.of([1.0 - np.array([curve(0.72, n) for n in range(1, HORIZON + 1)])], HORIZON)
+        before = ReferenceCurves.of(
+            [1.0 - np.array([curve(0.72, n) for n in range(1, HORIZON + 1)])], HORIZON
+        )
         oracle = SOLVER.judge(
-            1.0 - np.array(values), HORIZON, 1.0 - curve(0.72, HORIZON), rng=rng, beside=before
+            1.0 - np.array(values), HORIZON, 1.0 - curve(0.72, HORIZON), rng=rng, reference=before
         )
     assert 0.0 < oracle.p_win < 1.0
     assert verdict.evidence["p_win"] == pytest.approx(oracle.p_win, abs=1e-12)
@@ -218,11 +224,14 @@ def test_c2_is_asked_of_the_trials_before_without_this_trials_own_epochs() -> No
 
 def test_the_rows_of_a_trial_are_its_marked_epochs_and_its_last() -> None:
     study = search(small_study(RandomSearch(), problem=problem(epochs=50), trials=1))
-    x, y = marked_rows(study.history, study.trials[0])
+    x, y = Marked()(study.history, study.trials[0])
     assert len(x) == 6
     epochs = [1, 10, 20, 30, 40, 50]
     np.testing.assert_allclose(y, [accuracy(study.trials[0].config, n) for n in epochs])
     assert (np.diff(x[:, -1]) > 0).all()
+    late_x, late_y = Marked(Marked.shares[1:])(study.history, study.trials[0])  # without the first epoch
+    np.testing.assert_array_equal(late_x, x[1:])
+    np.testing.assert_array_equal(late_y, y[1:])
 
 
 # Halting
@@ -266,3 +275,40 @@ def test_every_policy_spec_is_json_that_tells_options_apart() -> None:
     assert a.spec != b.spec
     assert Halting(RandomSearch(trials=3)).spec["inner"] == RandomSearch(trials=3).spec
     assert isinstance(Start({"x": 1}).config, dict)
+
+
+# horizons
+
+HORIZONS = (10, 50, 500, 1_000, 5_000, 100_000)
+MOST_REPORTS = 50  # of a trial, evenly spaced
+
+
+def stopped_at(horizon: int, policy: object, ends: list[float]) -> list[float]:
+    """The share of a full training after which each trial ends; curves rise to `ends`."""
+    problem = Problem(Space({"x": Float(0, 1)}), Maximize("acc", bounds=(0, 1)), horizon)
+    study = Study(problem, policy, seed=1, budget=Budget(trials=len(ends)), verbose=0)
+    for trial in study:
+        reports = min(horizon, MOST_REPORTS)
+        for k in range(1, reports + 1):
+            share = k / reports
+            value = ends[trial.id] * (1 - math.exp(-4 * share)) / (1 - math.exp(-4))
+            if trial.report(value, epoch=round(share * horizon), seconds=1.0).stops:
+                break
+        trial.finish()
+    return [t.epoch / horizon for t in study.trials]
+
+
+@pytest.mark.parametrize("make", [BOBOS, lambda: Halting(RandomSearch())], ids=["bobos", "halting"])
+@pytest.mark.parametrize("horizon", HORIZONS)
+def test_a_hopeless_trial_is_stopped_before_half_of_its_training_and_a_winner_is_not(
+    make: Any, horizon: int
+) -> None:
+    shares = stopped_at(horizon, make(), [0.9, 0.1, 0.95, 0.3])
+    assert shares[0] == shares[2] == 1.0
+    assert max(shares[1], shares[3]) <= 0.5
+
+
+def test_the_same_curve_is_stopped_at_the_same_share_of_its_training() -> None:
+    first = stopped_at(50, Halting(RandomSearch()), [0.9, 0.6])[1]
+    for horizon in (500, 5_000, 100_000):
+        assert stopped_at(horizon, Halting(RandomSearch()), [0.9, 0.6])[1] == pytest.approx(first, abs=0.1)

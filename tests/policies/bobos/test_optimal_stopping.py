@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from examples import many
 from haltune.errors import InvalidInput
-from haltune.policies.bobos.decay_curves import Paths, conditional_paths
-from haltune.policies.bobos.induction import Losses, losses_for, solve, wrong_stop_bound
-from haltune.policies.bobos.optimal_stopping import OptimalStopping
+from haltune.policies import BOBOS
+from haltune.policies.bobos.curves import Paths, conditional_paths
+from haltune.policies.bobos.optimal_stopping import Losses, OptimalStopping, solve
 
 FALLING = 0.2 + 0.7 * np.exp(-0.2 * np.arange(1, 52))
 quick = settings(max_examples=many(30), deadline=None)
@@ -266,19 +266,12 @@ def test_a_curve_saturated_at_the_worst_error_loses_until_it_wakes():
 @quick
 def test_no_stop_is_made_above_the_bound_of_lemma_8(K1, K2, c):
     losses = Losses(K1, K2, c)
-    bound = wrong_stop_bound(losses)
     table = gp_table(0.21, losses, horizon=16, count=4000)
     for n in range(8, 16):
         decision = table.decide(FALLING[:n])
         if decision.d == "stop":
-            assert decision.p_win <= bound + 1e-12
+            assert decision.p_win <= min(1.0, (K2 + c) / K1) + 1e-12
             assert decision.loss_stop <= decision.loss_continue
-
-
-@given(st.floats(0.005, 1.0), st.floats(1.0, 1e3), st.floats(0.0, 5.0))
-@quick
-def test_losses_for_a_wanted_bound_have_that_bound(wanted, K2, c):
-    assert wrong_stop_bound(losses_for(wanted, K2, c)) == pytest.approx(wanted)
 
 
 @given(
@@ -368,7 +361,7 @@ def test_settings_survive_json():
         (lambda: Losses(-1.0), "K1 is -1"),
         (lambda: Losses(100.0, np.inf), "only K1 may be infinite"),
         (lambda: Losses(100.0, 99.0, np.nan), "c is nan"),
-        (lambda: losses_for(0.0), "a probability"),
+        (lambda: BOBOS(wrong_stop=0.0), "a probability"),
         (lambda: OptimalStopping("bold"), "'robust' or 'faithful'"),
         (lambda: OptimalStopping(paths=0), "paths is 0"),
         (lambda: OptimalStopping(resolve_at=(4,)), "comes after the first"),
@@ -383,3 +376,15 @@ def test_settings_survive_json():
 def test_bad_settings_are_refused_with_advice(make, message):
     with pytest.raises(InvalidInput, match=message):
         make()
+
+
+@pytest.mark.parametrize("horizon", [10, 20, 51, 120])
+def test_a_stop_is_made_up_to_the_same_probability_of_winning_at_every_horizon(horizon):
+    """Stop loses K1 p + missing, "win" K2 (1 - p): equal at p = (K2 - missing) / (K1 + K2); missing is 5.1 at most."""
+    settings = OptimalStopping(paths=4_000)
+    errors = 1.0 - 0.5 * (1 - np.exp(-4 * np.arange(1, 2 + horizon // 3) / horizon))
+    table = settings.solve_at(errors, horizon, 0.5, settings.losses(), np.random.default_rng(0))
+    p = (99.0 - 5.1) / 599.0
+    stop, win, _ = table.losses.expected([p, p + 0.01], [0.0, 0.0])
+    assert stop[0] <= win[0] + 1e-9
+    assert stop[1] > win[1]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
+import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -150,6 +153,88 @@ def test_a_database_of_another_encoding_works_or_says_what_to_do(
     assert load_study(url).trials[0].metrics["é"][-1] == 1 / 3
 
 
+def test_a_statement_timeout_that_is_too_short_is_an_error_at_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql(postgres_url, f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET statement_timeout = '1ms'")
+    monkeypatch.setattr("haltune.store.sql.database.time.sleep", lambda _: pytest.fail("it was tried again"))
+    with pytest.raises(
+        StoreError, match=r"statement timeout; the server, or a setting of its user or database"
+    ):
+        for _ in range(99):  # a fast machine makes some in time
+            begun(postgres_url)[0].ask()
+
+
+def test_a_lock_is_waited_for_though_it_is_held_longer_than_a_statement_may_take(postgres_url: str) -> None:
+    sql(postgres_url, f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET statement_timeout = '400ms'")
+    _, trial = begun(postgres_url)
+    with psycopg.connect(postgres_url.replace("+psycopg", "")) as other:
+        other.execute("SELECT 1 FROM haltune_studies FOR UPDATE")
+        reporting = threading.Thread(target=trial.report, args=(0.6,))
+        reporting.start()
+        reporting.join(1.5)
+        assert reporting.is_alive()
+    reporting.join()
+    assert reports(postgres_url) == [0.5, 0.6]
+
+
+def test_a_database_of_optunas_is_refused_and_gets_no_table(url: str) -> None:
+    optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
+    optuna.create_study(storage=url)
+    engine = sa.create_engine(url)
+    before = sa.inspect(engine).get_table_names()
+    with pytest.raises(
+        StoreError, match=r"no store of haltune's.* It is Optuna's: haltune\.optuna\.from_study"
+    ):
+        opened(url)
+    assert sa.inspect(engine).get_table_names() == before
+    engine.dispose()
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_a_pooler_works_by_session_and_by_transaction_says_what_to_set(
+    postgres_server: Server, postgres_url: str, tmp_path: Path, mode: str
+) -> None:
+    if (program := shutil.which("pgbouncer")) is None:
+        pytest.skip("pgbouncer is not installed")
+    name = postgres_url.rpartition("/")[2]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (tmp_path / "pooler.ini").write_text(
+        f"[databases]\n{name} = host=127.0.0.1 port={postgres_server.port} user=haltune\n[pgbouncer]\n"
+        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\npool_mode = {mode}\nunix_socket_dir =\n"
+    )
+    command = [program, *(["-u", "postgres"] if os.getuid() == 0 else []), "pooler.ini"]
+    for folder in (tmp_path, *tmp_path.parents[:2]):  # it reads as another user
+        folder.chmod(0o755)
+    pooler = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        pooled = f"postgresql://haltune@127.0.0.1:{port}/{name}"
+        studies = [opened(pooled, patience=60.0) for _ in range(2)]
+
+        def both() -> None:
+            for _ in range(12):
+                for study in studies:
+                    trial = study.ask()
+                    assert isinstance(trial, Trial)
+                    trial.report(0.5)
+                    trial.finish()
+
+        for study in studies:
+            study.budget = Budget(trials=99)
+        if mode == "session":
+            both()
+            assert reports(postgres_url) == [0.5] * 24
+        else:
+            with pytest.raises(StoreError, match=r"prepared statement .* set pool_mode = session"):
+                both()
+        for study in studies:
+            study.store.close()
+    finally:
+        pooler.terminate()
+        pooler.wait()
+
+
 # -- silence ---------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +244,48 @@ def test_a_port_that_never_answers_is_waited_for_no_longer_than_patience_says() 
         with pytest.raises(StoreAway):
             opened(f"postgresql://me@127.0.0.1:{silent.getsockname()[1]}/x", patience=1.0)
         assert time.monotonic() - began < 20.0  # it tried 40 times as long before; a loaded machine
+
+
+def test_ctrl_c_ends_the_wait_for_a_port_that_never_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        opening: list[socket.socket] = []
+
+        def interrupt() -> None:
+            opening.append(silent.accept()[0])
+            opening[0].recv(1)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            opened(f"postgresql://me@127.0.0.1:{silent.getsockname()[1]}/x", patience=600.0)
+        opening[0].close()
+
+
+def test_ctrl_c_does_not_ask_a_silent_session_to_cancel_and_the_study_goes_on(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psycopg.Connection, "_try_cancel", lambda *_, **__: pytest.fail("it was asked"))
+    study, trial = begun(postgres_url)
+    plain = postgres_url.replace("+psycopg", "")
+    with psycopg.connect(plain) as other, psycopg.connect(plain, autocommit=True) as admin:
+        other.execute("SELECT 1 FROM haltune_studies FOR UPDATE")
+        waits = (
+            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+
+        def interrupt() -> None:
+            while not admin.execute(waits).fetchall():
+                pass
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt, daemon=True)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            trial.report(0.6)
+        thread.join()
+    trial.report(0.7)
+    assert reports(postgres_url) in ([0.5, 0.7], [0.5, 0.6, 0.7])
+    study.store.close()
 
 
 def test_a_session_that_was_stopped_is_left_for_another(

@@ -20,7 +20,7 @@ from haltune._utils.words import plural
 from haltune.display.notebook import lines
 from haltune.display.terminal import visible
 from haltune.errors import InvalidInput
-from haltune.gp.cholesky import factorise
+from haltune.gp.gp import factorise
 from haltune.log.decisions import Config
 from haltune.log.events import Event
 from haltune.log.history import History

@@ -12,7 +12,7 @@ import numpy as np
 
 from haltune._utils.arrays import Array, Indices
 from haltune.gp import Posterior
-from haltune.gp.cholesky import solve_lower
+from haltune.gp.gp import solve_lower
 
 from ..variance import downdate
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.checks import check_whole, is_number, within
+from haltune._utils.checks import MOST_POINTS, check_whole, is_number, within
 from haltune.errors import InvalidInput, NotSupported
 from haltune.gp import Kernel
 from haltune.log.policy import Policy
@@ -39,9 +39,9 @@ class SitePolicy(Policy[Any]):
 def check_shared(name: str, policy: SitePolicy) -> None:
     """Raise InvalidInput for options that all these policies have, where they are not what they can be."""
     check_whole(name, 1, refit_every=policy.refit_every)
-    check_whole(name, 8, representers=policy.representers)
+    check_whole(name, 8, MOST_POINTS, representers=policy.representers)
     if policy.initial is not None:
-        check_whole(name, 0, initial=policy.initial)
+        check_whole(name, 0, MOST_POINTS, initial=policy.initial)
     noise, levels = policy.noise, _levels(policy)
     if isinstance(noise, Mapping) or isinstance(policy.grid, Mapping):
         raise NotSupported(

@@ -22,7 +22,10 @@ from haltune.errors import StoreError
 from ..database import Database
 
 T = TypeVar("T")
-_LOCK_TIMEOUT = "3s"  # of a server, for one try
+_LOCK_TIMEOUT = (  # 3 s for one try, and less than statement_timeout: to wait for a lock is no reason to fail
+    "SELECT set_config('lock_timeout', greatest(1, least(3000, nullif(500 * extract(epoch FROM "
+    "current_setting('statement_timeout')::interval), 0)::int))::text, false)"
+)
 _IDLE_TIMEOUT = "10s"  # of a server, for the rest of a transaction that was begun
 _CONNECTING = 5  # seconds that a server may take to answer at first
 _POOL_TIMEOUT = 0.1  # seconds that a thread waits for one of its connections before it asks again
@@ -32,7 +35,7 @@ _SESSION = (  # what haltune counts on, whatever the server, the database or the
     "SET client_encoding = 'UTF8'; SET extra_float_digits = 3; SET standard_conforming_strings = on; "
     "SET default_transaction_isolation = 'read committed'"
 )
-_BUSY = ("40001", "40P01", "55P03", "57014")  # serialization, deadlock, lock_timeout, statement_timeout
+_BUSY = ("40001", "40P01", "55P03", "57014")  # serialization, deadlock, lock_timeout, canceled
 _GONE = frozenset({"OperationalError", "ConnectionTimeout", "AdminShutdown", "CrashShutdown", "CannotConnectNow",
                    "TooManyConnections", "InterfaceError"})  # fmt: skip
 _FOR_GOOD = ("authentication", "does not exist", "no password", "no pg_hba", "permission denied")
@@ -101,11 +104,13 @@ class PostgresDatabase(Database):
 
     def _is_busy(self, error: Exception) -> bool:
         found = error.orig if isinstance(error, DBAPIError) else None
-        if isinstance(error, PoolTimeout) or (
-            isinstance(found, self._driver.Error) and found.sqlstate in _BUSY
+        if (
+            isinstance(found, self._driver.Error)
+            and "statement timeout" not in str(found)
+            and found.sqlstate in _BUSY
         ):
             return True
-        return super()._is_busy(error)
+        return isinstance(error, PoolTimeout) or super()._is_busy(error)
 
     def _is_away(self, error: Exception) -> bool:
         if not isinstance(error, DBAPIError):
@@ -145,7 +150,7 @@ def engine_of(address: str, reading: bool = False) -> sa.Engine:
                 # the server itself ends the transaction of a process that is stopped within it: all others wait for it
                 dbapi.autocommit = True
                 dbapi.execute(
-                    f"SET lock_timeout = '{_LOCK_TIMEOUT}'; {_SESSION}; "
+                    f"{_LOCK_TIMEOUT}; {_SESSION}; "
                     f"SET idle_in_transaction_session_timeout = '{_IDLE_TIMEOUT}'"
                 )
                 if reading:
@@ -167,11 +172,17 @@ def _patient(driver: Any) -> Any:
         def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **named: Any) -> T:
             limit = min(_ANSWER, max(_CONNECTING, retry.left() / 2.0))  # and another connection after
             try:
-                found: T = super().wait(_in_time(gen, limit), *arguments, **named)
+                found: T = driver.waiting.wait(_in_time(gen, limit), self.pgconn.socket, *arguments, **named)
                 return found
             except TimeoutError:
                 self.pgconn.finish()
                 raise driver.OperationalError(f"the server has not answered for {limit:.0f} s") from None
+            except BaseException as error:
+                if interrupts(
+                    error
+                ):  # the driver would ask the server to cancel, and wait 5 s for its answer
+                    self.pgconn.finish()
+                raise
 
     return Patient
 

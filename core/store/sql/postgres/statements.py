@@ -63,9 +63,9 @@ _DROP = "DELETE FROM haltune_leases l USING free WHERE l.study = free.id AND l.t
 _UNCLAIM = "DELETE FROM haltune_leases l USING free WHERE l.study = free.id AND l.trial = %(claim)s"
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_NO_WAIT = "SET LOCAL synchronous_commit TO off"
+NO_WAIT = "SET LOCAL synchronous_commit TO off"
 _LOCK = f"SELECT {_THERE} FROM haltune_studies s WHERE s.name = %(name)s FOR UPDATE"
-_FLUSH = "SELECT pg_logical_emit_message(true, 'haltune', '')"  # the least that a commit has to flush
+FLUSH = "SELECT pg_logical_emit_message(true, 'haltune', '')"  # the least that a commit has to flush
 
 
 def append(
@@ -84,11 +84,11 @@ def append(
     try:
         with raw.pipeline():
             raw.execute(_BEGIN)
-            raw.execute(_NO_WAIT)
+            raw.execute(NO_WAIT)
             locked = raw.execute(_LOCK, values)
             added = raw.execute(statement, values)  # sees what was committed while it waited for the lock
             raw.execute("COMMIT")
-            raw.execute(_FLUSH)
+            raw.execute(FLUSH)
         row, there = added.fetchone(), locked.fetchone()
         position = None if row is None else int(row[0])
         last = (position or 0) + len(events) - 1, values["haltune_events.checksum"][-1]
@@ -97,16 +97,6 @@ def append(
         if not raw.closed:
             raw.rollback()
         raise
-
-
-def hurry(c: sa.Connection) -> None:
-    """Let a transaction commit without waiting for the disk."""
-    c.exec_driver_sql(_NO_WAIT)
-
-
-def flush(c: sa.Connection) -> None:
-    """Wait until all that was committed is on the disk."""
-    c.exec_driver_sql(_FLUSH)
 
 
 def _statement(

@@ -69,7 +69,7 @@ class PostgresStore(SqlStore):
 
     def _stored(self, c: sa.Connection, name: str, events: Sequence[Event], seen: int) -> int | None:
         """The position of events whose append was not acknowledged; None when they are not in the log."""
-        statements.flush(c)
+        c.exec_driver_sql(statements.FLUSH)
         while page := self._page(c, name, seen, tables.LAST):
             for n, event in enumerate(page):
                 if event.kind == events[0].kind and tables.row(event, 0, 0) == tables.row(events[0], 0, 0):
@@ -82,4 +82,4 @@ class PostgresStore(SqlStore):
         return self._ids[name]
 
     def _hurry(self, c: sa.Connection) -> None:
-        statements.hurry(c)
+        c.exec_driver_sql(statements.NO_WAIT)

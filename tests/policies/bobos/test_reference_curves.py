@@ -14,7 +14,8 @@ from haltune import Budget, Minimize, OptimalStopping, Problem, Study, Verdict
 from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Reported, Status
 from haltune.policies import Halting, RandomSearch
-from haltune.policies.bobos.matched_curves import Beside
+from haltune.policies.bobos.curves import ReferenceCurves
+from haltune.policies.bobos.halting import reference_trials
 from haltune.store.memory import MemoryStore
 
 # a fine-tuning whose loss stays where it began for five epochs, and then drops
@@ -134,8 +135,6 @@ def test_a_long_training_is_judged_by_its_last_epoch_and_those_that_come_before_
 
 
 def test_runs_on_fewer_samples_are_no_company() -> None:
-    from haltune.policies.bobos.company import company
-
     class Partial(RandomSearch):
         def propose(self, state: Any, history: Any, rng: Any) -> Any:
             from dataclasses import replace
@@ -147,7 +146,7 @@ def test_runs_on_fewer_samples_are_no_company() -> None:
     for trial in study:
         train(trial, lambda c, e: 0.5)
     history = study.history
-    assert [t.id for t in company(history, history.trial(2))] == [1]
+    assert [t.id for t in reference_trials(history, history.trial(2))] == [1]
 
 
 def test_one_policy_that_serves_two_studies_learns_in_each_from_its_own_runs() -> None:
@@ -184,7 +183,7 @@ def test_a_study_of_an_earlier_version_is_opened_with_todays_settings() -> None:
 
 
 def test_who_says_when_the_first_decision_comes_waits_for_it_with_others_beside_too() -> None:
-    beside = Beside.of([np.full(51, 0.5)] * 5, 51)
+    beside = ReferenceCurves.of([np.full(51, 0.5)] * 5, 51)
     assert OptimalStopping().plan(51, beside).first_decision == 2
     assert OptimalStopping(first=20, resolve_at=(30,)).plan(51, beside).solve_at == (20, 30)
 

@@ -1,4 +1,4 @@
-"""Learning-curve paths against dense GP formulae, quadrature and Monte Carlo."""
+"""Learning-curve paths against dense GP formulae, quadrature, Monte Carlo, and the curves of other trials."""
 
 import hashlib
 import subprocess
@@ -14,14 +14,33 @@ from scipy.stats import gamma, multivariate_normal
 
 from examples import many
 from haltune.errors import InvalidInput
-from haltune.policies.bobos import decay_curves
-from haltune.policies.bobos.decay_curves import MIN_NOISE, Paths, conditional_paths, decay_kernel, fit_decay
-from haltune.policies.bobos.power_law_curves import fit_power_law, power_law_paths
+from haltune.policies.bobos import curves as model
+from haltune.policies.bobos.curves import (
+    MIN_NOISE,
+    Paths,
+    ReferenceCurves,
+    calibrated,
+    conditional_paths,
+    decay_kernel,
+    fit_decay,
+    fit_power_law,
+    matched_paths,
+    power_law_paths,
+)
 
 EXPONENTIAL = 0.2 + 0.7 * np.exp(-0.3 * np.arange(1, 9))
 POWER = 0.1 + 0.8 * np.arange(1.0, 13.0) ** -0.7
 curves = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
+
+
+def follow(errors, horizon, count, rng):
+    """Matched paths, with one other trial of these errors and more."""
+    other = np.full(horizon, 0.5)
+    return matched_paths(errors, horizon, ReferenceCurves(other[None]), count, rng)
+
+
 draws = pytest.mark.parametrize("draw", [conditional_paths, power_law_paths])
+all_draws = pytest.mark.parametrize("draw", [conditional_paths, power_law_paths, follow])
 
 
 def log_likelihood(errors, alpha, beta, noise):
@@ -51,7 +70,7 @@ def test_the_kernel_does_not_overflow_on_its_ridge():
 def test_what_the_fit_minimises_is_the_dense_likelihood_of_its_parameters(errors):
     fit = fit_decay(errors)
     expected = log_likelihood(np.asarray(errors), fit.alpha, fit.beta, fit.noise)
-    loss, _ = decay_curves._loss(np.log([fit.alpha, fit.beta, fit.noise]), np.asarray(errors))
+    loss, _ = model._loss(np.log([fit.alpha, fit.beta, fit.noise]), np.asarray(errors))
     assert -loss == pytest.approx(expected, abs=1e-8)
 
 
@@ -100,22 +119,20 @@ def test_decay_paths_carry_no_observation_noise():
 
 def dense_mixture(errors, horizon):
     """Mean and sd of the final error from powerlaw's prior by textbook conditioning, one node at a time."""
-    import haltune.policies.bobos.power_law_curves as law
-
-    shapes, prior = law._shapes(horizon)
+    shapes, prior = model._shapes(horizon)
     n0 = len(errors)
     log_epoch = np.log(np.arange(1, horizon + 1))
     back = log_epoch[n0 - 1] - log_epoch[:n0]
-    early = np.diag(1 + (law._EARLY_NOISE * horizon / np.arange(1, n0 + 1)) ** 2)
+    early = np.diag(1 + (model._EARLY_NOISE * horizon / np.arange(1, n0 + 1)) ** 2)
     total = first = second = 0.0
     for shape, mass in zip(shapes, prior, strict=True):
-        for walk in law._WALKS:
-            for noise in law._NOISES:
-                for scale, centre in law._SCALES:
+        for walk in model._WALKS:
+            for noise in model._NOISES:
+                for scale, centre in model._SCALES:
                     basis = np.column_stack([np.ones(horizon), shape])
                     cov = noise**2 * (early + walk * np.minimum.outer(back, back))
-                    prior_cov = np.diag([law._LEVEL[1] ** 2, scale**2])
-                    prior_mean = np.array([law._LEVEL[0], centre])
+                    prior_cov = np.diag([model._LEVEL[1] ** 2, scale**2])
+                    prior_mean = np.array([model._LEVEL[0], centre])
                     marginal = cov + basis[:n0] @ prior_cov @ basis[:n0].T
                     residual = errors - basis[:n0] @ prior_mean
                     weight = mass * multivariate_normal(np.zeros(n0), marginal, allow_singular=True).pdf(
@@ -167,13 +184,11 @@ def test_the_weights_of_the_power_law_sum_to_one():
 
 
 def test_a_curve_at_the_worst_error_wakes_with_the_stated_probability():
-    from haltune.policies.bobos.power_law_curves import _WAKING
-
     values = power_law_paths(np.ones(8), 51, 200_000, np.random.default_rng(0)).values
-    assert (values[-1] < 1.0).mean() == pytest.approx(1.0 - (8 / 51) ** _WAKING, abs=0.005)
+    assert (values[-1] < 1.0).mean() == pytest.approx(1.0 - (8 / 51) ** model._WAKING, abs=0.005)
 
 
-@draws
+@all_draws
 @given(errors=curves, ahead=st.integers(1, 40))
 @settings(max_examples=many(30), deadline=None)
 def test_any_errors_give_finite_paths_to_the_horizon(draw, errors, ahead):
@@ -215,7 +230,7 @@ def test_another_process_draws_the_same_bits(draw):
     assert hashlib.sha256(here.tobytes()).hexdigest() == other.strip()
 
 
-@draws
+@all_draws
 @pytest.mark.parametrize(
     ("errors", "horizon", "count", "message"),
     [
@@ -230,3 +245,86 @@ def test_another_process_draws_the_same_bits(draw):
 def test_bad_input_is_refused_with_advice(draw, errors, horizon, count, message):
     with pytest.raises(InvalidInput, match=message):
         draw(errors, horizon, count, np.random.default_rng(0))
+
+
+# matched to the curves of other trials
+
+HORIZON = 20
+PLATEAU = np.full(8, 0.7)
+
+
+def drawn(errors, others, count=4000, seed=0, own=False):
+    reference = ReferenceCurves.of([np.asarray(o, dtype=float) for o in others], HORIZON)
+    return matched_paths(errors, HORIZON, reference, count, np.random.default_rng(seed), own=own)
+
+
+def after_plateau(end, length=HORIZON):
+    """Stays at 0.7 for ten epochs, then goes to `end` within four."""
+    return np.interp(np.arange(1, length + 1), [1, 10, 14, 20], [0.7, 0.7, end, end])
+
+
+def test_without_other_runs_they_are_those_of_the_power_law():
+    falling = 0.2 + 0.7 / np.arange(1, 9)
+    own = power_law_paths(falling, HORIZON, 500, np.random.default_rng(3)).values
+    assert np.array_equal(drawn(falling, [], 500, 3).values, own)
+    known_no_further = [falling + 0.01, falling[:5]]
+    assert np.array_equal(drawn(falling, known_no_further, 500, 3).values, own)
+
+
+def test_a_plateau_ends_as_it_ended_for_the_runs_beside():
+    """A quarter of those that stood there fell; a power law of one curve alone would never."""
+    others = [after_plateau(0.3)] * 6 + [after_plateau(0.7)] * 18
+    ends = drawn(PLATEAU, others, own=True).values[-1]
+    assert np.mean(ends < 0.5) == pytest.approx(0.25, abs=0.05)
+    alone = power_law_paths(PLATEAU, HORIZON, 4000, np.random.default_rng(0)).values[-1]
+    assert np.mean(alone < 0.5) < 0.02
+
+
+def test_stopped_runs_tell_as_far_as_they_were_trained():
+    """Of 24 runs 18 were stopped at epoch 9, before the fall: those that went on all fell, and that is no bias."""
+    others = [after_plateau(0.3)] * 6 + [after_plateau(0.7)[:9]] * 18
+    ends = drawn(PLATEAU, others).values[-1]
+    assert np.mean(ends < 0.5) > 0.75
+
+
+def test_who_stands_elsewhere_is_not_followed():
+    others = [after_plateau(0.3)] * 20 + [0.2 + 0 * after_plateau(0.2)] * 20
+    low = drawn(np.full(8, 0.2), others).values
+    assert np.mean(np.abs(low[-1] - 0.2) < 0.1) > 0.9
+
+
+def test_a_run_slightly_ahead_of_another_stays_about_as_far_ahead():
+    curve = 0.3 + 0.5 / np.arange(1, HORIZON + 1) ** 0.5
+    ends = drawn(0.97 * curve[:8], [curve] * 5).values[-1]
+    assert np.quantile(ends, 0.25) < 0.97 * curve[-1] + 0.01
+    assert np.quantile(ends, 0.75) > 0.97 * curve[-1] - 0.01
+    assert abs(np.median(ends) - 0.97 * curve[-1]) < 0.02
+
+
+others_of_any_kind = st.lists(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=HORIZON), max_size=8)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=HORIZON - 1), others_of_any_kind, st.booleans())
+@settings(deadline=None)
+def test_any_curves_give_finite_paths_within_bounds_to_the_horizon(errors, others, own):
+    paths = drawn(np.array(errors), others, 50, own=own and len(errors) >= 3)
+    assert paths.start == len(errors)
+    assert paths.values.shape == (HORIZON - len(errors), 50)
+    assert ((paths.values >= 0.0) & (paths.values <= 1.0)).all()
+
+
+def test_more_runs_than_are_looked_at_change_nothing_but_time():
+    rng = np.random.default_rng(0)
+    others = [
+        np.clip(after_plateau(e) + rng.normal(0, 0.01, HORIZON), 0, 1) for e in rng.uniform(0.2, 0.7, 300)
+    ]
+    few, many = (np.mean(drawn(PLATEAU, o).values[-1] < 0.45) for o in (others[:60], others))
+    assert few == pytest.approx(many, abs=0.15)
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_the_calibrated_probability_rises_with_the_share_and_knows_none_and_all(a, b):
+    assert (calibrated(0.0), calibrated(1.0)) == (0.0, 1.0)
+    assert 0.0 <= calibrated(a) <= 1.0
+    if a < b:
+        assert calibrated(a) <= calibrated(b)

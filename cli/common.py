@@ -1,0 +1,111 @@
+"""What all commands share: options, printing, exit codes, and where a study is: a study file, a database or a URL."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from haltune._utils.disk import is_gone
+from haltune.display.terminal import visible
+from haltune.errors import HaltuneError, StoreError, StudyMismatch, TrainingFailed
+from haltune.store.base import Store
+from haltune.store.open import only_study, open_store
+from haltune.store.sql.sqlite.file import need_file, path_at
+from haltune.study.reading import Reading, read_study
+
+from .study_file import StudyFile, read
+
+DONE, BUG, USAGE, STORE, STOPPED, RUNS, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130  # exit codes
+
+
+class Format(StrEnum):
+    """How a listing is printed."""
+
+    table = "table"
+    json = "json"
+
+
+Where = Annotated[str, typer.Argument(help="a study file, a database, or its URL", show_default=False)]
+Name = Annotated[str | None, typer.Option("--name", help="the study's name, where the store holds several")]
+As = Annotated[Format, typer.Option("--format", help="a table to read, or JSON for programs")]
+
+
+def say(text: object, err: bool = False) -> None:
+    """Print for people, control characters escaped: only this module prints."""
+    typer.echo(visible(text), err=err)
+
+
+def say_json(told: Any) -> None:
+    """Print for programs."""
+    typer.echo(as_json(told))
+
+
+def as_json(told: Any) -> str:
+    """Return strict JSON in ASCII: it loses nothing, and a terminal obeys nothing in it."""
+    return json.dumps(told, indent=1, allow_nan=False).replace("\x7f", "\\u007f")
+
+
+@contextmanager
+def errors(
+    interrupted: str = "haltune: left at once; the same command continues where it was",
+) -> Iterator[None]:
+    """Print haltune's own errors, and `interrupted` after Ctrl-C, as one message; exit with their code."""
+    try:
+        yield
+    except (HaltuneError, ImportError) as error:
+        say(f"haltune: {error}", err=True)
+        stores = isinstance(error, StoreError | StudyMismatch)
+        raise typer.Exit(BUG if isinstance(error, TrainingFailed) else STORE if stores else USAGE) from None
+    except KeyboardInterrupt:
+        say(interrupted, err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+class NotStarted(StoreError):
+    """A study file whose search has not started."""
+
+    def __init__(self, where: str, file: StudyFile) -> None:
+        self.file = file
+        command = shlex.join(["haltune", "run", "--study", where])
+        super().__init__(
+            f"the search {file.name!r} of {where} has not started: there is nothing of it in {file.store} yet. "
+            f"Start it: {command} -- python train.py"
+        )
+
+
+def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple[Store, str]:
+    """Return the store of a study, to be read unless `writing`, and its name in it.
+
+    Raises StoreError if there is none, NotStarted if there is none yet.
+    """
+    file = read(where) if where.endswith(".toml") else None
+    url = where if file is None else file.store
+    path = path_at(url) if url.startswith("sqlite:///") else url
+    if "://" not in path:
+        if file is not None and is_gone(Path(path)):
+            raise NotStarted(where, file)
+        near = (f"{path}{ending}" for ending in (".db", ".toml"))
+        there = next((f"{name}, which is there" for name in near if os.path.exists(name)), None)
+        need_file(path, there or "a study file, a database or its URL")
+    store = open_store(url, reading=True)  # first: a file that is no store of haltune's is left as it is
+    if file is not None and name is None:
+        name = file.name
+        if name not in store.names():
+            raise NotStarted(where, file)
+    name = only_study(store, name)
+    return open_store(url) if writing else store, name
+
+
+def study_of(where: str, name: str | None = None, *, writing: bool = False) -> Reading:
+    """Return a study as its log has it now; with a store to be read, unless `writing`."""
+    store, name = find(where, name, writing=writing)
+    folder = read(where).options.get("checkpoints") if where.endswith(".toml") else None
+    return read_study(store, name, folder)

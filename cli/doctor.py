@@ -1,0 +1,420 @@
+"""`haltune doctor`: checks of store, log, leases, checkpoints and frameworks, and a rehearsal of a pause."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import math
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from haltune._utils.process import named, surely_gone
+from haltune._utils.scratch import lasting, remove
+from haltune._utils.words import plural
+from haltune.errors import HaltuneError, NotSupported, StoreError
+from haltune.launch import run_script
+from haltune.launch.devices import devices_of
+from haltune.log.events import OVER, Created, Event, Reported, Status
+from haltune.log.history import History
+from haltune.log.problem import Budget, Problem
+from haltune.log.records import TrialRecord
+from haltune.policies import RandomSearch
+from haltune.policies.from_spec import policy_from
+from haltune.store.base import Lease, Store
+from haltune.store.checkpoints import Checkpoints, readable
+from haltune.store.folders import own_folder
+from haltune.store.open import open_store
+from haltune.store.sql.sqlite.file import path_at
+from haltune.study import Study
+from haltune.study.reading import folded
+from haltune.study.replay import decided, replay
+
+from .common import BUG, DONE, As, Format, Name, NotStarted, Where, errors, find, say, say_json
+from .study_file import StudyFile, read
+
+_NETWORK = [
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "9p",
+    "fuse.sshfs",
+    "lustre",
+    "beegfs",
+]  # SQLite's locks fail there
+_LEAST_ROOM = 100e6  # bytes of room for checkpoints where none was written yet
+_LACKS = "the space has constraints, which a log does not keep"
+_REPLAYING = 60.0  # seconds spent on asking a policy its decisions again
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's."""
+
+    about: str
+    well: bool | None  # None: neither, such as what is not installed
+    told: str  # what was found
+    advice: str = ""  # what to do about it
+
+
+def _store(found: Store, name: str) -> Iterator[Finding]:
+    """Opened, writable, whole."""
+    yield Finding("store", True, f"{found.url} opens")
+    try:
+        open_store(found.address()).renew(
+            name, Lease(-2, 0, "doctor", 0.0, 0.0)
+        )  # a transaction that writes to no row
+        yield Finding("store", True, "it can be written to")
+    except HaltuneError as error:
+        yield Finding("store", False, str(error), "let this user write to the file and to its folder")
+    if found.url.startswith("sqlite:///"):
+        yield from _sqlite(Path(path_at(found.address())))
+
+
+def _sqlite(path: Path) -> Iterator[Finding]:
+    try:
+        with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as c:
+            mode, whole = (
+                c.execute("PRAGMA journal_mode").fetchone()[0],
+                c.execute("PRAGMA quick_check(3)").fetchall(),
+            )
+    except sqlite3.Error as error:
+        yield Finding(
+            "store", False, f"SQLite says: {error}", "bring back a copy of the file with its -wal file"
+        )
+        return
+    advice = "" if mode == "wal" else "several processes will wait for each other; is the disk a local one?"
+    yield Finding("store", mode == "wal", f"its journal is {mode.upper()}", advice)
+    problems = "; ".join(str(row[0]) for row in whole)
+    well = problems == "ok"
+    advice = "" if well else "bring back a copy of the file with its -wal file, or begin another search"
+    kind = ""
+    yield Finding("store", well, "the file is whole" if well else f"the file is damaged: {problems}", advice)
+    with suppress(OSError):  # there is no /proc
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+        around = [(len(place), kind) for place, kind in mounts if path.resolve().is_relative_to(place)]
+        kind = max(around)[1] if around else ""
+    if kind in _NETWORK:
+        yield Finding("store", False, f"it lies on a network file system ({kind})",
+                      "put it on a local disk, or use PostgreSQL for several machines")  # fmt: skip
+
+
+def _log(found: Store, name: str) -> Generator[Finding, None, History | None]:
+    """It folds, and its policy decides again as it did; returns what it folds to."""
+    try:
+        created, history = folded(found, name)
+    except HaltuneError as error:
+        yield Finding("log", False, str(error))  # which says what to do
+        return None
+    yield Finding(
+        "log", True, f"{plural(history.position, 'event')} of {plural(len(history), 'trial')} folded"
+    )
+    yield _replayed(history.problem, created, found.read(name, stop=history.position))
+    return history
+
+
+def _replayed(problem: Problem, created: Created, events: Iterator[Event]) -> Finding:
+    if problem.space.constraints:
+        return Finding("log", None, f"decisions cannot be replayed: {_LACKS}")
+    try:
+        policy = policy_from(created.policy)
+    except NotSupported as error:
+        return Finding("log", None, f"decisions cannot be replayed here: {error}")
+    differ, count, end = [], 0, time.monotonic() + _REPLAYING
+    for position, recorded, again in replay(problem, policy, events):
+        count += 1
+        if decided(recorded) != decided(again):
+            differ.append(position)
+        if time.monotonic() > end:
+            break
+    if not differ:
+        return Finding("log", True, f"{plural(count, 'decision')} replayed to the same")
+    told = (
+        f"of {plural(count, 'decision')} {len(differ)} come out otherwise now, the first at event {differ[0]}"
+    )
+    advice = "continue with the versions of haltune, NumPy and SciPy that the search was started with"
+    return Finding("log", False, told, advice)
+
+
+def _leases(found: Store, name: str) -> Iterator[Finding]:
+    """Who trains, and whose worker is lost."""
+    for lease in found.leases(name):
+        what = f"trial {lease.trial}, attempt {lease.attempt}"
+        if surely_gone(lease.holder) or lease.expires < found.now():
+            yield Finding("leases", False, f"the worker of {what}, {named(lease.holder)}, is lost",
+                          "start the search again: the trial continues from its last checkpoint")  # fmt: skip
+        else:
+            yield Finding("leases", True, f"{what} trains, heard of {found.now() - lease.renewed:.0f} s ago")
+
+
+def _checkpoints(kept: Checkpoints, history: History | None) -> Iterator[Finding]:
+    """The folder can be written to, has room, and holds what the log says."""
+    there = next(folder for folder in (kept.folder, *kept.folder.parents) if os.path.exists(folder))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        yield Finding("checkpoints", False, f"{there}: {error.strerror}",
+                      "let this user write there, or name another folder: checkpoints = \"...\"")  # fmt: skip
+        return
+    yield Finding("checkpoints", True, f"{kept.folder} can be written to")
+    sizes = kept.sizes()
+    need, free = max(2.0 * max(sizes, default=0), _LEAST_ROOM), shutil.disk_usage(there).free
+    advice = "" if free >= need else "make room: a run that cannot be saved cannot be paused"
+    yield Finding("checkpoints", free >= need, f"{readable(free)} left, {readable(sum(sizes))} taken", advice)
+    for t in history.trials if history else ():
+        if t.status not in OVER and t.status is not Status.RUNNING and kept.missing(t.checkpoint):
+            yield Finding("checkpoints", False, f"the checkpoint of trial {t.id}, {t.checkpoint}, is not there",
+                          "bring it back, or its training begins anew")  # fmt: skip
+
+
+_CALLBACKS = {  # distribution: its module, the callback's
+    "lightning": ("lightning", "lightning"), "pytorch-lightning": ("pytorch_lightning", "lightning"),
+    "keras": ("keras", "keras"), "xgboost": ("xgboost", "xgboost"), "transformers": ("transformers", "transformers"),
+    "lightgbm": ("lightgbm", "lightgbm"), "catboost": ("catboost", "catboost"),
+    "fastai": ("fastai", "fastai"), "accelerate": ("accelerate", "accelerate"),
+}  # fmt: skip
+_BACKENDS = ("torch", "jax", "tensorflow")  # of Keras, the last the one that it takes by itself
+_IMPORTING = 180.0  # seconds for one import
+
+
+def frameworks() -> Iterator[Finding]:
+    """Each is imported in a process of its own: at the same time, and a crash of one is a finding."""
+    found = {name: pair for name, pair in _CALLBACKS.items() if importlib.util.find_spec(pair[0]) is not None}
+    started = {}
+    for name, (module, own) in found.items():
+        backend = _instead() if name == "keras" else None
+        started[name] = subprocess.Popen(
+            [sys.executable, "-c", f"import {module}, haltune.callbacks.{own}"], stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True, env=os.environ | ({"KERAS_BACKEND": backend} if backend else {}),
+        )  # fmt: skip
+    for name in _CALLBACKS:
+        if name in started:
+            yield _finding(name, started[name])
+        elif name not in ("pytorch-lightning", "lightning") or not {"pytorch-lightning", "lightning"} & set(
+            found
+        ):
+            yield Finding("frameworks", None, f"{name} is not installed")
+    names = ", ".join(devices_of("auto"))
+    yield Finding("frameworks", None, f"CUDA devices: {names}" if names else "no CUDA device")
+
+
+def _instead() -> str | None:
+    """The backend of Keras that is there, where the one that it would take by itself is not."""
+    if "KERAS_BACKEND" in os.environ or importlib.util.find_spec(_by_itself()) is not None:
+        return None
+    return next((name for name in _BACKENDS if importlib.util.find_spec(name) is not None), None)
+
+
+def _by_itself() -> str:
+    """The backend that Keras takes where the environment names none: by its file, or TensorFlow."""
+    try:
+        home = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras"))
+        told = str(json.loads((home / "keras.json").read_text(encoding="utf-8"))["backend"])
+    except (OSError, ValueError, TypeError, LookupError):
+        return _BACKENDS[-1]
+    return told if told in _BACKENDS else _BACKENDS[-1]
+
+
+def _finding(name: str, process: subprocess.Popen[str]) -> Finding:
+    try:
+        _, errors = process.communicate(timeout=_IMPORTING)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return Finding(
+            "frameworks", False, f"{name} takes over {_IMPORTING:g} s to import", "install it again"
+        )
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        version = ""  # another distribution of it, such as xgboost-cpu
+    if process.returncode == 0:
+        told = f"{' '.join(filter(None, (name, version)))} and its callback import"
+        if name == "keras" and (backend := _instead()):
+            advice = (
+                f"by itself Keras takes {_by_itself()}, which is not installed: KERAS_BACKEND={backend} in the "
+                "environment, or in the program before it imports keras"
+            )
+            return Finding("frameworks", True, f"{told}, over {backend}", advice)
+        return Finding("frameworks", True, told)
+    last = (errors.strip().splitlines() or [f"exit status {process.returncode}"])[-1]
+    lacks = re.search(r"No module named '(\w+)", last)
+    advice = f"pip install -U {name}" if lacks is None else f"pip install {lacks[1]}"
+    if name == "keras" and lacks is not None and lacks[1] in _BACKENDS:
+        advice += ", or name a backend that is there: KERAS_BACKEND=torch"
+    return Finding("frameworks", False, f"{name} {version} cannot be used: {last}", advice)
+
+
+def rehearse(
+    problem: Problem, command: Sequence[str], folder: Path, epochs: int, **options: Any
+) -> Iterator[Finding]:
+    """Findings on a program: the log of each training stays in `folder`.
+
+    A budget of one epoch ends the training as Ctrl-C does: saved, and given back. A larger one takes it up again.
+    """
+    if problem.max_epochs is not None and problem.max_epochs < 2:
+        yield Finding("resume", None, "a training of one epoch is never paused")
+        return
+    last = min(epochs, problem.max_epochs or epochs)
+    try:
+        straight = _trained(problem, command, folder / "straight", [last], options).history.trial(0)
+        yield Finding(
+            "resume",
+            True,
+            f"{command[0]} trained {plural(straight.epoch, 'epoch')} with {dict(straight.config)}",
+        )
+        study = _trained(problem, command, folder / "paused", [1, last], options)
+    except HaltuneError as error:
+        last_line = str(error).strip().rpartition("\n")[2]
+        yield Finding("resume", False, f"the program failed: {last_line}", f"what it printed is in {folder}")
+        return
+    paused = study.history.trial(0)
+    if any(isinstance(e, Reported) and e.attempt == 1 and e.epoch > 1 for e in study.events()):
+        yield Finding(
+            "resume", False, "the program trained on although it was told to stop after epoch 1",
+            "end the training when trial.report(...).stops, or pass HaltuneCallback(trial)",
+        )  # fmt: skip
+    elif paused.checkpoint_epoch < 1:
+        yield Finding(
+            "resume", False, "nothing was saved at the pause: the run began anew",
+            "save it, trial.save(write), or pass HaltuneCallback(trial); begin at trial.checkpoint",
+        )  # fmt: skip
+    elif differs := _differs(straight, paused):
+        again = _trained(problem, command, folder / "again", [last], options).history.trial(0)
+        if by_itself := _differs(straight, again):
+            told = f"two straight trainings differ, so that a pause cannot be judged: {by_itself}"
+            yield Finding("resume", False, told, "seed everything that is random")
+        else:
+            yield Finding(
+                "resume", False, f"a pause changes the training: {differs}",
+                "save and load all of its state: weights, optimizer, schedule, random generators; "
+                "haltune.callbacks.check_resume names the part",
+            )  # fmt: skip
+    else:
+        yield Finding(
+            "resume",
+            True,
+            f"paused after epoch 1 it reports the same to the last bit, {plural(last, 'epoch')}",
+        )
+
+
+def _trained(
+    problem: Problem, command: Sequence[str], folder: Path, ends: Sequence[int], options: dict[str, Any]
+) -> Study:
+    """One trial, trained by the program up to each of the epochs in turn."""
+    folder.mkdir()
+    for end in ends:
+        budget = Budget(epochs=end)
+        study = Study(
+            problem, RandomSearch(trials=1), folder / "rehearsal.db", seed=0, budget=budget, verbose=0
+        )
+        run_script(study, command, progress=False, **options)
+    return study
+
+
+def _differs(one: TrialRecord, other: TrialRecord) -> str:
+    """The first epoch and number that differ between two trainings; empty when none does."""
+    if list(one.epochs) != list(other.epochs):
+        told = [", ".join(f"{e:g}" for e in t.epochs) or "none" for t in (one, other)]
+        return f"the epochs reported are {told[0]} and {told[1]}"
+    columns = {"the value": (one.values, other.values)}
+    columns |= {
+        f"the metric {n!r}": (one.metrics[n], other.metrics[n]) for n in one.metrics if n in other.metrics
+    }
+    for i, epoch in enumerate(one.epochs):
+        for what, (a, b) in columns.items():
+            if a[i] != b[i] and not (math.isnan(a[i]) and math.isnan(b[i])):
+                return f"{what} of epoch {epoch:g} is {float(a[i])!r} straight and {float(b[i])!r} paused"
+    return ""
+
+
+_MARKS = {True: "ok  ", False: "BAD ", None: "--  "}
+
+
+def doctor(
+    where: Where,
+    command: Annotated[
+        list[str] | None, typer.Argument(help="after --: a program to rehearse a pause with")
+    ] = None,
+    name: Name = None,
+    epochs: Annotated[int, typer.Option(min=2, help="how far the program trains in the rehearsal")] = 3,
+    format: As = Format.table,
+) -> None:
+    """Check store, permissions, frameworks; with a program after --, whether it goes on exactly where it was.
+
+    Each line says what was found and what to do. Exits with 0 when all is well, with 1 when something is BAD.
+    """
+    with errors():
+        file = read(where) if where.endswith(".toml") else None
+        found = []
+        for finding in _findings(where, name, file, command or [], epochs):
+            found.append(finding)
+            if format is Format.table:  # as they come
+                advice = f"\n{'':18}-> {finding.advice}" if finding.advice else ""
+                say(f"{_MARKS[finding.well]} {finding.about:<12} {finding.told}{advice}")
+        if format is Format.json:
+            say_json([asdict(finding) for finding in found])
+        raise typer.Exit(BUG if any(finding.well is False for finding in found) else DONE)
+
+
+def _findings(
+    where: str, name: str | None, file: StudyFile | None, command: list[str], epochs: int
+) -> Iterator[Finding]:
+    if file is not None:
+        yield Finding("study file", True, f"{file.path} is well formed")
+    history, problem = None, None if file is None else file.problem
+    try:
+        history = yield from _search(*find(where, name), file)
+    except NotStarted as error:
+        yield Finding("store", None, str(error))
+        scheme, _, path = error.file.store.partition(":///")
+        planned = error.file.options.get("checkpoints")
+        planned = Path(planned or (Path(path).parent if scheme == "sqlite" else Path.cwd()))
+        yield from _checkpoints(Checkpoints(planned), None)
+    except StoreError as error:
+        yield Finding("store", False, str(error))
+    yield from frameworks()
+    problem = history.problem if problem is None and history is not None else problem
+    if command and problem is not None:
+        yield from _rehearsed(problem, command, epochs)
+
+
+def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Finding, None, History | None]:
+    """Findings on a search that has begun; returns its history."""
+    yield from _store(store, name)
+    history = yield from _log(store, name)
+    yield from _leases(store, name)
+    given = file.options.get("checkpoints") if file else None
+    created = next(store.read(name, stop=1), None) if history is not None else None
+    if isinstance(created, Created):
+        folder = own_folder(store, name, created, given, mark=False)
+        yield from _checkpoints(Checkpoints(folder), history)
+    return history
+
+
+def _rehearsed(problem: Problem, command: list[str], epochs: int) -> Iterator[Finding]:
+    if problem.space.constraints:
+        yield Finding("resume", None, f"the program cannot be rehearsed: {_LACKS}")
+        return
+    folder, found = lasting(), list[Finding]()
+    try:
+        found += rehearse(problem, command, folder, epochs)
+    finally:
+        if all(finding.well is not False for finding in found):
+            remove(folder)  # else its logs may say more
+    yield from found

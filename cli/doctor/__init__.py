@@ -1,1 +1,0 @@
-"""`haltune doctor`: is everything here that a search needs?"""

@@ -1,0 +1,536 @@
+"""Commands that look at a search, print it or export it: each reads the log, and writes nothing to it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import sys
+from collections.abc import Callable, Container, Sequence
+from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from haltune import report as reports
+from haltune._utils.disk import keep
+from haltune._utils.process import named, surely_gone
+from haltune._utils.words import duration, settings, short
+from haltune.display.terminal import cell
+from haltune.errors import InvalidInput
+from haltune.log.codec import plain, to_json
+from haltune.log.comparison import Comparisons
+from haltune.log.events import Status, trial_of
+from haltune.log.fate import FATES, Savings, fate_of, lead_of, trained_again
+from haltune.log.history import History
+from haltune.log.records import Best, OnFront, TrialRecord
+from haltune.report.digest import digest
+from haltune.study.reading import Reading
+from haltune.trackers.hparams import write_runs
+
+from .common import RUNS, STOPPED, As, Format, Name, Where, as_json, errors, say, say_json, study_of
+
+
+def status_data(study: Reading) -> dict[str, Any]:
+    """Return how a search stands, and which worker trains which trial, as JSON holds it."""
+    history, store, name, outcome = study.history, study.store, study.name, study.outcome
+    spent, problem = history.spent, history.problem
+    top = None if problem.further else study.best
+    counts = {str(s): len(history.with_status(s)) for s in Status}
+    audit = study.audit() if problem.plain else None
+    savings = Savings.of(history, outcome.over and not outcome.held)
+    state = "stopped" if outcome.held else "over" if outcome.over else "idle" if study.idle else "continues"
+    return {
+        "study": name, "store": store.url, "state": state, "reason": outcome.reason,
+        "goal": problem.to_json()["goal"], "trials": {s: n for s, n in counts.items() if n},
+        "epochs": spent.epochs, "trained_again": trained_again(history),
+        "saved": savings.epochs, "ended_sooner": savings.itself,
+        "time": spent.time, "worker_time": spent.worker_time, "deciding": spent.deciding,
+        "complete": sum(t.complete for t in history.trials), "best": None if top is None else best_data(top),
+        "workers": [
+            {"trial": w.trial, "attempt": w.attempt, "worker": w.holder, "silent": store.now() - w.renewed,
+             "lost": surely_gone(w.holder)}
+            for w in store.leases(name)
+        ],
+        "queue": [plain(dict(config)) for config in history.queue],
+        **({"front": [front_data(run) for run in study.pareto_front()]} if problem.further else {}),
+        **({"constraints": problem.to_json()["constraints"]} if problem.constraints else {}),
+        **({"audit": {
+            "share": audit.share, "audited": audit.audited, "stops": audit.stops, "wrong": audit.wrong,
+            "unknown": audit.unknown, "interval": list(audit.of_stops.interval), "cost": audit.cost,
+            "saved": audit.saved, "K1": audit.K1, "advice": audit.advice,
+        }} if audit and audit.share else {}),
+    }  # fmt: skip
+
+
+def best_data(b: Best) -> dict[str, Any]:
+    """Return the best trial: its number, its value, and its checkpoint."""
+    return {"trial": b.trial, "value": _json_number(b.value), "epoch": b.epoch, "checkpoint": b.checkpoint,
+            "checkpoint_epoch": None if b.checkpoint is None else b.checkpoint_epoch}  # fmt: skip
+
+
+def front_data(run: OnFront) -> dict[str, Any]:
+    """Return a trial of the Pareto front, with its value in each goal."""
+    return best_data(run) | {"values": {name: _json_number(v) for name, v in run.values.items()}}
+
+
+def trial_data(t: TrialRecord, comparisons: Comparisons, lost: Container[int] = ()) -> dict[str, Any]:
+    """Return one trial; its value is the one that counts for the goal."""
+    problem, over = comparisons.history.problem, comparisons.over
+    values = t.counting(problem.goal)
+    return {
+        "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem, over, lost).words,
+        "complete": t.complete, "attempt": t.attempt, "epoch": t.epoch,
+        "value": _json_number(values[-1]) if len(values) else None,
+        **({"values": {n: _json_number(v) for n, v in t.results(problem).items()}} if problem.measured else {}),
+        "seconds": float(t.seconds.sum()),
+        "reason": comparisons.reason(t), "error": t.error, "config": plain(dict(t.config)), "tags": plain(dict(t.tags)),
+    }  # fmt: skip
+
+
+def _json_number(value: float) -> float | str:
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+# Listings for people.
+
+
+def status(where: Where, name: Name = None, format: As = Format.table) -> None:
+    """How a search stands, and which worker trains what. Exits with 0: it is over, 4: stopped for now, 5: not over."""
+    with errors():
+        study = study_of(where, name)
+        told = status_data(study)
+        if format is Format.json:
+            say_json(told)
+        else:
+            _say_status(study, told)
+        if told["state"] != "over":
+            raise typer.Exit(STOPPED if told["state"] == "stopped" else RUNS)
+
+
+def _say_status(study: Reading, told: dict[str, Any]) -> None:
+    reason = f" ({told['reason']})" if told["reason"] else ""
+    reason = "" if told["state"] in ("idle", "over") else reason  # the summary tells it
+    say(f"{study.name} in {study.store.url}: {_STATES[told['state']]}{reason}")
+    say(reports.summary(study))
+    for worker in told["workers"]:
+        who, silent = named(worker["worker"]), duration(worker["silent"])
+        lost = f"trial {worker['trial']}: lost, {who} is gone; whoever asks next is offered it again"
+        say(lost if worker["lost"] else f"trial {worker['trial']} trains, last heard of {silent} ago: {who}")
+    for config in told["queue"]:
+        say(f"enqueued: {settings(config)}")
+
+
+_STATES = {
+    "continues": "continues",
+    "idle": "nobody trains now",
+    "over": "over",
+    "stopped": "stopped for now",
+}
+_WHOLE = 100_000  # characters of a line in a file or a pipe: nothing is cut or folded
+_LEAST = (
+    24  # characters of a reason that are shown on a terminal, however narrow; haltune explain has it whole
+)
+Top = Annotated[int | None, typer.Option("--top", min=1, help="only so many", show_default=False)]
+
+
+def trials(
+    where: Where,
+    name: Name = None,
+    format: As = Format.table,
+    top: Top = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            help="trial, its number; value, the best first as `haltune best` has it: complete runs before those that "
+            "paused or were stopped; or a parameter",
+            show_default=False,
+        ),
+    ] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            help="only those of this outcome, or of this status of JSON and CSV", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """All trials, a line each; with --top so many of the best, or the first of them as they are sorted."""
+    with errors():
+        study = study_of(where, name)
+        history, listed = study.history, Listed(study)
+        found, words = list(history.trials), {word for word, _ in FATES.values()} | set(Status)
+        if status is not None:
+            asked = status.strip().lower()
+            if asked not in words:
+                raise InvalidInput(f"--status {status!r}: one of {', '.join(sorted(words))}")
+            found = [t for t in found if asked in (str(t.status), listed.outcome(t))]
+        found.sort(key=_order(history, sort or ("value" if top else "trial")))
+        if status is not None and not found and format is Format.table:
+            say(f"no trial is {status!r}; {digest(study).states or 'there is none yet'}", err=True)
+            return
+        _list(listed, found[:top], format)
+
+
+def _order(history: History, sort: str) -> Callable[[TrialRecord], Any]:
+    """The key of an order. Raises InvalidInput for one that is none."""
+    if sort == "trial":
+        return lambda t: t.id
+    names, metric = history.problem.space.names, history.problem.goal.metric
+    if sort == "value" or (sort == metric and sort not in names):
+        place = {id: i for i, id in enumerate(chain.from_iterable(history.ranked()))}
+        return lambda t: place.get(t.id, math.inf)  # runs without a value last
+    if sort not in names:
+        raise InvalidInput(f"--sort {sort}: trial, value, or a parameter ({', '.join(names)})")
+
+    def among(t: TrialRecord) -> tuple[int, Any]:
+        """Numbers, then other values by how they are written; trials that lack the parameter last."""
+        value = t.config.get(sort)
+        return (2, "") if value is None else (0, value) if isinstance(value, int | float) else (1, str(value))
+
+    return among
+
+
+class Listed:
+    """Trials as a study's listings show them."""
+
+    def __init__(self, study: Reading) -> None:
+        self.history = study.history
+        self._over, self._lost = study.outcome.over and not study.outcome.held, study.lost
+        self._comparisons = Comparisons(self.history, self._over)
+
+    def row(self, t: TrialRecord) -> dict[str, Any]:
+        """Plain data."""
+        return trial_data(t, self._comparisons, self._lost)
+
+    def outcome(self, t: TrialRecord) -> str:
+        """The outcome, as the page and the summary name it."""
+        return FATES[fate_of(t, self.history.problem, self._over, self._lost).kind][0]
+
+
+def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
+    rows, history = [listed.row(t) for t in found], listed.history
+    if format is Format.json:
+        say_json(rows)
+        return
+    names = history.problem.measured
+    titles = (
+        "trial", "outcome", "attempt", "epochs", history.problem.goal.metric, *names, "time", "configuration",
+    )  # fmt: skip
+    narrow = sys.stdout.isatty()
+    table = Table(box=None, header_style="dim", pad_edge=False, expand=narrow)
+    for title in titles:
+        table.add_column(cell(title), no_wrap=title != "configuration")
+    table.add_column(
+        cell("ended because"), style="dim", no_wrap=True, min_width=_LEAST, ratio=1 if narrow else None
+    )
+    most = f" of {history.problem.max_epochs}" if history.problem.max_epochs else ""
+    for t, row in zip(found, rows, strict=True):
+        results = t.results(history.problem) if names else {}
+        value = "" if row["value"] is None else short(row["value"])
+        cells = (
+            row["trial"], listed.outcome(t), row["attempt"], f"{row['epoch']:g}{most}", value,
+            *(short(results[name]) for name in names), duration(row["seconds"]), settings(row["config"]), row["reason"],
+        )  # fmt: skip
+        table.add_row(*map(cell, cells))
+    if narrow:
+        Console().print(table)
+        return
+    whole = Console(width=_WHOLE, color_system=None)
+    with whole.capture() as drawn:
+        whole.print(table)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in drawn.get().splitlines()))
+
+
+def best(where: Where, name: Name = None, format: As = Format.table, top: Top = None) -> None:
+    """The best configuration so far; with --top so many of the best, a line each; with several goals the front."""
+    with errors():
+        study = study_of(where, name)
+        history = study.history
+        if history.problem.further:
+            _say_front(study, format, top)
+            return
+        leads = study.best
+        if leads is None:
+            say("no trial has reported a finite value yet", err=True)
+            raise typer.Exit(STOPPED)
+        if top is not None:
+            ranked = [history.trial(id) for group in history.ranked() for id in group]
+            _list(Listed(study), ranked[:top], format)
+        elif format is Format.json:
+            run = Listed(study).row(history.trial(leads.trial))
+            say_json(run | best_data(leads))
+        else:
+            _say_best(history, leads)
+
+
+def _say_front(study: Reading, format: Format, top: int | None) -> None:
+    """The runs that nothing betters in all goals, a line each."""
+    history, runs = study.history, study.pareto_front()
+    if not runs:
+        say("no trial has reported a finite value in every goal yet", err=True)
+        raise typer.Exit(STOPPED)
+    found = [history.trial(run.trial) for run in runs[:top]]
+    if format is Format.json:
+        listed = Listed(study)
+        say_json([listed.row(t) | front_data(run) for t, run in zip(found, runs, strict=False)])
+        return
+    say(str(lead_of(history)))
+    _list(Listed(study), found, format)
+
+
+def _say_best(history: History, leads: Best) -> None:
+    text = f"{history.problem.goal.metric} = {short(leads.value, 6)} at epoch {leads.epoch:g} of trial {leads.trial}"
+    if not (run := history.trial(leads.trial)).complete:
+        of = f" of {history.problem.max_epochs}" if history.problem.max_epochs else ""
+        text += f", so far: no run is complete yet, and this one has come to epoch {run.epoch:g}{of}"
+    say(text)
+    for key, value in leads.config.items():
+        say(f"  {key} = {value}")
+    if leads.checkpoint is not None:
+        at = leads.checkpoint_epoch
+        behind = f", saved after epoch {at:g}" if at is not None and at != leads.epoch else ""
+        say(f"its model: {leads.checkpoint}{behind}")
+
+
+def explain(
+    where: Where,
+    trial: Annotated[str, typer.Argument(help="its number, or best")],
+    name: Name = None,
+    format: As = Format.table,
+    all: Annotated[bool, typer.Option("--all", help="every decision on it, with its numbers")] = False,
+) -> None:
+    """Why a trial was chosen, and why it ended; with --all every decision between."""
+    with errors():
+        study = study_of(where, name)
+        if trial.isascii() and trial.isdigit():
+            id = int(trial)
+        elif trial != "best":
+            raise InvalidInput(f"trial {trial!r}: its number, or best")
+        elif study.history.problem.further:
+            raise InvalidInput(
+                "explain best: of several goals none is the best; `haltune best` lists the front by numbers"
+            )
+        elif study.best is None:
+            raise InvalidInput("no trial has reported a finite value yet")
+        else:
+            id = study.best.trial
+        if format is Format.json:
+            study.history.trial(id)
+            say_json([to_json(e) for e in study.events() if trial_of(e) == id])
+            return
+        say(study.explain(id, all))
+
+
+def report(
+    where: Where,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="the page; else called like the study, or its file")
+    ] = None,
+    name: Name = None,
+) -> None:
+    """One self-contained page: learning curves, stops with their reasons, what it cost."""
+    with errors():
+        study = study_of(where, name)
+        say(str(reports.write(study, out)))
+
+
+# Exports: a search's trials and reports as tables, to TensorBoard, and its figures as files.
+
+
+class ExportFormat(StrEnum):
+    """What trials and reports are exported as."""
+
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+    tensorboard = "tensorboard"
+
+
+class Of(StrEnum):
+    """What is exported, a row each."""
+
+    reports = "reports"
+    trials = "trials"
+
+
+def export(
+    where: Where,
+    to: Annotated[
+        ExportFormat,
+        typer.Option(
+            "--format",
+            help="csv (what begins like a formula after a '), json, parquet, tensorboard (HParams); into a file or a "
+            "pipe a text goes as it was recorded, control characters too, which JSON escapes",
+        ),
+    ] = ExportFormat.csv,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="a file, of tensorboard a folder; else the terminal")
+    ] = None,
+    name: Name = None,
+    of: Annotated[Of, typer.Option(help="a row for each report, or for each trial")] = Of.reports,
+) -> None:
+    """Every report, a row each, with its trial's configuration and further metrics; or every trial."""
+    with errors():
+        study = study_of(where, name)
+        if out is None and to in (ExportFormat.tensorboard, ExportFormat.parquet):
+            what = "a folder" if to is ExportFormat.tensorboard else "a file"
+            raise InvalidInput(f"say where to: --out names {what}")
+        if out is not None and to is ExportFormat.tensorboard:
+            say(f"tensorboard --logdir {write_runs(study, out)}")
+            return
+        rows = _report_rows(study.history) if of is Of.reports else _trial_rows(study)
+        if out is not None and to is ExportFormat.parquet:
+            _parquet(rows, out)
+            return
+        text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows)
+        if out is not None:
+            keep(text, out)
+        elif to is ExportFormat.csv and sys.stdout.isatty():
+            say(text.replace("\r\n", "\n"))
+        else:
+            sys.stdout.write(text)  # for programs: as it is
+
+
+def _report_rows(history: History) -> list[dict[str, Any]]:
+    found = []
+    for t in history.trials:
+        config = {f"config.{name}": value for name, value in plain(dict(t.config)).items()}
+        for i, epoch in enumerate(t.epochs):
+            row = {
+                "trial": t.id, "attempt": t.attempt, "status": str(t.status), "epoch": float(epoch),
+                "value": _json_number(t.values[i]), "score": _json_number(t.scores[i]), "seconds": float(t.seconds[i]),
+                **config,
+            }  # fmt: skip
+            metrics = {f"metric.{name}": _json_number(column[i]) for name, column in t.metrics.items()}
+            found.append(row | metrics)
+    return found
+
+
+def _trial_rows(study: Reading) -> list[dict[str, Any]]:
+    comparisons = Comparisons(study.history, study.outcome.over and not study.outcome.held)
+    found = []
+    for t in study.trials:
+        row = trial_data(t, comparisons)
+        config, tags = row.pop("config"), row.pop("tags")
+        row |= {f"config.{n}": v for n, v in config.items()} | {f"tag.{n}": v for n, v in tags.items()}
+        last = ((n, _json_number(column[-1])) for n, column in t.metrics.items() if len(column))
+        found.append(row | {f"metric.{n}": value for n, value in last})
+    return found
+
+
+def _parquet(rows: list[dict[str, Any]], out: Path) -> None:
+    try:
+        import pandas as pd
+        import pyarrow  # noqa: F401 - what pandas writes it with
+    except ImportError:
+        raise ImportError("parquet is written with pandas: pip install pandas pyarrow") from None
+    names = dict.fromkeys(name for row in rows for name in row)
+    table = pd.DataFrame({name: _column([row.get(name) for row in rows]) for name in names})
+    try:
+        table.to_parquet(out, index=False)
+    except OSError as error:
+        raise InvalidInput(f"cannot write {out}: {error.strerror or error}") from error
+
+
+def _column(values: list[Any]) -> list[Any]:
+    """Values of one type: numbers that JSON lacks as numbers, lists and values of mixed types as text."""
+    values = [
+        float(v) if v in ("nan", "inf", "-inf") else str(v) if isinstance(v, list | dict) else v
+        for v in values
+    ]
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {bool} or kinds <= {int} or kinds <= {str}:
+        return values
+    kind = float if kinds <= {int, float} else str
+    return [None if value is None else kind(value) for value in values]
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(map(_guarded, columns))
+    writer.writerows([_guarded(row.get(name)) for name in columns] for row in rows)
+    return out.getvalue()
+
+
+def _guarded(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula: text that begins like one has an apostrophe before it."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)  # a number as text is one
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
+_HEIGHT = 620  # of an image that has none of its own, pixels
+
+
+class FigureName(StrEnum):
+    """The figures that need nothing but a study, some of them one of a kind."""
+
+    learning_curves = "learning_curves"
+    metrics = "metrics"
+    rungs = "rungs"
+    progress = "progress"
+    edf = "edf"
+    front = "front"
+    budget = "budget"
+    importance = "importance"
+    parallel = "parallel"
+    slices = "slices"
+    contour = "contour"
+    decisions = "decisions"
+    calibration = "calibration"
+    posterior = "posterior"
+    region = "region"
+    timeline = "timeline"
+
+
+def figure(
+    where: Where,
+    what: Annotated[FigureName, typer.Argument(help="which of them", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="its file: .html, .json, .png, .svg or .pdf", show_default=False),
+    ],
+    name: Name = None,
+    width: Annotated[int, typer.Option(help="of an image, pixels", min=100, max=10_000)] = 1100,
+    height: Annotated[
+        int | None,
+        typer.Option(help="likewise; else its own, or 620", min=100, max=10_000, show_default=False),
+    ] = None,
+) -> None:
+    """One figure of a search as a file: a page that can be zoomed, or an image."""
+    with errors():
+        study = study_of(where, name)
+        drawn: Any = getattr(reports, what.value)(study)
+        if out.suffix == ".html":
+            keep(drawn.to_html(include_plotlyjs=True), out)
+        elif out.suffix == ".json":
+            keep(drawn.to_json(), out)
+        elif out.suffix in (".png", ".svg", ".pdf"):
+            _image(drawn, out, width, height or drawn.layout.height or _HEIGHT)
+        else:
+            raise InvalidInput(f"--out {out}: a file that ends in .html, .json, .png, .svg or .pdf")
+        say(str(out))
+
+
+def _image(drawn: Any, out: Path, width: int, height: int) -> None:
+    try:
+        import kaleido  # noqa: F401 - what Plotly draws images with
+    except ImportError:
+        raise ImportError(
+            "images are drawn with Kaleido and a Chrome or Chromium: pip install kaleido; .html and .json need neither"
+        ) from None
+    try:
+        drawn.layout.updatemenus = ()  # nobody presses a button of an image
+        drawn.write_image(out, width=width, height=height, scale=2)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InvalidInput(f"cannot draw {out}: {error}") from error

@@ -1,0 +1,394 @@
+"""A study written down: a TOML file of its space, goal, policy and budget.
+
+[study]
+store = "sqlite:///digits.db"    # relative to this file
+max_epochs = 30
+min_epochs = 5    # no trial is stopped or paused before; default 0
+learn_from = ["earlier.db", { store = "all.db", name = "digits" }]    # prior studies, relative to this file
+
+[goal]
+maximize = "val_acc"
+bounds = [0, 1]
+of = "best"    # trials count with their best epoch; default "last"
+
+[constraints]    # limits on metrics; several goals are a [[goal]] each
+params = { at_most = 5e6 }
+
+[space]
+lr = { float = [1e-4, 1e-1], log = true }
+kernel = { choice = ["rbf", "poly"] }
+degree = { int = [2, 5], when = { kernel = "poly" } }
+batch = 64
+
+[[start]]    # trained first; any number of these tables
+lr = 1e-3
+kernel = "rbf"
+
+[policy]
+name = "BOBOS"
+
+[budget]
+time = "30min"
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from haltune import policies
+from haltune._utils.checks import check_counts, check_seconds
+from haltune._utils.words import one_line
+from haltune.errors import HaltuneError, InvalidInput, InvalidSpace
+from haltune.log.problem import Budget, Constraint, Goal, Maximize, Minimize, Problem
+from haltune.space import Space
+from haltune.space.domains import Choice, Constant, Domain, Float, Int
+from haltune.store.checkpoints import bytes_of
+from haltune.study import Study
+
+T = TypeVar("T")
+TablePath = tuple[str, ...]  # from the outermost table inwards
+
+_TABLES = ("study", "goal", "constraints", "space", "policy", "budget", "start")
+_GOAL = ("maximize", "minimize", "bounds", "of")
+_EXAMPLES = {
+    "goal": ', such as [goal] and below it maximize = "val_acc"; several are [[goal]] each',
+    "constraints": ", such as [constraints] and below it params = { at_most = 5e6 }",
+    "space": ", such as [space] and below it lr = [0.0001, 0.1]",
+    "budget": ', such as [budget] and below it trials = 20, time = "2h", or both',
+    "policy": ', such as [policy] and below it name = "BOBOS"',
+}
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """The contents of a study file, read but not yet opened."""
+
+    path: Path
+    problem: Problem
+    policy: Any
+    budget: Budget
+    options: Mapping[str, Any]  # of Study
+
+    def open(self, budget: Budget | None = None) -> Study:
+        """Create or reopen the study. Raises what Study raises, InvalidInput for a search that would never end."""
+        if (budget or self.budget).unlimited and self.policy.endless:
+            raise InvalidInput(
+                f"{self.path}: {type(self.policy).__name__} never ends by itself: give a [budget], such as "
+                'time = "2h" or trials = 50'
+            )
+        return Study(self.problem, self.policy, budget=budget or self.budget, **self.options)
+
+    @property
+    def store(self) -> str:
+        """The URL of its store."""
+        return str(self.options["store"])
+
+    @property
+    def name(self) -> str:
+        """The study's name in its store."""
+        return str(self.options.get("name", "study"))
+
+
+def read(path: str | Path) -> StudyFile:
+    """Read a study file. Raises InvalidInput that names the line of the error."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows begin files with a mark
+        reader = _Reader(path, text, tomllib.loads(text))
+        reader.check_numbers((), reader.data)
+    except InvalidInput:
+        raise
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path}: a study file is text in UTF-8, and no database: {error}") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{path}: lists or tables nested too deep for a study file") from error
+    except (OSError, ValueError) as error:  # ValueError: of TOML, of a number or of a path
+        raise InvalidInput(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    return reader.read()
+
+
+class _Located(InvalidInput):
+    """Names its line already."""
+
+
+def _meant(word: Any, known: Iterable[str]) -> str:
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(str(word).lower(), by_lower, 1)
+    return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+
+
+def _holds(data: Any, where: TablePath) -> bool:
+    for key in where:
+        if not isinstance(data, Mapping) or key not in data:
+            return False
+        data = data[key]
+    return True
+
+
+class _Reader:
+    """Turns the tables of one file into what they stand for; errors name the file and the line."""
+
+    def __init__(self, path: Path, text: str, data: dict[str, Any]) -> None:
+        self.path, self.lines, self.data = path, text.split("\n"), data
+
+    def line(self, where: TablePath) -> int:
+        """The line, from 1, on which a key begins, or the innermost table around it that is there.
+
+        A key is complete with the first lines that are TOML by themselves and hold it; it begins where the
+        last such lines without it end. So no text or list over several lines is mistaken for a key.
+        """
+        while where and not _holds(self.data, where):
+            where = where[:-1]
+        before = 0
+        for count in range(1, len(self.lines) + 1) if where else ():
+            try:
+                found = tomllib.loads("\n".join(self.lines[:count]))
+            except tomllib.TOMLDecodeError:
+                continue
+            if _holds(found, where):
+                break
+            before = count
+        return before + 1
+
+    def error(self, where: TablePath, text: str) -> InvalidInput:
+        """The error to raise for a key."""
+        return _Located(f"{self.path}, line {self.line(where)}: {'.'.join(where)}: {text}")
+
+    def at(self, where: TablePath, make: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Call `make`; an error becomes one at this key."""
+        try:
+            return make(*args, **options)
+        except _Located:
+            raise
+        except (HaltuneError, TypeError, ValueError) as error:
+            raise self.error(where, str(error)) from error
+
+    def known(
+        self, where: TablePath, table: Mapping[str, Any], known: Iterable[str], homes: Mapping[str, str] = {}
+    ) -> None:
+        """Raises InvalidInput for a key that is none of `known`. homes: key -> the table where it belongs."""
+        known = list(known)
+        for key in table:
+            if key not in known:
+                home = f"; it belongs under [{homes[key]}]" if key in homes else _meant(key, known)
+                raise self.error((*where, key), f"unknown{home}; known are {', '.join(known)}")
+
+    def table(self, name: str) -> dict[str, Any]:
+        table = self.data.get(name, {})
+        if not isinstance(table, dict):
+            raise self.error((name,), f"a table [{name}], not {table!r}{_EXAMPLES.get(name, '')}")
+        return dict(table)
+
+    def check_numbers(self, where: TablePath, value: Any) -> None:
+        """Raises InvalidInput for a whole number beyond TOML's."""
+        if isinstance(value, dict):
+            for key, part in value.items():
+                self.check_numbers((*where, key), part)
+        elif isinstance(value, list):
+            for part in value:
+                self.check_numbers(where, part)
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise self.error(where, f"a whole number of {value.bit_length()} bits: they have 64")
+
+    def read(self) -> StudyFile:
+        options = ("max_epochs", "min_epochs", *_CHECKS)
+        goals = dict.fromkeys(_GOAL, "goal")
+        self.known((), self.data, _TABLES, dict.fromkeys(options, "study") | goals)
+        for name in ("goal", "space"):
+            if name not in self.data:
+                raise InvalidInput(f"{self.path}: there is no table [{name}]")
+        study = self.table("study")
+        if isinstance(given := study.get("budget"), str):
+            raise self.error(("study", "budget"), f"a table [budget], not {given!r}{_EXAMPLES['budget']}")
+        self.known(("study",), study, options, {t: t for t in _TABLES} | goals)
+        problem = self.problem(study.pop("max_epochs", None), study.pop("min_epochs", 0))
+        policy = self.policy(("policy",), self.table("policy"))
+        budget = self.table("budget")
+        self.known(("budget",), budget, [f.name for f in fields(Budget)])
+        for name, limit in budget.items():
+            self.at(("budget", name), Budget, **({name: limit} | ({"price": 1.0} if name == "money" else {})))
+        return StudyFile(
+            self.path, problem, policy, self.at(("budget",), Budget, **budget), self.options(study)
+        )
+
+    def options(self, study: dict[str, Any]) -> dict[str, Any]:
+        """The other options of Study."""
+        for name, value in study.items():
+            self.at(("study", name), _CHECKS[name], name, value)
+        options = study | {"store": self.beside(study.get("store", f"{self.path.stem}.db"))}
+        if "learn_from" in study:
+            options["learn_from"] = [
+                self.beside(given) if isinstance(given, str) else (self.beside(given["store"]), given["name"])
+                for given in study["learn_from"]
+            ]
+        if "checkpoints" in study:
+            options["checkpoints"] = str(self.path.parent / study["checkpoints"])
+        return options
+
+    def beside(self, store: str) -> str:
+        """A file's place is relative to the study file, wherever the command is given."""
+        scheme, found, file = store.partition("sqlite:///")
+        if "://" in store and (not found or scheme):
+            return store
+        return "sqlite:///" + str((self.path.parent / (file if found else store)).absolute())
+
+    def problem(self, max_epochs: Any, min_epochs: Any) -> Problem:
+        given = self.data["goal"]
+        if isinstance(given, list) and all(isinstance(table, dict) for table in given):
+            goal: Any = [self.at(("goal",), self.goal, table) for table in given]
+        else:
+            goal = self.at(("goal",), lambda: self.goal(self.table("goal")))
+        domains = {n: self.at(("space", n), _domain, v) for n, v in self.table("space").items()}
+        try:
+            space = Space(domains)
+        except InvalidSpace as error:
+            text = str(error)
+            about = sorted((n for n in domains if repr(n) in text), key=lambda n: text.index(repr(n)))
+            raise self.error(("space", *about[:1]), text) from error
+        limits = []
+        for metric, table in self.table("constraints").items():
+            where = ("constraints", metric)
+            if not isinstance(table, dict):
+                raise self.error(where, f"a table such as {metric} = {{ at_most = 5e6 }}, not {table!r}")
+            self.known(where, table, ("at_most", "at_least", "changes"))
+            limits.append(self.at(where, Constraint, metric, **table))
+        problem = self.at(("study", "max_epochs"), Problem, space, goal, max_epochs)
+        problem = self.at(("study", "min_epochs"), replace, problem, min_epochs=min_epochs)
+        problem = self.at(("constraints",), replace, problem, constraints=limits)
+        found: Problem = self.at(("start",), replace, problem, start=self.data.get("start", ()))
+        return found
+
+    def goal(self, table: dict[str, Any]) -> Goal:
+        self.known(("goal",), table, _GOAL)
+        if ("maximize" in table) == ("minimize" in table):
+            raise InvalidInput('say maximize = "val_acc" or minimize = "val_loss", one of them')
+        kind: type[Maximize] | type[Minimize] = Maximize if "maximize" in table else Minimize
+        metric: Any = table.get("maximize", table.get("minimize"))
+        kind(metric)
+        of: Any = table.get("of", "last")
+        self.at(("goal", "of"), kind, metric, of=of)
+        found: Goal = self.at(("goal", "bounds"), kind, metric, table.get("bounds"), of)
+        return found
+
+    def policy(self, where: TablePath, table: dict[str, Any]) -> Any:
+        name, names = table.pop("name", "MultiFidelity"), policies.POLICY_NAMES
+        if name not in names:
+            raise self.error(
+                (*where, "name"), f"no policy {name!r}{_meant(name, names)}; there are {', '.join(names)}"
+            )
+        kind = getattr(policies, name)
+        old_names = getattr(kind.__init__, "old_names", ())
+        self.known(where, table, [*(f.name for f in fields(kind) if f.init), *old_names])
+        needed = [f.name for f in fields(kind) if f.init and f.default is f.default_factory is MISSING]
+        if "policy" in needed and "policy" not in table:
+            inner = ".".join((*map(str, where), "policy"))
+            raise self.error(
+                (*where, "name"),
+                f'{name} is around another policy: write it below, [{inner}] and in it name = "RandomSearch"',
+            )
+        options = {key: self.policy_option((*where, key), key, value) for key, value in table.items()}
+        try:
+            return kind(**options)
+        except Exception as error:  # of whatever kind: the options come from outside
+            about = [key for key in options if re.search(rf"\b{re.escape(key)}\b", str(error))]
+            ours = isinstance(error, (HaltuneError, TypeError, ValueError))
+            told = str(error) if ours else f"{name} cannot be made of this: {one_line(error)}"
+            raise self.error((*where, *(about or list(options))[:1]), told) from error
+
+    def policy_option(self, where: TablePath, key: str, value: Any) -> Any:
+        if key == "stopping" and isinstance(value, dict):
+            from haltune.policies.bobos.optimal_stopping import OptimalStopping  # with it half of scipy
+
+            self.known(where, value, [f.name for f in fields(OptimalStopping)])
+            return self.at(where, OptimalStopping.from_json, value)
+        return self.policy(where, dict(value)) if isinstance(value, dict) and "name" in value else value
+
+
+# A parameter: { float = [low, high] }, { int = ... }, { choice = [...] }, or a constant.
+
+_DOMAINS = {
+    "float": ("log", "when"), "int": ("log", "when"), "choice": ("ordered", "when"), "constant": ("when",),
+}  # fmt: skip
+_SAY = "{ float = [low, high] }, { int = [low, high] }, { choice = [...] } or { constant = ... }"
+_SIGNS = (">", ">=", "<", "<=", "==", "!=")
+
+
+def _domain(value: Any) -> Domain:
+    if isinstance(value, list):
+        raise InvalidInput(f"{value!r} may mean several things: say {_SAY}")
+    if not isinstance(value, dict):
+        return Constant(value)
+    kinds = [kind for kind in _DOMAINS if kind in value]
+    if len(kinds) != 1:
+        raise InvalidInput(f"{value!r}: say what it is, once: {_SAY}")
+    (kind,) = kinds
+    options, allowed = {name: option for name, option in value.items() if name != kind}, _DOMAINS[kind]
+    for name, option in options.items():
+        if name not in allowed:
+            raise InvalidInput(
+                f"unknown option {name!r}{_meant(name, allowed)}; {kind} has {', '.join(allowed)}"
+            )
+        if name != "when" and not isinstance(option, bool):
+            raise InvalidInput(f"{name} = {option!r}: true or false")
+    if isinstance(when := options.get("when"), Mapping):
+        options["when"] = {name: _condition(values) for name, values in when.items()}
+    what = value[kind]
+    if kind == "choice":
+        if not isinstance(what, list):
+            raise InvalidInput(f"choice = {what!r}: a list of the options")
+        return Choice(what, **options)
+    if kind == "constant":
+        return Constant(what, **options)
+    if not (isinstance(what, list) and len(what) == 2):
+        raise InvalidInput(f"{kind} = {what!r}: two bounds, [low, high]")
+    return (Float if kind == "float" else Int)(*what, **options)
+
+
+def _condition(values: Any, alternatives: bool = True) -> Any:
+    """[">", 2] is a comparison, [[">", 2], 1] and ["a", "b"] are alternatives."""
+    if not isinstance(values, list):
+        return values
+    if len(values) == 2 and values[0] in _SIGNS and not isinstance(values[1], str):
+        return tuple(values)
+    return [_condition(value, False) for value in values] if alternatives else values
+
+
+# Checks of the other options of Study: by name and value.
+
+
+def _text(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise InvalidInput(f"{name} = {value!r}: a text that is not empty, without the character 0")
+
+
+def _studies(name: str, value: Any) -> None:
+    given: Any
+    for given in value if isinstance(value, list) else [None]:
+        pair = isinstance(given, dict) and given.keys() == {"store", "name"}
+        for text in given.values() if pair else [given]:
+            if not isinstance(text, str) or not text or "\0" in text:
+                raise InvalidInput(
+                    f'{name} = {value!r}: a list of stores such as ["earlier.db"], each '
+                    '{ store = "all.db", name = "digits" } where it holds several studies'
+                )
+
+
+def _count(name: str, value: Any) -> None:
+    check_counts(**{name: value})
+
+
+def _seconds(name: str, value: Any) -> None:
+    check_seconds(**{name: value})
+
+
+_CHECKS: dict[str, Callable[[str, Any], object]] = {
+    "name": _text, "store": _text, "checkpoints": _text, "seed": _count, "max_failures": _count,
+    "max_retries": _count, "keep_checkpoints": _count, "disk_quota": lambda name, value: bytes_of(value, name),
+    "lease": _seconds, "patience": _seconds, "learn_from": _studies,
+}  # fmt: skip

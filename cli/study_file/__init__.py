@@ -1,1 +1,0 @@
-"""A search written down in TOML."""

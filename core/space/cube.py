@@ -1,0 +1,812 @@
+"""The exact map between configurations and the unit cube, for many configurations at a time.
+
+A `Layout` holds the parameters in an order in which each follows those it depends on: the parents of its condition and
+the parameters that its bounds name. A `Table` holds many configurations as columns: floats, ints, or, for a choice,
+indices of its options. Each parameter's `Axis` maps its column to its coordinates u, (n, width) in [0, 1]:
+
+linear float   value = low + u (high - low), snapped to its grid
+log float      value = low (high / low)^u, snapped to its grid
+int            `count` cells of equal width; a value sits in the middle of its cell
+log int        cells [log(v - 1/2), log(v + 1/2)]; a value sits at log v
+ordered choice like an int over the options' indices
+choice         one-hot: decoded as the largest coordinate
+
+An inactive parameter is absent from its configuration. In the cube it sits in the middle: 0.5 on a single coordinate,
+1/k on the k coordinates of a one-hot choice, which is equally far from each option; so a Gaussian process sees all
+configurations without it as alike. A bound that names an inactive parameter falls back to the outermost value of that
+parameter. Bounds can cross in a row (if low is another parameter): the row then has no valid configuration, `valid` is
+false, and its value is the lower bound.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import math
+import numbers
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from haltune._utils.arrays import Array, Mask
+from haltune._utils.words import plural
+from haltune.errors import InvalidInput, InvalidSpace
+
+from .domains import (
+    LARGEST_INT,
+    Choice,
+    Constant,
+    Domain,
+    Float,
+    Int,
+    as_float,
+    bounding,
+    pack,
+    plain_value,
+    token,
+)  # fmt: skip
+
+Config = dict[str, Any]
+Column = NDArray[Any]  # float64, or int64 for ints and indices
+Hull = tuple[float, float]  # outermost low and high; of a choice, its first and last index
+MISSING: Any = object()
+MOST_ROWS = 100_000  # rows of a listed space
+_STRAIGHT = 1.0001  # below this ratio a logarithm is a line to 1e-4 and blurs neighbouring doubles
+
+
+# Decimal grids. A coordinate cannot carry every double: `low + u * (high - low)` is off by an ulp or two. So the
+# floats of a parameter live on a decimal grid far coarser than that error and far finer than any hyperparameter needs.
+# The members for bounds [low, high] are `low`, `high` and the grid points more than 0.6 of a step from both; so a
+# member is found again from anything closer to it than 0.4 of a step.
+
+_DIGITS = 11  # with |log x| up to 745 the error of exp(log x) reaches 6e-13 of x, which 12 digits would only just bear
+_LOWEST = -323  # the exponent of the smallest power of ten that is a double
+_POWERS: Array = np.array([float(f"1e{e}") for e in range(_LOWEST, 309)])
+_EXACT = 22  # 10**22 is the largest power of ten a double holds exactly
+
+
+@dataclass(frozen=True)
+class DecimalGrid:
+    """Multiples of 10**exponent, for linear floats; an exponent under -323 means every double."""
+
+    exponent: int
+
+    @classmethod
+    def spanning(cls, low: float, high: float) -> DecimalGrid:
+        """The grid for [low, high]: at least 1e-12 of the range and 1e-14 of the largest magnitude."""
+        step = max((high - low) * 1e-12, max(abs(low), abs(high)) * 1e-14)
+        return cls(math.ceil(math.log10(step) - 1e-9) if step > 0 else _LOWEST - 1)
+
+    def snap(self, x: Array, low: Array, high: Array) -> Array:
+        """The member nearest to x, within [low, high]; shapes broadcast."""
+        exponent = self.exponent
+        if exponent < _LOWEST:
+            return np.clip(x, low, high) + 0.0
+        if -_EXACT <= exponent < 0:
+            scale = 10.0**-exponent
+            rounded = np.asarray(np.rint(x * scale) / scale)
+        elif 0 <= exponent <= _EXACT:
+            scale = 10.0**exponent
+            rounded = np.asarray(np.rint(x / scale) * scale)
+        else:
+            rounded = np.array([round(value, -exponent) for value in x.tolist()], dtype=np.float64)
+        return _between(x, rounded, float(_POWERS[exponent - _LOWEST]), low, high)
+
+
+@dataclass(frozen=True)
+class SignificantGrid:
+    """Positive numbers of 11 significant digits, for logarithmic floats."""
+
+    def snap(self, x: Array, low: Array, high: Array) -> Array:
+        """The member nearest to x > 0, within [low, high]; shapes broadcast."""
+        exponents = _decade(x) - (_DIGITS - 1)
+        near = np.abs(exponents) <= _EXACT
+        scale = _POWERS[np.where(near, np.abs(exponents), 0) - _LOWEST]
+        fine = exponents < 0
+        count = np.rint(np.where(fine, x * scale, x / scale))
+        rounded = np.where(fine, count / scale, count * scale)
+        if not near.all():
+            rounded[~near] = [float(f"{value:.{_DIGITS - 1}e}") for value in x[~near].tolist()]
+        # The step is that of the rounded value's decade: taken from x it would differ on the two sides
+        # of a power of ten, and snapping twice could then give another value than snapping once.
+        index = _decade(rounded) - (_DIGITS - 1) - _LOWEST
+        step = np.where(index >= 0, _POWERS[np.maximum(index, 0)], 0.0)
+        return _between(x, rounded, step, low, high)
+
+
+def _decade(x: Array) -> NDArray[np.int64]:
+    """floor(log10 x), exact also at the powers of ten, where a logarithm may land on either side."""
+    return np.searchsorted(_POWERS, x, side="right").astype(np.int64) - 1 + _LOWEST
+
+
+def _between(x: Array, rounded: Array, step: Array | float, low: Array, high: Array) -> Array:
+    margin = 0.6 * np.asarray(step)
+    at_low, at_high = rounded - low <= margin, high - rounded <= margin
+    nearer = np.where(x - low <= high - x, low, high)
+    inner = np.where(at_low, low, np.where(at_high, high, rounded))
+    return np.asarray(np.where(at_low & at_high, nearer, inner) + 0.0)
+
+
+# Axes: one parameter's column and its coordinates. Bounds are arrays, so that each row may have its own.
+
+
+class _Axis:
+    continuous: bool = False
+    dtype: Any = np.int64
+
+    def spread(self, coordinate: Array) -> Array:
+        """(n,) of a design to (n, width)."""
+        return coordinate[:, None]
+
+    def settle(self, column: Column, low: Column, high: Column) -> Column:
+        """The column on its grid; ints and indices need none."""
+        return column
+
+    def write(self, column: Column) -> list[Any]:
+        """Plain Python values."""
+        return list(column.tolist())
+
+
+@dataclass(frozen=True)
+class FloatAxis(_Axis):
+    """One coordinate, linear or logarithmic."""
+
+    grid: DecimalGrid | SignificantGrid
+    log: bool
+    before: tuple[
+        tuple[DecimalGrid | SignificantGrid, float, float], ...
+    ] = ()  # with bounds, of narrower spaces
+    width, centre, continuous, dtype = 1, 0.5, True, np.float64
+
+    def encode(self, column: Column, low: Column, high: Column) -> Array:
+        """(n,) to (n, 1)."""
+        wide = high > low
+        u = np.asarray(np.where(wide, (column - low) / np.where(wide, high - low, 1.0), 0.5))
+        if self.log:
+            curved = high > low * _STRAIGHT
+            safe_low, safe_high = np.where(curved, low, 1.0), np.where(curved, high, math.e)
+            logs = np.log(np.where(curved, column, 1.0)) - np.log(safe_low)
+            u = np.where(curved, logs / (np.log(safe_high) - np.log(safe_low)), u)
+        return np.asarray(np.clip(u, 0.0, 1.0))[:, None]
+
+    def decode(self, u: Array, low: Column, high: Column) -> Column:
+        """(n, 1) to (n,)."""
+        x = low + u[:, 0] * (high - low)
+        if self.log:
+            start = np.log(low)
+            x = np.where(high > low * _STRAIGHT, np.exp(start + u[:, 0] * (np.log(high) - start)), x)
+        return self.grid.snap(x, low, high)
+
+    def read(self, name: str, values: list[Any]) -> Column:
+        """Numbers to a column. Raises InvalidSpace for anything else, NaN and infinity included."""
+        for value in values if not set(map(type, values)) <= {float, int} else ():
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                raise InvalidSpace(f"{name!r} must be a number; got {value!r} ({type(value).__name__}).")
+        column = np.array([as_float(value) for value in values], dtype=np.float64)
+        if not np.isfinite(column).all():
+            raise InvalidSpace(f"{name!r} must be finite; got {column[~np.isfinite(column)][0]}.")
+        return column
+
+    def settle(self, column: Column, low: Column, high: Column) -> Column:
+        """The column on the grid; what lies on the grid of a space that was widened stays there."""
+        column = np.clip(column, low, high) if self.log else column
+        settled = self.grid.snap(column, low, high)
+        for grid, least, most in self.before:
+            there = grid.snap(np.clip(column, least, most), np.asarray(least), np.asarray(most))
+            stays = (low <= column) & (column <= high) & (there == column)
+            settled = np.where(stays, column, settled)
+        return settled
+
+
+@dataclass(frozen=True)
+class IntAxis(_Axis):
+    """One coordinate cut into cells."""
+
+    log: bool
+    width, centre = 1, 0.5
+
+    def encode(self, column: Column, low: Column, high: Column) -> Array:
+        """(n,) to (n, 1)."""
+        if not self.log:
+            return ((column - low + 0.5) / (high - low + 1.0))[:, None]
+        start = np.log(low - 0.5)
+        return np.asarray((np.log(column) - start) / (np.log(high + 0.5) - start))[:, None]
+
+    def decode(self, u: Array, low: Column, high: Column) -> Column:
+        """(n, 1) to (n,)."""
+        if not self.log:
+            index = np.floor(u[:, 0] * (high - low + 1.0)).astype(np.int64)
+            return np.asarray(low + np.minimum(index, high - low))
+        start = np.log(low - 0.5)
+        x = np.exp(start + u[:, 0] * (np.log(high + 0.5) - start))
+        return np.asarray(np.clip(np.rint(x).astype(np.int64), low, high))
+
+    def read(self, name: str, values: list[Any]) -> Column:
+        """Ints to a column. Raises InvalidSpace for anything else, bools and 3.0 included."""
+        for value in values if set(map(type, values)) != {int} else ():
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+                raise InvalidSpace(f"{name!r} must be an int; got {value!r} ({type(value).__name__}).")
+        for value in values:
+            if abs(value) > LARGEST_INT:
+                raise InvalidSpace(f"{name!r} is {value}, out of its bounds.")
+        return np.array(values, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class OptionAxis(_Axis):
+    """Options by index: a coordinate each, one for all if ordered, none for a constant."""
+
+    options: tuple[Any, ...]
+    width: int
+    ordered: bool = False
+
+    @property
+    def centre(self) -> float:
+        """The point as far from each option as from any other."""
+        return 0.5 if self.ordered else 1.0 / len(self.options)
+
+    def encode(self, column: Column, low: Column, high: Column) -> Array:
+        """(n,) to (n, width)."""
+        if self.ordered:
+            return ((column + 0.5) / len(self.options))[:, None]
+        return np.asarray(np.eye(len(self.options), self.width)[column])
+
+    def decode(self, u: Array, low: Column, high: Column) -> Column:
+        """(n, width) to (n,)."""
+        if self.width == 0:
+            return np.zeros(len(u), dtype=np.int64)
+        return self._cell(u[:, 0]) if self.ordered else np.argmax(u, axis=1)
+
+    def spread(self, coordinate: Array) -> Array:
+        """(n,) to (n, width): one design coordinate picks the option, so that designs balance options."""
+        if self.ordered:
+            return super().spread(coordinate)
+        return self.encode(self._cell(coordinate), coordinate, coordinate)
+
+    def read(self, name: str, values: list[Any]) -> Column:
+        """Options to their indices. Raises InvalidSpace for a value that is not an option."""
+        return np.array([self._index(name, value) for value in values], dtype=np.int64)
+
+    def write(self, column: Column) -> list[Any]:
+        """The options themselves; lists are copied, so that no trial can change the space."""
+        chosen = [self.options[index] for index in column.tolist()]
+        nested = any(isinstance(option, list | tuple) for option in self.options)
+        return copy.deepcopy(chosen) if nested else chosen
+
+    def _cell(self, coordinate: Array) -> Column:
+        count = len(self.options)
+        return np.minimum(np.floor(coordinate * count).astype(np.int64), count - 1)
+
+    @cached_property
+    def _quick(self) -> dict[tuple[type, Any], int]:
+        return {(type(o), o): i for i, o in enumerate(self.options) if not isinstance(o, list | tuple)}
+
+    @cached_property
+    def _tokens(self) -> dict[str, int]:
+        return {token(option): index for index, option in enumerate(self.options)}
+
+    def _index(self, name: str, value: Any) -> int:
+        if not isinstance(value, list | tuple):
+            quick = self._quick.get((type(value), value)) if value.__hash__ else None
+            if quick is not None:
+                return quick
+        try:
+            return self._tokens[token(plain_value(value, name))]
+        except (InvalidSpace, KeyError):
+            allowed = ", ".join(map(repr, self.options[:12])) + (", ..." if len(self.options) > 12 else "")
+            raise InvalidSpace(f"{name!r} must be one of {allowed}; got {value!r}.") from None
+
+
+# Conditions: where a parameter is active.
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt,
+    "<=": operator.le, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Active where the parent's column passes one of the tests."""
+
+    parent: str
+    tests: tuple[tuple[str, float], ...]  # (comparison, operand), alternatives
+
+    def holds(self, column: Column) -> Mask:
+        """(n,) to (n,)."""
+        passed = np.zeros(len(column), dtype=np.bool_)
+        for sign, operand in self.tests:
+            passed |= _COMPARE[sign](column, operand)
+        return passed
+
+
+def _condition(name: str, parent: str, values: list[Any], domain: Domain, hull: Hull) -> Condition:
+    """`name` is active where `parent` has one of the values. Raises InvalidSpace for one it never has."""
+    if isinstance(domain, Choice | Constant):
+        options = domain.options if isinstance(domain, Choice) else (domain.value,)
+        index = {token(option): i for i, option in enumerate(options)}
+        for value in values:
+            if token(value) not in index:
+                raise InvalidSpace(
+                    f"{name!r} is active when {parent!r} is {value!r}, which {parent!r} never is: "
+                    f"its values are {', '.join(map(repr, options))}."
+                )
+        return Condition(parent, tuple(("==", index[token(value)]) for value in values))
+    whole = isinstance(domain, Int)
+    return Condition(parent, tuple(_comparison(name, parent, value, whole, *hull) for value in values))
+
+
+def _comparison(
+    name: str, parent: str, value: Any, whole: bool, low: float, high: float
+) -> tuple[str, float]:
+    sign, operand = value if isinstance(value, tuple) and len(value) == 2 else ("==", value)
+    known = isinstance(sign, str) and sign in _COMPARE
+    if not known or isinstance(operand, bool) or not isinstance(operand, int | float):
+        raise InvalidSpace(
+            f"{name!r} depends on the number {parent!r} by {value!r}. Give a number, or a comparison such as "
+            f'(">", 6); the signs are {" ".join(_COMPARE)}.'
+        )
+    if sign == "==":
+        possible = low <= operand <= high and not (whole and operand != int(operand))
+    elif sign == "!=":
+        possible = not low == high == operand
+    else:
+        possible = bool(_COMPARE[sign](high if sign[0] == ">" else low, operand))
+    if not possible:
+        said = operand if sign == "==" else f"{sign} {operand}"
+        raise InvalidSpace(
+            f"{name!r} is active when {parent!r} is {said}, which {parent!r} never is: "
+            f"it lies in [{low}, {high}]."
+        )
+    return sign, operand
+
+
+# The layout: how the parameters of a space depend on each other.
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter, ready for work on columns."""
+
+    name: str
+    domain: Domain
+    axis: FloatAxis | IntAxis | OptionAxis
+    columns: slice  # its coordinates in the unit cube
+    conditions: tuple[Condition, ...]
+    hull: Hull  # the interval that its bounds can reach at all
+    bounds: tuple[str | None, str | None]  # the parameters that are its lower and upper bound
+    absent: Any  # what it is in a configuration that lacks it: a constant is itself, else MISSING
+
+    @property
+    def count(self) -> int | None:
+        """The number of values within its hull; None if it is continuous."""
+        low, high = self.hull
+        if self.axis.continuous:
+            return 1 if low == high else None
+        return int(high - low) + 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parameters in order of evaluation."""
+
+    ordered: tuple[Parameter, ...]
+    names: tuple[str, ...]  # in the order they were given
+    dim: int
+
+    @property
+    def coordinates(self) -> tuple[Parameter, ...]:
+        """The parameters that have coordinates, in order of these."""
+        return tuple(sorted((p for p in self.ordered if p.axis.width), key=lambda p: p.columns.start))
+
+    @property
+    def size(self) -> int | None:
+        """The number of combinations, conditions and named bounds ignored; None where one is continuous."""
+        counts = [p.count for p in self.ordered]
+        return None if None in counts else math.prod(count for count in counts if count is not None)
+
+
+def layout_of(domains: Mapping[str, Domain]) -> Layout:
+    """Check how the parameters depend on each other and lay them out.
+
+    Raises InvalidSpace for unknown or unfit references, circular dependence, impossible conditions and ranges that are
+    always empty.
+    """
+    if not domains:
+        raise InvalidSpace("A space needs a parameter; a constant will do, such as Space({'seed': 0}).")
+    for name, domain in domains.items():
+        _check_references(name, domain, domains)
+    order: dict[str, None] = {}
+
+    def visit(name: str, path: list[str]) -> None:
+        if name in path:
+            circle = " -> ".join([*path[path.index(name) :], name])
+            raise InvalidSpace(
+                f"The parameters depend on each other in a circle: {circle}. Drop one of these arrows."
+            )
+        if name not in order:
+            for other in (*(domains[name].when or {}), *bounding(domains[name])):
+                visit(other, [*path, name])
+            order[name] = None
+
+    for name in domains:
+        visit(name, [])
+    columns, start = {}, 0
+    for name, domain in domains.items():
+        one_hot = len(domain.options) if isinstance(domain, Choice) and not domain.ordered else 1
+        width = 0 if isinstance(domain, Constant) else one_hot
+        columns[name] = slice(start, start + width)
+        start += width
+    done: dict[str, Parameter] = {}
+    for name in order:
+        done[name] = _parameter(name, domains[name], done, columns[name])
+    return Layout(tuple(done.values()), tuple(domains), start)
+
+
+def _number(domain: Domain) -> float | None:
+    """The number of a numeric constant, which may serve as a bound."""
+    value = domain.value if isinstance(domain, Constant) else None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _suggestion(name: str, names: Iterable[str]) -> str:
+    known = list(names)
+    close = difflib.get_close_matches(str(name), known, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(map(repr, known))}."
+
+
+def _check_references(name: str, domain: Domain, domains: Mapping[str, Domain]) -> None:
+    for parent in domain.when or {}:
+        if parent not in domains:
+            raise InvalidSpace(
+                f"{name!r} has a condition on {parent!r}, no parameter. {_suggestion(parent, domains)}"
+            )
+    for bound in bounding(domain):
+        if bound not in domains:
+            raise InvalidSpace(
+                f"A bound of {name!r} names {bound!r}, no parameter. {_suggestion(bound, domains)}"
+            )
+        other = domains[bound]
+        number = _number(other)
+        if isinstance(domain, Int) and not isinstance(other, Int) and not isinstance(number, int):
+            raise InvalidSpace(
+                f"{name!r} is an Int, so its bound {bound!r} must be an Int or a whole constant."
+            )
+        if not isinstance(other, Float | Int) and number is None:
+            kind = "a choice" if isinstance(other, Choice) else "not a number"
+            raise InvalidSpace(
+                f"{name!r} has the bound {bound!r}, which is {kind}. A bound may name a Float or an Int."
+            )
+
+
+def _parameter(name: str, domain: Domain, done: Mapping[str, Parameter], columns: slice) -> Parameter:
+    """done: those it depends on."""
+    bounds: tuple[str | None, str | None] = (None, None)
+    low: float
+    high: float
+    if isinstance(domain, Float | Int):
+        ends, free = [], []
+        for side, end in enumerate((domain.low, domain.high)):
+            number = _number(done[end].domain) if isinstance(end, str) else end
+            ends.append(done[str(end)].hull[side] if number is None else number)
+            free.append(end if isinstance(end, str) and not isinstance(done[end].domain, Constant) else None)
+        (low, high), bounds = ends, (free[0], free[1])
+        try:
+            domain.check(low, high)
+        except InvalidSpace as error:
+            raise InvalidSpace(
+                f"The parameter {name!r} can never have a value or may be invalid: {error}"
+            ) from None
+    else:
+        low, high = 0, len(domain.options) - 1 if isinstance(domain, Choice) else 0
+    axis: FloatAxis | IntAxis | OptionAxis
+    if isinstance(domain, Float):
+        low, high = float(low), float(high)
+        axis = FloatAxis(SignificantGrid() if domain.log else DecimalGrid.spanning(low, high), domain.log)
+    elif isinstance(domain, Int):
+        axis = IntAxis(domain.log)
+    elif isinstance(domain, Constant):
+        axis = OptionAxis((domain.value,), 0)
+    else:
+        axis = OptionAxis(domain.options, columns.stop - columns.start, domain.ordered)
+    conditions = tuple(
+        _condition(name, p, values, done[p].domain, done[p].hull) for p, values in (domain.when or {}).items()
+    )
+    absent = domain.value if isinstance(domain, Constant) else MISSING
+    return Parameter(name, domain, axis, columns, conditions, (low, high), bounds, absent)
+
+
+# Tables: many configurations, read from configurations or from the cube and written to either.
+
+
+@dataclass
+class Table:
+    """Columns that grow parameter by parameter, in order of evaluation."""
+
+    count: int
+    columns: dict[str, Column] = field(default_factory=dict)  # (count,) each; arbitrary where inactive
+    active: dict[str, Mask] = field(default_factory=dict)
+    lows: dict[str, Column] = field(default_factory=dict)
+    highs: dict[str, Column] = field(default_factory=dict)
+    crossed: dict[str, Mask] = field(default_factory=dict)  # active, and without a value between its bounds
+
+    @property
+    def valid(self) -> Mask:
+        """(count,) whether every active parameter has a value within its bounds."""
+        return np.asarray(~np.logical_or.reduce([*self.crossed.values()]))
+
+    def open(self, parameter: Parameter) -> None:
+        """Settle where a parameter is active and what its bounds are there."""
+        name = parameter.name
+        active = np.ones(self.count, dtype=np.bool_)
+        for condition in parameter.conditions:
+            active &= self.active[condition.parent] & condition.holds(self.columns[condition.parent])
+        low, high = (self.bound(parameter, side, self.columns) for side in (0, 1))
+        self.active[name], self.crossed[name] = active, active & (low > high)
+        self.lows[name], self.highs[name] = low, np.maximum(low, high)
+
+    def bound(self, parameter: Parameter, side: int, columns: Mapping[str, Column]) -> Column:
+        """(count,) lower (0) or upper (1) bounds; `columns` holds the parameters that are bounds."""
+        outermost = np.full(self.count, parameter.hull[side], dtype=parameter.axis.dtype)
+        other = parameter.bounds[side]
+        if other is None:
+            return outermost
+        return np.where(self.active[other], columns[other], outermost).astype(outermost.dtype)
+
+    def rows(self, keep: Mask) -> Table:
+        """The rows where keep is true."""
+        parts = (self.columns, self.active, self.lows, self.highs, self.crossed)
+        return Table(
+            int(keep.sum()), *({name: column[keep] for name, column in part.items()} for part in parts)
+        )
+
+
+def read_cube(layout: Layout, u: Array) -> Table:
+    """(n, dim) points of the unit cube to a table."""
+    table = Table(len(u))
+    for p in layout.ordered:
+        table.open(p)
+        table.columns[p.name] = p.axis.decode(u[:, p.columns], table.lows[p.name], table.highs[p.name])
+    return table
+
+
+def write_cube(layout: Layout, table: Table) -> Array:
+    """A table to (n, dim) points, inactive parameters in the middle."""
+    u = np.empty((table.count, layout.dim))
+    for p in layout.coordinates:
+        low, high, active = table.lows[p.name], table.highs[p.name], table.active[p.name]
+        encoded = p.axis.encode(table.columns[p.name], low, high)
+        u[:, p.columns] = np.where(active[:, None], encoded, p.axis.centre)
+    return u
+
+
+def read_configs(layout: Layout, configs: Sequence[Mapping[str, Any]]) -> Table:
+    """Configurations to a table of canonical values. Raises InvalidSpace for one that is not of the space."""
+    table, raw, known = Table(len(configs)), dict[str, Column](), set(layout.names)
+    for config in configs:
+        if not isinstance(config, Mapping):
+            raise InvalidSpace(f"A configuration maps names to values, like a dict; got {config!r}.")
+        for name in config.keys() - known:
+            raise InvalidSpace(f"{name!r} is no parameter of this space. {_suggestion(name, layout.names)}")
+    for p in layout.ordered:
+        table.open(p)
+        low, high, active = table.lows[p.name], table.highs[p.name], table.active[p.name]
+        for row in np.flatnonzero(table.crossed[p.name])[:1]:
+            named = " and ".join(repr(name) for name in p.bounds if name)
+            raise InvalidSpace(
+                f"{p.name!r} has no value left: its lower bound is {low[row]}, above its upper "
+                f"bound, for this value of {named}. Choose another value there."
+            )
+        values = _active_values(p, active.tolist(), configs)
+        raw[p.name] = column = low.copy()
+        column[active] = p.axis.read(p.name, values) if values else np.empty(0, dtype=p.axis.dtype)
+        # A value may equal a bound's value from before that one was put on its grid: both mean the same.
+        least, most = np.minimum(low, table.bound(p, 0, raw)), np.maximum(high, table.bound(p, 1, raw))
+        for row in np.flatnonzero(active & ((column < least) | (column > most)))[:1]:
+            raise InvalidSpace(f"{p.name!r} is {column[row]}, but must lie in [{least[row]}, {most[row]}].")
+        table.columns[p.name] = p.axis.settle(column, low, high)
+    return table
+
+
+def _active_values(p: Parameter, active: list[bool], configs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The values where active. A constant may be left out: there is only one thing it can be, or was."""
+    values = []
+    for config, is_active in zip(configs, active, strict=True):
+        if is_active:
+            value = config.get(p.name, p.absent)
+            if value is MISSING:
+                raise InvalidSpace(
+                    f"{p.name!r} is missing from the configuration {dict(config)!r}. Give it a value."
+                )
+            values.append(value)
+        elif p.name in config:
+            when = (f"{k!r} is {' or '.join(map(repr, v))}" for k, v in (p.domain.when or {}).items())
+            raise InvalidSpace(
+                f"{p.name!r} is given as {config[p.name]!r}, but it is active only when "
+                f"{' and '.join(when)}. Leave it out of this configuration."
+            )
+    return values
+
+
+def write_configs(layout: Layout, table: Table) -> list[Config]:
+    """A table to configurations, each with its active parameters in the order they were declared."""
+    axes = {p.name: p.axis for p in layout.ordered}
+    lists = [axes[name].write(table.columns[name]) for name in layout.names]
+    if all(mask.all() for mask in table.active.values()):
+        return [dict(zip(layout.names, row, strict=True)) for row in zip(*lists, strict=True)]
+    masks = np.column_stack([table.active[name] for name in layout.names]).tolist()
+    return [
+        {name: value for name, value, active in zip(layout.names, row, mask, strict=True) if active}
+        for row, mask in zip(zip(*lists, strict=True), masks, strict=True)
+    ]
+
+
+def cube_points(u: ArrayLike, dim: int) -> Array:
+    """Points (n, dim), moved into the cube where they lie outside. Raises InvalidInput for other shapes and NaN."""
+    points = np.asarray(u, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != dim:
+        raise InvalidInput(f"Points of this space have {dim} coordinates; got the shape {points.shape}.")
+    if np.isnan(points).any():
+        raise InvalidInput("A point of the unit cube holds NaN. Coordinates are numbers from 0 to 1.")
+    return np.clip(points, 0.0, 1.0)
+
+
+# Listing a finite space, and a mesh over any.
+
+
+def configurations(layout: Layout) -> list[Config]:
+    """All configurations but for constraints, the last parameter fastest. Raises InvalidSpace if too many.
+
+    The product of all values that the parameters could have is laid out as a table; kept are the rows whose active
+    values lie within their bounds, once for each setting of the inactive ones.
+    """
+    size = layout.size
+    if size is None or size > MOST_ROWS:
+        said = "has a continuous parameter" if size is None else f"has up to {plural(size, 'configuration')}"
+        raise InvalidSpace(
+            f"The space {said}; only up to {MOST_ROWS:,} can be listed. Use sample(n, rng) instead."
+        )
+    by_name = {p.name: p for p in layout.ordered}
+    grids = np.unravel_index(np.arange(size), [by_name[name].count or 1 for name in layout.names])
+    table, keep = Table(size), np.ones(size, dtype=np.bool_)
+    offsets = dict(zip(layout.names, grids, strict=True))
+    for p in layout.ordered:
+        table.open(p)
+        column = (p.hull[0] + offsets[p.name]).astype(p.axis.dtype)
+        table.columns[p.name] = column
+        within = (table.lows[p.name] <= column) & (column <= table.highs[p.name])
+        keep &= np.where(table.active[p.name], within & ~table.crossed[p.name], offsets[p.name] == 0)
+    return write_configs(layout, table.rows(keep))
+
+
+def mesh_axes(layout: Layout, levels: int, most: int) -> list[Array]:
+    """The nodes of a mesh along each design coordinate. Raises InvalidInput for levels < 2 and for too many nodes."""
+    if isinstance(levels, bool) or levels < 2:
+        raise InvalidInput(f"a mesh has 2 levels or more along each continuous parameter, not {levels!r}")
+    nodes = [
+        levels if p.count is None else p.count if p.axis.width > 1 else min(p.count, levels)
+        for p in layout.coordinates
+    ]
+    if math.prod(nodes) > most:
+        raise InvalidInput(
+            f"a mesh of {' x '.join(map(str, nodes))} has {math.prod(nodes):,} nodes; at most {most:,} fit: use fewer"
+        )
+    found = []
+    for p, number in zip(layout.coordinates, nodes, strict=True):
+        if number != p.count:
+            found.append(np.linspace(0.0, 1.0, number))
+        elif p.axis.width > 1:  # options without an order: a design coordinate picks one
+            found.append((np.arange(number) + 0.5) / number)
+        else:
+            low, high = (np.full(number, end, dtype=p.axis.dtype) for end in p.hull)
+            found.append(p.axis.encode(low + np.arange(number, dtype=low.dtype), low, high)[:, 0])
+    return found
+
+
+# Widening: one layout contains another, so that a search can continue in it. A range may grow at both ends, a choice
+# gain options, a constant become a choice or a range that has it, and a condition gain values that its parent could not
+# have before. A parameter may be new where no configuration so far has it active, or as a constant. Kinds, scales, the
+# bounds that name parameters and the order of those that were there stay.
+
+
+def widened(new: Layout, old: Layout) -> Layout:
+    """The layout with what configurations of another one, which it contains, need to keep their very values."""
+    before = {p.name: p for p in old.ordered}
+    kept = []
+    for p in new.ordered:
+        if (was := before.get(p.name)) is not None:
+            axis = p.axis
+            if isinstance(axis, FloatAxis) and isinstance(was.axis, FloatAxis):
+                axis = replace(axis, before=(*was.axis.before, (was.axis.grid, *was.hull)))
+            elif isinstance(axis, FloatAxis):  # it was a constant
+                axis = replace(axis, before=((axis.grid, float(was.absent), float(was.absent)),))
+            p = replace(p, axis=axis, absent=was.absent)
+        kept.append(p)
+    return replace(new, ordered=tuple(kept))
+
+
+def lacking(new: Layout, old: Layout) -> list[str]:
+    """What keeps a layout from having every configuration of another one, as it is; nothing when it has."""
+    before, now = ({p.name: p for p in layout.ordered} for layout in (old, new))
+
+    def could_hold(parent: str, value: Any) -> bool:
+        """Whether a condition on a parameter could hold in the older layout."""
+        was, options = before[parent], isinstance(now[parent].domain, Choice | Constant)
+        hull = (was.domain.value,) * 2 if isinstance(was.domain, Constant) else was.hull
+        try:
+            _condition("", parent, [value], was.domain if options else now[parent].domain, hull)
+        except InvalidSpace:
+            return False
+        return True
+
+    def is_idle(name: str) -> bool:
+        """Whether a new parameter is active in no configuration of the older layout."""
+        return any(
+            not any(could_hold(parent, value) for value in values) if parent in before else is_idle(parent)
+            for parent, values in (now[name].domain.when or {}).items()
+        )
+
+    def keeps_condition(name: str) -> bool:
+        """Whether its condition has the same parents, and more values only where these could not have them before."""
+        was, is_now = before[name].domain.when or {}, now[name].domain.when or {}
+        if was.keys() != is_now.keys():
+            return False
+        for parent, values in is_now.items():
+            texts = list(map(_text, was[parent]))
+            more = [value for value in values if _text(value) not in texts]
+            if set(texts) - set(map(_text, values)) or any(could_hold(parent, value) for value in more):
+                return False
+        return True
+
+    said = [f"{name!r} is gone" for name in old.names if name not in now]
+    for name, p in now.items():
+        if name not in before:
+            if not isinstance(p.domain, Constant) and not is_idle(name):
+                said.append(
+                    f"{name!r} is new, and its value so far is unknown: open the study once with that value as a "
+                    "constant in its place, then with this"
+                )
+        elif not _contains(p.domain, before[name].domain) or not keeps_condition(name):
+            said.append(f"{name!r} was {before[name].domain!r} and is {p.domain!r}")
+    if not said and [n for n in new.names if n in before] != list(old.names):
+        said.append(f"the order was {', '.join(old.names)}")
+    return said
+
+
+def _contains(new: Domain, old: Domain) -> bool:
+    """Whether a domain has the values of another, conditions aside."""
+    if isinstance(new, Constant):
+        return isinstance(old, Constant) and _text(new.value) == _text(old.value)
+    if isinstance(new, Choice):
+        if isinstance(old, Constant):
+            return _text(old.value) in map(_text, new.options)
+        if not isinstance(old, Choice) or new.ordered != old.ordered:
+            return False
+        before = [_text(option) for option in old.options]
+        kept = [text for option in new.options if (text := _text(option)) in before]
+        return kept == before if old.ordered else len(kept) == len(before)
+    if isinstance(old, Constant):
+        value = _number(old)
+        if value is None or not (isinstance(value, int) or isinstance(new, Float)):
+            return False
+        return _beyond(new.low, value, -1) and _beyond(new.high, value, 1)
+    if isinstance(old, Choice) or type(new) is not type(old) or new.log != old.log:
+        return False
+    return _beyond(new.low, old.low, -1) and _beyond(new.high, old.high, 1)
+
+
+def _beyond(end: float | str, than: Any, sign: int) -> bool:
+    """Whether a bound lies no nearer; one that names a parameter stays."""
+    if isinstance(end, str) or isinstance(than, str):
+        return bool(end == than)
+    return bool(sign * end >= sign * than)
+
+
+def _text(value: Any) -> str:
+    """A value as a log has it: 1 is not 1.0 there, and a tuple no list."""
+    return repr(pack(value))

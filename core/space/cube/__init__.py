@@ -1,1 +1,0 @@
-"""The exact map between configurations and the unit cube."""
