@@ -268,7 +268,7 @@ class _Reader:
         self.known(("goal",), table, _GOAL)
         if ("maximize" in table) == ("minimize" in table):
             raise InvalidInput('say maximize = "val_acc" or minimize = "val_loss", one of them')
-        kind: type[Maximize] | type[Minimize] = Maximize if "maximize" in table else Minimize
+        kind: Any = Maximize if "maximize" in table else Minimize
         metric: Any = table.get("maximize", table.get("minimize"))
         kind(metric)
         of: Any = table.get("of", "last")

@@ -325,10 +325,11 @@ def _written(value: Any) -> str:
     """A policy as one writes it, without options that are the defaults: OptimalStopping(K1=2000)."""
     if isinstance(value, type) or not is_dataclass(value):
         return name_of(value) if callable(value) else repr(value)
+    made: Any = type(value)
     options = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
     for name in list(options):
         rest = {k: v for k, v in options.items() if k != name}
         with suppress(Exception):  # it cannot do without
-            options = rest if type(value)(**rest) == value else options
+            options = rest if made(**rest) == value else options
     parts = [_written(v) if is_dataclass(v) else f"{k}={_written(v)}" for k, v in options.items()]
-    return f"{type(value).__name__}({', '.join(parts)})"
+    return f"{made.__name__}({', '.join(parts)})"

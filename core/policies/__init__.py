@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from .bayesopt.gpucb import GPUCB
     from .bobos.halting import Halting
     from .bobos.policy import BOBOS
-    from .guided.policy import Guided
-    from .hyperband.ladder import Ladder
-    from .hyperband.policy import Hyperband, InfiniteHyperband, SuccessiveHalving
+    from .guided import Guided
+    from .hyperband.policy import Hyperband, InfiniteHyperband, Ladder, SuccessiveHalving
     from .multifidelity.policy import MultiFidelity
     from .random import RandomSearch
     from .rollout.policy import Rollout
@@ -30,11 +29,11 @@ _ROOMS = {
     "bayesopt.gpucb": ("GPUCB",),
     "bobos.halting": ("Halting",),
     "bobos.policy": ("BOBOS",),
-    "guided.policy": ("Guided",),
-    "hyperband.ladder": ("Ladder",),
+    "guided": ("Guided",),
     "hyperband.policy": (
         "Hyperband",
         "InfiniteHyperband",
+        "Ladder",
         "SuccessiveHalving",
     ),
     "multifidelity.policy": ("MultiFidelity",),

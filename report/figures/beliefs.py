@@ -20,9 +20,7 @@ from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.history import History
 from haltune.log.policy import in_words
-from haltune.policies.autobct.assessment import Assessment
-from haltune.policies.autobct.observations import TAG, Training
-from haltune.policies.autobct.policy import AutoBCT
+from haltune.policies.autobct.policy import TAG, Assessment, AutoBCT, Training
 from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
 from haltune.policies.truvar.members import MemberSet
 from haltune.study.results import Results

@@ -41,7 +41,7 @@ _PANEL = 250  # pixels that a panel is high among others, where nothing else is 
 _BELOW = 70  # pixels for the marks and the name of an axis between two rows
 _BESIDE = 0.08  # of the width, for those between two columns
 _LINE = 34  # letters of an axis's name
-SHARES = {  # an axis of shares
+SHARES: dict[str, Any] = {  # an axis of shares
     "tickformat": ".0%", "tickvals": [0, 0.25, 0.5, 0.75, 1.0], "ticktext": ["0%", "25%", "50%", "75%", "100%"],
 }  # fmt: skip
 
