@@ -27,7 +27,7 @@ from haltune._utils.scratch import lasting, remove
 from haltune._utils.words import plural
 from haltune.errors import HaltuneError, NotSupported, StoreError
 from haltune.launch import run_script
-from haltune.launch.devices import devices_of
+from haltune.launch.limits import devices_of
 from haltune.log.events import OVER, Created, Event, Reported, Status
 from haltune.log.history import History
 from haltune.log.problem import Budget, Problem

@@ -30,7 +30,7 @@ from haltune.log.history import History
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.report.digest import digest
 from haltune.study.reading import Reading
-from haltune.trackers.hparams import write_runs
+from haltune.trackers.tensorboard import write_runs
 
 from .common import RUNS, STOPPED, As, Format, Name, Where, as_json, errors, say, say_json, study_of
 

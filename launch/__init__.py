@@ -6,7 +6,7 @@ if __name__ == "__main__":
     run(study, train, workers=4)  # train(trial) is the body of a search's loop
 """
 
-from .local import run
-from .script import run_script
+from .processes import run
+from .scripts import run_script
 
 __all__ = ["run", "run_script"]

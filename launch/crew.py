@@ -1,36 +1,87 @@
 """The launcher's loop: hands trials to free slots, watches what trains, and records what a process could not.
 
-One process asks for all its workers, so that proposals come one at a time; each worker reports by itself, and
-is never kept waiting by a proposal.
+One process asks for all its workers, so that proposals come one at a time; each worker reports by itself, and is never
+kept waiting by a proposal.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from haltune._utils.checks import python_number
 from haltune._utils.scratch import Scratch
 from haltune._utils.words import plural
-from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed
+from haltune.display.terminal import cell
+from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed, installing
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status
+from haltune.log.fate import lead_of
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
 from haltune.study.session.session import Failure
+from haltune.study.session.voice import spending_line
 
-from .child import Child, Ending, Slot
-from .devices import devices_of, environment
-from .limits import Limits, checked_workers
-from .progress import progress_of
+from .limits import VISIBLE, Limits, devices_of
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the training of a trial ended, as its process tells or shows."""
+
+    raised: str | None = None  # the traceback of what the search does not forgive
+    died: str | None = None  # how the process ended without a word
+    exceeded: str | None = None  # the limit for which it was ended
+
+
+class Child:
+    """A process that trains one trial at a time."""
+
+    session = 0  # the session, and process group, of all that it starts; 0: none on this machine
+    began: float | None = None  # when it started its trial, by time.monotonic
+
+    def ready(self) -> bool:
+        """True when a trial would start at once, not wait for room on some machine."""
+        return True
+
+    def begin(self, trial: Trial, log: Path) -> None:
+        """Train a trial; its output goes to `log`, unless it is kept elsewhere."""
+        raise NotImplementedError
+
+    def waitables(self) -> Sequence[Any]:
+        """What multiprocessing.connection.wait can watch for news."""
+        return []
+
+    def poll(self) -> Ending | None:
+        """How its trial ended, once it has."""
+        raise NotImplementedError
+
+    def close(self, kill: bool = False) -> None:
+        """Let the process end, or end it."""
+        raise NotImplementedError
+
+
+@dataclass
+class Slot:
+    """Room for one run at a time."""
+
+    number: int
+    extra: dict[str, str]  # environment
+    child: Child | None = None
+    trial: Trial | None = None
+    ending: Ending | None = None  # of its trial, until the log has it
+
 
 _log = logging.getLogger("haltune")
 _LOOK = 0.25  # seconds between looks at limits and Ctrl-C
@@ -59,10 +110,13 @@ class Options:
         progress: bool | None,
         logs: str | Path | None,
     ) -> Options:
-        """Checked. Raises InvalidInput for what is not allowed."""
+        """Check and convert what a user wrote. Raises InvalidInput."""
+        count = python_number(workers)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidInput(f"workers={workers!r}: how many runs train at a time, a whole number from 1")
         bounds = Limits.of(trial_timeout, memory_limit)
         folder = None if logs is None else Path(logs).absolute()  # a training may change its own
-        return cls(checked_workers(workers), devices_of(gpus), bounds, progress, folder)
+        return cls(count, devices_of(gpus), bounds, progress, folder)
 
 
 class Crew:
@@ -80,8 +134,13 @@ class Crew:
         self._study, self._options, self._start, self._early = study, options, start, early
         self._folder = Scratch()
         self._marker = self._folder.make() / "leave"
-        self._logs = options.logs or logs_beside(study)
-        self._slots = [Slot(n, environment(options.devices, n)) for n in range(options.workers)]
+        folder = study.checkpoints.folder
+        beside = folder.parent.suffix == ".checkpoints"
+        logs = folder.parent.with_suffix(".logs") / folder.name if beside else folder / "logs"
+        self._logs = options.logs or logs
+        found = options.devices  # one for each worker while there are enough, else shared in turn
+        visible = [{VISIBLE: found[n % len(found)]} if found else {} for n in range(options.workers)]
+        self._slots = [Slot(n, extra) for n, extra in enumerate(visible)]
         self._over: str | None = None  # why no more trials are begun
         self._bug: str | None = None  # the traceback that ended the search
         self._away: float | None = None  # since when the store is out of reach, by time.monotonic
@@ -95,7 +154,11 @@ class Crew:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         for slot in self._slots:
-            self._give_back(slot)
+            if slot.trial is not None:  # the crew leaves in the middle of it
+                self._dismiss(slot)
+                with suppress(HaltuneError):
+                    self._study.sync()
+                    slot.trial.interrupt()
             if slot.child is not None:
                 slot.child.close(kill=error is not None)
         self._study.session.waits = True
@@ -110,12 +173,12 @@ class Crew:
         if progress is not False:
             voice.aside(f"what the runs print goes to {self._logs}, a file a trial")
         quiet = voice.hushed() if progress is False else nullcontext()
-        with Interrupts() as interrupts, quiet, progress_of(self._study, progress) as table:
-            while not (self._over and not any(slot.busy for slot in self._slots)):
+        with Interrupts() as interrupts, quiet, progress_of(self._study, progress) as show:
+            while not (self._over and all(slot.trial is None for slot in self._slots)):
                 self._heed(interrupts)
                 self._fill()
                 self._watch()
-                table.show([(slot.number, slot.trial) for slot in self._slots], self._over)
+                show([(slot.number, slot.trial) for slot in self._slots], self._over)
         if self._bug is not None:
             raise TrainingFailed(self._bug)
         outcome = self._study.outcome
@@ -136,7 +199,11 @@ class Crew:
 
     def _fill(self) -> None:
         for slot in self._slots:
-            if slot.busy or self._over or time.monotonic() < self._next_ask or not self._is_ready(slot):
+            if slot.trial is not None or self._over or time.monotonic() < self._next_ask:
+                continue
+            if self._early and slot.child is None:
+                slot.child = self._start(slot, self._marker)
+            if slot.child is not None and not slot.child.ready():
                 continue
             try:
                 answer = self._study.ask()
@@ -151,24 +218,16 @@ class Crew:
                 self._next_ask = time.monotonic() + self._pause
             else:
                 self._pause = 0.0
-                self._begin(slot, answer)
-
-    def _is_ready(self, slot: Slot) -> bool:
-        if self._early and slot.child is None:
-            slot.child = self._start(slot, self._marker)
-        return slot.child is None or slot.child.ready()
-
-    def _begin(self, slot: Slot, trial: Trial) -> None:
-        slot.trial = trial
-        if slot.child is None:
-            slot.child = self._start(slot, self._marker)
-        slot.child.begin(trial, self._logs / f"trial-{trial.id}.log")
+                slot.trial = answer
+                if slot.child is None:
+                    slot.child = self._start(slot, self._marker)
+                slot.child.begin(answer, self._logs / f"trial-{answer.id}.log")
 
     # -- busy ones ----------------------------------------------------------------------------
 
     def _watch(self) -> None:
         """Wait a moment for news and take it in."""
-        children = [slot.child for slot in self._slots if slot.busy and slot.child is not None]
+        children = [slot.child for slot in self._slots if slot.trial and slot.child]
         news = [thing for child in children for thing in child.waitables()]
         pause = min(_LOOK, max(0.0, self._next_ask - time.monotonic())) if self._pause else _LOOK
         if news:
@@ -186,25 +245,21 @@ class Crew:
         if self._away is None:
             _log.warning("the store is out of reach, and runs train on: %s", error)
         self._away = now if self._away is None else self._away
-        if now - self._away > _STORE_AWAY and not any(slot.busy for slot in self._slots):
+        if now - self._away > _STORE_AWAY and all(slot.trial is None for slot in self._slots):
             raise error
         self._next_ask = now + _LONGEST_PAUSE
 
     def _look_at(self, slot: Slot, child: Child, trial: Trial) -> None:
         try:
-            self._take_in(slot, child, trial)
+            slot.ending = slot.ending or child.poll()
+            if slot.ending is None:
+                seconds = 0.0 if child.began is None else time.monotonic() - child.began
+                if (why := self._options.limits.exceeded(child.session, seconds)) is not None:
+                    slot.ending = Ending(exceeded=why)
+            if slot.ending is not None:
+                self._ended(slot, trial, slot.ending)
         except StoreError as error:
             self._bear(error)  # it is looked at again
-
-    def _take_in(self, slot: Slot, child: Child, trial: Trial) -> None:
-        slot.ending = slot.ending or child.poll()
-        if slot.ending is not None:
-            self._ended(slot, trial, slot.ending)
-            return
-        seconds = 0.0 if child.began is None else time.monotonic() - child.began
-        if (why := self._options.limits.exceeded(child.session, seconds)) is not None:
-            slot.ending = Ending(exceeded=why)
-            self._ended(slot, trial, slot.ending)
 
     def _ended(self, slot: Slot, trial: Trial, ending: Ending) -> None:
         self._study.sync()
@@ -225,9 +280,6 @@ class Crew:
             self._leave("the training failed")
         voice = self._study.session.voice
         voice.ended(self._study.history, trial.id, trial.attempt, self._study.budget)
-        self._free(slot)
-
-    def _free(self, slot: Slot) -> None:
         slot.trial = slot.ending = self._away = None
         self._next_ask, self._pause = 0.0, 0.0
         failures, most = self._study.history.failures_in_a_row, self._study.settings.max_failures
@@ -256,15 +308,6 @@ class Crew:
                 with suppress(HaltuneError):  # the store is away for a while: reports wait for it, too
                     slot.trial.heartbeat()
 
-    def _give_back(self, slot: Slot) -> None:
-        """Its trial, when the crew leaves in the middle of it."""
-        if slot.trial is None:
-            return
-        self._dismiss(slot)
-        with suppress(HaltuneError):
-            self._study.sync()
-            slot.trial.interrupt()
-
 
 class Interrupts:
     """Ctrl-C and SIGTERM, counted: once means finish and save, twice leave at once.
@@ -291,9 +334,66 @@ class Interrupts:
         self.count += 1
 
 
-def logs_beside(study: Study) -> Path:
-    """The folder of what runs print: beside that of the checkpoints."""
-    folder = study.checkpoints.folder
-    if folder.parent.suffix == ".checkpoints":
-        return folder.parent.with_suffix(".logs") / folder.name
-    return folder / "logs"
+_REFRESH = 0.5  # seconds
+Busy = Sequence[tuple[int, Trial | None]]  # worker, what it trains
+
+
+@contextmanager
+def progress_of(study: Study, wanted: bool | None) -> Iterator[Callable[[Busy, str | None], None]]:
+    """Yield what shows the workers' trials: a table on a terminal; elsewhere nothing, because the study logs."""
+    rich = importlib.util.find_spec("rich") is not None
+    if wanted and not rich:
+        raise ImportError(f"progress=True needs Rich: {installing('cli')}")
+    if wanted or (wanted is None and rich and sys.stderr.isatty()):
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+            yield LiveTable(study, live).show
+    else:
+        yield lambda busy, over: None
+
+
+class LiveTable:
+    """Trials, epochs, what is spent, the incumbent, and a row for each worker."""
+
+    def __init__(self, study: Study, live: Any) -> None:
+        self._study, self._live, self._next = study, live, 0.0
+
+    def show(self, busy: Busy, over: str | None) -> None:
+        """What the workers train, and why no more trials start; twice a second at most."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _REFRESH
+        try:
+            self._study.sync()
+        except HaltuneError:
+            return  # the store is away: the picture stays as it was
+        self._live.update(self._picture(busy, over), refresh=True)
+
+    def _picture(self, busy: Busy, over: str | None) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        study, best = self._study, None
+        if study.problem.further:
+            top = lead_of(study.history) or "no value yet"
+        else:
+            best = study.best
+            value = "no value yet" if best is None else f"{best.value:.5g} at epoch {best.epoch:g}"
+            top = f"best: {value}" + ("" if best is None else f" of trial {best.trial}")
+        spent = spending_line(study.history, study.budget)
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for title in ("worker", "trial", "epoch", study.problem.goal.metric, "configuration"):
+            table.add_column(cell(title), no_wrap=True, overflow="ellipsis")
+        for number, trial in busy:
+            row = ["", "", "", "idle"]
+            if trial is not None:
+                r = study.history.trial(trial.id)
+                end = r.until or study.problem.max_epochs
+                last = f"{r.values[-1]:.5g}" if len(r.values) else ""
+                row = [str(r.id), f"{r.epoch:g}" + (f" of {end:g}" if end else ""), last, str(dict(r.config))]
+            table.add_row(str(number), *map(cell, row))
+        head = Text.assemble(cell(study.name, "bold"), cell(f"  {spent}"))
+        return Group(head, cell(top), table, *([cell(over, "yellow")] if over else []))

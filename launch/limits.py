@@ -1,16 +1,17 @@
-"""What a run may take: time and memory, of its process and of all that it started."""
+"""What a training may take of this machine: time, memory and accelerators; and how its processes end."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from haltune._utils.checks import python_number
 from haltune.errors import InvalidInput, NotSupported
 from haltune.log.problem import seconds_of
 from haltune.store.checkpoints import bytes_of, readable
@@ -44,18 +45,13 @@ def memory(session: int) -> int:
     """Bytes that the processes of a session take, shared pages in parts."""
     total = 0
     for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and _session(folder) == session:
-            with suppress(OSError, ValueError, StopIteration):  # it has ended meanwhile
+        if folder.name.isdigit():
+            with suppress(OSError, ValueError, IndexError, StopIteration):  # it has ended meanwhile
+                if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) != session:
+                    continue
                 lines = (folder / "smaps_rollup").read_text().splitlines()
                 total += 1024 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
     return total
-
-
-def _session(folder: Path) -> int:
-    try:
-        return int((folder / "stat").read_text().rpartition(")")[2].split()[3])
-    except (OSError, IndexError, ValueError):
-        return -1
 
 
 def kill(child: int) -> None:
@@ -112,9 +108,44 @@ def how_it_died(code: int | None) -> str:
     return f"was killed by {name}{hints.get(name, '')}"
 
 
-def checked_workers(workers: int) -> int:
-    """How many. Raises InvalidInput unless `workers` is a whole number from 1."""
-    workers = python_number(workers)
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise InvalidInput(f"workers={workers!r}: how many runs train at a time, a whole number from 1")
-    return workers
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def devices_of(gpus: Sequence[int | str] | str | None) -> list[str]:
+    """The devices to share out, by their names in CUDA_VISIBLE_DEVICES: "auto" finds them, None leaves them alone.
+
+    Raises InvalidInput for anything but "auto", None and a list of numbers or names.
+    """
+    if gpus is None:
+        return []
+    if gpus == "auto":
+        named = os.environ.get(VISIBLE)
+        if named is not None:
+            return [part.strip() for part in named.split(",") if part.strip() not in ("", "-1")]
+        try:
+            listing = subprocess.run(
+                ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return []
+        return [str(i) for i, line in enumerate(listing.stdout.splitlines()) if line.startswith("GPU ")]
+    if isinstance(gpus, str) or any(isinstance(g, bool) or not isinstance(g, (int, str)) for g in gpus):
+        raise InvalidInput(
+            f"gpus={gpus!r}: 'auto', None, or a list such as [0, 1] of devices to share among workers"
+        )
+    return [str(g) for g in gpus]
+
+
+@contextmanager
+def set_while(values: dict[str, str]) -> Iterator[None]:
+    """Our environment with `values`, for a process that inherits it when it starts."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

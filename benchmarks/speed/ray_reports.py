@@ -20,7 +20,7 @@ import numpy as np
 import ray
 
 from haltune import Float, Maximize, Problem, Space, Study
-from haltune.launch.ray import launcher
+from haltune.launch import ray as launcher
 from haltune.policies import RandomSearch
 
 

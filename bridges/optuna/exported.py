@@ -27,10 +27,9 @@ from haltune.store.base import Store
 from haltune.study.reading import read_study
 from haltune.study.results import Results
 
-from .curves import TrialState
+from .imported import told_limits
 from .library import PREFIX, optuna
-from .objectives import told_limits
-from .spaces import Translated
+from .spaces import Translated, TrialState
 
 _log = logging.getLogger("haltune")
 _ID = f"{PREFIX}id"

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 from haltune._utils.lazy import shows
 
 if TYPE_CHECKING:
-    from .scheduler import HaltuneScheduler
-    from .search import HaltuneSearch
+    from .tune import HaltuneScheduler, HaltuneSearch
 
-_ROOMS = {"scheduler": ("HaltuneScheduler",), "search": ("HaltuneSearch",)}
+_ROOMS = {"tune": ("HaltuneScheduler", "HaltuneSearch")}
 if not TYPE_CHECKING:  # who checks types hears of a name that is not there
     __getattr__, __dir__ = shows(__name__, _ROOMS)
 

@@ -1,4 +1,4 @@
-"""HaltuneScheduler: a study of haltune's where Syne Tune asks what to train and whether to go on."""
+"""HaltuneScheduler: a study of haltune where Syne Tune asks what to train and whether to continue."""
 
 from __future__ import annotations
 
@@ -8,17 +8,64 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from haltune._utils.checks import check_whole
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import InvalidInput, InvalidSpace, NotSupported, installing
 from haltune.log.decisions import Action, Finish, Verdict, Wait
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
+from haltune.space import Space
+from haltune.space.domains import Domain
 from haltune.study import Study
-from haltune.tuners.conducting import Conducting
-from haltune.tuners.conductor import UNLIMITED, Conductor, check_epochs, goal_of
-from haltune.tuners.results import Result
+from haltune.tuners.conductor import UNLIMITED, Conducting, Conductor, Words, check_epochs, goal_of
+from haltune.tuners.domains import MOST_VALUES, choice_of, domain_of
 
-from .library import SchedulerDecision, TrialScheduler, TrialSuggestion, config_space, words
-from .spaces import fixed, space_of
+try:
+    import syne_tune.config_space as theirs
+    from syne_tune.optimizer.scheduler import SchedulerDecision, TrialScheduler, TrialSuggestion
+except ImportError as error:
+    raise ImportError(f"haltune.syne_tune needs Syne Tune: {installing('syne-tune')}") from error
+
+
+_KNOWN = (
+    "haltune knows uniform, loguniform, quniform, randint, lograndint, qrandint, finrange, logfinrange, ordinal and "
+    "choice"
+)
+
+
+def space_of(given: Mapping[str, Any]) -> Space:
+    """What is sampled. Raises InvalidSpace for a domain that haltune has not, and where there is none."""
+    found = {name: _translated(name, d) for name, d in given.items() if isinstance(d, theirs.Domain)}
+    if not found:
+        raise InvalidSpace(
+            "config_space has nothing to search: {'lr': syne_tune.config_space.loguniform(...)}"
+        )
+    return Space(found)
+
+
+def fixed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The rest, which every configuration carries."""
+    return {name: value for name, value in given.items() if not isinstance(value, theirs.Domain)}
+
+
+def _translated(name: str, domain: Any) -> Domain:
+    try:
+        return _domain(domain)
+    except InvalidSpace as error:
+        raise InvalidSpace(f"Syne Tune's parameter {name!r}, {domain!r}: {error}") from error
+
+
+def _domain(domain: Any) -> Domain:
+    if isinstance(domain, theirs.FiniteRange):
+        if domain.size > MOST_VALUES:
+            raise InvalidSpace(
+                f"more than {MOST_VALUES} values: write uniform or randint, and round in your training"
+            )
+        return choice_of(list(dict.fromkeys(domain.values)), theirs.Domain, _KNOWN, ordered=True)
+    if isinstance(domain, theirs.Ordinal):
+        return choice_of(domain.categories, theirs.Domain, _KNOWN, ordered=True)
+    if theirs.is_reverse_log_space(domain):
+        raise InvalidSpace(f"write 1 - x with loguniform; {_KNOWN}")
+    return domain_of(domain, theirs, _KNOWN, open_above=False)
+
 
 _NEXT = "suggested "  # begins the names of trials until Syne Tune says what it calls them
 
@@ -146,16 +193,17 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
         return {
             "scheduler_name": type(self).__name__,
             "scheduler_kwargs": {"max_epochs": self._problem.max_epochs, "time_attr": self.time_attr},
-            "config_space": json.dumps(
-                config_space.config_space_to_json_dict(self.config_space), default=str
-            ),
+            "config_space": json.dumps(theirs.config_space_to_json_dict(self.config_space), default=str),
             "metric_names": self.metric_names(),
             "metric_mode": self.metric_mode(),
         }
 
     def _told(self, trial: Any, result: Mapping[str, Any]) -> Verdict | None:
-        found = Result.of(result, words(self.metric, self.time_attr))
-        return None if found is None else found.told(self.conductor, str(trial.trial_id))
+        words = Words(
+            self.metric, self.time_attr, "", lambda n: n.startswith(("st_", "config_")) or n == "trial_id"
+        )
+        found = words.read(result)
+        return None if found is None else self.conductor.report(str(trial.trial_id), **found)
 
     def _opened(self) -> Study:
         study = Study(self._problem, self._policy, self._store, budget=UNLIMITED, verbose=0, **self._options)

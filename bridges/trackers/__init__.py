@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from haltune._utils.lazy import shows
 
 if TYPE_CHECKING:
-    from .following import track
     from .mlflow import MLflow
     from .tensorboard import TensorBoard
+    from .tracker import track
     from .wandb import WandB
 
 _ROOMS = {
-    "following": ("track",),
+    "tracker": ("track",),
     "mlflow": ("MLflow",),
     "tensorboard": ("TensorBoard",),
     "wandb": ("WandB",),

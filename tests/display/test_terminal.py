@@ -19,7 +19,7 @@ from haltune.cli.app import app
 from haltune.cli.common import as_json
 from haltune.display.terminal import visible
 from haltune.errors import HaltuneWarning, InvalidInput, warn
-from haltune.launch.progress import _LiveTable
+from haltune.launch.crew import LiveTable
 from haltune.policies import RandomSearch
 from haltune.report import live, summary
 from haltune.study.telling.receipt import receipt
@@ -138,7 +138,7 @@ def test_the_tables_that_renew_themselves_show_names_as_typed(study):
         assert "\x1b]" not in text
         assert "\x1b[2J" not in text
     console = rich_console.Console(file=io.StringIO(), width=300)
-    console.print(_LiveTable(study, None)._picture([(0, study.ask())], f"[i]over{EVIL}"))
+    console.print(LiveTable(study, None)._picture([(0, study.ask())], f"[i]over{EVIL}"))
     text = harmless(console.file.getvalue())
     assert f"[i]over{SHOWN}" in text
     assert f"acc{SHOWN}" in text

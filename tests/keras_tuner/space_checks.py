@@ -6,7 +6,7 @@ import pytest
 
 from haltune import Choice, Constant, Float, Int, Space
 from haltune.errors import InvalidSpace
-from haltune.keras_tuner.spaces import explored, hyperparameter_values, space_of
+from haltune.keras_tuner.tuner import explored, hyperparameter_values, space_of
 
 SAME = [
     (lambda hp: hp.Float("x", 0.1, 0.9), Float(0.1, 0.9)),

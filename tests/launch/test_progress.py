@@ -6,7 +6,7 @@ import pytest
 from trainings import PROBLEM
 
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
-from haltune.launch import progress
+from haltune.launch.crew import LiveTable, progress_of
 from haltune.policies import RandomSearch
 
 rich_console = pytest.importorskip("rich.console")
@@ -17,7 +17,7 @@ def shown(study, busy, over):
     """What the table last shows, as plain text."""
     file = io.StringIO()
     with rich_live.Live(console=rich_console.Console(file=file, width=120), auto_refresh=False) as live:
-        progress._LiveTable(study, live).show(busy, over)
+        LiveTable(study, live).show(busy, over)
     return file.getvalue()
 
 
@@ -52,6 +52,6 @@ def test_before_any_value_the_table_says_so():
 def test_without_a_terminal_nothing_is_drawn(capsys):
     study = Study(PROBLEM, RandomSearch(trials=2))
     for wanted in (None, False):
-        with progress.progress_of(study, wanted) as nothing:
-            nothing.show([(0, None)], None)
+        with progress_of(study, wanted) as show:
+            show([(0, None)], None)
     assert capsys.readouterr() == ("", "")

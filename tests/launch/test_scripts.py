@@ -16,10 +16,10 @@ import haltune
 from haltune import Budget, Maximize, Problem, Study
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, TrainingFailed
 from haltune.launch import limits, run_script
-from haltune.launch.child import Slot
-from haltune.launch.script import FreshProcess, Script
+from haltune.launch.crew import Slot
+from haltune.launch.scripts import Script
 from haltune.log.events import Status
-from haltune.policies import EIPerCost, Hyperband, RandomSearch
+from haltune.policies import EI, Hyperband, RandomSearch
 from haltune.study.joining.current import VARIABLE
 
 TRAIN = """
@@ -196,7 +196,7 @@ def test_a_trial_that_is_not_the_launchers_any_more_is_an_error(told, tmp_path):
 
 
 def test_a_study_that_its_log_cannot_rebuild_is_an_error_that_says_what_to_do(told, tmp_path):
-    policy = partial(EIPerCost, cost=lambda config: 1.0)
+    policy = partial(EI, cost="per", cost_function=lambda config: 1.0)
     study = a_study(tmp_path, 4, policy(), name="costs")
     told(study)
     with pytest.raises(NotSupported, match="holds the function"):
@@ -246,12 +246,14 @@ def test_the_number_of_a_process_that_was_reaped_is_signalled_no_more(tmp_path, 
     signalled = []
     monkeypatch.setattr(os, "killpg", lambda *what: signalled.append(what))
     monkeypatch.setattr(os, "kill", lambda *what: signalled.append(what))
-    script = Script(a_study(tmp_path, 1), ["true"], Slot(0, {}), tmp_path / "leave")
-    script._run = run = FreshProcess([sys.executable, "-c", ""], os.environ, tmp_path / "log")
-    run._process.wait()
+    study = a_study(tmp_path, 1)
+    trial = study.ask()
+    script = Script(study, [sys.executable, "-c", ""], Slot(0, {}), tmp_path / "leave")
+    script.begin(trial, tmp_path / "log")
+    script._process.wait()
     script.close(kill=True)
-    limits.kill(run.pid)
-    limits.kill_rest(run.pid)
+    limits.kill(script.session)
+    limits.kill_rest(script.session)
     assert signalled == []
 
 

@@ -19,8 +19,11 @@ from optuna.distributions import (  # noqa: E402
 
 from haltune import Choice, Constant, Float, Int  # noqa: E402
 from haltune.errors import InvalidSpace  # noqa: E402
-from haltune.optuna.counterparts import inward, outward  # noqa: E402
-from haltune.optuna.spaces import Translated  # noqa: E402
+from haltune.optuna.spaces import (  # noqa: E402
+    Translated,
+    inward,
+    outward,
+)
 from haltune.space import Space  # noqa: E402
 
 

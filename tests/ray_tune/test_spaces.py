@@ -7,7 +7,7 @@ tune = pytest.importorskip("ray.tune", reason="Ray Tune is not installed")
 
 from haltune import Choice, Float, Int, Space  # noqa: E402
 from haltune.errors import InvalidSpace  # noqa: E402
-from haltune.ray_tune.spaces import fixed, flat, nested_config, space_of  # noqa: E402
+from haltune.ray_tune.tune import fixed, flat, nested_config, space_of  # noqa: E402
 
 SAME = [
     (tune.uniform(0.1, 0.9), Float(0.1, 0.9)),

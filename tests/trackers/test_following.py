@@ -11,8 +11,7 @@ from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.events import Status
 from haltune.policies import Halting, RandomSearch, SuccessiveHalving
 from haltune.trackers import track
-from haltune.trackers.following import Mirror
-from haltune.trackers.teller import Teller
+from haltune.trackers.tracker import Mirror, Teller
 
 
 class Notes:
@@ -184,7 +183,7 @@ def test_of_two_that_share_a_search_one_tells_and_the_other_goes_on_when_it_ends
 
 HOLDS = """
 import sys
-from haltune.trackers.teller import Teller
+from haltune.trackers.tracker import Teller
 teller = Teller("search", sys.argv[1])
 print(teller.mine(), flush=True)
 sys.stdin.read()

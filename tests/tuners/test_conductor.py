@@ -8,8 +8,16 @@ import pytest
 from haltune import Action, Budget, Finish, Float, Maximize, Problem, Space, Study
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.policies import BOBOS, Hyperband, MultiFidelity, RandomSearch
-from haltune.tuners.conductor import UNLIMITED, Conductor, anonymous, goal_of
-from haltune.tuners.kept import conductor_of, read_state, state_of, write_state
+from haltune.tuners.conductor import (
+    UNLIMITED,
+    Conductor,
+    anonymous,
+    conductor_of,
+    goal_of,
+    read_state,
+    state_of,
+    write_state,
+)
 
 SPACE = Space({"lr": Float(0.001, 1.0, log=True)})
 

@@ -3,7 +3,7 @@
 from typer.testing import CliRunner
 
 from haltune.cli.app import app
-from haltune.policies.autobct.value.maps import load_map
+from haltune.policies.autobct.value_maps import load_map
 
 
 def test_a_map_that_was_built_is_read_back_with_what_was_asked_for(tmp_path):

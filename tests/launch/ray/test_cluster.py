@@ -112,7 +112,7 @@ def losses(study: Study) -> list[str | None]:
 def test_a_search_outlives_a_worker_the_actor_and_a_node_that_are_killed(nodes: Any, tmp_path: Path) -> None:
     import ray
 
-    from haltune.launch.ray import launcher
+    from haltune.launch import ray as launcher
 
     diary, here = Diary(tmp_path / "diary"), ray.get_runtime_context().get_node_id()
 
@@ -141,7 +141,7 @@ def test_a_search_outlives_a_worker_the_actor_and_a_node_that_are_killed(nodes: 
 
 @pytest.mark.slow
 def test_checkpoints_are_carried_to_nodes_that_do_not_see_their_folder(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch.ray import launcher
+    from haltune.launch import ray as launcher
 
     nodes.fill()
     diary, study = Diary(tmp_path / "diary"), new_study(tmp_path, keep_checkpoints=1)
@@ -164,7 +164,7 @@ def test_checkpoints_are_carried_to_nodes_that_do_not_see_their_folder(nodes: An
 
 @pytest.mark.slow
 def test_a_trial_that_is_lost_too_often_has_failed(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch.ray import launcher
+    from haltune.launch import ray as launcher
 
     diary, study = Diary(tmp_path / "diary"), new_study(tmp_path)
 
@@ -180,7 +180,7 @@ def test_a_trial_that_is_lost_too_often_has_failed(nodes: Any, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_an_error_of_the_training_ends_the_search_with_its_traceback(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch.ray import launcher
+    from haltune.launch import ray as launcher
 
     def broken(trial: Any) -> None:
         raise ZeroDivisionError("my own mistake")
@@ -194,7 +194,7 @@ def test_an_error_of_the_training_ends_the_search_with_its_traceback(nodes: Any,
 
 @pytest.mark.slow
 def test_errors_that_are_to_be_retried_and_runs_that_take_too_long(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch.ray import launcher
+    from haltune.launch import ray as launcher
 
     def moody(trial: Any) -> None:
         for epoch in trial.epochs():
@@ -216,7 +216,7 @@ def test_errors_that_are_to_be_retried_and_runs_that_take_too_long(nodes: Any, t
 
 @pytest.mark.slow
 def test_ctrl_c_finishes_the_epochs_and_the_same_program_goes_on(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch.ray import launcher
+    from haltune.launch import ray as launcher
 
     diary, study = Diary(tmp_path / "diary"), new_study(tmp_path)
 
@@ -240,7 +240,7 @@ def test_ctrl_c_finishes_the_epochs_and_the_same_program_goes_on(nodes: Any, tmp
 
 @pytest.mark.slow
 def test_what_a_user_asks_of_single_runs_is_heeded_on_every_node(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch.ray import launcher
+    from haltune.launch import ray as launcher
 
     diary, study = Diary(tmp_path / "diary"), new_study(tmp_path)
 
@@ -275,7 +275,7 @@ def test_when_the_actor_dies_too_often_the_search_ends_and_the_same_program_goes
 ) -> None:
     import ray
 
-    from haltune.launch.ray import launcher
+    from haltune.launch import ray as launcher
 
     diary, study = Diary(tmp_path / "diary"), new_study(tmp_path)
 
@@ -312,7 +312,7 @@ launcher.run(study, Climb(Diary(Path(sys.argv[3]))), workers=2)
 def test_a_program_that_is_killed_leaves_a_search_that_goes_on(nodes: Any, tmp_path: Path) -> None:
     import ray
 
-    from haltune.launch.ray import launcher
+    from haltune.launch import ray as launcher
 
     diary = Diary(tmp_path / "diary")
     address = ray.get_runtime_context().gcs_address
@@ -334,7 +334,7 @@ def test_a_search_on_a_server_outlives_a_worker_and_the_actor(
 ) -> None:
     import ray
 
-    from haltune.launch.ray import launcher
+    from haltune.launch import ray as launcher
 
     diary, folder = Diary(tmp_path / "diary"), tmp_path / "checkpoints"
     study = Study(PROBLEM, RandomSearch(trials=TRIALS), postgres_url, seed=7, checkpoints=folder)
@@ -354,7 +354,7 @@ def test_a_search_on_a_server_outlives_a_worker_and_the_actor(
 
 @pytest.mark.slow
 def test_parts_of_a_gpu_are_shared_and_workers_wait_for_nodes_that_join(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch.ray import launcher
+    from haltune.launch import ray as launcher
 
     folder = tmp_path / "seen"
     folder.mkdir()
@@ -393,8 +393,8 @@ def test_parts_of_a_gpu_are_shared_and_workers_wait_for_nodes_that_join(nodes: A
 
 @pytest.mark.slow
 def test_a_trial_whose_node_died_before_it_began_is_given_back(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch.child import Ending
-    from haltune.launch.ray.task import Room
+    from haltune.launch.crew import Ending
+    from haltune.launch.ray import Room
 
     nodes.kill(nodes.others[0].node_id)
     nodes.fill(resources={"rare": 1.0})

@@ -17,10 +17,8 @@ pytest.importorskip("ray", reason="needs Ray: pip install 'haltune[ray]'")
 
 from haltune import Budget, Study
 from haltune.errors import NoRoom, NotSupported, StoreError
-from haltune.launch.ray import checkpoints
-from haltune.launch.ray.checkpoints import Carried, Files
-from haltune.launch.ray.keeper import PAGE, Keeper, PagedLog
-from haltune.launch.ray.store import KeeperStore
+from haltune.launch import keeper as checkpoints
+from haltune.launch.keeper import PAGE, Carried, Keeper, KeeperStore, PagedLog
 from haltune.log.decisions import go_on
 from haltune.log.events import Created, Expired, Reported, Status
 from haltune.store.base import Conflict, Release
@@ -173,11 +171,10 @@ def test_the_store_of_a_node_is_not_sent_on() -> None:
 
 def far(tmp_path: Path, **options: Any) -> tuple[Checkpoints, Carried]:
     kept = Checkpoints(tmp_path / "kept", **options)
-    files = Files(kept)
 
     def ask(method: Any, *arguments: Any) -> Any:
-        method(files, *arguments)
-        return method(files, *arguments)
+        method(kept, *arguments)
+        return method(kept, *arguments)
 
     return kept, Carried(kept.keep, ask)
 

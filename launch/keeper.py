@@ -1,0 +1,341 @@
+"""The study's log and checkpoints at a distance: an actor keeps them, and workers on other nodes ask it.
+
+Ray starts the actor again when it dies, from the log on the disk, and repeats a call that it did not answer. So every
+call may come twice, and does the second time what the first one did: an event that is in the log already is not
+appended again, and a piece of a file is written to its place.
+
+A worker that does not see the study's folder of checkpoints writes them on its node, and they are carried piece by
+piece. A checkpoint counts once the keeper has all of it on its disk, under its name; only then is it recorded. A worker
+that is killed leaves its own copy behind, which the next one on that node removes.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import quote, unquote
+
+from haltune._utils.disk import discard
+from haltune._utils.process import new_holder, surely_gone
+from haltune._utils.scratch import remove
+from haltune.errors import HaltuneError, NotSupported
+from haltune.log import events as ev
+from haltune.log.codec import to_json
+from haltune.store.base import Conflict, Lease, Release, Store
+from haltune.store.checkpoints import Checkpoints
+from haltune.store.open import open_store
+
+PAGE = 2000  # events in an answer
+PIECE = 8 * 2**20  # bytes in a call: object stores are small where memory is
+_FOLDER = "haltune-ray-"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a call."""
+
+    answer: Any
+    error: Exception | None
+    now: float  # seconds since the epoch, store's clock
+    leave: str | None  # why workers should let go of their trials
+
+
+class Keeper:
+    """Owns the store of a study. The launcher makes an actor of it, on its own node."""
+
+    def __init__(self, address: str, checkpoints: Checkpoints) -> None:
+        self._store, self._checkpoints = open_store(address), checkpoints
+        self._log = PagedLog(self._store)
+        self._leave: str | None = None
+
+    def leave(self, why: str) -> None:
+        """Have workers leave their trials at their next reports."""
+        self._leave = why
+
+    def log(self, method: Callable[..., object], *arguments: Any) -> Reply:
+        """Call a method of PagedLog: `keeper.log(PagedLog.names)`. Answers and errors are in the reply."""
+        return self._reply(method, self._log, *arguments)
+
+    def files(self, function: Callable[..., object], *arguments: Any) -> Reply:
+        """Call a function of the study's checkpoints, likewise."""
+        return self._reply(function, self._checkpoints, *arguments)
+
+    def _reply(self, ask: Callable[..., object], *arguments: Any) -> Reply:
+        answer: object = None
+        error: Exception | None = None
+        try:
+            answer = ask(*arguments)
+        except (HaltuneError, Conflict, OSError) as raised:  # the rest is a bug
+            error = raised
+        return Reply(answer, error, self._store.now(), self._leave)
+
+
+class PagedLog:
+    """A store, as it can be asked from afar: in pages, and the same thing twice."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def names(self) -> list[str]:
+        return self._store.names()
+
+    def read(self, name: str, start: int, stop: int | None) -> list[ev.Event]:
+        """See Store; PAGE events at most."""
+        return list(islice(self._store.read(name, start, stop), PAGE))
+
+    def append(
+        self,
+        name: str,
+        events: Sequence[ev.Event],
+        seen: int,
+        about: int | None,
+        lease: Lease | Release | None,
+    ) -> int:
+        conflicts = about is None or about >= 0  # else what is there already must be looked for
+        if not conflicts and (found := self._found(name, events, seen)) is not None:
+            return found
+        try:
+            return self._store.append(name, events, seen=seen, about=about, lease=lease)
+        except Conflict:
+            if (found := self._found(name, events, seen)) is not None:
+                return found
+            raise
+
+    def leases(self, name: str) -> list[Lease]:
+        return self._store.leases(name)
+
+    def claimed(self, name: str) -> Lease | None:
+        return self._store.claimed(name)
+
+    def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
+        return self._store.claim(name, claim, instead_of) or self._store.claimed(name) == claim
+
+    def renew(self, name: str, lease: Lease) -> None:
+        self._store.renew(name, lease)
+
+    def _found(self, name: str, events: Sequence[ev.Event], seen: int) -> int | None:
+        """Where these very events are in the log since `seen`; an event's time tells it from all others."""
+        wanted = [to_json(event) for event in events]
+        since = [to_json(event) for event in self._store.read(name, seen)]
+        for n in range(len(since) - len(wanted) + 1):
+            if since[n : n + len(wanted)] == wanted:
+                return seen + n
+        return None
+
+
+class KeeperStore:
+    """A worker's Store: every call goes to the keeper. connection: see ray.KeeperConnection; url: the keeper's."""
+
+    folder: Path | None = None
+    outages = 0  # the keeper notices them
+
+    def __init__(self, connection: Any, url: str) -> None:
+        self._connection, self.url = connection, url
+        self._ask: Any = getattr(connection, "log", None)
+
+    def address(self) -> str:
+        return self.url
+
+    def now(self) -> float:
+        """See Store: this machine's clock, set by the keeper's last answer."""
+        return float(time.time() + self._connection.ahead)
+
+    def names(self) -> list[str]:
+        return list(self._ask(PagedLog.names))
+
+    def create(self, name: str, first: ev.Event) -> bool:
+        """See Store: the launcher has made the study."""
+        return False
+
+    def replace(self, name: str, first: ev.Event, seen: int) -> bool:
+        """See Store: that, too, is the launcher's."""
+        return False
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[ev.Event]:
+        while True:
+            page = self._ask(PagedLog.read, name, start, stop)
+            yield from page
+            if len(page) < PAGE:
+                return
+            start += len(page)
+
+    def append(
+        self,
+        name: str,
+        events: Sequence[ev.Event],
+        *,
+        seen: int,
+        about: int | None,
+        lease: Lease | Release | None = None,
+    ) -> int:
+        return int(self._ask(PagedLog.append, name, list(events), seen, about, lease))
+
+    def leases(self, name: str) -> list[Lease]:
+        return list(self._ask(PagedLog.leases, name))
+
+    def claimed(self, name: str) -> Lease | None:
+        found: Lease | None = self._ask(PagedLog.claimed, name)
+        return found
+
+    def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
+        return bool(self._ask(PagedLog.claim, name, claim, instead_of))
+
+    def renew(self, name: str, lease: Lease) -> None:
+        self._ask(PagedLog.renew, name, lease)
+
+    def __reduce__(self) -> NoReturn:
+        raise NotSupported(
+            "on Ray a trial is trained by one process: a strategy that spawns others, such as 'ddp_spawn', cannot take "
+            "its study there. Train on several devices by haltune.launch.run or `haltune run`"
+        )
+
+
+# Functions of the keeper's checkpoints, by paths relative to their folder.
+
+
+def write_piece(kept: Checkpoints, path: str, data: bytes | None, offset: int) -> None:
+    """Write a piece of a file; without data, make a folder."""
+    where = kept.folder / path
+    (where if data is None else where.parent).mkdir(parents=True, exist_ok=True)
+    if data is None:
+        return
+    with os.fdopen(os.open(where, os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def publish(kept: Checkpoints, temporary: str, final: str) -> None:
+    """Force a checkpoint to the disk under its name. Raises NoRoom, OSError."""
+    part = kept.folder / temporary
+    if part.exists() or not (kept.folder / final).exists():
+        kept.publish(part)
+
+
+def discard_part(kept: Checkpoints, path: str) -> None:
+    """Delete what is not wanted after all."""
+    discard(kept.folder / path)
+
+
+def supersede(kept: Checkpoints, latest: str) -> None:
+    """See Checkpoints.supersede."""
+    kept.supersede(kept.folder / latest)
+
+
+def contents(kept: Checkpoints, path: str) -> list[tuple[str, int | None]]:
+    """Return the files of a checkpoint and what is beside it: bytes, None for a folder."""
+    return [
+        (p.relative_to(kept.folder).as_posix(), None if p.is_dir() else p.stat().st_size)
+        for p in _parts(kept.folder / path)
+    ]
+
+
+def read_piece(kept: Checkpoints, path: str, offset: int) -> bytes:
+    """Read a piece of a file."""
+    with (kept.folder / path).open("rb") as file:
+        file.seek(offset)
+        return file.read(PIECE)
+
+
+class Carried(Checkpoints):
+    """The worker's side."""
+
+    def __init__(self, keep: int, ask: Callable[..., Any]) -> None:
+        _sweep()
+        name = _FOLDER + quote(new_holder(), safe="")
+        super().__init__(Path(tempfile.gettempdir()) / name, keep)
+        self._ask = ask
+
+    def publish(self, temporary: Path) -> Path:
+        """See Checkpoints; returns when the keeper has it."""
+        final = super().publish(temporary)
+        name = self.recorded(final)
+        part = self.recorded(final.with_name(f"part-{final.name}"))
+        try:
+            for path in _parts(final):
+                self._send(path, part + self.recorded(path)[len(name) :])
+            self._ask(publish, part, name)
+        except BaseException:
+            discard(final)
+            with suppress(Exception):  # what went wrong matters more
+                self._ask(discard_part, part)
+            raise
+        return final
+
+    def fetch(self, path: str | None) -> None:
+        """Make a folder for this user alone, and bring a checkpoint of the log there if it is one of the study's."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        if path is None or not Path(path).is_relative_to(self.folder):
+            return
+        for name, size in self._ask(contents, self.recorded(Path(path))):
+            where = self.folder / name
+            (where if size is None else where.parent).mkdir(parents=True, exist_ok=True)
+            if size is not None:
+                with where.open("wb") as file:
+                    for offset in range(0, size, PIECE):
+                        file.write(self._ask(read_piece, name, offset))
+
+    def clear(self) -> None:
+        """Delete what is here: the keeper has it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def located(self, path: str | None) -> str | None:
+        """See Checkpoints; where `fetch` puts it."""
+        own = path is not None and path.startswith("trial-")
+        return str(self.folder / str(path)) if own else path
+
+    def missing(self, path: str | None) -> bool:
+        """Only the keeper could tell."""
+        return False
+
+    def room_for(self, trial: int, size: int) -> None:
+        """See Checkpoints; here and there."""
+        super().room_for(trial, size)
+        self._ask(Checkpoints.room_for, trial, size)
+
+    def used(self) -> int:
+        return int(self._ask(Checkpoints.used))
+
+    def supersede(self, latest: Path) -> None:
+        super().supersede(latest)
+        self._ask(supersede, self.recorded(latest))
+
+    def trials(self) -> list[int]:
+        return list(self._ask(Checkpoints.trials))
+
+    def forget(self, *trials: int) -> None:
+        super().forget(*trials)
+        if trials:
+            self._ask(Checkpoints.forget, *trials)
+
+    def _send(self, path: Path, name: str) -> None:
+        if path.is_dir():
+            self._ask(write_piece, name, None, 0)
+            return
+        with path.open("rb") as file:
+            self._ask(write_piece, name, file.read(PIECE), 0)
+            while data := file.read(PIECE):
+                self._ask(write_piece, name, data, file.tell() - len(data))
+
+
+def _parts(path: Path) -> Iterator[Path]:
+    """A checkpoint, what is beside it, and what is in them; folders before their contents."""
+    for part in (path, *path.parent.glob(f"{glob.escape(path.name)}.*")):
+        if part.exists():
+            yield part
+            yield from sorted(part.rglob("*"))
+
+
+def _sweep() -> None:
+    """Remove what killed workers left on this node."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        if surely_gone(unquote(folder.name.removeprefix(_FOLDER))):
+            remove(folder)

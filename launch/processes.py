@@ -1,0 +1,233 @@
+"""`run`: a search on this machine, with a process for each worker.
+
+A worker is a process of Python that opens the study again and calls train(trial), one trial after another.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from haltune._utils.words import one_line
+from haltune.errors import InvalidInput, LeaseLost, NotSupported
+from haltune.log.spending import Outcome
+from haltune.ranks.place import this
+from haltune.study import Study, Trial
+from haltune.study.joining.current import leave_when
+from haltune.study.session.session import Settings
+
+from . import limits
+from .crew import Child, Crew, Ending, Options, Slot
+
+Train = Callable[[Trial], object]
+Errors = tuple[type[BaseException], ...]
+_READY, _BEGUN = "ready", "begun"  # what a worker says when it can train, and when it takes up a trial
+_SPAWN = multiprocessing.get_context("spawn")  # a forked process would share threads' locks and CUDA's state
+
+
+class Worker(Child):
+    """A Child that is started once and trains many trials; frameworks are imported once."""
+
+    def __init__(
+        self, study: Study, holder: str, train: Train, retry_on: Errors, marker: Path, extra: dict[str, str]
+    ) -> None:
+        self._pipe, theirs = _SPAWN.Pipe()
+        job = (study.settings, holder, train, retry_on, marker, theirs)
+        self._process = _SPAWN.Process(target=_work, args=job, name="haltune-worker")
+        with limits.set_while(extra):
+            self._process.start()
+        theirs.close()
+        self.session = self._process.pid or 0
+        self._started = False
+
+    def begin(self, trial: Trial, log: Path) -> None:
+        self.began = None
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):  # it is dead already, which poll says
+            self._pipe.send((trial.id, trial.attempt, str(log)))
+
+    def waitables(self) -> Sequence[Any]:
+        return [self._pipe, self._process.sentinel]
+
+    def poll(self) -> Ending | None:
+        try:
+            while self._pipe.poll():
+                if isinstance(told := self._pipe.recv(), Ending):
+                    return told
+                self._started = True
+                self.began = time.monotonic() if told == _BEGUN else None
+        except (EOFError, OSError):
+            pass
+        else:
+            if limits.ended(self.session) is False and self._process.is_alive():
+                return None
+        limits.kill_rest(self.session, 5.0)
+        self._process.join(5.0)
+        how = limits.how_it_died(self._process.exitcode)
+        if not self._started and (self._process.exitcode or 0) > 0:  # so would the next one
+            return Ending(
+                raised=f"a worker {how} before it could train: it imports the program and opens the study; what it "
+                "printed above says more"
+            )
+        return Ending(died=how)
+
+    def close(self, kill: bool = False) -> None:
+        self._pipe.close()
+        self._process.join(0.0 if kill else 10.0)
+        if self._process.is_alive():
+            limits.kill(self.session)
+            self._process.kill()  # it may not lead its group yet
+            self._process.join()
+
+
+def check_called(train: Any, retry_on: Any) -> Errors:
+    """The errors to retry on, as a tuple. Raises InvalidInput for what cannot be called, or caught."""
+    errors = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+    if not all(isinstance(e, type) and issubclass(e, Exception) for e in errors):
+        raise InvalidInput(f"retry_on={retry_on!r}: exceptions such as (ConnectionError, OSError)")
+    if not callable(train):
+        raise InvalidInput(f"train={train!r}: a function that trains the trial it is called with")
+    return errors
+
+
+def _work(
+    settings: Settings, holder: str, train: Train, retry_on: Errors, marker: Path, pipe: Connection
+) -> None:  # fmt: skip
+    """The life of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
+    if os.name == "posix":
+        os.setsid()
+    study = Study(**vars(settings))
+    leaving = leave_when(marker, holder)
+    with suppress(OSError):
+        pipe.send(_READY)
+    while True:
+        try:
+            id, attempt, log = pipe.recv()
+        except (EOFError, OSError):
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(file, 1)  # what compiled code prints goes to the log, too
+        os.dup2(file, 2)
+        os.close(file)
+        with suppress(OSError):
+            pipe.send(_BEGUN)
+        try:
+            ending = Ending(train_one(study, study.take(id, attempt, holder, leaving), train, retry_on))
+        except LeaseLost:
+            ending = Ending()  # it went to another worker before this one began
+        sys.stdout.flush()
+        with suppress(OSError):
+            pipe.send(ending)
+
+
+def train_one(study: Study, trial: Trial, train: Train, retry_on: Errors) -> str | None:
+    """Train one trial; the traceback of an error that ends the search."""
+    try:
+        with trial:
+            try:
+                train(trial)
+            except retry_on as error:
+                study.session.lose(trial, one_line(error))
+            except SystemExit as error:
+                study.session.lose(trial, f"the training called sys.exit({error.code!r})")
+    except BaseException:
+        return traceback.format_exc()
+    return None
+
+
+def run(
+    study: Study,
+    train: Train,
+    *,
+    workers: int = 1,
+    gpus: Sequence[int | str] | str | None = "auto",
+    trial_timeout: float | str | None = None,
+    memory_limit: float | str | None = None,
+    retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+    progress: bool | None = None,
+    logs: str | Path | None = None,
+) -> Outcome:
+    """Train the trials of a study in processes of this machine until the search is over.
+
+    Whatever happens to a worker, a crash, a kill, a fault in compiled code, the search goes on: its trial is offered
+    again from its last checkpoint, up to the study's max_retries times, and has failed then. Ctrl-C, or SIGTERM,
+    once: the epochs under way are finished and saved; twice: leave at once. Either way the same program goes on
+    where it was.
+
+    Args:
+        study: A study whose store is a file or a server.
+        train: Called as train(trial) in a worker: a function at the top of a module.
+        workers: Processes that train at a time. Default: 1.
+        gpus: Devices to share out, one for each worker while there are enough (CUDA_VISIBLE_DEVICES): a list of
+            numbers or names, "auto" to find them (the default), None to leave the environment alone.
+        trial_timeout: Seconds, or a text such as "30min", that one attempt may take before it has failed.
+            Default: None, no limit.
+        memory_limit: Bytes, or a text such as "8GB", that an attempt's processes may take together before it has
+            failed; on Linux. Default: None, no limit.
+        retry_on: Exceptions of `train` after which its trial is offered again, as if its worker had been lost.
+            Default: none.
+        progress: Show what trains. Default: None, on a terminal with Rich.
+        logs: The folder for what runs print, a file a trial. Default: None, beside the store.
+
+    Returns:
+        Whether the search is over, and why.
+
+    Raises:
+        InvalidInput: For what does not fit.
+        NotSupported: For a study in memory.
+        TrainingFailed: When the training raises before any trial succeeded, or max_failures times in a row.
+        KeyboardInterrupt: After a second Ctrl-C.
+
+    Example:
+        ::
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.launch import run
+            from haltune.policies import RandomSearch
+
+            def train(trial):
+                for epoch in trial.epochs():
+                    trial.report(trial.config["lr"] / epoch)
+
+            if __name__ == "__main__":
+                problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=3)
+                study = Study(problem, RandomSearch(), "search.db", budget=Budget(trials=4))
+                print(run(study, train, workers=2).reason)
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as CPython itself finds out
+        raise InvalidInput(
+            "launch.run was called while a worker imports this program: call it under `if __name__ == '__main__':`"
+        )
+    if this().place.rank:
+        raise NotSupported(
+            "this process is one rank of a distributed training, which runs the program from its beginning: launch "
+            "such a training by `haltune run -- python train.py`"
+        )
+    options = Options.of(workers, gpus, trial_timeout, memory_limit, progress, logs)
+    errors = check_called(train, retry_on)
+    try:
+        pickle.dumps(train)
+    except Exception as error:
+        raise InvalidInput(
+            f"train={train!r} cannot be found by another process ({error}): define it at the top of a module with def, "
+            "not inside a function, as a lambda or in a notebook's cell"
+        ) from error
+
+    def start(slot: Slot, marker: Path) -> Worker:
+        return Worker(study, study.session.holder, train, errors, marker, slot.extra)
+
+    with Crew(study, options, start) as crew:
+        return crew.work()

@@ -1,0 +1,140 @@
+"""`run_script`: any program as the training. It starts once for each trial and calls `haltune.current_trial()`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from haltune.errors import InvalidInput
+from haltune.log.events import Status
+from haltune.log.spending import Outcome
+from haltune.study import Study, Trial
+from haltune.study.joining.current import VARIABLE, told
+from haltune.study.session.session import Failure
+
+from . import limits
+from .crew import Child, Crew, Ending, Options, Slot
+
+_TAIL = 4000  # bytes of a run's output that are recorded when it fails
+
+
+def run_script(
+    study: Study,
+    command: Sequence[str],
+    *,
+    workers: int = 1,
+    gpus: Sequence[int | str] | str | None = "auto",
+    trial_timeout: float | str | None = None,
+    memory_limit: float | str | None = None,
+    progress: bool | None = None,
+    logs: str | Path | None = None,
+    fresh: bool = True,
+) -> Outcome:
+    """Train the trials of a study by starting a program once for each, until the search is over.
+
+    The program calls `haltune.current_trial()` and reports to what it returns. One that ends with another exit
+    status than 0 has failed, with the last lines it printed. Its output goes to a file for each trial.
+
+    Args:
+        study: A study whose store is a file or a server.
+        command: The program and its arguments, a list of words.
+        workers: Programs that train at a time. Default: 1.
+        gpus: As of `run`. Default: "auto".
+        trial_timeout: Seconds, or a text such as "30min", that one attempt may take. Default: None, no limit.
+        memory_limit: Bytes, or a text such as "8GB", that an attempt's processes may take together; on Linux.
+            Default: None, no limit.
+        progress: Show what trains. Default: None, on a terminal with Rich.
+        logs: The folder for what programs print, a file a trial. Default: None, beside the store.
+        fresh: Has no effect: every trial starts in a new process. Kept for programs that pass it. Default: True.
+
+    Returns:
+        Whether the search is over, and why.
+
+    Raises:
+        InvalidInput: For a command that cannot be started, and for what does not fit.
+        NotSupported, TrainingFailed, KeyboardInterrupt: As `run`.
+
+    Example:
+        ::
+
+            import sys
+            from pathlib import Path
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.launch import run_script
+            from haltune.policies import RandomSearch
+
+            Path("train.py").write_text(
+                "from haltune import current_trial\\n"
+                "with current_trial() as trial:\\n"
+                "    for epoch in trial.epochs():\\n"
+                "        trial.report(trial.config['lr'] / epoch)\\n"
+            )
+            problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=3)
+            study = Study(problem, RandomSearch(), "search.db", budget=Budget(trials=2))
+            print(run_script(study, [sys.executable, "train.py"], workers=2).reason)
+    """
+    if isinstance(command, str) or not command:
+        raise InvalidInput(f"command={command!r}: a list of words, such as ['python', 'train.py']")
+    options = Options.of(workers, gpus, trial_timeout, memory_limit, progress, logs)
+    with Crew(study, options, lambda slot, marker: Script(study, command, slot, marker)) as crew:
+        return crew.work()
+
+
+class Script(Child):
+    """One process for each trial."""
+
+    def __init__(self, study: Study, command: Sequence[str], slot: Slot, marker: Path) -> None:
+        self._study, self._command, self._slot, self._marker = study, list(command), slot, marker
+        self._process: subprocess.Popen[bytes] | None = None
+        self._trial: Trial | None = None
+        self._log = Path()
+
+    def begin(self, trial: Trial, log: Path) -> None:
+        """See Child. Raises InvalidInput when there is no such program."""
+        self._trial, self._log = trial, log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, **self._slot.extra, VARIABLE: told(self._study, trial, self._marker)}
+        try:
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
+                    start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            trial.interrupt()
+            how = f"; write python {self._command[0]}" if self._command[0].endswith(".py") else ""
+            raise InvalidInput(f"cannot start {self._command[0]!r}: {error.strerror}{how}") from error
+        self.session, self.began = self._process.pid, time.monotonic()
+
+    def poll(self) -> Ending | None:
+        if self._process is None or self._trial is None:
+            return None
+        limits.kill_rest(self.session)
+        code = self._process.poll()
+        if code is None:
+            return None
+        if code < 0:
+            return Ending(died=limits.how_it_died(code))
+        if code == 0:
+            self._trial.finish()
+            return Ending()
+        with self._log.open("rb") as file:
+            file.seek(max(0, self._log.stat().st_size - _TAIL))
+            tail = file.read().decode(errors="replace").strip()
+        last = tail.splitlines()[-1] if tail else "it printed nothing"
+        error = ScriptFailed(f"{limits.how_it_died(code)}: {last}")
+        self._study.session.end(self._trial, Status.FAILED, Failure(str(error), tail))
+        tolerated = self._study.session.tolerates(self._trial, error)
+        return Ending() if tolerated else Ending(raised=tail or str(error))
+
+    def close(self, kill: bool = False) -> None:
+        if self._process is not None:
+            limits.kill(self.session)
+            self._process.wait()
+
+
+class ScriptFailed(Exception):
+    """A program ended with another exit status than 0."""
