@@ -35,9 +35,8 @@ from kept import kept
 
 from haltune import Float, Int, Maximize, Problem, Space, Study
 from haltune.policies import AutoBCT
-from haltune.policies.autobct.prior.published import preset
-from haltune.policies.autobct.prior.sampled import sampled
-from haltune.policies.autobct.value.valuation import grid_belief, q2
+from haltune.policies.autobct.prior import preset, sampled
+from haltune.policies.autobct.value import grid_belief, q2
 
 RATE, BATCH = Float(1e-5, 0.1, log=True), Int(10, 200)
 SPACES = {"batch": {"batch": BATCH}, "rate": {"lr": RATE}, "both": {"lr": RATE, "batch": BATCH}}

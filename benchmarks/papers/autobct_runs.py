@@ -11,7 +11,7 @@ from drawn import Panel, Sheet
 
 from haltune import Problem, Study
 from haltune.policies import AutoBCT
-from haltune.policies.autobct.prior.beliefs import Prior
+from haltune.policies.autobct.prior import Prior
 
 Train = Callable[[Mapping[str, Any], int], tuple[float, float]]  # configuration, seed -> score, cost
 Row = Sequence[float]

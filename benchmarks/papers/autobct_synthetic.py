@@ -29,7 +29,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from haltune import Int, Maximize, Problem, Space
 from haltune.policies import AutoBCT
-from haltune.policies.autobct.prior.published import preset
+from haltune.policies.autobct.prior import preset
 
 TRAIN, VALIDATE, TREES = 30_000, 20_000, 100
 PROBLEM = Problem(Space({"trees": Int(1, TREES)}), Maximize("accuracy", (0, 1)), max_epochs=1)

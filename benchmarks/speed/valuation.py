@@ -17,10 +17,10 @@ import time
 import numpy as np
 
 from haltune import Float, Space
-from haltune.policies.autobct.controls import controls_of
-from haltune.policies.autobct.prior.published import preset
-from haltune.policies.autobct.value.build_map import build_map
-from haltune.policies.autobct.value.valuation import effort_for, grid_belief, values
+from haltune.policies.autobct.policy import controls_of
+from haltune.policies.autobct.prior import preset
+from haltune.policies.autobct.value import ONE, TWO, grid_belief, values
+from haltune.policies.autobct.value_maps import build_map
 
 AIMS = {(1, 2): 5.0, (1, 3): 50.0, (2, 2): 10.0, (2, 3): 300.0}  # ms
 MAP_STATES, MAP_SECONDS = 20_000, 240.0
@@ -38,7 +38,7 @@ def decisions(dim, depth, repeats):
                 prior.on(controls.points[[u]])[0], rng.normal(0.5, 0.2), rng.uniform(0, 1)
             )
         began = time.process_time()
-        values(grid_belief(believed, prior.on(controls.points), 0.16), depth, effort_for(dim))
+        values(grid_belief(believed, prior.on(controls.points), 0.16), depth, ONE if dim == 1 else TWO)
         spent.append(1e3 * (time.process_time() - began))
     return np.array(spent)
 

@@ -12,7 +12,7 @@ from haltune import Float, Study
 from haltune.cli.actions import kept_token, names_of
 from haltune.cli.app import app
 from haltune.errors import InvalidInput
-from haltune.policies.autobct.value.maps import load_map
+from haltune.policies.autobct.value_maps import load_map
 
 
 def haltune(*arguments):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from haltune._utils.arrays import Array, Indices
-from haltune.policies.autobct.value.valuation import ONE, GridBelief, nodes, one_branch, q1, values
+from haltune.policies.autobct.value import GridBelief, q1, q2, values
 
 _AT_ONCE = 100  # worlds decided together: more would leave the cache
 
@@ -100,11 +100,11 @@ def _decided(group: _WorldGroup, depth: int, count: Indices, n: int) -> Indices:
 
 def _best(x: GridBelief, depth: int) -> tuple[Array, Indices]:
     """(b,) the value of going on, and the control to train."""
-    if depth == 2:
-        value, control = one_branch(x).best_of_two(*nodes(ONE.cost_nodes))
-        return value.ravel(), control.ravel()
-    columns = [replace(x, m=x.m[:, [i]], t=x.t[:, [i]]) for i in range(x.m.shape[1])]
-    q = q1(x) if depth == 1 else np.stack([values(column, depth) for column in columns], axis=1)
+    if depth < 3:
+        q = q1(x) if depth == 1 else q2(x)
+    else:
+        columns = [replace(x, m=x.m[:, [i]], t=x.t[:, [i]]) for i in range(x.m.shape[1])]
+        q = np.stack([values(column, depth) for column in columns], axis=1)
     return q.max(axis=0), q.argmax(axis=0)
 
 

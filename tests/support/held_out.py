@@ -9,8 +9,7 @@ from scipy.stats import multivariate_normal, norm
 
 from haltune import Study
 from haltune._utils.arrays import Array
-from haltune.policies.autobct.prior.beliefs import Belief, Noise, variances
-from haltune.policies.autobct.prior.learnt import _data, _learn, _prepared
+from haltune.policies.autobct.prior import Belief, Noise, _data, _learn, _prepared, variances
 
 
 def foretold(studies: Sequence[Study]) -> tuple[float, float, float]:

@@ -1,16 +1,15 @@
 """AutoBCT: what to train next, and when to stop looking, by what a search is worth (Cironis et al. 2021).
 
-After each training the beliefs about score and cost are updated (`prior.beliefs`), and the value V of going on is
-compared with the score expected of the last configuration trained: the search ends where that is at least V, (2.16).
-Else the control of largest value is trained, (2.15). Scores count on [0, 1], costs gamma to a unit of time
-(`prior.units`).
+After each training the beliefs about score and cost are updated (`prior`), and the value V of continuing is compared
+with the score expected of the last configuration trained: the search ends where that is at least V, (2.16). Else the
+control of largest value is trained, (2.15). Scores count on [0, 1], costs gamma to a unit of time (`prior.Ruler`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,28 +17,174 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole, is_number
+from haltune._utils.memo import Memo
+from haltune._utils.threads import one_thread
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Wait
-from haltune.log.events import Ended, Event, Expired
+from haltune.log.events import Ended, Event, Expired, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
+from haltune.log.records import TrialRecord
+from haltune.log.scores import plausible
+from haltune.policies.bobos.curves import decay_posterior, fit_decay
+from haltune.space import Space
 
-from .assessment import Assessment, Assessor, check_direction
-from .controls import check_prior, check_space
-from .observations import ENDED, TAG
-from .prior.beliefs import Prior, prior_from_json
-from .prior.published import preset
-from .prior.sampled import sampled
-from .prior.units import Transform, check_map
-from .reasons import ending, used_up
-from .value.maps import cautious, check_dim, mapped, shipped
-from .value.valuation import effort_for, expected_cost, values
+from .prior import Prior, Ruler, Transform, check_map, cost_ends, preset, prior_from_json, sampled, score_ends
+from .value import ONE, TWO, GridBelief, expected_cost, grid_belief, nested, values
+from .value_maps import cautious, mapped, shipped
 
-Trials = tuple[int, ...]  # that ended, in log order
+TAG = "training"  # of a trial: the number of its training, from 0
+_ENDED = (Status.COMPLETED, Status.STOPPED, Status.FAILED)
+_MOST_COORDINATES = 8  # beyond, too little is learnt of any before the search ends
+_LEVELS = {1: 33, 2: 7}  # of a grid of controls
+_SCATTERED = 96  # controls where there are more than two coordinates
 _HOPELESS = 10  # trainings beyond the first ones without a finite value, after which the search ends
 _DEEPEST = 3  # trainings looked ahead
+_LOWEST, _HIGHEST, _DEAREST = -1.0, 4.0, 10.0  # h and t beyond count as these
+_NEGLIGIBLE = 5e-4  # of score
+
+
+@dataclass(frozen=True, eq=False)
+class Controls:
+    """The g configurations that are chosen from, spread evenly over the space; the first few are spread evenly too."""
+
+    configs: Sequence[dict[str, Any]]
+    points: Array  # (g, p)
+
+
+def controls_of(space: Space) -> Controls:
+    """A grid in one or two coordinates, scattered points beyond, all configurations of a small space."""
+    configs: list[dict[str, Any]] = []
+    if space.size is not None and space.size <= 49:
+        configs = space.enumerate()
+    elif space.dim in _LEVELS:
+        axes = np.meshgrid(*[np.linspace(0.0, 1.0, _LEVELS[space.dim])] * space.dim, indexing="ij")
+        found = space.decode_many(np.stack([axis.ravel() for axis in axes], axis=1))
+        passing = {space.key_of_canonical(c): c for c in found if space.contains(c)}
+        configs = list(passing.values()) if len(passing) >= 9 else []
+    if not configs:
+        scattered = space.sample_up_to(_SCATTERED, np.random.default_rng(0), design="sobol")
+        configs = list({space.key_of_canonical(c): c for c in scattered}.values())
+    points = space.encode_many(configs)
+    order = nested(points) if points.shape[1] else np.arange(len(points))
+    return Controls([configs[i] for i in order], points[order])
+
+
+@dataclass(frozen=True)
+class Training:
+    """One control that was trained, once or several times: a score and what it cost.
+
+    A training of several repeats scores their median and costs their sum. A score that is not finite, or that an
+    exception took, is missing. A trial that a wrapper stopped early counts with the score it was heading for, and how
+    uncertain that is: partial trainings of one configuration are no independent observations (section 4.3 of the paper
+    warns of it), so a stopped one is observed once, for what it says of a full training.
+    """
+
+    trials: tuple[int, ...]
+    value: float  # raw: the median over repeats; NaN when half of them or more gave none
+    spread: float  # raw deviation of `value` on top of the noise: of trials that were stopped early
+    seconds: float  # of all repeats, start-up and validation included, as if trained in full
+    paid: float  # seconds that it did cost
+    own: bool = False  # costs were reported, in units of the user's: read cost for seconds
+
+
+def trainings(history: History, ended: Sequence[int]) -> list[Training]:
+    """The trainings whose trials have ended, in the order of their first trials."""
+    groups: dict[object, list[TrialRecord]] = {}
+    for i in ended:
+        trial = history.trial(i)
+        groups.setdefault(trial.tags.get(TAG, ("trial", i)), []).append(trial)
+    horizon, found = history.problem.max_epochs, []
+    for group in groups.values():
+        ends = [_final_value(history, trial) for trial in group]
+        finite = [value for value, _ in ends if math.isfinite(value)]
+        costs = [history.cost(trial.id) for trial in group]
+        paid = [  # the cost that was reported; else its seconds, or the time it held its worker when that was longer
+            max(float(trial.seconds.sum()), history.worker_seconds(trial.id)) if cost is None else cost
+            for trial, cost in zip(group, costs, strict=True)
+        ]
+        full = [  # a stopped trial as if trained to the end
+            p
+            * (
+                max(1.0, float(horizon) / t.epoch)
+                if t.status is Status.STOPPED and horizon and t.epoch > 0
+                else 1.0
+            )
+            for p, t in zip(paid, group, strict=True)
+        ]
+        found.append(
+            Training(
+                tuple(trial.id for trial in group),
+                float(np.median(finite)) if 2 * len(finite) > len(ends) else math.nan,
+                float(np.mean([spread for _, spread in ends])),
+                sum(full),
+                sum(paid),
+                any(cost is not None for cost in costs),
+            )
+        )
+    return found
+
+
+def _final_value(history: History, trial: TrialRecord) -> tuple[float, float]:
+    """The raw value at the end of a full training, and its deviation; of a stopped trial by BO-BOS's decay curves."""
+    goal = history.problem.goal
+    last = goal.sign * trial.target(goal)
+    horizon, scale = history.problem.max_epochs, history.scale_of(trial.id)
+    if trial.status is Status.FAILED or not math.isfinite(last):
+        return math.nan, 0.0
+    if trial.status is not Status.STOPPED or horizon is None or scale is None or trial.epoch >= horizon:
+        return last, 0.0
+    scores = trial.scores[trial.whole]
+    errors = np.clip(1.0 - np.where(np.isfinite(scores), scores, 0.0), 0.0, 1.0)
+    if goal.of == "best":
+        errors = np.minimum.accumulate(errors)
+    if not len(errors):
+        return last, scale.high - scale.low
+    mean, cov = decay_posterior(errors, horizon, fit_decay(errors))
+    value = float(scale.raw(1.0 - float(mean[-1])))
+    return value, float(np.sqrt(max(cov[-1, -1], 0.0))) * (scale.high - scale.low)
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """A search as AutoBCT sees it."""
+
+    done: Sequence[Training]
+    heights: Sequence[float]  # the score expected of each training's control, each after that training
+    controls: Controls
+    ruler: Ruler
+    beliefs: Prior
+    gamma: float  # score a unit of cost
+    x: GridBelief
+    priced: bool  # by the user: score_per_hour
+
+    @property
+    def own(self) -> bool:
+        """Whether trainings report costs, in units of the user's: then all are weighed by them."""
+        return any(t.own for t in self.done)
+
+    @property
+    def paid(self) -> float:
+        """Seconds, or cost, of all trainings."""
+        return sum(t.paid for t in self.done)
+
+    @property
+    def warning(self) -> str | None:
+        """That the last training lies far outside the maps, or None."""
+        return self.ruler.outside(self.done[-1].value, self.done[-1].seconds) if self.done else None
+
+    def span(self, seconds: float) -> str:
+        """Seconds in words, or a cost where trainings report it in units of their own."""
+        return f"{seconds:.3g} of cost" if self.own else f"{seconds:.3g} s"
+
+    def seconds_of(self, cost: float) -> str:
+        """In words the seconds, or the cost, behind gamma x cost."""
+        return self.span(self.ruler.seconds(cost / self.gamma))
+
+
+Trials = tuple[int, ...]  # that ended, in log order
 
 
 @dataclass(frozen=True)
@@ -108,20 +253,17 @@ class AutoBCT(Policy[Trials]):
     value_map: str | None = None
     endless = False  # it ends by itself
     several_goals = False  # a training is worth what it adds to one number
-    _assessor: Assessor = field(init=False, repr=False, compare=False)
+    _desks: Memo[tuple[Controls, Prior, Array]] = field(
+        default_factory=lambda: Memo(4), init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         check_map("AutoBCT", self.worst, self.best, self.score_scale)
         _check(self)
-        prior = self.prior
-        if isinstance(prior, Mapping):
-            object.__setattr__(self, "prior", prior_from_json(prior))
-        seconds = None if self.seconds is None else (float(self.seconds[0]), float(self.seconds[1]))
-        object.__setattr__(self, "seconds", seconds)
-        assessor = Assessor(
-            self._prior, self.gamma, self.score_per_hour, self._ends, self.score_scale, seconds, self.initial
-        )
-        object.__setattr__(self, "_assessor", assessor)
+        if isinstance(self.prior, Mapping):
+            object.__setattr__(self, "prior", prior_from_json(self.prior))
+        if self.seconds is not None:
+            object.__setattr__(self, "seconds", (float(self.seconds[0]), float(self.seconds[1])))
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -131,120 +273,209 @@ class AutoBCT(Policy[Trials]):
 
     def start(self, problem: Problem) -> Trials:
         """No trial has ended. Raises InvalidInput for a space of too many coordinates, or another than the prior's."""
-        check_space(problem.space)
-        prior = self._assessor.prior(problem.space.dim)
-        check_prior(prior, problem.space)
-        check_direction(self._ends or prior.score_map, problem)
-        if self.value_map is not None:
-            check_dim(shipped(self.value_map), problem.space.dim)
-        self._assessor.desk(problem)
+        space = problem.space
+        if space.dim > _MOST_COORDINATES:
+            raise InvalidInput(
+                f"AutoBCT weighs score against cost over at most {_MOST_COORDINATES} coordinates (a Choice without "
+                f"order counts one for each option), this space has {space.dim}: its beliefs are additive, and a "
+                "search so short learns little of each. Fix some parameters, or use BOBOS() or GPUCB() with a Budget"
+            )
+        own = self.prior.space if isinstance(self.prior, Prior) else None
+        if own is not None and own != space.to_json():
+            raise InvalidInput(
+                "AutoBCT(prior=...) was learnt from studies of another space: learn it from studies of this one; if it "
+                "fits all the same, say so by dataclasses.replace(prior, space=None)"
+            )
+        prior = self._desk(problem)[1]
+        ends = self._ends or prior.score_map
+        if ends is not None and not problem.goal.better(ends[1], ends[0]):
+            verb = "Maximize" if problem.goal.sign > 0 else "Minimize"
+            raise InvalidInput(
+                f"AutoBCT(worst={ends[0]:g}, best={ends[1]:g}) under {verb}({problem.goal.metric!r}): "
+                "best must be better"
+            )
+        if self.value_map is not None and (known := shipped(self.value_map).header["dim"]) != space.dim:
+            raise InvalidInput(
+                f"the value map is for {known} coordinates, this space has {space.dim}: leave value_map out, or build "
+                "one with build_map"
+            )
         return ()
 
     def fold(self, state: Trials, event: Event) -> Trials:
         """The trials that ended, in log order."""
-        if isinstance(event, Ended | Expired) and event.status in ENDED:
+        if isinstance(event, Ended | Expired) and event.status in _ENDED:
             return (*state, event.trial)
         return state
 
     def propose(self, state: Trials, history: History, rng: Generator) -> Move:
         """A repeat, a new training, or the end; free workers wait while a training runs."""
-        if (again := self._repeat(history)) is not None:
-            return again
+        if len(history) and self.repeats > 1:
+            newest = history.trial(len(history) - 1)
+            number = newest.tags.get("repeat", self.repeats)
+            if number < self.repeats:
+                reason = f"run {number + 1} of {self.repeats} of this configuration"
+                return Start(newest.config, tags={**newest.tags, "repeat": number + 1}, reason=reason)
         if history.pending:
             return Wait("a training runs: AutoBCT decides when its score and cost are known")
         count = len({history.trial(i).tags.get(TAG, i) for i in state})
         assessment = self.assess(history, state)
         if self.max_trainings is not None and count >= self.max_trainings:
-            return Finish(used_up(history, assessment, self.max_trainings))
-        return self._first(history, count) if assessment is None else self._decided(history, assessment)
-
-    def assess(self, history: History, ended: Sequence[int]) -> Assessment | None:
-        """What is believed after these trials; None while they are too few to know the maps."""
-        return self._assessor.assess(history, ended)
-
-    def _decided(self, history: History, assessment: Assessment) -> Move:
-        """The control of largest value, or the end when the last one is expected to score that."""
-        count = len(assessment.done)
-        q = self.worth(history.problem, assessment)
-        going, best = float(q.max()), int(np.argmax(q))
-        last = assessment.heights[-1] if count else -math.inf
-        if count >= self.min_trainings and last >= going:
-            return Finish(ending(history, assessment, going, best))
-        mean, cost = float(assessment.x.m[best, 0]), float(expected_cost(assessment.x)[best, 0])
-        seconds = assessment.ruler.seconds(cost / assessment.gamma)
-        ruler, metric = assessment.ruler, history.problem.goal.metric
-        reason = (
-            f"going on is worth {going:.3f} (of 1, from worst to best): about {assessment.span(seconds)} "
-        )
-        reason += f"for an expected {metric} of {ruler.raw(mean):.4g}"
-        if count:
-            reason += f"; the last configuration's is {ruler.raw(last):.4g}"
-        evidence: dict[str, Any] = {"value": going, "score": mean, "cost": cost, "gamma": assessment.gamma}
-        if count:
-            evidence["last"] = last
-        if assessment.warning is not None:
-            evidence["warning"] = assessment.warning
-        return self._start(assessment.controls.configs[best], count, reason, evidence)
-
-    def worth(self, problem: Problem, assessment: Assessment) -> Array:
-        """(g,) what training each control next is worth, less what of it is not trusted; -inf where not computed."""
-        dim, count = problem.space.dim, len(assessment.done)
-        if self.value_map is None or self._left(count) is not None:
-            q = values(assessment.x, self._ahead(problem, count), effort_for(dim))
-            return cautious(q, self.epsilon or 0.0)
-        epsilon = 0.02 if self.epsilon is None else self.epsilon
-        return mapped(assessment.x, assessment.controls.points, shipped(self.value_map), epsilon)
-
-    def _left(self, count: int) -> int | None:
-        return None if self.max_trainings is None else self.max_trainings - count
-
-    def _first(self, history: History, count: int) -> Move:
-        """One of the first trainings, which teach the maps; the end when none of many gave a finite value."""
+            used = f"max_trainings={self.max_trainings} allows no more"
+            return Finish(used if assessment is None else _ending(history, assessment, used))
+        if assessment is not None:
+            return self._decided(history, assessment)
+        # one of the first trainings, which teach the maps; the end when none of many gave a finite value
         if count >= self.initial + _HOPELESS:
             return Finish(f"{plural(count, 'training')}, none with a finite {history.problem.goal.metric}")
         space = history.problem.space
         design = space.sample_up_to(self.initial + _HOPELESS, history.rng("design"), design="sobol")
-        config = design[count % len(design)]
-        return self._start(
-            config, count, f"first of trainings that teach how scores and costs spread, {count + 1}"
+        reason = f"first of trainings that teach how scores and costs spread, {count + 1}"
+        return Start(design[count % len(design)], tags={TAG: count, "repeat": 1}, reason=reason)
+
+    def _decided(self, history: History, found: Assessment) -> Move:
+        """The control of largest value, or the end when the last one is expected to score that."""
+        count, ruler = len(found.done), found.ruler
+        q = self.worth(history.problem, found)
+        going, best = float(q.max()), int(np.argmax(q))
+        last = found.heights[-1] if count else -math.inf
+        mean, cost = float(found.x.m[best, 0]), float(expected_cost(found.x)[best, 0])
+        if count >= self.min_trainings and last >= going:
+            gain = going + cost - last  # of which the costs of trainings after the next are taken off
+            more = f"to gain {ruler.amount(gain)}" if gain > _NEGLIGIBLE else "to gain nothing"
+            yours = "gamma= with seconds= sets your own" if found.own else "score_per_hour= sets your own"
+            rate = (
+                "" if found.priced else f" (by gamma={found.gamma:g}: {yours})"
+            )  # a default that nobody chose
+            why = (
+                f"Going on does not pay: it is expected {more} and another training to take {found.seconds_of(cost)}, "
+                f"worth {ruler.amount(cost)}{rate}"
+            )
+            but = "" if found.warning is None else f". But {found.warning}"
+            return Finish(_ending(history, found, why) + but)
+        reason = f"going on is worth {going:.3f} (of 1, from worst to best): about {found.seconds_of(cost)} "
+        reason += f"for an expected {history.problem.goal.metric} of {ruler.raw(mean):.4g}"
+        evidence: dict[str, Any] = {"value": going, "score": mean, "cost": cost, "gamma": found.gamma}
+        if count:
+            reason += f"; the last configuration's is {ruler.raw(last):.4g}"
+            evidence["last"] = last
+        if found.warning is not None:
+            evidence["warning"] = found.warning
+        config, tags = found.controls.configs[best], {TAG: count, "repeat": 1}
+        return Start(config, tags=tags, reason=reason, evidence=evidence)
+
+    def worth(self, problem: Problem, assessment: Assessment) -> Array:
+        """(g,) what training each control next is worth, less what of it is not trusted; -inf where not computed."""
+        dim = problem.space.dim
+        left = None if self.max_trainings is None else self.max_trainings - len(assessment.done)
+        if self.value_map is not None and left is None:
+            epsilon = 0.02 if self.epsilon is None else self.epsilon
+            return mapped(assessment.x, assessment.controls.points, shipped(self.value_map), epsilon)
+        depth = self.depth or (3 if dim == 2 else 2)
+        if left is not None:
+            depth = min(left, _DEEPEST if self.method == "exact" else depth)
+        return cautious(values(assessment.x, depth, ONE if dim <= 1 else TWO), self.epsilon or 0.0)
+
+    def assess(self, history: History, ended: Sequence[int]) -> Assessment | None:
+        """The beliefs after these trials; None while they are too few to know the maps."""
+        sign, done = history.problem.goal.sign, trainings(history, ended)
+        priced = self.score_per_hour is not None
+        limited = history.recorded is not None and history.recorded.cost is not None  # known before any comes
+        if priced and (limited or any(t.own for t in done)):
+            raise InvalidInput(
+                "AutoBCT(score_per_hour=...) prices hours, and trials report costs in units of their own: give gamma=, "
+                "what a unit of cost is worth, and seconds=, the costs that count 0 and 1, instead"
+            )
+        # an absurdly bad score counts as a missing one
+        scored = sign * plausible([sign * t.value for t in done])
+        done = [replace(t, value=float(value)) for t, value in zip(done, scored, strict=True)]
+        controls, prior, phi = self._desk(history.problem)
+        ruler = self._ruler(history, done, prior)
+        if ruler is None:
+            return None
+        # Observations are bounded before they enter the filter: a loss that explodes says that a control is bad, not
+        # how the whole surface lies. A training without a score counts as no better than the worst seen.
+        heights: list[float] = []
+        floor = 0.0
+        for training in done:
+            at = prior.on(history.points[training.trials[0]][None])[0]
+            h = ruler.h(training.value)
+            observed = min(max(h, _LOWEST), _HIGHEST) if math.isfinite(h) else floor
+            floor = min(floor, observed)
+            extra = (training.spread * ruler.slope(training.value)) ** 2 if training.spread else 0.0
+            prior = prior.observe(at, observed, min(ruler.t(training.seconds), _DEAREST), extra)
+            heights.append(float(at @ prior.score.mean))
+        gamma = self.gamma
+        if self.score_per_hour is not None:
+            gamma = self.score_per_hour * ruler.unit / 3600.0 / abs(ruler.best - ruler.worst)
+        return Assessment(
+            done, heights, controls, ruler, prior, gamma, grid_belief(prior, phi, gamma), priced
         )
 
-    def _repeat(self, history: History) -> Start | None:
-        """Another run of the newest training, while it has fewer than `repeats`."""
-        if not len(history) or self.repeats == 1:
-            return None
-        newest = history.trial(len(history) - 1)
-        number = newest.tags.get("repeat", self.repeats)
-        if number >= self.repeats:
-            return None
-        tags = {**newest.tags, "repeat": number + 1}
-        return Start(
-            newest.config, tags=tags, reason=f"run {number + 1} of {self.repeats} of this configuration"
-        )
+    def _ruler(self, history: History, done: Sequence[Training], prior: Prior) -> Ruler | None:
+        """The maps that are given, by the prior's, the goal's bounds or the first trainings; None before these."""
+        goal, bounds = history.problem.goal, history.problem.goal.bounds
+        ends = self._ends or prior.score_map
+        if ends is None and self.score_scale == "linear":
+            ends = bounds if bounds is None or goal.sign > 0 else (bounds[1], bounds[0])
+        costs = self.seconds or prior.cost_map
+        if ends is None or costs is None:
+            # The trainings that estimates rest on: `initial`, or more until one has a finite value; what failed at once
+            # says nothing of what a training costs.
+            finite = [i for i, t in enumerate(done) if math.isfinite(t.value)]
+            if not finite or len(done) < self.initial:
+                return None
+            first = [t for t in done[: max(self.initial, finite[0] + 1)] if math.isfinite(t.value)]
+            phi = prior.on(np.array([history.points[t.trials[0]] for t in first]))
+            if ends is None:
+                middle = float(np.mean(phi @ prior.score.mean))
+                given = [[t.value for t in group] for group in (first, done)]
+                ends = next((e for v in given if (e := score_ends(goal, v, middle, self.score_scale))), None)
+            if costs is None:
+                costs = cost_ends([t.seconds for t in first], list(phi @ prior.cost.mean))
+            if ends is None:
+                return None
+        return Ruler(*ends, self.score_scale, costs[0], costs[1] - costs[0])
 
-    def _start(
-        self, config: Mapping[str, Any], number: int, reason: str, evidence: Mapping[str, Any] | None = None
-    ) -> Start:
-        return Start(config, tags={TAG: number, "repeat": 1}, reason=reason, evidence=evidence or {})
+    def _desk(self, problem: Problem) -> tuple[Controls, Prior, Array]:
+        """The controls, the prior, and its basis functions at the controls (g, J)."""
 
-    def _ahead(self, problem: Problem, count: int) -> int:
-        """How many trainings to look ahead."""
-        depth = self.depth or (3 if problem.space.dim == 2 else 2)
-        if (left := self._left(count)) is None:
-            return depth
-        return min(left, _DEEPEST if self.method == "exact" else depth)
+        def laid() -> tuple[Controls, Prior, Array]:
+            with one_thread():  # a prior that is fitted must have the same bits in every process
+                controls, prior = controls_of(problem.space), self.prior
+                if prior is None:
+                    prior = sampled(problem.space.dim)
+                elif isinstance(prior, str):
+                    prior = preset(prior)
+            assert isinstance(prior, Prior)  # a mapping became one
+            return controls, prior, prior.on(controls.points)
+
+        # constraints are functions: the JSON of two spaces may be equal
+        return laid() if problem.space.constraints else self._desks(repr(problem.space.to_json()), laid)
 
     @property
     def _ends(self) -> tuple[float, float] | None:
         return None if self.worst is None or self.best is None else (self.worst, self.best)
 
-    def _prior(self, dim: int) -> Prior:
-        if self.prior is None:
-            return sampled(dim)
-        if isinstance(self.prior, str):
-            return preset(self.prior)
-        assert isinstance(self.prior, Prior)  # a mapping became one
-        return self.prior
+
+def _ending(history: History, found: Assessment, why: str) -> str:
+    """The end in a paragraph: what was seen and, in brackets, what the model expects; why; and what to keep.
+
+    The two differ where the basis bends less than the truth does.
+    """
+    ruler, metric, count = found.ruler, history.problem.goal.metric, len(found.done)
+    first, last = (f"{found.done[i].value:.4g}" for i in (0, -1))
+    was, now = (f"{ruler.raw(found.heights[i]):.4g}" for i in (0, -1))
+    worth = ruler.amount(found.gamma * found.paid / ruler.unit)
+    gained = f"{plural(count, 'training')} for {found.span(found.paid)}, worth {worth} of {metric}, "
+    if count == 1:
+        gained += f"gave {last} (expected of it again: {now})"
+    else:
+        gained += f"led from {first} with the first configuration to {last} with the last "
+        gained += f"(expected again: {was}, {now})"
+    top = history.best()
+    seen = "" if top is None else f"; the best seen is {top.value:.4g}, of trial {top.trial}"
+    kept = f"The configuration to keep is the last one, of trial {found.done[-1].trials[-1]}{seen}"
+    return f"{gained}. {why}. {kept}"
 
 
 def _check(policy: AutoBCT) -> None:
@@ -269,10 +500,6 @@ def _check(policy: AutoBCT) -> None:
             f"AutoBCT(method='exact') plans all trainings there are: give max_trainings from 1 to {_DEEPEST}, or use "
             "'relaxed'"
         )
-    _check_numbers(policy)
-
-
-def _check_numbers(policy: AutoBCT) -> None:
     for name, positive in (("gamma", True), ("score_per_hour", True), ("epsilon", False)):
         value = getattr(policy, name)
         if value is None and name != "gamma":

@@ -14,12 +14,8 @@ from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.codec import plain
 from haltune.log.events import Started, Status
 from haltune.policies import AutoBCT, Halting, RandomSearch
-from haltune.policies.autobct.controls import controls_of
-from haltune.policies.autobct.observations import trainings
-from haltune.policies.autobct.prior.beliefs import prior_from_json
-from haltune.policies.autobct.prior.learnt import from_studies
-from haltune.policies.autobct.prior.published import preset
-from haltune.policies.autobct.prior.units import Ruler, score_ends
+from haltune.policies.autobct.policy import controls_of, trainings
+from haltune.policies.autobct.prior import Ruler, from_studies, preset, prior_from_json, score_ends
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay

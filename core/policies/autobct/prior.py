@@ -1,0 +1,616 @@
+"""What AutoBCT expects before it has seen anything, and how observations change that.
+
+H(u) = alpha^T phi(u), alpha ~ N(mean, root root^T): (2.2)-(2.8) of Cironis, Palczewski and Aivaliotis, "Automatic
+model training under restrictive time constraints" (AutoBCT). A `Prior` holds one such belief of the score and one of
+the cost, their noise and their basis phi. Four ways to one: by hand, the paper's by name (`preset`), from sampled
+shapes (`sampled`), and learnt from earlier studies (`from_studies`). A `Ruler` maps raw scores and seconds to the scale
+a prior is for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import combinations
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from haltune._utils.arrays import Array
+from haltune._utils.threads import one_thread
+from haltune.errors import InvalidInput
+from haltune.log.events import Status
+from haltune.log.history import History
+from haltune.log.problem import Goal
+
+Noise = float | tuple[float, ...]  # deviation: constant, or coefficients over the basis of log deviation
+Transform = Literal["linear", "log"]
+CostTrend = Literal["any", "increasing", "decreasing", "flat"]
+
+
+class Basis(Protocol):
+    """Functions of a control."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds it; of a function of the user's, its name."""
+        ...
+
+    def __call__(self, points: Array) -> Array:
+        """(g, J) at points (g, p)."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Powers:
+    """The paper's (appendix D): 1, then (u_i - 1/2)^k of each coordinate, then products (u_i - 1/2)(u_j - 1/2)."""
+
+    degree: int = 3
+    products: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 0:
+            raise InvalidInput(f"Powers(degree={self.degree!r}): a whole number, at least 0")
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {"basis": "powers", "degree": self.degree, "products": self.products}
+
+    def __call__(self, points: Array) -> Array:
+        v = points - 0.5
+        powers = [v[:, i] ** k for i in range(v.shape[1]) for k in range(1, self.degree + 1)]
+        pairs = combinations(range(v.shape[1]), 2) if self.products else ()
+        products = [v[:, i] * v[:, j] for i, j in pairs]
+        return np.stack([np.ones(len(v)), *powers, *products], axis=1)
+
+
+def basis_from(spec: Mapping[str, Any]) -> Basis:
+    """The basis with this spec. Raises InvalidInput for a function of the user's, which a spec only names."""
+    if spec.get("basis") != "powers":
+        raise InvalidInput(f"the basis {spec.get('basis')!r} is a function: build the prior in your program")
+    return Powers(**{name: value for name, value in spec.items() if name != "basis"})
+
+
+def default_basis(dim: int) -> Basis:
+    """The paper's: cubic in 1-D, quartic with products in 2-D; additive quadratics beyond."""
+    if dim <= 1:
+        return Powers(3)
+    return Powers(4, products=True) if dim == 2 else Powers(2)
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """Mean and covariance of the coefficients of one function."""
+
+    mean: Array  # (J,)
+    root: Array  # (J, J) any square root of the covariance
+
+    @property
+    def cov(self) -> Array:
+        """(J, J) covariance; symmetric and positive semidefinite by construction."""
+        return self.root @ self.root.T
+
+    def observe(self, phi: Array, y: float, variance: float) -> Belief:
+        """After y = alpha^T phi + noise: the rank-one form of appendix A, in O(J^2), without an inverse.
+
+        The root is updated, not the covariance (Potter's form): Sigma - Sigma phi phi^T Sigma / d, taken
+        literally, loses its positive eigenvalues to rounding after some thousand updates.
+        """
+        f = self.root.T @ phi  # (J,)
+        d = float(f @ f) + variance
+        gain = self.root @ f / d
+        mean = self.mean + gain * (y - float(phi @ self.mean))
+        return Belief(mean, self.root - np.outer(gain, f) / (1.0 + np.sqrt(variance / d)))
+
+    def at(self, basis: Array) -> tuple[Array, Array]:
+        """Mean (g,) and covariance (g, g) of the function where the basis functions are `basis` (g, J)."""
+        half = basis @ self.root
+        return basis @ self.mean, half @ half.T
+
+
+def belief(mean: ArrayLike, cov: ArrayLike, what: str = "the belief") -> Belief:
+    """A belief from mean (J,) and covariance, (J, J) or its diagonal (J,).
+
+    Raises InvalidInput when shapes disagree or the covariance is not symmetric positive semidefinite.
+    """
+    m, c = np.asarray(mean, dtype=np.float64), np.asarray(cov, dtype=np.float64)
+    if m.ndim != 1 or c.shape not in ((len(m),), (len(m), len(m))):
+        raise InvalidInput(
+            f"{what}: a mean of J numbers and a covariance (J, J) or its diagonal (J,), not {m.shape}, {c.shape}"
+        )
+    c = np.diag(c) if c.ndim == 1 else c
+    values, vectors = np.linalg.eigh((c + c.T) / 2)
+    size = max(float(np.abs(values).max(initial=0.0)), 1e-300)
+    if not (np.isfinite(m).all() and np.isfinite(c).all()) or np.abs(c - c.T).max() > 1e-9 * size:
+        raise InvalidInput(f"{what}: the covariance must be symmetric, and all numbers finite")
+    if values.min() < -1e-9 * size:
+        raise InvalidInput(
+            f"{what}: the covariance has the eigenvalue {values.min():.3g}; none may be negative"
+        )
+    return Belief(m, vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """The belief of score and cost on the control cube [0, 1]^p, both about on [0, 1].
+
+    Args:
+        score: the belief of the J coefficients of the score.
+        cost: the same of the cost.
+        basis: J functions of a control, such as `sampled(dim).basis`.
+        score_noise: deviation of one observation: a number, or J numbers c with the deviation exp(c^T phi(u)).
+            Default: 0.15.
+        cost_noise: the same of the cost. Default: 0.1.
+        score_map: the raw (score at 0, score at 1) that the prior was made for. Default: None, any.
+        cost_map: the same in seconds. Default: None, any.
+        space: the only one that it is for, as JSON. Default: None, any of p coordinates.
+
+    Raises:
+        InvalidInput: for noises that are not positive, or not J.
+
+    Example:
+        >>> from haltune.policies.autobct import Prior, sampled
+        >>> usual = sampled(1)
+        >>> Prior(usual.score, usual.cost, usual.basis, score_noise=0.02).score_noise
+        0.02
+    """
+
+    score: Belief
+    cost: Belief
+    basis: Basis
+    score_noise: Noise = 0.15
+    cost_noise: Noise = 0.1
+    score_map: tuple[float, float] | None = None
+    cost_map: tuple[float, float] | None = None
+    space: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("score", "cost"):
+            noise = getattr(self, f"{name}_noise")
+            size = len(getattr(self, name).mean)
+            given = np.atleast_1d(np.asarray(noise, dtype=np.float64))
+            fine = np.isfinite(given).all() and (given[0] > 0 if np.ndim(noise) == 0 else len(given) == size)
+            if not fine:
+                raise InvalidInput(
+                    f"{name}_noise={noise!r}: a positive deviation, or {size} coefficients over the basis of its log"
+                )
+            if np.ndim(noise):
+                object.__setattr__(self, f"{name}_noise", tuple(float(c) for c in given))
+
+    def on(self, points: Array) -> Array:
+        """(g, J) the basis functions at controls (g, p). Raises InvalidInput when they are not J."""
+        phi = self.basis(points)
+        if phi.shape != (len(points), len(self.score.mean)) or len(self.cost.mean) != phi.shape[1]:
+            raise InvalidInput(
+                f"the prior has {len(self.score.mean)} and {len(self.cost.mean)} coefficients, its basis "
+                f"{phi.shape[-1]} functions on {points.shape[1]} coordinates: give a prior for this space"
+            )
+        return phi
+
+    def observe(self, phi: Array, h: float | None, t: float | None, extra: float = 0.0) -> Prior:
+        """After one training at phi (J,): its score h and cost t, either may be missing.
+
+        extra: variance that a score has on top of the noise, as when its training was ended early.
+        """
+        score, cost = self.score, self.cost
+        if h is not None:
+            score = score.observe(phi, h, float(variances(self.score_noise, phi[None])[0]) + extra)
+        if t is not None:
+            cost = cost.observe(phi, t, float(variances(self.cost_noise, phi[None])[0]))
+        return replace(self, score=score, cost=cost)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON; `prior_from_json` is the inverse."""
+        return {
+            "score_mean": self.score.mean.tolist(),
+            "score_root": self.score.root.tolist(),
+            "cost_mean": self.cost.mean.tolist(),
+            "cost_root": self.cost.root.tolist(),
+            "basis": self.basis.spec,
+            "score_noise": self.score_noise,
+            "cost_noise": self.cost_noise,
+            "score_map": self.score_map,
+            "cost_map": self.cost_map,
+            "space": self.space,
+        }
+
+
+def variances(noise: Noise, phi: Array) -> Array:
+    """(g,) the variance of an observation at controls with basis functions phi (g, J)."""
+    if isinstance(noise, tuple):
+        return np.asarray(np.exp(2.0 * (phi @ np.array(noise))))
+    return np.full(len(phi), float(noise) ** 2)
+
+
+def prior_from_json(data: Mapping[str, Any]) -> Prior:
+    """The inverse of `Prior.to_json`, bit for bit. Raises InvalidInput for what lacks a part of it."""
+    rest = dict(data)
+    if lacking := [
+        n for n in ("score_mean", "score_root", "cost_mean", "cost_root", "basis") if n not in rest
+    ]:
+        raise InvalidInput(
+            f"a prior as JSON is what Prior.to_json() gives: this one lacks {', '.join(lacking)}"
+        )
+    score, cost = (
+        Belief(np.array(rest.pop(f"{name}_mean")), np.array(rest.pop(f"{name}_root")))
+        for name in ("score", "cost")
+    )
+    rest = {name: tuple(value) if isinstance(value, list) else value for name, value in rest.items()}
+    return Prior(score, cost, basis_from(rest.pop("basis")), **rest)
+
+
+# The priors of the paper's eight examples, appendix D.1 to D.8. In D.2 and D.3 times are divided by 7.5, as (4.22) says
+# and the tables confirm (the appendix prints 1.5). Costs are in seconds: where the paper counts minutes they are sixty
+# times its numbers. In D.4 the appendix has its coefficients twice, for powers of u - 0.5 and, written out, for powers
+# of u; they are taken for the former, as in all the others.
+
+_ONES = np.ones(4)
+_WIDE = np.array([0.64, 4.0, 4.0, 4.0])
+_IDC, _IDC_MINUTES = (0.45, 0.8), (0.0, 7.5)
+_FRAUD = np.diag([4.0, 0.6, 0.62, 0.65, 0.70, 0.6, 0.62, 0.65, 0.70, 0.6])
+_FRAUD[0, 1:] = _FRAUD[1:, 0] = -0.1
+_QUARTIC = np.array([0.6] * 8 + [0.001, 0.6])
+
+# score mean and covariance, cost mean and covariance, score noise, raw score and cost (s or min) at 0 and 1
+_LINES = {
+    "D.1": ((0.4, 0.1, -0.2, 0.1), _ONES, (1, 1, 2, 2), _WIDE, 0.05, (0.5, 1.0), (0.0, 0.6 / 60)),
+    "D.2": ((0.4, -0.1, -0.2, -0.1), _ONES, (1, -1, 2, -2), _WIDE, 0.15, _IDC, _IDC_MINUTES),
+    "D.3": (
+        (0.4, -0.1, -0.8, -0.1),
+        _ONES,
+        (0.48, 0, 0, 0),
+        np.array([0.64, 0, 0, 0]),
+        0.15,
+        _IDC,
+        _IDC_MINUTES,
+    ),
+    "D.4": (
+        (0.4, 0.3, -0.4, 0, 0, 0.2, -0.4, 0, 0, 0),
+        np.full(10, 0.6),
+        (3, 0, 0, 0, 0, -3.5, 0.45, 0, 0.5, 0),
+        _QUARTIC,
+        0.15,
+        _IDC,
+        _IDC_MINUTES,
+    ),
+    "D.5": ((0.5, 0.3, -0.2, 0), _ONES, (1.4, 4, 6, 6), _ONES, 0.05, (0.6, 0.8), (0.035, 5.0)),
+    "D.6": ((0.9, 0.4, -2, 0), _ONES, (0.8, 1.5, 0, 0), _ONES, 0.15, (0.0, 1.0), (0.1, 12.0)),
+    "D.7": ((0.9, 0, -2, 0), _ONES, (1.1, 0.6, 0, 0), _ONES, 0.15, (0.0, 0.75), (5.0, 25.0)),
+    "D.8": (
+        (0.8, 0, -0.8, 0, 0, 0, -0.8, 0, 0, 0),
+        _FRAUD,
+        (1.325, 0.75, 0.25, 0, 0, 0.75, 0.25, 0, 0, 0),
+        np.ones(10),
+        0.15,
+        _IDC,
+        _IDC_MINUTES,
+    ),
+}
+PRESETS = tuple(_LINES)
+
+
+def preset(name: str) -> Prior:
+    """A prior of the paper. Raises InvalidInput for a name that is none of `PRESETS`."""
+    if name not in _LINES:
+        raise InvalidInput(f"there is no prior {name!r}: the paper's are {', '.join(PRESETS)}")
+    score, score_cov, cost, cost_cov, noise, score_map, minutes = _LINES[name]
+    basis = Powers(3) if len(score) == 4 else Powers(4, products=True)
+    seconds = (60.0 * minutes[0], 60.0 * minutes[1])
+    return Prior(belief(score, score_cov), belief(cost, cost_cov), basis, noise, 0.1, score_map, seconds)
+
+
+# Sampled shapes. A score is unimodal: a bump of random height, place and width in each coordinate, the drops of the
+# coordinates added. A cost is exponential in each coordinate, increasing, decreasing, either or flat. Some thousand of
+# each are drawn and fitted; the mean and covariance of their coefficients are the prior (AutoBCT, section 4).
+
+_SIGNS = {"any": (-1.0, 1.0), "increasing": (0.0, 1.0), "decreasing": (-1.0, 0.0), "flat": (0.0, 0.0)}
+_DRAWS = 2000
+
+
+def sampled(
+    dim: int,
+    cost: CostTrend | Sequence[CostTrend] = "any",
+    basis: Basis | None = None,
+    score_noise: float = 0.05,
+    cost_noise: float = 0.1,
+) -> Prior:
+    """A prior for `dim` coordinates: unimodal scores, and costs of the given kind in each coordinate.
+
+    Args:
+        dim: coordinates of the space's unit cube, `space.dim`.
+        cost: "any", "increasing", "decreasing" or "flat" along a coordinate; one of these for all, or one for each.
+            Default: "any".
+        basis: of functions that are added up. Default: None, the paper's.
+        score_noise: deviation of one observation of the score, on top of which comes what the basis cannot bend to.
+            Default: 0.05.
+        cost_noise: the same of the cost. Default: 0.1.
+
+    Raises:
+        InvalidInput: for another kind of cost, or as many kinds as are not coordinates.
+
+    Example:
+        >>> from haltune.policies import AutoBCT
+        >>> from haltune.policies.autobct import sampled
+        >>> policy = AutoBCT(prior=sampled(2, cost=("increasing", "any")))
+    """
+    kinds = [cost] * dim if isinstance(cost, str) else list(cost)
+    if len(kinds) != dim or any(kind not in _SIGNS for kind in kinds):
+        raise InvalidInput(f"cost={cost!r}: one of {', '.join(_SIGNS)}, or one for each of {dim} coordinates")
+    return _sampled(dim, tuple(kinds), basis or default_basis(dim), score_noise, cost_noise)
+
+
+@lru_cache(maxsize=32)
+def _sampled(dim: int, kinds: tuple[str, ...], basis: Basis, score_noise: float, cost_noise: float) -> Prior:
+    rng = np.random.default_rng(0)  # a prior is a constant: the same for every study
+    points = rng.uniform(size=(max(256, 64 * dim), dim))
+    phi = basis(points)
+    # (n, draws) unimodal functions, mostly on [0, 1]
+    top = rng.uniform(0.5, 1.1, _DRAWS)
+    peak = rng.uniform(0.0, 1.0, (_DRAWS, dim))
+    width = rng.uniform(0.25, 1.2, (_DRAWS, dim))
+    depth = (
+        rng.dirichlet(np.ones(dim + 1), _DRAWS)[:, :dim] * top[:, None]
+    )  # all drops together: at most the top
+    away = (points[:, None, :] - peak) / width
+    scores = np.asarray(top - (depth * (1.0 - np.exp(-2.0 * away**2))).sum(axis=2))
+    # (n, draws) exponential functions around 1/2
+    signs = np.array([_SIGNS[kind] for kind in kinds]).reshape(-1, 2)
+    slope = rng.uniform(2.0 * signs[:, 0], 2.0 * signs[:, 1], (_DRAWS, dim))
+    level = 0.5 * np.exp(rng.normal(0.0, 0.4, _DRAWS))
+    costs = np.asarray(level * np.exp((points - 0.5) @ slope.T))
+    with one_thread():  # the same bits in every process
+        (score, score_rest), (cost, cost_rest) = (_coefficients(phi, found) for found in (scores, costs))
+    return Prior(score, cost, basis, math.hypot(score_noise, score_rest), math.hypot(cost_noise, cost_rest))
+
+
+def _coefficients(phi: Array, values: Array) -> tuple[Belief, float]:
+    """Mean and covariance of the coefficients that fit functions (n, k) on phi (n, J) best, and the deviation left."""
+    ridge = np.sqrt(1e-4) * np.eye(phi.shape[1])  # powers of a coordinate are alike: bounds the coefficients
+    targets = np.vstack([values, np.zeros((len(ridge), values.shape[1]))])
+    fits = np.linalg.lstsq(np.vstack([phi, ridge]), targets, rcond=None)[0]
+    left = float(np.sqrt(np.mean((values - phi @ fits) ** 2)))
+    return belief(fits.mean(axis=1), np.atleast_2d(np.cov(fits))), left
+
+
+# From the user's world to a prior's, and back. What is not given is taken from the prior, from the goal's bounds, or
+# from the first trainings.
+
+_BEYOND_MAP = 3.0  # widths of the map beyond its ends
+
+
+def _bent(value: float, kind: Transform) -> float:
+    if kind == "linear":
+        return value
+    return math.log(value) if value > 0 else -math.inf
+
+
+def _unbent(bent: float, kind: Transform) -> float:
+    return math.exp(min(bent, 700.0)) if kind == "log" else bent
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """Maps of raw scores and seconds to h and t, both about on [0, 1].
+
+    h is affine in the raw score or in its logarithm, 0 at `worst` and 1 at `best`; t is affine in seconds.
+    """
+
+    worst: float  # raw score of h = 0
+    best: float  # raw score of h = 1
+    kind: Transform
+    zero: float  # seconds of t = 0
+    unit: float  # seconds of t = 1, less zero
+
+    def h(self, value: float) -> float:
+        """The score of a raw value; the floor below everything for one that is not finite."""
+        low, high, raw = (_bent(v, self.kind) for v in (self.worst, self.best, value))
+        return (raw - low) / (high - low) if math.isfinite(raw) else -math.inf
+
+    def slope(self, value: float) -> float:
+        """How far h moves for a unit of raw score, at a raw value."""
+        low, high = _bent(self.worst, self.kind), _bent(self.best, self.kind)
+        width = abs(high - low)
+        return 1.0 / width if self.kind == "linear" else 1.0 / (width * max(abs(value), 1e-300))
+
+    def raw(self, h: float) -> float:
+        """The raw value of a score."""
+        low, high = _bent(self.worst, self.kind), _bent(self.best, self.kind)
+        return _unbent(low + h * (high - low), self.kind)
+
+    def amount(self, h: float) -> str:
+        """A difference of scores in raw units; a factor where logarithms count."""
+        width = h * abs(_bent(self.best, self.kind) - _bent(self.worst, self.kind))
+        return f"a factor of {math.exp(min(width, 700.0)):.3g}" if self.kind == "log" else f"{width:.2g}"
+
+    def t(self, seconds: float) -> float:
+        """The cost of so many seconds."""
+        return (seconds - self.zero) / self.unit
+
+    def seconds(self, t: float) -> float:
+        """The seconds of a cost."""
+        return self.zero + t * self.unit
+
+    def outside(self, value: float, seconds: float) -> str | None:
+        """A warning when a training lies far outside the maps."""
+        for what, raw, on in (("score", value, self.h(value)), ("cost", seconds, self.t(seconds))):
+            if math.isfinite(on) and not -_BEYOND_MAP <= on <= 1.0 + _BEYOND_MAP:
+                ends = (self.worst, self.best) if what == "score" else (self.zero, self.zero + self.unit)
+                return (
+                    f"a {what} of {raw:.4g} lies far outside the map {ends[0]:.4g} to {ends[1]:.4g} by which AutoBCT "
+                    f"weighs: give it {'worst= and best=' if what == 'score' else 'seconds='} that fit"
+                )
+        return None
+
+
+def check_map(name: str, worst: float | None, best: float | None, kind: Transform) -> None:
+    """Raises InvalidInput for ends that make no map."""
+    if kind not in ("linear", "log"):
+        raise InvalidInput(f"{name}(score_scale={kind!r}): 'linear' or 'log'")
+    if (worst is None) != (best is None):
+        raise InvalidInput(f"{name}: give worst= and best= together, or neither")
+    if worst is not None and best is not None:
+        fine = math.isfinite(worst) and math.isfinite(best) and worst != best
+        if not fine or (kind == "log" and min(worst, best) <= 0):
+            raise InvalidInput(
+                f"{name}(worst={worst!r}, best={best!r}): two different finite raw scores, positive ones for 'log'"
+            )
+
+
+def score_ends(
+    goal: Goal, values: Sequence[float], middle: float, kind: Transform
+) -> tuple[float, float] | None:
+    """The raw (worst, best) by the first trainings: their best at h = 0.65, their range 0.4 wide; None without any.
+
+    middle: the score that the prior expects, where all first trainings came to the same.
+    """
+    seen = np.array([v for v in values if math.isfinite(v) and (kind == "linear" or v > 0)])
+    if not len(seen):
+        return None
+    bent = goal.sign * np.array([_bent(v, kind) for v in seen])
+    top, width = float(bent.max()), float(np.ptp(bent))
+    at = 0.65
+    if width <= 1e-9 * max(abs(top), 1e-9):
+        width, at = max(0.1 * abs(top), 1e-3), middle
+    ends = [goal.sign * (top + (h - at) * width / 0.4) for h in (0.0, 1.0)]
+    low, high = (_unbent(e, kind) for e in ends)
+    return low, high
+
+
+def cost_ends(seconds: Sequence[float], expected: Sequence[float]) -> tuple[float, float]:
+    """The seconds of t = 0 and t = 1: first trainings cost together what the prior expects of them."""
+    spent, believed = sum(seconds), sum(max(e, 0.05) for e in expected)
+    return 0.0, spent / believed if spent > 0 else 1.0
+
+
+# Learning from studies: the paper's meta-learning. Each study s has coefficients a_s ~ N(mu, Sigma); its observations
+# are phi^T a_s + noise. EM finds mu, Sigma and the noise: unlike fitting each study first and averaging, it knows how
+# little a short study says. A usual prior counts as one study more, so that two studies do not make certain what they
+# agree on.
+
+Data = tuple[Array, Array, Array]  # basis functions (n, J), scores (n,), costs (n,)
+_ROUNDS = 60  # of EM
+
+
+def from_studies(
+    studies: Sequence[Any],
+    worst: float | None = None,
+    best: float | None = None,
+    score_scale: Transform = "linear",
+    usual: Prior | None = None,
+) -> Prior:
+    """A prior of studies whose spaces are equal, by their trials that were trained in full.
+
+    Args:
+        studies: two or more, opened, or their histories.
+        worst: raw score that counts 0. Default: None, the goal's bound, or what the studies span.
+        best: raw score that counts 1; given together with worst. Default: None, likewise.
+        score_scale: "linear", or "log" for the logarithms of scores. Default: "linear".
+        usual: what is believed without the studies. Default: None, `sampled`.
+
+    Raises:
+        InvalidInput: for studies of different spaces or goals, and for too few of them.
+
+    Example:
+        >>> from haltune import Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import AutoBCT, RandomSearch
+        >>> from haltune.policies.autobct import from_studies
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=2)
+        >>> earlier = [Study(problem, RandomSearch(trials=3), seed=seed) for seed in (0, 1)]
+        >>> for study in earlier:
+        ...     for trial in study:
+        ...         with trial:
+        ...             for epoch in trial.epochs():
+        ...                 verdict = trial.report(0.9 / (1 + trial.config["lr"]), seconds=60.0)
+        >>> Study(problem, AutoBCT(prior=from_studies(earlier)), seed=2).ask().id
+        0
+    """
+    histories, ruler, usual = _prepared(studies, worst, best, score_scale, usual)
+    with one_thread():
+        learnt = _learn([_data(h, ruler, usual) for h in histories], usual)
+    ends = (0.0, ruler.unit)
+    space = histories[0].problem.space.to_json()
+    return replace(learnt, score_map=(ruler.worst, ruler.best), cost_map=ends, space=space)
+
+
+def _prepared(
+    studies: Sequence[Any],
+    worst: float | None,
+    best: float | None,
+    kind: Transform,
+    usual: Prior | None,
+) -> tuple[list[History], Ruler, Prior]:
+    listed = list(studies) if isinstance(studies, Sequence) else [None]
+    if any(not hasattr(s, "history") and not isinstance(s, History) for s in listed):
+        raise InvalidInput(f"from_studies({studies!r}): a list of studies, opened: [Study(...), Study(...)]")
+    histories = [s if isinstance(s, History) else s.history for s in studies]
+    if len(histories) < 2:
+        raise InvalidInput(f"a prior is learnt from at least two studies, not {len(histories)}")
+    first = histories[0].problem
+    if any(h.problem.space != first.space or h.problem.goal != first.goal for h in histories):
+        raise InvalidInput("a prior is learnt from studies of one space and one goal: these differ")
+    if any(not _done(h) for h in histories):
+        raise InvalidInput("every study must have a trial that was trained in full, with a finite value")
+    values = np.array([first.goal.sign * h.trial(i).target(first.goal) for h in histories for i in _done(h)])
+    unit = 2.0 * float(np.median([_seconds(h, i) for h in histories for i in _done(h)]))
+    sign, bounds = first.goal.sign, first.goal.bounds
+    if worst is not None and best is not None:
+        ends = worst, best
+    elif bounds is not None:
+        ends = bounds if sign > 0 else (bounds[1], bounds[0])
+    else:
+        low, high = np.quantile(sign * values, [0.1, 1.0])
+        width = max(float(high - low), 1e-9 * max(abs(float(high)), 1.0))
+        ends = sign * float(low), sign * float(low + 1.1 * width)
+    return histories, Ruler(*ends, kind, 0.0, max(unit, 1e-9)), usual or sampled(first.space.dim)
+
+
+def _done(history: History) -> list[int]:
+    found = history.with_status(Status.COMPLETED)
+    return [t.id for t in found if math.isfinite(t.target(history.problem.goal))]
+
+
+def _seconds(history: History, trial: int) -> float:
+    return max(float(history.trial(trial).seconds.sum()), history.worker_seconds(trial))
+
+
+def _data(history: History, ruler: Ruler, usual: Prior) -> Data:
+    done, goal = _done(history), history.problem.goal
+    phi = usual.on(np.array([history.points[i] for i in done]))
+    h = np.array([ruler.h(goal.sign * history.trial(i).target(goal)) for i in done])
+    t = np.array([ruler.t(_seconds(history, i)) for i in done])
+    return phi, np.clip(h, -1.0, 4.0), np.clip(t, 0.0, 10.0)
+
+
+def _learn(data: Sequence[Data], usual: Prior) -> Prior:
+    score, score_noise = _em([(phi, h) for phi, h, _ in data], usual.score, usual.score_noise)
+    cost, cost_noise = _em([(phi, t) for phi, _, t in data], usual.cost, usual.cost_noise)
+    return replace(usual, score=score, cost=cost, score_noise=score_noise, cost_noise=cost_noise)
+
+
+def _em(data: Sequence[tuple[Array, Array]], usual: Belief, noise: Noise) -> tuple[Belief, float]:
+    """mu, Sigma and the deviation of the noise of greatest likelihood, the usual belief counting as one study."""
+    phi0 = data[0][0]
+    variance = float(np.mean(variances(noise, phi0)))
+    floor = 0.04 * variance
+    mean, cov = usual.mean, usual.cov
+    weight, count = len(data) + 1.0, sum(len(y) for _, y in data)
+    for _ in range(_ROUNDS):
+        means, squares, errors = [usual.mean], usual.cov.copy(), variance
+        for phi, y in data:
+            cross = phi @ cov
+            solved = np.linalg.solve(cross @ phi.T + variance * np.eye(len(y)), np.c_[y - phi @ mean, cross])
+            a, left = mean + cross.T @ solved[:, 0], cov - cross.T @ solved[:, 1:]
+            means.append(a)
+            squares += left
+            errors += float(np.sum((y - phi @ a) ** 2) + np.einsum("ij,jk,ik->", phi, left, phi))
+        mean = np.mean(means, axis=0)
+        apart = np.array(means) - mean
+        cov = (squares + apart.T @ apart) / weight
+        cov = (cov + cov.T) / 2
+        variance = max(errors / (count + 1.0), floor)
+    return belief(mean, cov), float(np.sqrt(variance))

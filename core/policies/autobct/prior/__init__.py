@@ -1,1 +1,0 @@
-"""What AutoBCT believes before it has seen anything."""

@@ -1,1 +1,0 @@
-"""What going on is worth: value functions and maps."""

@@ -1,0 +1,166 @@
+"""Beliefs about coefficients: the paper's tables, a dense solve, and ten thousand updates."""
+
+import numpy as np
+import pytest
+
+from haltune.errors import InvalidInput
+from haltune.policies.autobct.prior import (
+    PRESETS,
+    Powers,
+    Prior,
+    basis_from,
+    belief,
+    default_basis,
+    preset,
+    prior_from_json,
+    sampled,
+    variances,
+)
+
+TABLES = {  # control, observed score, posterior mean at that control
+    "table 1": ("D.1", [(0, 0.556, 0.555), (0.06, 0.734, 0.697), (0.74, 0.977, 0.98)]),
+    "table 2": ("D.1", [(0, 0.56, 0.559), (0.07, 0.738, 0.707), (0.79, 0.981, 0.984)]),
+    "table 3": ("D.1", [(0, 0.545, 0.545), (0.56, 0.976, 0.973), (0.76, 0.983, 0.991)]),
+    "table 4": ("D.2", [(1, 0.229, 0.23), (0.79, 0.709, 0.619), (0.42, 0.806, 0.828)]),
+    "table 5": (
+        "D.3",
+        [
+            (1, 0.137, 0.137),
+            (0.21, 0.154, 0.163),
+            (0.72, 0.166, 0.202),
+            (0, 0.166, 0.137),
+            (0.43, 0.794, 0.445),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_papers_posterior_means_come_out_of_its_priors_and_observations(table):
+    name, rows = TABLES[table]
+    believed = preset(name)
+    for u, h, mean in rows:
+        phi = believed.on(np.array([[float(u)]]))[0]
+        believed = believed.observe(phi, h, None)
+        assert float(phi @ believed.score.mean) == pytest.approx(mean, abs=2e-3)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_survives_json_bit_for_bit(name):
+    prior = preset(name)
+    again = prior_from_json(prior.to_json())
+    assert again.to_json() == prior.to_json()
+    points = np.random.default_rng(0).uniform(size=(5, 1 if len(prior.score.mean) == 4 else 2))
+    assert np.array_equal(again.on(points), prior.on(points))
+
+
+def test_rank_one_updates_agree_with_the_inverse_form_of_the_filter():
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(5, 5))
+    mean, cov = rng.normal(size=5), root @ root.T
+    filtered = belief(mean, cov)
+    for _ in range(6):
+        phi, y, variance = rng.normal(size=5), rng.normal(), rng.uniform(0.1, 1.0)
+        after = np.linalg.inv(np.linalg.inv(cov) + np.outer(phi, phi) / variance)  # (2.7)
+        mean, cov = mean + after @ phi * (y - phi @ mean) / variance, after
+        filtered = filtered.observe(phi, y, variance)
+    assert filtered.mean == pytest.approx(mean, abs=1e-9)
+    assert filtered.cov == pytest.approx(cov, abs=1e-9)
+
+
+@pytest.mark.parametrize("variance", [0.01, 1e-8])
+def test_a_covariance_stays_symmetric_and_positive_after_ten_thousand_updates(variance):
+    rng = np.random.default_rng(2)
+    prior = preset("D.4")
+    believed = prior.score
+    for phi in prior.on(rng.uniform(size=(10_000, 2))):
+        believed = believed.observe(phi, rng.normal(), variance)
+    cov = believed.cov
+    assert np.array_equal(cov, cov.T)
+    eigenvalues = np.linalg.eigvalsh(cov)
+    assert eigenvalues.min() >= -1e-15 * eigenvalues.max()
+    assert np.isfinite(believed.mean).all()
+
+
+def test_a_certain_belief_is_not_moved():
+    certain = belief([1.0, 2.0], [0.0, 0.0]).observe(np.array([1.0, 1.0]), 7.0, 0.1)
+    assert certain.mean.tolist() == [1.0, 2.0]
+
+
+def test_a_belief_on_points_has_the_moments_of_its_functions():
+    rng = np.random.default_rng(3)
+    root = rng.normal(size=(4, 4))
+    believed = belief(rng.normal(size=4), root @ root.T)
+    phi = Powers(3)(rng.uniform(size=(6, 1)))
+    mean, cov = believed.at(phi)
+    draws = phi @ (believed.mean[:, None] + believed.root @ rng.normal(size=(4, 400_000)))
+    assert draws.mean(axis=1) == pytest.approx(mean, abs=0.02)
+    assert np.cov(draws) == pytest.approx(cov, abs=0.05)
+
+
+def test_noise_may_depend_on_the_control():
+    phi = Powers(1)(np.array([[0.0], [1.0]]))
+    assert variances(0.2, phi).tolist() == pytest.approx([0.04, 0.04])
+    assert variances((-1.0, 2.0), phi) == pytest.approx([np.exp(-4.0), np.exp(0.0)])
+
+
+def test_the_bases_are_what_appendix_d_prints():
+    assert default_basis(1)(np.array([[0.7]]))[0] == pytest.approx([1, 0.2, 0.04, 0.008])
+    u = Powers(4, products=True)(np.array([[0.6, 0.3]]))[0]
+    assert u == pytest.approx([1, 0.1, 0.01, 0.001, 0.0001, -0.2, 0.04, -0.008, 0.0016, -0.02])
+
+
+def test_a_basis_comes_back_from_its_spec_and_a_function_only_by_name():
+    basis = Powers(2, products=True)
+    assert basis_from(basis.spec) == basis
+    with pytest.raises(InvalidInput, match="build the prior in your program"):
+        basis_from({"basis": "sines"})
+
+
+def test_sampled_shapes_cost_what_they_are_said_to():
+    points = np.array([[0.05], [0.95]])
+    for cost, sign in (("increasing", 1), ("decreasing", -1)):
+        prior = sampled(1, cost)
+        cheap, dear = prior.on(points) @ prior.cost.mean
+        assert sign * (dear - cheap) > 0.2
+    flat = sampled(2, ["flat", "increasing"])
+    corners = flat.on(np.array([[0.1, 0.5], [0.9, 0.5], [0.5, 0.9]])) @ flat.cost.mean
+    assert corners[0] == pytest.approx(corners[1], abs=0.02)
+    assert corners[2] > corners[0] + 0.2
+
+
+def test_what_a_basis_cannot_bend_to_counts_as_noise():
+    straight, bent = (sampled(1, basis=Powers(degree), score_noise=0.03) for degree in (1, 6))
+    assert straight.score_noise > bent.score_noise > 0.03
+    rng = np.random.default_rng(5)
+    u, peak, width = rng.uniform(size=(400, 1)), rng.uniform(size=300), rng.uniform(0.25, 1.2, 300)
+    top = rng.uniform(0.5, 1.1, 300)
+    bumps = top - rng.uniform(size=300) * top * (1 - np.exp(-2 * ((u - peak) / width) ** 2))
+    line = np.hstack([np.ones_like(u), u])
+    left = bumps - line @ np.linalg.lstsq(line, bumps, rcond=None)[0]
+    assert straight.score_noise == pytest.approx(np.hypot(0.03, left.std()), rel=0.15)
+
+
+def test_sampled_scores_lie_mostly_on_the_unit_interval():
+    prior = sampled(1)
+    mean, cov = prior.score.at(prior.on(np.linspace(0, 1, 21)[:, None]))
+    assert ((mean > 0.2) & (mean < 0.9)).all()
+    assert (np.sqrt(np.diag(cov)) < 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: preset("D.9"), "the paper's are D.1"),
+        (lambda: belief([1.0], [[1.0, 0.0]]), "a mean of J numbers"),
+        (lambda: belief([1.0, 1.0], [[1.0, 2.0], [2.0, 1.0]]), "none may be negative"),
+        (lambda: belief([1.0, 1.0], [[1.0, 2.0], [0.0, 1.0]]), "symmetric"),
+        (lambda: Prior(belief([1.0], [1.0]), belief([1.0], [1.0]), Powers(0), score_noise=0.0), "positive"),
+        (lambda: preset("D.1").on(np.zeros((3, 2))), "give a prior for this space"),
+        (lambda: sampled(2, ["flat"]), "one for each of 2 coordinates"),
+        (lambda: Powers(-1), "at least 0"),
+    ],
+)
+def test_what_is_no_belief_says_what_would_be(make, says):
+    with pytest.raises(InvalidInput, match=says):
+        make()

@@ -1,0 +1,240 @@
+"""Value maps: what they promise, what they weigh, and files that are none."""
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import haltune.policies.autobct
+from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.errors import InvalidInput
+from haltune.policies import AutoBCT
+from haltune.policies.autobct.prior import preset
+from haltune.policies.autobct.value import (
+    Effort,
+    expected_cost,
+    grid_belief,
+    nodes,
+    one_branch,
+    values,
+)
+from haltune.policies.autobct.value_maps import (
+    build_map,
+    cautious,
+    deeper,
+    features,
+    grid,
+    load_map,
+    mapped,
+    shipped,
+    turns,
+)
+
+FOLDER = Path(haltune.policies.autobct.__file__).parent / "maps"
+NAMES = {"1d": ("D.1", "D.2", "D.5", "D.7"), "2d": ("D.4", "D.8")}
+
+
+def states(name, count=12, seed=0):
+    """Beliefs on the map's controls after 0 to 3 trainings of worlds drawn from the paper's priors."""
+    rng = np.random.default_rng(seed)
+    dim = int(name[0])
+    for i in range(count):
+        prior = preset(NAMES[name][i % len(NAMES[name])])
+        alpha = prior.score.mean + prior.score.root @ rng.normal(size=len(prior.score.mean))
+        beta = prior.cost.mean + prior.cost.root @ rng.normal(size=len(prior.cost.mean))
+        for _ in range(i % 4):
+            phi = prior.on(rng.uniform(size=(1, dim)))[0]
+            prior = prior.observe(phi, float(phi @ alpha), float(phi @ beta))
+        yield grid_belief(prior, prior.on(grid(dim)), 0.16)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A map of few states, and the file it is saved in."""
+    path = tmp_path_factory.mktemp("maps") / "small.npz"
+    told = []
+    built = build_map(1, 3, 200, seed=1, progress=lambda share, left: told.append((share, left)))
+    built.save(path)
+    assert told[-1] == (1.0, 0.0)
+    return built, path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_map_is_small_and_says_what_it_is(name):
+    assert (FOLDER / f"{name}.npz").stat().st_size < 100_000
+    header = shipped(name).header
+    assert (header["dim"], header["depth"], header["format"]) == (int(name[0]), 3, 1)
+    assert 0 < header["error"] < 0.02
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_map_knows_the_value_of_three_trainings(name):
+    known, dim = shipped(name), int(name[0])
+    errors = [known.value(one_branch(x)).item() - deeper(x, dim, None) for x in states(name)]
+    assert np.sqrt(np.mean(np.square(errors))) < 3 * known.header["error"] + 0.005
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_map_shifts_with_the_score_and_scales_with_the_unit(name):
+    for x in states(name, 4):
+        value = shipped(name).value(one_branch(x))
+        assert shipped(name).value(one_branch(replace(x, m=x.m + 0.3))) == pytest.approx(
+            value + 0.3, abs=1e-5
+        )
+        scaled = replace(
+            x, m=2 * x.m, c=4 * x.c, noise=4 * x.noise, t=2 * x.t, d=4 * x.d, jitter=4 * x.jitter
+        )
+        assert shipped(name).value(one_branch(scaled)) == pytest.approx(2 * value, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_turning_the_cube_turns_the_features_and_keeps_the_value(name):
+    dim = int(name[0])
+    points = grid(dim)
+    for x in states(name, 3):
+        row, two = features(one_branch(x))
+        for turn in turns(dim):
+            to = turn[: len(points)]
+            turned, same = features(one_branch(x).at(to))
+            assert turned.ravel() == pytest.approx(row.ravel()[turn], abs=1e-9)
+            assert same.item() == pytest.approx(two.item(), abs=1e-9)
+    assert len(turns(dim)) == (2 if dim == 1 else 8)
+
+
+def test_a_truth_is_worth_no_more_with_more_trainings():
+    for x in states("1d", 6):
+        known = replace(x, c=0 * x.c, d=0 * x.d)
+        assert shipped("1d").value(one_branch(known)).item() == pytest.approx(
+            values(known, 2).max(), abs=5e-3
+        )
+
+
+def test_one_exact_step_is_taken_on_top_of_a_map():
+    for x in states("1d", 6):
+        q = mapped(x, grid(1), shipped("1d"), 0.0)
+        four = deeper(x, 1, shipped("1d"))
+        assert q.max() == pytest.approx(four, abs=0.03)
+        assert q.max() >= values(x, 3, Effort()).max() - 0.02
+        assert mapped(x, grid(1), shipped("1d"), 0.05).max() <= q.max() + 1e-12
+
+
+def four(x, control, effort):
+    """Q_4 of a control by sums over both innovations, V_3 of each child without a map."""
+    (z, p), (w, q) = nodes(effort.score_nodes), nodes(effort.cost_nodes)
+    after = x.after(int(control), np.repeat(z, len(w)), np.tile(w, len(z)))
+    columns = [replace(after, m=after.m[:, [i]], t=after.t[:, [i]]) for i in range(len(z) * len(w))]
+    more = [max(float(after.m[control, i]), values(y, 3, effort).max()) for i, y in enumerate(columns)]
+    return float(np.array(more) @ np.outer(p, q).ravel() - expected_cost(x)[control, 0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_decision_by_a_map_loses_little_of_what_four_trainings_are_worth(name):
+    dim = int(name[0])
+    points = grid(dim)
+    effort = Effort(score_nodes=9, cost_nodes=5, inner=len(points))
+    lost = []
+    for x in states(name, 8, seed=5):
+        q = mapped(x, points, shipped(name), 0.0)
+        likely = np.union1d(np.argsort(-q)[:3], np.argsort(-values(x, 2))[:2])
+        exact = {int(u): four(x, u, effort) for u in likely}
+        best = max(exact.values())
+        lost.append(best - exact[int(np.argmax(q))])
+        assert q.max() == pytest.approx(best, abs=0.02)
+    assert max(lost) < 0.01
+    assert np.mean(lost) < 2e-3
+
+
+def test_what_is_not_trusted_of_a_value_makes_it_less_on_both_sides_of_zero():
+    assert cautious(np.array([1.0, -1.0, 0.0, -np.inf]), 0.1).tolist() == [0.9, -1.1, 0.0, -np.inf]
+
+
+def test_a_map_comes_back_from_its_file_and_a_path_is_as_good_as_a_name(small):
+    built, path = small
+    again = load_map(path)
+    assert again.header == json.loads(json.dumps(dict(built.header)))
+    for x in states("1d", 4):
+        assert np.array_equal(again.value(one_branch(x)), built.value(one_branch(x)))
+    assert shipped(str(path)).depth == 3
+
+
+def test_the_same_seed_builds_the_same_map():
+    one, two = (build_map(1, 3, 100, seed=2) for _ in range(2))
+    assert all(
+        np.array_equal(a, b)
+        for m, n in zip(one.layers, two.layers, strict=True)
+        for a, b in zip(m, n, strict=True)
+    )
+
+
+def test_a_map_of_depth_four_builds_on_that_of_depth_three():
+    assert build_map(1, 4, 100).depth == 4
+
+
+def test_a_search_with_a_map_ends():
+    space = Space({"lr": Float(0, 1)})
+    policy = AutoBCT(value_map="1d", seconds=(0.0, 10.0))
+    study = Study(Problem(space, Maximize("acc", (0, 1)), 1), policy, seed=0, budget=Budget(trials=20))
+    for trial in study:
+        with trial:
+            trial.report(0.9 - 2 * (trial.config["lr"] - 0.4) ** 2, seconds=3.0)
+    assert study.history.finished
+    assert abs(study.trials[-1].config["lr"] - 0.4) < 0.25
+
+
+def damaged(path, tmp_path, **changes):
+    with np.load(path, allow_pickle=False) as file:
+        held = dict(file) | changes
+    np.savez(tmp_path / "damaged.npz", **held)
+    return tmp_path / "damaged.npz"
+
+
+def test_a_map_that_a_disk_has_changed_is_the_map_or_a_sentence(small, tmp_path):
+    whole, rng = small[1].read_bytes(), np.random.default_rng(3)
+    for _ in range(200):
+        raw = bytearray(whole[: rng.integers(1, len(whole))] if rng.random() < 0.2 else whole)
+        for _ in range(rng.integers(1, 4)):
+            at = rng.choice(
+                [rng.integers(len(raw)), max(0, len(raw) - 1 - rng.integers(1, 600))]
+            )  # or the directory
+            raw[at] ^= 1 << int(rng.integers(8))
+        (tmp_path / "flipped.npz").write_bytes(raw)
+        with suppress(InvalidInput):
+            assert load_map(tmp_path / "flipped.npz").header == small[0].header
+
+
+def test_files_that_are_no_maps_say_so(small, tmp_path):
+    path = small[1]
+    header = dict(small[0].header)
+    (tmp_path / "text.npz").write_text("no map")
+    wrong = [
+        (tmp_path / "none.npz", "is no value map"),
+        (tmp_path / "text.npz", "is no value map"),
+        (damaged(path, tmp_path, header=np.array(json.dumps(header | {"format": 9}))), "of format 1"),
+    ]
+    for key, value in (("dim", "1"), ("dim", 7), ("dim", [1]), ("depth", None), ("depth", -3)):
+        told = np.array(json.dumps(header | {key: value}))
+        (tmp_path / f"{key}{value}").mkdir()
+        wrong.append((damaged(path, tmp_path / f"{key}{value}", header=told), "do not fit its header"))
+    told = np.array(json.dumps([1, 2]))
+    (tmp_path / "list").mkdir()
+    wrong.append((damaged(path, tmp_path / "list", header=told), "of format 1"))
+    for file, says in wrong:
+        with pytest.raises(InvalidInput, match=says):
+            load_map(file)
+    for changes in (
+        {"w0": np.zeros((3, 32), np.float32)},
+        {"b0": np.zeros(32)},
+        {"w1": np.full((32, 32), np.nan, np.float32)},
+    ):
+        with pytest.raises(InvalidInput, match="do not fit its header"):
+            load_map(damaged(path, tmp_path, **changes))
+    with pytest.raises(InvalidInput, match="for 2 coordinates, this space has 1"):
+        AutoBCT(value_map="2d").start(Problem(Space({"x": Float(0, 1)}), Maximize("acc", (0, 1)), 1))
+    with pytest.raises(InvalidInput, match="at least depth 3"):
+        build_map(1, 2)
+    with pytest.raises(InvalidInput, match="one or two coordinates"):
+        grid(3)
