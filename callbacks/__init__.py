@@ -1,13 +1,12 @@
-"""haltune.callbacks translates: one room or file per training loop, all over `reporting`.
+"""haltune.callbacks translates: one module per training loop, all over `reporter`.
 
-`haltune.callbacks.lightning`, `.keras`, `.transformers`, `.loop`, and those of docs/loops.md. None of them
-imports a framework before a callback is made. `check_resume` proves that
-a training which is paused goes on as if it had not been.
+`haltune.callbacks.lightning`, `.keras`, `.transformers`, `.loop`, and those of docs/loops.md. None of them imports a
+framework before a callback is made. `check_resume` proves that a paused training continues as if it had not been.
 """
 
 from typing import TYPE_CHECKING
 
-from .frameworks.resume_check.check import ResumeCheck, check_resume
+from .resume_check import ResumeCheck, check_resume
 
 if not TYPE_CHECKING:  # a type checker knows what is there
     from haltune._utils.lazy import shows

@@ -33,10 +33,10 @@ from typing import Any
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
-from .frameworks.randomness import capture, damaged, of_tensor, restore, tensor_of
-from .frameworks.ranks import torch_ranks
 from .loop import TrainingLoop, other_ranks
-from .reporting.advice import trained_by
+from .randomness import capture, damaged, of_tensor, restore, tensor_of
+from .ranks import torch_ranks
+from .reporter import trained_by
 
 
 class AcceleratedLoop(TrainingLoop):

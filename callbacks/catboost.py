@@ -35,11 +35,10 @@ from typing import Any
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
-from .frameworks.boosting import full_name
-from .frameworks.portable import Reporting
-from .reporting.advice import two_callbacks
-from .reporting.interruption import Interruption, caller
-from .reporting.reporter import Reporter
+from .base import Reporting
+from .boosting import full_name
+from .interruption import Interruption, caller
+from .reporter import Reporter, two_callbacks
 
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"
 _SELDOM = 10**8  # seconds: the snapshot at the end is all that is needed

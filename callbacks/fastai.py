@@ -31,12 +31,11 @@ from typing import TYPE_CHECKING, Any
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
-from .frameworks.portable import Reporting
-from .frameworks.randomness import capture, damaged, python_state, restore, tupled
-from .frameworks.ranks import torch_ranks
-from .reporting.advice import missing, two_callbacks
-from .reporting.interruption import Interruption, calling
-from .reporting.reporter import Reporter
+from .base import Reporting
+from .interruption import Interruption, caller
+from .randomness import capture, damaged, python_state, restore, tupled
+from .ranks import torch_ranks
+from .reporter import Reporter, missing, two_callbacks
 
 if TYPE_CHECKING:
     _Base: Any = object
@@ -81,7 +80,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     """
 
     _homes = ("fastai.callback.core",)
-    _extra = "fastai"
+    _install = "fastai"
     _held = frozenset({"learn"})
     order = 90  # behind fastai's trackers, which end a fit in after_epoch, too
 
@@ -98,9 +97,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     # the events, in the order in which fastai calls them
 
     def before_fit(self) -> None:
-        learn, loop = self.learn, calling("fit", "fastai.learner")
+        learn = self.learn
         # learn.validate() and learn.lr_find() begin a fit, too
-        self._fits = loop is not None and not hasattr(learn, "lr_finder")
+        self._fits = caller("fit", "fastai.learner") is not None and not hasattr(learn, "lr_finder")
         if not self._fits:
             return
         if sum(isinstance(other, HaltuneCallback) for other in learn.cbs) > 1:
@@ -110,7 +109,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._resumes and not self._records:
             self._records = self._progress()["records"]
         self._reporter.begin(model=learn.model)
-        self._reporter.hear(Interruption(True, loop))
+        self._reporter.hear(Interruption.within("fit", "fastai.learner"))
 
     def before_epoch(self) -> None:
         from fastai.callback.core import CancelEpochException, CancelFitException

@@ -31,20 +31,17 @@ so write `learning_rate=lambda i: rate(i + trial.epoch)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 from weakref import WeakSet
 
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
-from .frameworks.boosting import CANNOT_FOLD, full_name
-from .frameworks.portable import Reporting
-from .reporting.advice import two_callbacks
-from .reporting.interruption import Interruption, calling
-from .reporting.reporter import Reporter
+from .base import Reporting
+from .boosting import CANNOT_FOLD, begin, full_name, named
+from .interruption import Interruption
+from .reporter import Reporter
 
-_BEGUN: WeakSet[Any] = WeakSet()  # boosters in a training that a callback of haltune's has begun
 _CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose first scores are the predictions of a booster
 _CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops"
 _FOREST = 'a random forest (boosting="rf") cannot be continued: use gbdt, or a policy that only stops'
@@ -119,7 +116,10 @@ class HaltuneCallback(Reporting):
         epoch = self._before + env.iteration - env.begin_iteration + 1
         last = env.iteration + 1 == env.end_iteration
         if not epoch % self.every or last:
-            metrics = _metrics(env.evaluation_result_list or ())
+            rows = (
+                env.evaluation_result_list or ()
+            )  # (data, metric, value, larger is better, deviation over folds)
+            metrics = named((data, metric, value, (*rest, None)[0]) for data, metric, value, _, *rest in rows)
             value = metrics[full_name(self.monitor, metrics, "lgb.train", _SETS)]
             self._reporter.report(value, epoch, metrics, lap=lap)
         self._reporter.heed(epoch)
@@ -134,16 +134,18 @@ class HaltuneCallback(Reporting):
             raise EarlyStopException(env.iteration, env.evaluation_result_list)
 
     def _begin(self, env: Any) -> None:
-        _refuse_many_machines(env.params)
-        if env.model in _BEGUN:
-            raise two_callbacks("callbacks=[...]")
-        _BEGUN.add(env.model)
+        machines = max(int(env.params.get(name) or 1) for name in ("num_machines", "num_machine"))
+        if machines > 1:
+            raise NotSupported(
+                f"this training runs on {machines} machines, and each would report on its own: "
+                "haltune reports from lgb.train in one process. Give it num_threads instead of machines"
+            )
+        begin(env.model)
         _need_fresh_data(env)
         # a new booster begins the trial again; rounds in which nothing could be split are in no file
         self._before = int(self.trial.epoch) if env.begin_iteration else 0
         self._reporter.begin()
-        loop = calling("train", "lightgbm.")
-        self._reporter.hear(Interruption(loop is not None, loop))
+        self._reporter.hear(Interruption.within("train", "lightgbm."))
         self.trial.before_end(lambda: self._end(env))  # early stopping tells nobody
 
     def _end(self, env: Any) -> None:
@@ -156,31 +158,17 @@ class HaltuneCallback(Reporting):
     def _save(self, model: Any, params: Any) -> None:
         if _folds(model):
             self._reporter.decline(_CV)
-        elif self._reporter.saves and _is_forest(params):
+        elif self._reporter.saves and any(
+            params.get(name) in ("rf", "random_forest") for name in ("boosting", "boosting_type", "boost")
+        ):
             self._reporter.decline(_FOREST, always=True)
         else:
             self._reporter.save(lambda path: model.save_model(path, num_iteration=-1), ".txt")
 
 
-def _metrics(results: Iterable[Any]) -> dict[str, float]:
-    """The metrics of a round, named as LightGBM prints them; of lgb.cv with their deviation over the folds."""
-    metrics: dict[str, float] = {}
-    for data, metric, value, _, *deviation in results:
-        if deviation and deviation[0] is not None:
-            metrics[f"{data}-{metric}-mean"], metrics[f"{data}-{metric}-std"] = value, deviation[0]
-        else:
-            metrics[f"{data}-{metric}"] = value
-    return metrics
-
-
 def _folds(model: Any) -> bool:
     """True for the boosters of lgb.cv, one a fold."""
     return hasattr(model, "boosters")
-
-
-def _is_forest(params: Any) -> bool:
-    names = ("boosting", "boosting_type", "boost")
-    return any(params.get(name) in ("rf", "random_forest") for name in names)
 
 
 def _need_fresh_data(env: Any) -> None:
@@ -194,14 +182,4 @@ def _need_fresh_data(env: Any) -> None:
         raise InvalidInput(
             "this Dataset was continued from a booster before, and LightGBM would begin at what that one predicts: "
             "make the Dataset within the loop, for each trial, lgb.Dataset(x, y)"
-        )
-
-
-def _refuse_many_machines(params: Any) -> None:
-    names = ("num_machines", "num_machine")
-    workers = max(int(params.get(name) or 1) for name in names)
-    if workers > 1:
-        raise NotSupported(
-            f"this training runs on {workers} machines, and each would report on its own: "
-            "haltune reports from lgb.train in one process. Give it num_threads instead of machines"
         )

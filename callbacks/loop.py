@@ -45,10 +45,10 @@ from haltune.ranks.place import this
 from haltune.study import Trial
 from haltune.study.session.saving import check_write, check_written
 
-from .frameworks.randomness import capture, restore, state_from_json
-from .frameworks.ranks import torch_ranks
-from .reporting.interruption import Interruption
-from .reporting.reporter import Reporter
+from .interruption import Interruption
+from .randomness import capture, restore, state_from_json
+from .ranks import torch_ranks
+from .reporter import Reporter
 
 
 class TrainingLoop:

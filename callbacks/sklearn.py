@@ -26,7 +26,7 @@ from haltune.log.problem import Maximize
 from haltune.study import Trial
 
 from .loop import TrainingLoop
-from .reporting.advice import nearest, need_trial, once
+from .reporter import nearest, need_trial, once
 
 _OPTIMIZERS = tuple(  # of MLPClassifier and MLPRegressor; skops trusts scikit-learn's other parts by itself
     f"sklearn.neural_network._stochastic_optimizers.{name}" for name in ("AdamOptimizer", "SGDOptimizer")

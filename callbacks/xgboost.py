@@ -27,23 +27,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
-from .frameworks.boosting import CANNOT_FOLD, full_name
-from .frameworks.portable import Reporting
-from .reporting.advice import two_callbacks
-from .reporting.interruption import Interruption, calling
-from .reporting.reporter import Reporter
+from .base import Reporting
+from .boosting import BEGUN, CANNOT_FOLD, begin, full_name, named
+from .interruption import Interruption
+from .reporter import Reporter
 
 if TYPE_CHECKING:
     from xgboost.callback import TrainingCallback as _Base
 else:
     _Base = object
 
-_BEGUN: WeakSet[Any] = WeakSet()  # boosters in a training that a callback of haltune's has begun
 _CV = f"xgb.cv {CANNOT_FOLD}: use xgb.train, or a policy that only stops"
 _EVALS = (
     "evals=[(data, 'validation')], or fit eval_set=[(x, y)], and the metric by eval_metric=; its name is then "
@@ -99,15 +96,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     # the hooks, in the order XGBoost calls them
 
     def before_training(self, model: Any) -> Any:
-        _refuse_many_processes()
-        if model in _BEGUN:
-            raise two_callbacks("callbacks=[...]")
-        _BEGUN.add(model)
+        from xgboost import collective
+
+        if (workers := collective.get_world_size()) > 1:
+            raise NotSupported(
+                f"this training runs on {workers} workers, and each would report on its own: "
+                "haltune reports from xgb.train in one process. Give it nthread instead of workers"
+            )
+        begin(model)
         # XGBoost numbers a continued booster's rounds from 0; a new booster begins the trial again
         self._before = int(self.trial.epoch) if model.num_boosted_rounds() else 0
         self._reporter.begin()
-        loop = calling("train", "xgboost.")
-        self._reporter.hear(Interruption(loop is not None, loop))
+        self._reporter.hear(Interruption.within("train", "xgboost."))
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -120,12 +120,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._reporter.heed(self._before + epoch + 1)
         if self._reporter.saves:
             self._save(model)
-        if self._reporter.stopping and _folds(model):
-            _keep_all_rounds(model, epoch, metrics[name])
+        if self._reporter.stopping and _folds(model) and model.attr("best_iteration") is None:
+            # xgb.cv cuts its results after best_iteration when it is stopped, and crashes where there is none
+            model.set_attr(best_iteration=str(epoch), best_score=str(metrics[name]))
         return self._reporter.stopping or self._reporter.leaving
 
     def after_training(self, model: Any) -> Any:
-        _BEGUN.discard(model)
+        BEGUN.discard(model)
         if self._reporter.keeps and not self._reporter.saves and not _folds(model):
             self._save(model)
         self._reporter.end_of_fit()
@@ -141,32 +142,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
 def _last(evals_log: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """The metrics of the last round, named as XGBoost prints them; of xgb.cv as its results are."""
-    metrics: dict[str, float] = {}
-    for data, columns in evals_log.items():
-        for metric, values in columns.items():
-            if isinstance(values[-1], tuple):
-                metrics[f"{data}-{metric}-mean"], metrics[f"{data}-{metric}-std"] = values[-1]
-            else:
-                metrics[f"{data}-{metric}"] = values[-1]
-    return metrics
+    columns = [
+        (data, metric, values[-1]) for data, found in evals_log.items() for metric, values in found.items()
+    ]
+    return named(
+        (data, metric, *(last if isinstance(last, tuple) else (last, None))) for data, metric, last in columns
+    )
 
 
 def _folds(model: Any) -> bool:
     """True for the boosters of xgb.cv, one a fold."""
     return hasattr(model, "cvfolds")
-
-
-def _keep_all_rounds(model: Any, epoch: int, value: float) -> None:
-    """xgb.cv cuts its results after best_iteration when told to stop, and crashes where there is none."""
-    if model.attr("best_iteration") is None:
-        model.set_attr(best_iteration=str(epoch), best_score=str(value))
-
-
-def _refuse_many_processes() -> None:
-    from xgboost import collective
-
-    if (workers := collective.get_world_size()) > 1:
-        raise NotSupported(
-            f"this training runs on {workers} workers, and each would report on its own: "
-            "haltune reports from xgb.train in one process. Give it nthread instead of workers"
-        )

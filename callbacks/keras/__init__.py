@@ -27,6 +27,7 @@ records it. No hook works on batches: one would switch JAX's asynchronous dispat
 Importing this module imports no framework, so KERAS_BACKEND may be set later.
 """
 
-from .callback import HaltuneCallback, load_best, load_model
+from .callback import HaltuneCallback
+from .saving import load_best, load_model
 
 __all__ = ["HaltuneCallback", "load_best", "load_model"]

@@ -84,9 +84,7 @@ def _metrics(model: Any) -> Iterator[tuple[str, Any]]:
         lists = [*getattr(metric, "_flat_metrics", ()), *getattr(metric, "_flat_weighted_metrics", ())]
         if not lists:
             yield metric.name, metric
-        for one in filter(
-            None, lists
-        ):  # those of compile(metrics=, weighted_metrics=), a list for each output
+        for one in filter(None, lists):  # of compile(metrics=, weighted_metrics=), a list for each output
             prefix = f"{one.output_name}_" if one.output_name else ""
             yield from ((prefix + m.name, m) for m in one.metrics)
 

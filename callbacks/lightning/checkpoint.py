@@ -1,114 +1,115 @@
-"""The state of a Lightning training in a file that all ranks write together."""
+"""The state of a Lightning training: a file that all ranks write together, and the random state in it.
+
+The random state is put back at the first on_train_epoch_start, before any other hook; Lightning then draws the epoch's
+shuffling as it would have. Generators that the user gave to loaders and samplers are saved by where they are. Those in
+persistent worker processes cannot be.
+"""
 
 from __future__ import annotations
 
 import io
 import pickle
 import re
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from haltune._utils.disk import discard
 from haltune.errors import NotSupported
 
-from ..frameworks.ranks import Agreement
-from ..reporting.reporter import Reporter
-from .limits import sharded
+from .. import randomness
+from ..interruption import caller
+from ..ranks import Agreement
+from ..reporter import Reporter
+from .checks import at_boundary, sharded
+
+_MARGIN = 2**16  # bytes: the random state, the names of tensors in the file
 
 
-def save(trainer: Any, reporter: Reporter, ranks: Agreement, remember: Callable[[], None]) -> None:
-    """Save the final state if the trial may go on or is kept; every rank comes here, in on_train_end.
-
-    `remember`: called on every rank before the state is collected, when there is one to save.
-    """
-    keeps, path = ranks.decide(lambda: _final_place(trainer, reporter))
-    if path is None:
-        return
-    began = time.monotonic()
-    remember()
-    error = write(trainer, path)
-    ranks.decide(lambda: _publish(reporter, path, error, time.monotonic() - began, keeps))
-
-
-def keep(trainer: Any, reporter: Reporter, ranks: Agreement) -> None:
-    """Save weights and hyperparameters if the trial counts for the epoch just reported; every rank comes here."""
-    path = ranks.decide(lambda: _place(trainer, reporter, keep=True) if reporter.keeps_epoch else None)
-    if path is None:
-        return
-    began = time.monotonic()
-    error = write(trainer, path, weights_only=True)
-    ranks.decide(lambda: _publish(reporter, path, error, time.monotonic() - began, keeps=True, epoch=True))
-
-
-def _final_place(trainer: Any, reporter: Reporter) -> tuple[bool, Path | None]:
-    """Whether it is for the user alone, and where to write; None when there is nothing to save, or nowhere."""
-    keeps = not reporter.saves and reporter.keeps
-    if keeps:
-        return True, _place(trainer, reporter)
-    found: list[Path] = []
-    if reporter.saves:
-        reporter.attempt(lambda: found.append(reporter.trial.begin_save()), over=True)
-    return False, found[0] if found else None
-
-
-def _place(trainer: Any, reporter: Reporter, keep: bool = False) -> Path | None:
-    """Where to write what is kept for the user; None for nowhere."""
-    found: list[Path] = []
-
-    def begin() -> None:
-        if sharded(trainer):
-            raise NotSupported(
-                f"its state under {type(trainer.strategy).__name__} is spread over the processes"
-            )
-        found.append(reporter.trial.begin_save(keep=keep))
-
-    reporter.attempt(begin, keeps=True)
-    return found[0] if found else None
-
-
-def _publish(
-    reporter: Reporter, path: Path, error: Exception | None, seconds: float, keeps: bool, epoch: bool = False
+def save(
+    trainer: Any, reporter: Reporter, ranks: Agreement, remember: Callable[[], None], best_epoch: bool = False
 ) -> None:
-    """keeps: for the user alone. epoch: of the best epoch."""
+    """Save the final state if the trial may be resumed or is kept; every rank comes here.
 
-    def commit() -> None:
-        if error is not None:
-            raise error
-        reporter.trial.commit_save(path, seconds, epoch)
+    remember: called on every rank before the final state is collected.
+    best_epoch: Save weights and hyperparameters alone, for the user, if the trial counts for the epoch just reported.
+    """
 
-    try:
-        refused = None if error else _refused(path)
-        saved = reporter.attempt(commit, over=not keeps, keeps=keeps)
-    finally:
-        discard(path)  # it is there still only if something failed
-    if saved and refused:
-        how = "load it with" if keeps else "continue with"
-        call = "load_from_checkpoint(path" if keeps else "trainer.fit(..., ckpt_path=trial.checkpoint"
-        reporter.warn_once(
-            "weights_only",
-            f"the checkpoint of trial {reporter.trial.id} holds {refused}, from the module's hyperparameters or a "
-            f"callback's state, which torch loads only when told to: {how} {call}, weights_only=False)",
-        )
+    def place() -> tuple[bool, Path | None]:
+        """Whether it is for the user alone, and where to write; None for nowhere."""
+        keeps = best_epoch or not reporter.saves
+        found: list[Path] = []
+
+        def begin() -> None:
+            if keeps and sharded(trainer):
+                raise NotSupported(
+                    f"its state under {type(trainer.strategy).__name__} is spread over the processes"
+                )
+            found.append(reporter.trial.begin_save(keep=best_epoch))
+
+        if reporter.keeps_epoch if best_epoch else reporter.saves or reporter.keeps:
+            reporter.attempt(begin, over=not keeps, keeps=keeps)
+        return keeps, found[0] if found else None
+
+    keeps, path = ranks.decide(place)
+    if path is None:
+        return
+    began = time.monotonic()
+    if not best_epoch:
+        remember()
+    error = _write(trainer, path, weights_only=best_epoch)
+
+    def publish() -> None:
+        def commit() -> None:
+            if error is not None:
+                raise error
+            reporter.trial.commit_save(path, time.monotonic() - began, best_epoch)
+
+        try:
+            refused = None if error else _refused(path)
+            saved = reporter.attempt(commit, over=not keeps, keeps=keeps)
+        finally:
+            discard(path)  # it is there still only if something failed
+        if saved and refused:
+            how = "load it with" if keeps else "continue with"
+            call = "load_from_checkpoint(path" if keeps else "trainer.fit(..., ckpt_path=trial.checkpoint"
+            reporter.warn_once(
+                "weights_only",
+                f"the checkpoint of trial {reporter.trial.id} holds {refused}, from the module's hyperparameters or a "
+                f"callback's state, which torch loads only when told to: {how} {call}, weights_only=False)",
+            )
+
+    ranks.decide(publish)
 
 
-def rehearse(trainer: Any) -> int:
-    """Bytes of a checkpoint, found by making one in memory without its tensors; in a single process only.
+def bytes_needed(trainer: Any, ranks: Agreement) -> int:
+    """Return about the bytes of a checkpoint, in a single process by making one in memory without its tensors.
 
-    Raises what keeps it from being made, and NotSupported when it could not be loaded again: before the
-    training is told to stop, for afterwards it cannot go on.
+    Raises what keeps it from being made, and NotSupported when it could not be loaded again: before the training is
+    told to stop, for afterwards it cannot continue.
     """
     import torch
 
-    sizes: dict[int, int] = {}
+    sizes: dict[int, int] = {}  # tensors that share a storage count once
+    if ranks.size > 1:  # collecting the state may be a collective, and rank 0 is alone here
+        modules = [trainer.lightning_module]
+        for callback in trainer.callbacks:  # averaged weights
+            modules += [v for v in vars(callback).values() if isinstance(v, torch.nn.Module)]
+        for module in modules:
+            _stripped([*module.parameters(), *module.buffers()], sizes)
+        for optimizer in trainer.optimizers:
+            _stripped(list(optimizer.state.values()), sizes)
+        return int(1.1 * sum(sizes.values())) + 2**20
     state = _stripped(trainer._checkpoint_connector.dump_checkpoint(weights_only=False), sizes)
     buffer = io.BytesIO()
     torch.save(state, buffer)
     length = buffer.tell()
     buffer.seek(0)
-    if not _loads_anything() and (found := _refused(buffer)) is not None:
+    # the Trainer keeps nowhere whether fit was called with weights_only=False; before 2.6 there is no such thing
+    run = caller("_run", trainer.__module__.partition(".")[0])
+    loads_anything = run is not None and run.f_locals.get("weights_only", False) is False
+    if not loads_anything and (found := _refused(buffer)) is not None:
         raise NotSupported(
             f"its checkpoint would hold {found}, from the module's hyperparameters or a callback's state, which torch "
             "does not load by default: keep numbers, texts and lists there, str(path) for a path, or call "
@@ -117,8 +118,14 @@ def rehearse(trainer: Any) -> int:
     return sum(sizes.values()) + length + _MARGIN
 
 
+def prepare(trainer: Any, module: Any) -> None:
+    """Lightning loads weights before it converts the module, which would round doubles to single precision."""
+    if trainer.precision == "64-true":
+        module.double()
+
+
 def _stripped(value: Any, sizes: dict[int, int]) -> Any:
-    """The same without tensors, whose bytes are counted, those that share a storage once."""
+    """The same without tensors, whose bytes are counted by storage."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -130,22 +137,6 @@ def _stripped(value: Any, sizes: dict[int, int]) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_stripped(v, sizes) for v in value)
     return value
-
-
-def _loads_anything() -> bool:
-    """True when this fit was called with weights_only=False, or by a Lightning that knows no such thing.
-
-    The Trainer does not keep it: it is read where it runs, in the frames above.
-    """
-    frame: Any = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_name == "_run" and "ckpt_path" in frame.f_locals:
-            return frame.f_locals.get("weights_only", False) is False
-        frame = frame.f_back
-    return False
-
-
-_MARGIN = 2**16  # bytes: the random state, the names of tensors in the file
 
 
 def _refused(file: Path | io.BytesIO) -> str | None:
@@ -165,49 +156,11 @@ def _refused(file: Path | io.BytesIO) -> str | None:
     return None
 
 
-def prepare(trainer: Any, module: Any) -> None:
-    """Lightning loads weights before it converts the module, which would round doubles to single precision."""
-    if trainer.precision == "64-true":
-        module.double()
-
-
-def write(trainer: Any, path: Path, weights_only: bool = False) -> Exception | None:
-    """Save on every rank; what went wrong while rank 0 wrote the file is returned, not raised.
+class _Guarded:
+    """The Trainer's way of writing files, made synchronous, with what it raises on rank 0 kept aside.
 
     A rank that raised would leave the others waiting for it.
     """
-    strategy = trainer.strategy
-    before = strategy.checkpoint_io
-    guarded = _Guarded(before)
-    strategy.checkpoint_io = guarded
-    try:
-        trainer.save_checkpoint(path, weights_only=weights_only)
-    except Exception as error:  # a state that cannot even be collected
-        return error
-    finally:
-        strategy.checkpoint_io = before
-    return guarded.error
-
-
-def size(trainer: Any) -> int:
-    """About how many bytes a checkpoint takes; rather too many."""
-    import torch
-
-    modules = [trainer.lightning_module]
-    for callback in trainer.callbacks:  # averaged weights
-        modules += [v for v in vars(callback).values() if isinstance(v, torch.nn.Module)]
-    tensors: dict[int, Any] = {}
-    for module in modules:
-        tensors |= {id(t): t for t in (*module.parameters(), *module.buffers())}
-    for optimizer in trainer.optimizers:
-        for state in optimizer.state.values():
-            tensors |= {id(v): v for v in state.values() if isinstance(v, torch.Tensor)}
-    total = sum(t.numel() * t.element_size() for t in tensors.values())
-    return int(1.1 * total) + 2**20
-
-
-class _Guarded:
-    """The Trainer's way of writing files, made synchronous, with what it raises kept aside."""
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin
@@ -217,14 +170,81 @@ class _Guarded:
         return getattr(self._plugin, name)
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
+        plugin = self._plugin
+        while type(plugin).__name__ == "AsyncCheckpointIO":  # it returns before its file is there
+            plugin = plugin.checkpoint_io
         try:
-            _synchronous(self._plugin).save_checkpoint(checkpoint, path, storage_options=storage_options)
+            plugin.save_checkpoint(checkpoint, path, storage_options=storage_options)
         except Exception as error:
             self.error = error
 
 
-def _synchronous(plugin: Any) -> Any:
-    """An AsyncCheckpointIO returns before its file is there: take what it wraps."""
-    while type(plugin).__name__ == "AsyncCheckpointIO":
-        plugin = plugin.checkpoint_io
-    return plugin
+def _write(trainer: Any, path: Path, weights_only: bool) -> Exception | None:
+    """Save on every rank; what went wrong is returned."""
+    strategy = trainer.strategy
+    before = strategy.checkpoint_io
+    guarded = strategy.checkpoint_io = _Guarded(before)
+    try:
+        trainer.save_checkpoint(path, weights_only=weights_only)
+    except Exception as error:  # a state that cannot even be collected
+        return error
+    finally:
+        strategy.checkpoint_io = before
+    return guarded.error
+
+
+# the random state
+
+
+def capture(trainer: Any) -> dict[str, Any]:
+    """This process's random state, of primitives only."""
+    loaders = {name: randomness.of_tensor(g.get_state()) for name, g in _generators(trainer)}
+    reloaded = getattr(
+        trainer.fit_loop, "_last_train_dl_reload_epoch", 0
+    )  # for reload_dataloaders_every_n_epochs
+    return randomness.capture() | {"loaders": loaders, "reloaded": reloaded}
+
+
+def restore(trainer: Any, state: dict[str, Any]) -> None:
+    """Continue with `state` in the epoch that is about to start."""
+    randomness.restore(state)
+    for name, generator in _generators(trainer):
+        if name in state["loaders"]:
+            generator.set_state(randomness.tensor_of(state["loaders"][name]))
+    if at_boundary(trainer):
+        # let Lightning make a new iterator and step the schedules at the epoch's end: since 2.6 a resuming loop keeps
+        # an iterator made before its state was complete, and max_steps makes every checkpoint one within an epoch
+        loop = trainer.fit_loop
+        loop._last_train_dl_reload_epoch = state["reloaded"]
+        loop._resuming_from_checkpoint = loop._restarting = loop.epoch_loop.restarting = False
+
+
+def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
+    """(where, generator) of the loaders and samplers that have their own, each generator once."""
+    seen: set[int] = set()
+    for phase, loaders in (("train", trainer.train_dataloader), ("val", trainer.val_dataloaders)):
+        for i, loader in enumerate(_leaves(loaders)):
+            batches = getattr(loader, "batch_sampler", None)
+            owners = {
+                "loader": loader,
+                "sampler": getattr(loader, "sampler", None),
+                "batches": batches,
+                "batches.sampler": getattr(batches, "sampler", None),
+            }
+            for name, owner in owners.items():
+                generator = getattr(owner, "generator", None)
+                if hasattr(generator, "get_state") and id(generator) not in seen:
+                    seen.add(id(generator))
+                    yield f"{phase}.{i}.{name}", generator
+
+
+def _leaves(loaders: Any) -> Iterator[Any]:
+    """The loaders in whatever collection the user gave."""
+    if isinstance(loaders, dict):
+        loaders = list(loaders.values())
+    loaders = getattr(loaders, "flattened", loaders)
+    if isinstance(loaders, (list, tuple)):
+        for loader in loaders:
+            yield from _leaves(loader)
+    elif loaders is not None:
+        yield loaders

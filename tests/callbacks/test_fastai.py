@@ -1,71 +1,31 @@
 """HaltuneCallback in real trainings of fastai's Learner."""
 
-import copy
-import gc
-import pickle
 import random
-import weakref
 
 import numpy as np
 import pytest
-from callback_fakes import OUTAGE, PAUSE, STOP, FakeTrial
-from callback_studies import study
+from callback_fakes import STOP, FakeTrial
+from fits import Fastai
 from paused_studies import pausing_study
 
 pytest.importorskip("fastai", reason="fastai is not installed")
 
 import torch
 from fastai.callback.core import Callback, CancelBatchException
-from fastai.callback.schedule import Learner
 from fastai.callback.tracker import EarlyStoppingCallback, ReduceLROnPlateau, SaveModelCallback
-from fastai.data.core import DataLoaders
-from fastai.data.load import DataLoader
 from fastai.optimizer import OptimWrapper
-from fastai.torch_core import set_seed
 
 from haltune.callbacks.fastai import HaltuneCallback
-from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
+from haltune.errors import InvalidInput
 
-G = torch.Generator().manual_seed(0)
-ROWS = [
-    (x, x.sum(0, keepdim=True) + 0.1 * torch.randn(1, generator=G)) for x in torch.randn(24, 3, generator=G)
-]
-
-
-def mae(predicted, wanted):
-    return (predicted - wanted).abs().mean()
-
-
-def learner(seed=0, path=None, **options):
-    set_seed(seed)
-    dls = DataLoaders(DataLoader(ROWS[:16], bs=8, shuffle=True), DataLoader(ROWS[16:], bs=8))
-    layers = torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.2), torch.nn.Linear(4, 1)
-    loss = torch.nn.functional.mse_loss
-    learn = Learner(dls, torch.nn.Sequential(*layers), loss, metrics=mae, path=path, **options)
-    learn.logger = lambda record: None  # its table
-    return learn
+lib = Fastai()
+learner, weights = lib.learner, lib.scores
 
 
 def train(*callbacks, epochs=3, **options):
     learn = learner(**options)
     learn.fit(epochs, 0.05, cbs=list(callbacks))
     return learn
-
-
-def weights(learn):
-    return torch.cat([value.flatten().float() for value in learn.model.state_dict().values()]).numpy()
-
-
-def test_every_epoch_is_reported_with_every_column_of_the_table():
-    trial = FakeTrial("valid_loss")
-    learn = train(HaltuneCallback(trial))
-    assert trial.epochs == [1, 2, 3]
-    columns = learn.recorder.metric_names[1:-1]  # without epoch and time
-    table = [dict(zip(columns, record, strict=True)) for record in learn.recorder.values]
-    assert [r["metrics"] for r in trial.reports] == table
-    assert trial.values == [row["valid_loss"] for row in table]
-    assert all(0 < r["validation"] < r["seconds"] for r in trial.reports)
-    assert trial.endings == [None]
 
 
 def test_another_column_by_its_name_and_alone():
@@ -78,11 +38,6 @@ def test_another_column_by_its_name_and_alone():
 def test_a_misspelt_metric_lists_the_columns_and_the_nearest_name():
     with pytest.raises(InvalidInput, match=r"mae, train_loss, valid_loss\. Did you mean 'valid_loss'"):
         train(HaltuneCallback(FakeTrial("val_loss")))
-
-
-def test_two_callbacks_in_one_fit_are_an_error():
-    with pytest.raises(InvalidInput, match=r"holds two HaltuneCallbacks.*delete the other line"):
-        train(HaltuneCallback(FakeTrial(), "mae"), HaltuneCallback(FakeTrial(), "mae"))
 
 
 def test_a_stop_ends_the_fit_after_its_epoch_and_fits_after_it_train_nothing():
@@ -110,14 +65,6 @@ def test_validating_predicting_and_looking_for_a_rate_report_nothing():
     learn.fit(2, 0.05)
     learn.validate()
     assert trial.epochs == [1, 2]
-
-
-@pytest.mark.parametrize("stops", [False, True])
-def test_the_weights_are_the_same_with_and_without_the_callback(stops):
-    trial = FakeTrial(verdicts={2.0: STOP} if stops else {})
-    np.testing.assert_array_equal(
-        weights(train(HaltuneCallback(trial, "mae"))), weights(train(epochs=2 if stops else 3))
-    )
 
 
 # pausing
@@ -175,15 +122,6 @@ def test_an_optimizer_of_torchs_own_resumes_too():
     np.testing.assert_array_equal(weights(resumed), weights(straight))
 
 
-def test_a_pause_that_cannot_be_saved_trains_on_with_one_warning():
-    trial = FakeTrial(max_epochs=4, verdicts={1.0: PAUSE, 3.0: PAUSE})
-    trial.full = OSError(28, "No space left on device")
-    with pytest.warns(HaltuneWarning, match="No space left.*trains on") as caught:
-        train(HaltuneCallback(trial, "mae"), epochs=4)
-    assert len(caught) == 1
-    assert (trial.epochs, trial.declined) == ([1, 2, 3, 4], 2)
-
-
 def test_a_fit_that_a_tracker_ends_in_the_epoch_of_a_pause_is_complete():
     class Ends(EarlyStoppingCallback):
         def __init__(self):
@@ -225,32 +163,6 @@ def test_a_checkpoint_that_is_damaged_says_what_to_do(tmp_path):
 # wrong use, outages, and what is left behind
 
 
-def test_a_real_study_stops_trainings_and_goes_on_after_a_failure(tmp_path):
-    class Raises(Callback):
-        def before_epoch(self):
-            if self.epoch == 1:
-                raise ValueError("a bug")
-
-    s = study(f"{tmp_path}/search.db", metric="mae")
-    for trial in s:
-        with trial:
-            train(HaltuneCallback(trial), *([Raises()] if trial.id == 1 else []), epochs=trial.max_epochs)
-    assert [t.status for t in s.trials] == ["completed", "failed", "stopped"]
-    assert [t.epochs.tolist() for t in s.trials] == [[1, 2, 3, 4], [1], [1, 2]]
-
-
-def test_an_outage_does_not_end_the_training():
-    trial = FakeTrial(max_epochs=3)
-
-    class Mends(Callback):
-        def before_epoch(self):
-            trial.broken = OUTAGE if self.epoch < 2 else None
-
-    with pytest.warns(HaltuneWarning, match="training continues"):
-        train(Mends(), HaltuneCallback(trial, "mae"))
-    assert trial.epochs == [1, 2, 3]
-
-
 def test_batches_that_are_skipped_change_nothing():
     class Skips(Callback):
         def before_batch(self):
@@ -260,25 +172,3 @@ def test_batches_that_are_skipped_change_nothing():
     trial = FakeTrial()
     train(HaltuneCallback(trial, "mae"), Skips())
     assert trial.epochs == [1, 2, 3]
-
-
-def test_after_the_fit_the_callback_holds_no_model_and_copies_and_pickles():
-    trial = FakeTrial(max_epochs=3)
-    callback = HaltuneCallback(trial, "mae")
-    learn = train(callback)
-    gone = weakref.ref(learn.model)
-    del learn
-    gc.collect()
-    assert gone() is None
-    for twin in (copy.copy(callback), copy.deepcopy(callback)):
-        assert isinstance(twin, Callback)
-        assert twin.trial is trial
-    with pytest.raises(NotSupported, match="unpickled"):
-        train(pickle.loads(pickle.dumps(callback)))
-
-
-def test_swapped_arguments_are_noticed():
-    with pytest.raises(InvalidInput, match="swapped"):
-        HaltuneCallback("mae", FakeTrial())
-    with pytest.raises(InvalidInput, match="record='none'"):
-        HaltuneCallback(FakeTrial(), "mae", record="none")

@@ -17,7 +17,7 @@ from whims import PROBLEM, Whims
 from haltune import Budget, Study, Trial
 from haltune._utils import forks, threads
 from haltune._utils.forks import Doors
-from haltune.callbacks.reporting.heartbeat import Heartbeat
+from haltune.callbacks.reporter import Heartbeat
 from haltune.errors import StoreError
 from haltune.store.memory import MemoryStore
 from haltune.store.sql.open import open_sql

@@ -5,10 +5,11 @@ import warnings
 import keras
 import numpy as np
 import pytest
+from callback_fakes import FakeTrial
 from keras_resume_checks import BACKEND, X, Y, once, seed_everything, state
 from paused_studies import pausing_study
 
-from haltune.callbacks.keras import HaltuneCallback, checkpoint, loading
+from haltune.callbacks.keras import HaltuneCallback, load_model, saving
 from haltune.errors import HaltuneWarning, InvalidInput
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.Haltune
 
 @pytest.fixture(autouse=True)
 def forget_answers(monkeypatch):
-    monkeypatch.setattr(loading, "_ANSWERS", {})
+    monkeypatch.setattr(saving, "_ANSWERS", {})
 
 
 def my_loss(y, p):
@@ -126,7 +127,7 @@ def test_one_rehearsal_answers_for_all_models_of_a_structure(monkeypatch):
         loads.clear()
         study = pausing_study(at=(1, 2), trials=3)
         train(study, lambda trial, make=make: make(trial.config["lr"]) if not trial.checkpoint else
-              checkpoint.load(trial.checkpoint))  # fmt: skip
+              load(trial.checkpoint))  # fmt: skip
         assert len({p for p in loads if "part-" in p}) == 1
         assert all(t.attempt == (3 if paused else 1) for t in study.trials)
 
@@ -201,11 +202,13 @@ def test_what_is_no_function_of_the_configuration_is_named():
 @once
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"random": [], "build": null}', b"\xff", None])
 def test_what_lies_beside_weights_and_is_damaged_is_a_sentence(tmp_path, text):
-    path = tmp_path / f"a{checkpoint.WEIGHTS_SUFFIX}"
+    path = tmp_path / f"a{saving.WEIGHTS_SUFFIX}"
     model = own_loss()
     model.optimizer.build(model.trainable_variables)
-    checkpoint.write(model, path)
+    saving.write(model, path)
     beside = tmp_path / f"{path.name}.random"
     beside.unlink() if text is None else beside.write_bytes(text)
+    trial = FakeTrial(epoch=1)
+    trial.config, trial.checkpoint = {}, str(path)
     with pytest.raises(InvalidInput, match=r"random state .* is damaged .* bring back a copy"):
-        checkpoint.load_into(own_loss(), str(path))
+        load_model(trial, own_loss)

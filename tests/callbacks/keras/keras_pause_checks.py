@@ -11,7 +11,7 @@ from keras_resume_checks import STEPS, X, Y, deep, momentum, net, seed_everythin
 from paused_studies import pausing_study
 
 from haltune import Budget
-from haltune.callbacks.keras import HaltuneCallback, checkpoint, load_model, randomness
+from haltune.callbacks.keras import HaltuneCallback, load_model, saving
 from haltune.errors import HaltuneWarning, InvalidInput, NoRoom
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -133,11 +133,11 @@ def test_a_file_that_vanished_after_loading_costs_only_the_random_state():
 
 def test_random_generators_that_do_not_match_are_named():
     with pytest.warns(HaltuneWarning, match="had 2 random generators in its layers and this one has 1"):
-        randomness.restore(net(momentum(0.1)), randomness.capture(deep(0.1)))
+        saving.set_randomness(net(momentum(0.1)), saving.capture_randomness(deep(0.1)))
 
 
 def test_a_random_state_too_large_for_the_file_declines_the_pause(monkeypatch):
-    monkeypatch.setattr(checkpoint, "_COMMENT_LIMIT", 100)
+    monkeypatch.setattr(saving, "_COMMENT_LIMIT", 100)
     study = pausing_study()
     with study.ask() as trial, pytest.warns(HaltuneWarning, match="room for 100: .*trains on"):
         fit(trial)

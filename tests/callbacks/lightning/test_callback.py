@@ -1,6 +1,5 @@
 """HaltuneCallback in real Lightning fits: what is reported, when, and what the training keeps."""
 
-import copy
 import pickle
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
-from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
+from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 BATCHES = 4
@@ -72,23 +71,6 @@ class CountsValidations(Net):
 
     def validation_step(self, batch, index):
         self.log("val_loss", float(self.count))
-
-
-def test_every_validation_is_reported_once_with_its_epoch():
-    trial = FakeTrial()
-    fit(trial, CountsValidations())
-    assert (trial.epochs, trial.values) == ([1, 2, 3], [1, 2, 3])
-    assert trial.endings == [None]
-    assert all(0 < r["validation"] < r["seconds"] for r in trial.reports)
-
-
-def test_a_stop_ends_the_fit_by_the_flag():
-    trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
-    trainer, _ = fit(trial, epochs=9)
-    assert trial.epochs == [1, 2]
-    assert trainer.current_epoch == 2
-    assert trainer.state.finished
-    assert trial.endings == [None]
 
 
 def test_a_trainer_without_a_limit_ends_at_the_trials_horizon():
@@ -254,29 +236,6 @@ def test_the_tuners_own_fits_say_nothing(tmp_path):
     assert other.epochs == [1, 2]
 
 
-@pytest.mark.parametrize("stops", [False, True])
-def test_the_same_seed_gives_bit_equal_weights_with_and_without(stops):
-    class Dropping(Net):
-        def training_step(self, batch, index):
-            x = torch.nn.functional.dropout(batch[0] + torch.randn_like(batch[0]), 0.3)
-            loss = self.layer(x).pow(2).mean()
-            self.log("train_loss", loss, on_step=True, on_epoch=True)
-            return loss
-
-    def weights(epochs, *callbacks):
-        pl.seed_everything(3, verbose=False)
-        net = Dropping()
-        make_trainer(*callbacks, epochs=epochs, val_check_interval=0.5).fit(
-            net, DataLoader(data().dataset, batch_size=2, shuffle=True), data()
-        )
-        return torch.cat([p.detach().flatten() for p in net.parameters()])
-
-    trial = FakeTrial(verdicts={2.0: STOP} if stops else {})
-    told = weights(3, HaltuneCallback(trial))
-    assert torch.equal(told, weights(2 if stops else 3))
-    assert len(trial.reports) == (4 if stops else 6)
-
-
 def test_early_stopping_and_checkpoints_work_beside_it(tmp_path):
     from lightning.pytorch.callbacks import ModelCheckpoint
 
@@ -328,23 +287,6 @@ def holds_a_module(callback):
     return any(isinstance(getattr(v, "__self__", v), torch.nn.Module) for v in vars(callback).values())
 
 
-def test_after_the_fit_the_callback_holds_no_model_and_copies_and_pickles():
-    trial, net = FakeTrial(), Net()
-    trainer, callback = fit(trial, net)
-    assert not holds_a_module(callback)
-    trainer.validate(net, data(), verbose=False)
-    assert not holds_a_module(callback)
-    for twin in (copy.deepcopy(callback), copy.copy(callback)):
-        assert isinstance(twin, HaltuneCallback)
-        assert isinstance(twin, pl.Callback)
-        assert twin.trial is trial  # one running training, one handle
-    packed = pickle.loads(pickle.dumps(callback))
-    assert isinstance(packed, pl.Callback)
-    assert (packed.trial.id, packed.monitor) == (7, "val_loss")
-    with pytest.raises(NotSupported, match="unpickled"):
-        make_trainer(packed).fit(Net(), data(), data())
-
-
 def test_it_pickles_in_the_middle_of_a_fit():
     class Packs(Net):
         def on_validation_end(self):
@@ -382,29 +324,6 @@ def test_a_trial_that_cannot_be_failed_does_not_replace_the_users_exception():
         fit(Broken(), raising(ValueError("theirs")))
 
 
-def test_out_of_memory_reaches_the_trial_as_it_was_raised():
-    trial = FakeTrial()
-    with pytest.raises(RuntimeError, match="CUDA"):
-        fit(trial, raising(RuntimeError("CUDA out of memory. Tried to allocate 20 MiB")))
-    assert "out of memory" in str(trial.endings[0])
-
-
-def test_ctrl_c_and_sigterm_interrupt_the_trial():
-    import signal
-
-    from lightning.pytorch.utilities.exceptions import SIGTERMException
-
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        for error in (KeyboardInterrupt(), SIGTERMException()):
-            trial = FakeTrial()
-            with pytest.raises(SystemExit):
-                fit(trial, raising(error))
-            assert trial.endings == ["interrupted"]
-    finally:
-        signal.signal(signal.SIGINT, before)  # Lightning leaves it ignored
-
-
 def test_a_real_sigterm_interrupts_the_trial():
     import os
     import signal
@@ -421,23 +340,9 @@ def test_a_real_sigterm_interrupts_the_trial():
     assert trial.endings == ["interrupted"]
 
 
-def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name():
-    trial = FakeTrial(max_epochs=9)
-    with pytest.raises(
-        InvalidInput, match=r"'val_los' was not logged.* train_loss, .*val_loss\. .*mean 'val_loss'\?"
-    ):
-        fit(trial, LogsTraining(), monitor="val_los", epochs=9)
-    assert isinstance(trial.endings[0], InvalidInput)
-
-
 def test_a_fit_that_ends_without_one_value_says_what_was_logged():
     with pytest.raises(InvalidInput, match=r"in this fit\. What was logged: val_loss\."):
         fit(FakeTrial(max_epochs=1), monitor="zzz", epochs=1)
-
-
-def test_swapped_arguments_are_noticed():
-    with pytest.raises(InvalidInput, match="swapped"):
-        HaltuneCallback("val_loss", FakeTrial())
 
 
 class NoLength(IterableDataset):

@@ -14,8 +14,8 @@ pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
 from callback_fakes import FakeTrial
 
-from haltune.callbacks.frameworks.ranks import Agreement
-from haltune.callbacks.lightning.limits import same_trial
+from haltune.callbacks.lightning.checks import same_trial
+from haltune.callbacks.ranks import Agreement
 from haltune.errors import NotSupported
 from haltune.log.events import Ended, Reported, Started
 from haltune.store.sql.open import open_sql

@@ -49,7 +49,7 @@ class Synced(Net):
         self.log("val_loss", self.loss(batch[0]) + rank, sync_dist=True)
 
 class Trial(FakeTrial):  # both ranks of a FakeTrial agree on where it is saved
-    def begin_save(self, suffix=".ckpt"):
+    def begin_save(self, suffix=".ckpt", keep=False):
         self.room_for(0)
         return folder / f"part{suffix}"
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.cli.app import app
-from haltune.policies import LevelSetSearch, RandomSearch
+from haltune.policies import RandomSearch, TruVaR
 
 
 def haltune(*arguments, code=0):
@@ -152,7 +152,7 @@ def test_the_figures_of_a_front_and_of_a_level_set_are_files_too(log, tmp_path):
     for trial in study:
         with trial:
             trial.report({"acc": trial.config["x"], "ms": trial.config["x"]})
-    policy = LevelSetSearch(threshold=0.5, grid=6, initial=4)
+    policy = TruVaR(threshold=0.5, rule="gchk", grid=6, initial=4)
     study = Study(
         {"x": Float(0.0, 1.0)},
         "acc",

@@ -23,8 +23,8 @@ from haltune.cli.app import app
 from haltune.log.events import Budgeted
 from haltune.policies import (
     BOBOS,
+    EI,
     GPUCB,
-    EIPerCost,
     Halting,
     Ladder,
     RandomSearch,
@@ -398,7 +398,7 @@ def test_a_search_that_its_policy_ended_or_will_has_nothing_to_stop_or_resume(po
 
 
 def test_of_a_policy_that_a_log_cannot_hold_its_program_knows_what_a_larger_budget_does(tmp_path):
-    over(tmp_path, EIPerCost(cost=lambda config: 1.0), trials=1)
+    over(tmp_path, EI(cost="per", cost_function=lambda config: 1.0), trials=1)
     assert "Whether a larger budget takes it up its program knows" in haltune("resume", tmp_path / "a.db")
 
 

@@ -23,7 +23,7 @@ from haltune import (
 )
 from haltune.cli.study_file import read
 from haltune.errors import HaltuneError, InvalidInput
-from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity
+from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity, TruVaR
 
 GOOD = """# a search
 [study]
@@ -58,6 +58,9 @@ def test_a_minimum_of_epochs_and_old_names_of_options_are_read(file):
         found = read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 4"), ('"BOBOS"', policy)))
     assert found.problem.min_epochs == 4
     assert found.policy == MultiFidelity(min_trials_per_rung=7)
+    old = '"LevelSetSearch"\nthreshold = 0.7\nroot_beta = 2.0'
+    with pytest.warns(UserWarning, match="LevelSetSearch is called TruVaR now"):
+        assert read(file(('"BOBOS"', old))).policy == TruVaR(0.7, rule="gchk", a=4.0)
     with pytest.raises(InvalidInput, match=r"line 4.*min_epochs=40 is more than max_epochs=30"):
         read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 40")))
 
@@ -389,7 +392,7 @@ def test_infinite_options_are_read(file):
         (GOOD.replace('"BOBOS"', '"BOBOS"\nstopping = "x"').encode(), "line 22: policy.stopping"),
         (GOOD.replace('"BOBOS"', '"AutoBCT"\nprior = {}').encode(), "line 22: policy.prior"),
         (
-            GOOD.replace('"BOBOS"', '"CostCooledEI"\ncost_model = [[1]]').encode(),
+            GOOD.replace('"BOBOS"', '"EI"\ncost_model = [[1]]').encode(),
             "line 22: policy.cost_model",
         ),
         (GOOD.replace('"BOBOS"', '"TruVaR"\nkernel = {}').encode(), "line 22: policy"),

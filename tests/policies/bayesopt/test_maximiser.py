@@ -8,8 +8,7 @@ import pytest
 from haltune import Choice, Float, Int
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, condition_on
-from haltune.policies.bayesopt.acquisition import Surface, log_ei
-from haltune.policies.bayesopt.maximiser import maximise
+from haltune.policies.acquisition import Surface, log_ei, maximise
 from haltune.space import Space
 
 

@@ -29,7 +29,7 @@ from haltune.errors import InvalidInput
 from haltune.log.events import Reported, Status
 from haltune.log.fold import fold_finished
 from haltune.policies import BOBOS, Halting, RandomSearch
-from haltune.policies.bayesopt.surrogate import Surrogate
+from haltune.policies.bayesopt import Surrogate
 from haltune.policies.bobos.curves import ReferenceCurves
 from haltune.policies.bobos.halting import Marked
 

@@ -7,8 +7,16 @@ from haltune import Choice, Float, Int, Space
 from haltune.errors import InvalidInput
 from haltune.gp import fit
 from haltune.log.policy import name_of
-from haltune.policies.costs.gp_models import GPCost, MixedCost, fit_gp, sample_gp
-from haltune.policies.costs.models import KnownCost, PredictedCost, ScaledCost, fit_line, fit_scale
+from haltune.policies.costs import (
+    GPCost,
+    KnownCost,
+    PredictedCost,
+    ScaledCost,
+    fit_gp,
+    fit_line,
+    fit_scale,
+    sample_gp,
+)
 
 SPACE = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 512, log=True), "kind": Choice(["a", "b"])})
 
@@ -40,13 +48,6 @@ def test_median_mean_and_quantiles_are_those_of_a_log_normal_sample():
     assert found.mean[0] == pytest.approx(draws.mean(), rel=0.01)
     assert found.quantile(0.9)[0] == pytest.approx(np.quantile(draws, 0.9), rel=0.01)
     assert found.quantile(0.5)[0] == pytest.approx(found.median[0])
-    assert found.times(3.0).mean[0] == pytest.approx(3 * found.mean[0])
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -0.1])
-def test_a_quantile_needs_a_probability(share):
-    with pytest.raises(InvalidInput, match="between 0 and 1"):
-        PredictedCost(np.zeros(1), np.ones(1)).quantile(share)
 
 
 def test_below_is_the_distribution_whose_quantiles_are_asked():
@@ -69,8 +70,6 @@ def test_the_gaussian_process_is_one_of_log_costs_with_the_noise_of_one_training
     found = model.predict(points(7, 2))
     np.testing.assert_allclose(found.log_median, mean)
     np.testing.assert_allclose(found.deviation**2, variance + direct.noise)
-    again = model.extended(x[0], 5.0).predict(x[:1])
-    assert again.log_median[0] > model.predict(x[:1]).log_median[0]
 
 
 def test_the_gaussian_process_predicts_a_cost_within_a_few_percent_after_thirty_trials():
@@ -81,10 +80,12 @@ def test_the_gaussian_process_predicts_a_cost_within_a_few_percent_after_thirty_
 
 
 def test_a_single_trial_is_enough_to_believe_something():
-    found = fit_gp(points(1), [7.0]).predict(points(3, 1))
+    found = fit_gp(points(1), np.array([7.0])).predict(points(3, 1))
     np.testing.assert_allclose(found.median, 7.0)
     assert (found.deviation > 0.3).all()
-    assert fit_line(points(1), [7.0], [1]).predict(points(1)).median[0] == pytest.approx(7.0, rel=0.05)
+    assert fit_line(points(1), np.array([7.0]), [1]).predict(points(1)).median[0] == pytest.approx(
+        7.0, rel=0.05
+    )
 
 
 def test_equally_probable_processes_have_the_moments_of_their_mixture():
@@ -94,24 +95,12 @@ def test_equally_probable_processes_have_the_moments_of_their_mixture():
     draws = np.concatenate(
         [
             p.log_median + p.deviation * rng.standard_normal((100_000, 5))
-            for p in (m.predict(new) for m in model.parts)
+            for p in (GPCost((part,)).predict(new) for part in model.parts)
         ]
     )
     found = model.predict(new)
     np.testing.assert_allclose(found.log_median, draws.mean(axis=0), atol=0.01)
     np.testing.assert_allclose(found.deviation, draws.std(axis=0), rtol=0.01)
-
-
-def test_further_trainings_condition_every_process():
-    x = points(12)
-    costs = np.exp(2.0 * x[:, 1])
-    model = sample_gp(x[:8], costs[:8], count=3).extended(x[8:], costs[8:])
-    assert [part.posterior.n for part in model.parts] == [12] * 3
-    np.testing.assert_allclose(model.predict(x).median, costs, rtol=0.2)
-    one = MixedCost((GPCost(fit_gp(x[:8], costs[:8]).posterior),)).extended(x[8:9], costs[8:9])
-    np.testing.assert_allclose(
-        one.predict(x).log_median, fit_gp(x[:8], costs[:8]).extended(x[8], costs[8]).predict(x).log_median
-    )
 
 
 def test_few_trainings_are_not_extrapolated_with_false_certainty():
@@ -134,7 +123,6 @@ def test_a_line_recovers_a_power_law():
     model = fit_line(x, costs, [1])
     assert model.weights == pytest.approx([1.0, 2.0], abs=0.15)
     assert np.sqrt(model.noise) == pytest.approx(0.1, rel=0.4)
-    assert model.gradient(x)[1][:, [0, 2, 3]].any() == False  # noqa: E712
 
 
 def test_a_line_is_the_gaussian_process_of_its_linear_kernel():
@@ -169,7 +157,6 @@ def test_a_cost_of_moving_depends_on_where_the_search_stands():
     assert known.moves
     np.testing.assert_allclose(known.predict(x).median, 1.0)
     expected = [[abs(a["width"] - b["width"]) for a in configs] for b in configs]
-    np.testing.assert_allclose(known.between(x), expected)
     np.testing.assert_allclose(known.predict(x, x[2]).median, np.maximum(expected[2], 1e-12))
 
 
@@ -201,24 +188,23 @@ def test_the_scale_of_a_shape_is_learnt():
 
 
 def test_a_shape_is_trusted_within_a_factor_of_e_before_any_trial():
-    model = fit_scale(KnownCost(width, SPACE), np.zeros((0, 4)), [])
+    model = fit_scale(KnownCost(width, SPACE), np.zeros((0, 4)), np.zeros(0))
     assert model.offset == 0.0
     assert model.deviation == pytest.approx(1.0, abs=0.01)
     assert isinstance(model, ScaledCost)
     with pytest.raises(InvalidInput, match="previous"):
-        fit_scale(KnownCost(steps, SPACE), np.zeros((0, 4)), [])
+        fit_scale(KnownCost(steps, SPACE), np.zeros((0, 4)), np.zeros(0))
 
 
 def test_gradients_are_those_of_the_log_median():
     x = 0.1 + 0.8 * points(9)
     costs = np.exp(np.sin(3 * x[:, 0]) + x[:, 1])
-    for model in (fit_gp(x, costs), sample_gp(x, costs), fit_line(x, costs, [0, 1])):
+    for model in (fit_gp(x, costs), sample_gp(x, costs)):
         value, slopes = model.gradient(x + 0.01)
         np.testing.assert_allclose(value, model.predict(x + 0.01).log_median)
         np.testing.assert_allclose(slopes, differences(model, x + 0.01), atol=1e-5)
     smooth = KnownCost(lambda c: c["lr"] ** 0.5, SPACE)
-    for model in (smooth, fit_scale(smooth, x, costs)):
-        np.testing.assert_allclose(model.gradient(x)[1][:, 0], 0.5 * np.log(1e4), rtol=1e-3)
+    np.testing.assert_allclose(smooth.gradient(x)[1][:, 0], 0.5 * np.log(1e4), rtol=1e-3)
 
 
 def test_expected_costs_and_their_gradients_are_those_of_the_log_normal():
@@ -236,13 +222,6 @@ def test_expected_costs_and_their_gradients_are_those_of_the_log_normal():
             np.testing.assert_allclose(slopes[:, k], rise, atol=1e-3)
 
 
-@pytest.mark.parametrize("costs", [[1.0, 0.0], [1.0, -2.0], [1.0, np.nan], [1.0]])
-def test_costs_to_learn_from_are_positive_numbers_one_a_point(costs):
-    for learn in (fit_gp, sample_gp, lambda x, c: fit_line(x, c, [0])):
-        with pytest.raises(InvalidInput, match="cost"):
-            learn(points(2), costs)
-
-
 def test_a_function_is_named_by_its_qualified_name():
     assert name_of(width) == "width"
     assert "lambda" in name_of(lambda c: 1.0)
@@ -252,7 +231,7 @@ def test_a_cost_beyond_all_numbers_is_dearer_than_any_budget() -> None:
     """As after a trial that reported 1.7e308."""
     cost = PredictedCost(np.array([133.0, 1000.0, 2.0]), np.array([35.0, 1.0, 0.5]))
     with np.errstate(over="raise"):
-        dear = [cost.mean, cost.quantile(0.9999), cost.times(1e30).mean]
+        dear = [cost.mean, cost.quantile(0.9999)]
         assert cost.median[1] > 1e300
     assert all(np.isfinite(d).all() and (d[:2] > 1e100).all() for d in dear)
     assert cost.mean[2] == np.exp(2.0 + 0.5 * 0.25)

@@ -5,11 +5,11 @@ import pytest
 from virtual import search, study
 
 from haltune import Budget
-from haltune.policies import CostCooledEI, Rollout
+from haltune.policies import EI, Rollout
 
 
 @pytest.mark.parametrize(
-    "policy", [CostCooledEI(initial=2), Rollout(initial=2, points=16)], ids=["ei", "rollout"]
+    "policy", [EI(cost="cooled", initial=2), Rollout(initial=2, points=16)], ids=["ei", "rollout"]
 )
 @pytest.mark.parametrize(("money", "price"), [(1e308, 1e-308), (1e308, 1e-9), (1e-300, 1e300)])
 def test_a_budget_of_money_at_an_absurd_price_is_searched_with(policy, money, price):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from haltune import HaltuneError, Level
-from haltune.policies.truvar.belief.levels import levels_from, levels_to_json, noises
-from haltune.policies.truvar.stages import Aim, Confidence, Stage, potential_maximisers, unclassified
+from haltune.policies.truvar.belief import levels_from, levels_to_json, noises
+from haltune.policies.truvar.members import Aim, Confidence, Stage, potential_maximisers, unclassified
 
 MEAN = np.array([0.0, 1.0, 2.0, 3.0])
 WIDTH = np.array([0.1, 2.5, 0.5, 1.2])

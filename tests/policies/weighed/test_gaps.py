@@ -14,8 +14,7 @@ from examples import many
 from haltune import Float, Int, Maximize, Minimize, Problem, Space
 from haltune.log.problem.dominance import hypervolume
 from haltune.policies import MultiFidelity
-from haltune.policies.weighed.gaps import chances, rooms
-from haltune.policies.weighed.scalarisation import lattice
+from haltune.policies.several_goals import chances, lattice, rooms
 
 WEIGHTS = np.array(lattice(2))
 

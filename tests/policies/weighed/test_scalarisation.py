@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from examples import many
 from haltune import Constraint, Float, Maximize, Minimize, Problem, Space
 from haltune.log.scores import Scale, Span
-from haltune.policies.weighed.scalarisation import Scalarisation, lattice
+from haltune.policies.several_goals import Scalarization, lattice
 
 SPACE = Space({"x": Float(0.0, 1.0)})
 GOALS = [Maximize("acc", (0, 1)), Minimize("ms", (2, 12)), Minimize("mb")]
@@ -21,12 +21,12 @@ LIMITS = [Constraint("params", at_most=4.0)]
 VALUES = st.floats(-100.0, 100.0)
 
 
-def scalarisation(weights: tuple[float, ...], limits: list[Constraint] | None = None) -> Scalarisation:
+def scalarisation(weights: tuple[float, ...], limits: list[Constraint] | None = None) -> Scalarization:
     goals = GOALS[: len(weights)]
-    return Scalarisation(Problem(SPACE, goals, 3, constraints=limits or ()), weights, SPANS[: len(weights)])
+    return Scalarization(Problem(SPACE, goals, 3, constraints=limits or ()), weights, SPANS[: len(weights)])
 
 
-def value(by: Scalarisation, *measured: float) -> float:
+def value(by: Scalarization, *measured: float) -> float:
     names = [*(g.metric for g in by.problem.goals), "params"]
     said = dict(zip(names, measured, strict=False))
     return by.value(lambda metric: said.get(metric, math.nan))
@@ -93,8 +93,8 @@ def test_what_is_not_finite_in_one_goal_has_no_number(bad: float) -> None:
 
 
 def test_one_goal_keeps_its_values_but_where_a_constraint_is_broken() -> None:
-    by = Scalarisation(Problem(SPACE, GOALS[1], 3, constraints=LIMITS), (1.0,), (), Scale(-12.0, -2.0, -1.0))
+    by = Scalarization(Problem(SPACE, GOALS[1], 3, constraints=LIMITS), (1.0,), (), Scale(-12.0, -2.0, -1.0))
     assert value(by, 7.25, 4.0) == 7.25
     said = {"ms": 7.25, "params": 8.0}
     assert by.value(said.__getitem__) == 12.0 + 10.0 * 0.5  # half of the goal's range beyond its worst end
-    assert by.goal == GOALS[1]
+    assert by.of(by.problem).goal == GOALS[1]

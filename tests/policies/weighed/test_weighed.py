@@ -22,8 +22,7 @@ from haltune.errors import InvalidInput
 from haltune.log.decisions import FULL, Action, Verdict
 from haltune.log.events import Event, Reported, Rescaled, Resumed, Started
 from haltune.log.fold import Fold
-from haltune.policies.weighed.policy import Weighed
-from haltune.policies.weighed.scalarisation import lattice
+from haltune.policies.several_goals import SeveralGoals, lattice
 from haltune.study.session.judging import with_report
 
 POLICIES: dict[str, Any] = {
@@ -155,7 +154,7 @@ def test_resumed_trials_keep_the_weights_that_they_were_begun_under() -> None:
 
 def test_a_state_that_others_went_on_from_stays_what_it_was() -> None:
     study = searched("gpucb")
-    policy, events = Weighed(POLICIES["gpucb"]()), list(study.events())
+    policy, events = SeveralGoals(POLICIES["gpucb"]()), list(study.events())
     fold = Fold(PROBLEM, policy)
     fold.read(events[:20])
     state, history = fold.state, fold.history
@@ -170,17 +169,17 @@ def test_a_state_that_others_went_on_from_stays_what_it_was() -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    [of.Hyperband(), of.SuccessiveHalving(n=5), of.TruVaR(), of.LevelSetSearch(0.7), of.AutoBCT()],
+    [of.Hyperband(), of.SuccessiveHalving(n=5), of.TruVaR(), of.TruVaR(0.7, rule="gchk"), of.AutoBCT()],
 )
 def test_a_policy_that_cannot_says_so_and_which_can(policy: Any) -> None:
     with pytest.raises(
-        InvalidInput, match=r"searches for one goal, and the problem has 2: MultiFidelity\(\)"
+        InvalidInput, match=r"searches for one goal, and the problem has 2\. Use MultiFidelity\(\)"
     ):
         Study(PROBLEM, policy, verbose=0)
 
 
 def test_learning_from_earlier_studies_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="one goal without constraints"):
+    with pytest.raises(InvalidInput, match="one goal and no constraints"):
         Study(PROBLEM, learn_from=[searched("gpucb")], verbose=0)
 
 

@@ -9,7 +9,7 @@ import pytest
 from paused_studies import pausing_study
 
 from haltune import Float, HaltuneWarning, Maximize, Minimize, Study
-from haltune.callbacks.reporting.reporter import Reporter
+from haltune.callbacks.reporter import Reporter
 from haltune.cli.study_file import read
 
 X = {"x": Float(0.0, 1.0)}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from haltune import Choice, Float, Int, Space
-from haltune.policies.truvar.answers.rules import describe
+from haltune.policies.truvar.answers import describe
 
 SPACE = Space(
     {

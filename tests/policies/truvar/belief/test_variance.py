@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from haltune.gp import Kernel, condition_on
-from haltune.policies.truvar.belief.field import _Blocked, _Dense, field_of
-from haltune.policies.truvar.variance import (
+from haltune.policies.truvar.belief import BlockedField, DenseField, field_of
+from haltune.policies.truvar.reduction import (
     anticipated_reduction,
     best_ratio,
-    downdate,
     excess_variance,
     truncated_reduction,
 )
@@ -70,7 +69,7 @@ def test_a_field_grown_by_observations_is_the_posterior_given_all_of_them(count)
     places, values = rng.integers(60, size=count), rng.standard_normal(count)
     whole = posterior(places, values, NOISE[places])
     prior = condition_on(KERNEL, np.zeros((0, 2)), [], noise=0.0, constant=0.3)
-    for field in (_Dense.of(prior, POINTS), _Blocked(prior, POINTS)):
+    for field in (field_of(prior, POINTS), BlockedField(prior, POINTS)):
         for place, value in zip(places, values, strict=True):
             field.observe(int(place), float(value), float(NOISE[place]))
         np.testing.assert_allclose(field.mean, whole.mean(POINTS), atol=1e-9)
@@ -79,12 +78,12 @@ def test_a_field_grown_by_observations_is_the_posterior_given_all_of_them(count)
 
 
 def test_rows_by_blocks_are_the_rows_of_the_matrix():
-    dense, blocked = _Dense.of(believed(), POINTS), _Blocked(believed(), POINTS)
+    dense, blocked = field_of(believed(), POINTS), BlockedField(believed(), POINTS)
     for block in ([3, 4, 5], [0, 7, 59]):
         np.testing.assert_allclose(dense.rows(np.array(block)), blocked.rows(np.array(block)), atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [_Dense.of, _Blocked])
+@pytest.mark.parametrize("kind", [field_of, BlockedField])
 def test_a_copy_changes_alone(kind):
     field = kind(believed(), POINTS)
     before = field.mean.copy(), field.variance.copy(), field.rows(np.arange(60)).copy()
@@ -94,10 +93,11 @@ def test_a_copy_changes_alone(kind):
 
 
 def test_downdates_stay_symmetric_and_positive_over_many_exact_repeats():
-    covariance = KERNEL(POINTS)
+    field = DenseField(np.zeros(60), KERNEL(POINTS), 1.7)
     for _ in range(30):
         for place in range(0, 60, 6):
-            downdate(covariance, place, 1e-6)
+            field.observe(place, 0.0, 1e-6)
+    covariance = field.covariance
     assert np.abs(covariance - covariance.T).max() < 1e-12
     assert np.linalg.eigvalsh(covariance).min() > -1e-9
 

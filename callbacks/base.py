@@ -1,0 +1,104 @@
+"""The base of callback classes: a callback over a framework's own base class, which it imports only when one is made.
+
+Frameworks force this. `import haltune.callbacks.keras` must not import Keras, so that KERAS_BACKEND may be set later,
+and a callback must be an instance of the base class of `lightning` and of `pytorch_lightning`, which differ. So making
+an instance makes a subclass of the public class and of the bases that are imported then. That class has no importable
+name: `__reduce__` names the public one.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import sys
+from typing import Any, ClassVar, Self
+
+from haltune.errors import installing
+from haltune.errors.foreign_words import check_call
+from haltune.study import Trial
+
+from .reporter import Reporter
+
+
+class Reporting:
+    """A callback over a reporter. It copies and pickles without framework objects.
+
+    A copy shares the reporter, and with it the live trial: two reporters would both report.
+    """
+
+    _homes: ClassVar[
+        tuple[str, ...]
+    ] = ()  # modules that each hold a base class; none where any callable will do
+    _base: ClassVar[str] = "Callback"  # its name there
+    _install: ClassVar[str] = ""  # the extra of haltune that brings one, or a whole line to type
+    _held: ClassVar[frozenset[str]] = frozenset()  # attributes that frameworks set and that hold a model
+    _reporter: Reporter
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        check_call(cls, args, named)
+        return _blank(cls)  # type: ignore[no-any-return]
+
+    @property
+    def trial(self) -> Trial:
+        """The trial it reports to."""
+        return self._reporter.trial
+
+    @property
+    def monitor(self) -> str:
+        """The name of the metric it reports."""
+        return self._reporter.metric
+
+    def _forget(self) -> None:
+        """Drop what frameworks attached, so that no model lives on through the callback."""
+        for name in self._held:
+            self.__dict__.pop(name, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in self._held}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _blank, (_public(type(self)),), self.__getstate__()
+
+    def __copy__(self) -> Self:
+        twin = _blank(_public(type(self)))
+        twin.__dict__.update(self.__getstate__())
+        return twin  # type: ignore[no-any-return]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()
+
+
+def framework_bases(homes: tuple[str, ...], name: str, install: str) -> tuple[type, ...]:
+    """Return the class `name` of each module of `homes` that is imported; if none is, of each installed one.
+
+    Raises ImportError, saying what to install, when there is none.
+    """
+    installed = (m for m in homes if importlib.util.find_spec(m.partition(".")[0]) is not None)
+    found = [m for m in homes if m in sys.modules] or list(installed)
+    if not found:
+        how = install if " " in install else installing(install)
+        raise ImportError(f"HaltuneCallback needs {' or '.join(homes)}: {how}")
+    return tuple(getattr(importlib.import_module(m), name) for m in found)
+
+
+@functools.cache
+def over(cls: Any, bases: tuple[type, ...]) -> Any:
+    """Return a subclass of `cls` and of the `bases` that it lacks; `cls` itself when it lacks none."""
+    lacking = tuple(b for b in bases if not issubclass(cls, b))
+    if not lacking:
+        return cls
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (cls, *lacking), names | {"_stands_for": cls})
+
+
+def _public(cls: type) -> type:
+    """The importable class that `cls` was built for."""
+    return cls.__dict__.get("_stands_for", cls)  # type: ignore[no-any-return]
+
+
+def _blank(cls: Any) -> Any:
+    """An instance of `cls` over the frameworks of this process, before its state is set."""
+    bases = framework_bases(cls._homes, cls._base, cls._install) if cls._homes else ()
+    concrete = over(cls, bases)
+    return super(Reporting, concrete).__new__(concrete)

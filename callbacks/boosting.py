@@ -1,0 +1,52 @@
+"""What the callbacks of XGBoost, LightGBM and CatBoost share: a boosting round is an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from weakref import WeakSet
+
+from haltune.errors import InvalidInput
+
+from .reporter import missing, two_callbacks
+
+CANNOT_FOLD = "takes no boosters to continue from, so it cannot be paused"
+BEGUN: WeakSet[Any] = WeakSet()  # boosters in a training that a callback of haltune's has begun
+
+
+def begin(booster: Any) -> None:
+    """Raise InvalidInput for the second callback in a training."""
+    if booster in BEGUN:
+        raise two_callbacks("callbacks=[...]")
+    BEGUN.add(booster)
+
+
+def named(rows: Iterable[tuple[str, str, Any, Any]]) -> dict[str, float]:
+    """Metrics of a round by "<data>-<metric>", from (data, metric, value, deviation over folds or None)."""
+    metrics: dict[str, float] = {}
+    for data, metric, value, deviation in rows:
+        if deviation is None:
+            metrics[f"{data}-{metric}"] = value
+        else:
+            metrics[f"{data}-{metric}-mean"], metrics[f"{data}-{metric}-std"] = value, deviation
+    return metrics
+
+
+def full_name(monitor: str, metrics: Mapping[str, float], train: str, how: str) -> str:
+    """Return the full name of `monitor`, with its data set or without, with "-mean" of folds or without.
+
+    train: what evaluates, and how: what to give it; for the errors.
+    Raises InvalidInput when there is none or more than one.
+    """
+    plain = {name.removesuffix("-mean"): name for name in metrics if not name.endswith("-std")}
+    if monitor in metrics or monitor in plain:
+        return plain.get(monitor, monitor)
+    found = [short for short in plain if short.partition("-")[2] == monitor]
+    if len(found) > 1:
+        raise InvalidInput(
+            f"the metric {monitor!r} was logged for {len(found)} data sets: name one, {' or '.join(found)}, "
+            f"as in HaltuneCallback(trial, monitor={found[-1]!r})"
+        )
+    if not found:
+        raise missing(monitor, metrics, "in the first round", f"Give {train} {how}")
+    return plain[found[0]]

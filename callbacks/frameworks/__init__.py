@@ -1,1 +1,0 @@
-"""What callbacks of several frameworks share."""

@@ -1,0 +1,145 @@
+"""Ctrl-C and SIGTERM that wait until an epoch is trained and saved; a second one leaves at once."""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Self
+
+_log = logging.getLogger("haltune")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_WAITED = "_haltune_waited"  # attribute of an error, and of the hook that shows it
+_CLOSING_SECONDS = 0.02  # seconds until a generator that is being closed is surely gone
+
+
+def caller(function: str, package: str) -> FrameType | None:
+    """The call of a framework's function that is under way, or None.
+
+    Keras, Transformers, fastai and the boosters call no hook when a training fails: whether a signal finds the training
+    under way can be seen on the stack alone.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == function and frame.f_globals.get("__name__", "").startswith(package):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+class Interruption:
+    """The signals while a loop trains. A context manager: a signal that waited is raised as it is left.
+
+    Signals that are ignored stay so, and outside the main thread, where no handler can be set, nothing changes.
+
+    bears: signals may wait at all. loop: code of the function that trains, where no hook says that it failed.
+    patient: a second one waits, too, where nothing can be raised in the loop.
+    """
+
+    def __init__(self, bears: bool = True, loop: CodeType | None = None, patient: bool = False) -> None:
+        self._bears, self._loop, self._patient, self._process = bears, loop, patient, os.getpid()
+        self._before: dict[int, Any] = {}  # handlers, by signal
+        self._number = 0  # of the signal that waits
+
+    @classmethod
+    def within(cls, function: str, package: str, bears: bool = True) -> Interruption:
+        """Of the framework's function that calls; if none does, nothing waits, as a failure would not be noticed."""
+        frame = caller(function, package) if bears else None
+        return cls(frame is not None, None if frame is None else frame.f_code)
+
+    @property
+    def waits(self) -> bool:
+        """True when the loop should save and end."""
+        return self._number != 0
+
+    def __enter__(self) -> Self:
+        if self._bears and threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None):
+                    forgotten = getattr(handler, "__self__", None)  # of a loop that failed
+                    if isinstance(forgotten, Interruption):
+                        handler = forgotten._before[number]
+                    self._before[number] = handler
+                    signal.signal(number, self._hear)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: object, __: TracebackType | None) -> None:
+        if self._number and kind is GeneratorExit:
+            self.postpone()
+            return
+        self._restore()
+        if self._number and kind is None:
+            try:
+                self._leave(self._number, None)
+            except KeyboardInterrupt as error:
+                _show_in_a_line(error)
+                raise
+
+    def postpone(self) -> None:
+        """The loop is left where nothing can be raised, as by closing a generator: the signal is raised right after."""
+        if self._number:
+            threading.Timer(_CLOSING_SECONDS, self._send_again).start()
+        else:
+            self._restore()
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            if number != signal.SIGINT:  # a fork, which loads data say: Ctrl-C is for the process that trains
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+        elif (self._number and not self._patient) or not self._trains(frame):
+            if self._number:
+                with suppress(RuntimeError):  # it came in the middle of another line
+                    _log.warning("leaving at once: what the epoch under way has trained is lost")
+            self._number = 0  # it waits no longer
+            self._restore()
+            self._leave(number, frame)
+        else:
+            self._number = number
+            with suppress(RuntimeError):  # it came in the middle of another line
+                _log.warning("finishing the epoch under way and saving it; Ctrl-C once more leaves at once")
+
+    def _trains(self, frame: FrameType | None) -> bool:
+        """False when the function that trains has been left by an exception."""
+        while self._loop is not None and frame is not None and frame.f_code is not self._loop:
+            frame = frame.f_back
+        return self._loop is None or frame is not None
+
+    def _send_again(self) -> None:
+        """The signal comes as the second one, to the main thread: it ends a sleep there too."""
+        if self._number and hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(threading.main_thread().ident or 0, self._number)
+        elif self._number:
+            _thread.interrupt_main(signal.Signals(self._number))
+
+    def _leave(self, number: int, frame: FrameType | None) -> None:
+        handler = self._before[number]
+        if not callable(handler):
+            raise SystemExit(128 + number)  # as a shell counts: what is left on the way ends in order
+        handler(number, frame)
+
+    def _restore(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self._before.items():
+                if signal.getsignal(number) == self._hear:  # else somebody has put his own back already
+                    signal.signal(number, handler)
+
+
+def _show_in_a_line(error: KeyboardInterrupt) -> None:
+    """If nobody catches it, Python shows it without a traceback: the epoch is saved, nothing broke."""
+    error.__dict__[_WAITED] = True  # a hook that held the error would hold the frames, and their models
+    if hasattr(sys.excepthook, _WAITED):
+        return
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        waited = _WAITED in value.__dict__
+        before(kind, value.with_traceback(None) if waited else value, None if waited else trace)
+
+    setattr(hook, _WAITED, True)
+    sys.excepthook = hook

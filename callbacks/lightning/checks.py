@@ -1,0 +1,187 @@
+"""Where a Lightning fit stands, and what in it does not fit the trial: errors before an epoch is lost, and advice.
+
+A schedule that ends is built for a number of epochs or steps. Trials train towards `trial.max_epochs` and are stopped
+or paused earlier, so a schedule that ends elsewhere was most often built for another number of epochs. Warm-ups, step
+decays and restarts have no end to be wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from haltune._utils.words import amount, plural
+from haltune.errors import NotSupported
+from haltune.study import Trial
+
+from ..ranks import Agreement
+
+_SHARDED = ("FSDPStrategy", "XLAFSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
+_ENDS = {"CosineAnnealingLR": "T_max", "OneCycleLR": "total_steps", "PolynomialLR": "total_iters"}
+
+
+def silent(trainer: Any) -> bool:
+    """True where the same hooks fire but no training epoch is validated."""
+    return trainer.state.fn != "fit" or trainer.sanity_checking or bool(trainer.fast_dev_run)
+
+
+def at_boundary(trainer: Any) -> bool:
+    """True after the last batch of an epoch."""
+    return bool(trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
+
+
+def epochs_done(trainer: Any) -> float | None:
+    """Epochs trained so far, fractional within one: current_epoch + batches done / batches of an epoch.
+
+    None within an epoch of unknown length, and in one without a batch (the stop came at its start).
+    """
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    if progress.is_last_batch:
+        return float(trainer.current_epoch + 1)
+    batches = trainer.num_training_batches
+    if not math.isfinite(batches) or progress.current.ready == 0:
+        return None
+    return float(trainer.current_epoch + progress.current.ready / batches)
+
+
+def sharded(trainer: Any) -> bool:
+    """True when no process holds the whole state."""
+    return any(kind.__name__ in _SHARDED for kind in type(trainer.strategy).__mro__)
+
+
+def cannot_save(trainer: Any) -> NotSupported:
+    """Why a trial under this strategy is not paused."""
+    return NotSupported(
+        f"a trial under {type(trainer.strategy).__name__} cannot be paused, as its state is spread over the "
+        "processes: use strategy='ddp', or a policy that only stops trials"
+    )
+
+
+def fabric() -> NotSupported:
+    """Fabric takes any object as a callback and calls what its user's loop names."""
+    return NotSupported(
+        "Fabric runs the loop that you write and calls no hook by itself: report in that loop, with "
+        "haltune.callbacks.loop.TrainingLoop, instead of Fabric(callbacks=[HaltuneCallback(trial)])"
+    )
+
+
+def same_trial(ranks: Agreement, trial: Trial) -> None:
+    """Raise NotSupported, on every rank, when the ranks train different trials."""
+    held = ranks.gather([trial.id, trial.attempt, repr(sorted(trial.config.items()))])
+    if any(other != held[0] for other in held):
+        listed = ", ".join(f"rank {rank} trial {id}" for rank, (id, _, _) in enumerate(held))
+        raise NotSupported(
+            f"the ranks of this fit train different trials ({listed}): haltune was not told how they were started. "
+            "Set HALTUNE_RUN_FOLDER to a folder that all of them can see, and import haltune before the first fit"
+        )
+
+
+def check_start(trainer: Any, trial: Trial) -> None:
+    """Raise NotSupported for limits below the trial's horizon and for sharded states that must be saved."""
+    horizon = trial.horizon
+    if horizon is None:
+        return
+    if trial.until is not None and trial.until < horizon and sharded(trainer):
+        raise cannot_save(trainer)
+    steps = _steps_per_epoch(trainer)
+    one_a_batch = trainer.lightning_module.automatic_optimization
+    if steps is not None and one_a_batch and -1 < trainer.max_steps < steps * horizon:
+        raise _too_short(f"max_steps={trainer.max_steps}", trainer.max_steps / steps, horizon)
+
+
+def check_end(trainer: Any, trial: Trial, trained: float | None) -> None:
+    """Raise NotSupported when max_steps or max_time, and nobody's decision, ended the fit early."""
+    horizon = trial.horizon
+    epochs = trainer.current_epoch if trained is None else trained
+    if horizon is None or epochs >= horizon:
+        return
+    if -1 < trainer.max_steps <= trainer.global_step:
+        raise _too_short(f"max_steps={trainer.max_steps}", epochs, horizon)
+    for callback in trainer.callbacks:  # max_time makes a Timer
+        remaining = getattr(callback, "time_remaining", None)
+        if callable(remaining) and type(callback).__name__ == "Timer" and (remaining() or 1.0) <= 0:
+            raise _too_short("max_time", epochs, horizon)
+
+
+def _too_short(what: str, epochs: float, horizon: int) -> NotSupported:
+    return NotSupported(
+        f"{what} ends this fit after {amount(epochs, 'epochs', 3)}, but trials are compared at {horizon}: give the "
+        "Trainer max_epochs=trial.max_epochs alone, and limit the search, Study(..., budget=Budget(time='2h'))"
+    )
+
+
+def _steps_per_epoch(trainer: Any) -> int | None:
+    """Optimizer steps of an epoch with automatic optimization; None for a loader without length."""
+    batches = trainer.num_training_batches
+    return math.ceil(batches / trainer.accumulate_grad_batches) if math.isfinite(batches) else None
+
+
+def advice(trainer: Any, trial: Trial) -> Iterator[str]:
+    """A sentence for each schedule and early stopping that does not fit."""
+    for config in trainer.lr_scheduler_configs if trial.horizon is not None else ():
+        yield from _schedule_advice(trainer, float(trial.horizon or 0), config)
+    until, horizon = trial.until, trial.horizon
+    if trial.epoch > 0 or until is None or (horizon is not None and until >= horizon):
+        return  # no rung lies ahead, or the first one is past
+    for stopping in trainer.early_stopping_callbacks:
+        # the first check always improves; then patience more may not, one at least
+        if (max(stopping.patience, 1) + 1) * _epochs_per_check(trainer) < until:
+            yield (
+                f"EarlyStopping(monitor={stopping.monitor!r}, patience={stopping.patience}) can end this training "
+                f"before epoch {until:g}, where the policy first compares trials: give it more patience, "
+                "or leave stopping to haltune"
+            )
+            return
+
+
+def _ends(scheduler: Any, began: float = 0.0) -> Iterator[tuple[str, str, float, float]]:
+    """(class, argument, its value, all steps until its end) of a schedule, or of those within it, that end."""
+    name = type(scheduler).__name__
+    parts = getattr(scheduler, "_schedulers", [])
+    if name == "SequentialLR":  # each begins at a milestone
+        for part, milestone in zip(parts[1:], scheduler._milestones, strict=True):
+            yield from _ends(part, began + milestone)
+    elif name == "ChainedScheduler":
+        for part in parts:
+            yield from _ends(part, began)
+    elif name in _ENDS:
+        value = float(getattr(scheduler, _ENDS[name]))
+        yield name, _ENDS[name], value, began + value
+
+
+def _schedule_advice(trainer: Any, horizon: float, config: Any) -> Iterator[str]:
+    """At most one sentence."""
+    steps, by_epoch = _steps_per_epoch(trainer), config.interval == "epoch"
+    expected = [
+        (horizon / config.frequency, 1.0)
+    ]  # (steps of the schedule until the horizon, slack of an epoch)
+    each_step = [] if steps is None else [(horizon * steps / config.frequency, steps / config.frequency)]
+    if not trainer.lightning_module.automatic_optimization:  # the module steps them when it likes
+        expected += each_step if steps is not None else [(math.nan, 0.0)]
+    elif not by_epoch:
+        expected = each_step
+    if not expected or any(math.isnan(total) for total, _ in expected):
+        return  # nobody knows how many steps it has
+    for name, argument, value, end in _ends(config.scheduler):
+        if any(abs(end - total) <= slack for total, slack in expected):
+            continue
+        in_steps = "" if by_epoch else f", which is {plural(expected[0][0], 'step')}"
+        fix = "trial.max_epochs" if by_epoch else "self.trainer.estimated_stepping_batches"
+        yield (
+            f"the schedule {name}({argument}={value:g}) ends after {end:g} {config.interval}s, but trials "
+            f"train towards trial.max_epochs={horizon:.0f}{in_steps}: give it "
+            f"{argument}={fix}{f' - {end - value:g}' if end - value else ''}. "
+            "haltune stops or pauses a trial before that where it pays"
+        )
+        return
+
+
+def _epochs_per_check(trainer: Any) -> float:
+    """Epochs between two validations."""
+    batches, every = trainer.num_training_batches, trainer.val_check_batch
+    if not isinstance(every, (int, float)) or not math.isfinite(batches) or not math.isfinite(every):
+        return float(trainer.check_val_every_n_epoch or 1)
+    if trainer.check_val_every_n_epoch is None:  # validation by batches, across epochs
+        return float(every / batches)
+    return float(trainer.check_val_every_n_epoch * min(every / batches, 1.0))

@@ -1,1 +1,0 @@
-"""From a measured value to a report: clock, delivery, heartbeat."""

@@ -1,0 +1,355 @@
+"""Does a paused training go on as if it had never been paused? Trained both ways, and compared.
+
+from haltune.callbacks import check_resume
+
+def run(trial):
+    trainer = Trainer(max_epochs=trial.max_epochs, callbacks=[HaltuneCallback(trial)])
+    trainer.fit(Net(), data, ckpt_path=trial.checkpoint)
+    return trainer                                    # or the module, the Keras model, any arrays
+
+print(check_resume(run, goal=Minimize("val_loss")))
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from haltune._utils.words import plural
+from haltune.display.terminal import visible
+from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.log.decisions import Action, Finish, Move, Resume, Start, Verdict, go_on
+from haltune.log.events import Event, Status
+from haltune.log.history import History
+from haltune.log.policy import Policy
+from haltune.log.problem import Goal, Minimize, Problem
+from haltune.log.records import TrialRecord
+from haltune.space import Space
+from haltune.study import Study, Trial
+
+from .randomness import capture
+
+MakeRun = Callable[[Trial], Any]
+
+
+@dataclass(frozen=True)
+class ResumeCheck:
+    """What differs between a training and the same one paused on its way; true when nothing does."""
+
+    epochs: int
+    pause_at: int
+    compared: tuple[str, ...]  # "weights", "optimizer", ...: what both runs had
+    differences: tuple[str, ...]  # one sentence each
+
+    @property
+    def ok(self) -> bool:
+        """True when nothing differs."""
+        return not self.differences
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        runs = f"{plural(self.epochs, 'epoch')} straight, and paused after {self.pause_at}"
+        if self.ok:
+            return visible(f"Resumes exactly: {runs}, agree to the last digit in {', '.join(self.compared)}.")
+        listing = "\n".join(f"- {d}" for d in self.differences)
+        return visible(f"Does NOT resume exactly. {runs}, differ:\n{listing}")
+
+
+def check_resume(
+    make_run: MakeRun,
+    config: Mapping[str, Any] | None = None,
+    *,
+    goal: Goal | None = None,
+    epochs: int = 4,
+    pause_at: int | None = None,
+    seed: int = 0,
+) -> ResumeCheck:
+    """Train straight, then again with a pause, and compare the ends bit for bit.
+
+    Compared are weights, optimizer, learning rates and schedules, random state, and the metrics reported; of boosters,
+    which draw from generators of their own, trees and metrics.
+
+    Args:
+        make_run: Trains the trial it is given as a search would, from trial.checkpoint on, reports to it, and
+            returns what was trained: a Lightning Trainer or module, a torch module, a Keras model, a booster, an
+            estimator of scikit-learn, or any dict, list or tuple of arrays and numbers. Called three times; what it
+            raises is raised.
+        config: What trial.config is. Default: None, nothing.
+        goal: What is reported. Default: None, Minimize("val_loss").
+        epochs: How many are trained. Default: 4.
+        pause_at: The epoch after which one training is paused. Default: None, half-way.
+        seed: Of all global generators before both trainings; the one that goes on begins with another, as a new
+            process would, so that what is not restored shows. Default: 0.
+
+    Returns:
+        What differs; true when nothing does.
+
+    Raises:
+        InvalidInput: When `pause_at` is not within the training.
+
+    Example:
+        >>> from haltune.callbacks.loop import TrainingLoop
+        >>> def run(trial):
+        ...     weight = np.load(trial.checkpoint) if trial.checkpoint else np.zeros(1)
+        ...     loop = TrainingLoop(trial, save=lambda path: np.save(path, weight), suffix=".npy")
+        ...     for epoch in loop:
+        ...         weight = weight + random.random()
+        ...         _ = loop.report(float(weight[0]))
+        ...     return weight
+        >>> bool(check_resume(run))
+        True
+    """
+    middle = epochs // 2 if pause_at is None else pause_at
+    if not 0 < middle < epochs:
+        raise InvalidInput(
+            f"pause_at={middle} of epochs={epochs}: the pause lies within, at 1 to {epochs - 1}"
+        )
+    goal = goal or Minimize("val_loss")
+    straight = _CheckedTraining(goal, epochs, None, config)
+    straight.train(make_run, seed)
+    broken = _CheckedTraining(goal, epochs, middle, config)
+    broken.train(make_run, seed)
+    if (why := broken.not_paused()) is not None:
+        return ResumeCheck(epochs, middle, (), (why,))
+    broken.train(make_run, seed + 1)
+    return _compare(straight, broken, epochs, middle)
+
+
+@dataclass(frozen=True)
+class _PausesOnce(Policy[None]):
+    """One trial, paused after some epoch, then trained to its end."""
+
+    at: int | None
+    endless = False
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {"policy": "PausesOnce", "at": self.at}
+
+    def start(self, problem: Problem) -> None:
+        return None
+
+    def fold(self, state: None, event: Event) -> None:
+        return None
+
+    def propose(self, state: None, history: History, rng: Generator) -> Move:
+        for t in history.with_status(Status.PAUSED):
+            return Resume(t.id, reason="to see whether it continues as it would have")
+        if len(history):
+            return Finish("one training is enough")
+        return Start({"run": 0}, until=self.at)
+
+    def judge(self, state: None, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        if trial.attempt == 1 and self.at is not None and trial.epoch >= self.at:
+            return Verdict(Action.PAUSE, f"paused after epoch {trial.epoch:g}")
+        return go_on("on to the end")
+
+
+class _CheckedTraining:
+    """One training, whole or in two parts, and what it left."""
+
+    def __init__(self, goal: Goal, epochs: int, pause_at: int | None, config: Any) -> None:
+        self._config = dict(config or {})
+        self.study = Study(Problem(Space({"run": 0}), goal, epochs), _PausesOnce(pause_at), seed=0, verbose=0)
+        self.state: dict[str, Any] = {}
+        self.randomness: dict[str, Any] = {}
+        self.kind: str | None = None
+        self.said: list[str] = []  # haltune's warnings: they often name the cause
+
+    def train(self, make_run: MakeRun, seed: int) -> None:
+        _seed(seed)
+        trial = self.study.ask()
+        assert isinstance(trial, Trial)
+        trial.config = dict(self._config)
+        with warnings.catch_warnings(record=True) as caught, trial:
+            warnings.simplefilter("always", HaltuneWarning)
+            trained = make_run(trial)
+        self.said = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
+        self.randomness = capture()
+        self.state = _training_state(trained)
+        self.kind = None if trained is None else type(trained).__name__  # of what was returned
+
+    @property
+    def record(self) -> TrialRecord:
+        return self.study.history.trial(0)
+
+    def not_paused(self) -> str | None:
+        """Why the run did not pause as it should have; None when it did."""
+        if self.record.status is not Status.PAUSED:
+            return (
+                f"the run was not paused but {self.record.status}, after epoch {self.record.epoch:g}: is "
+                "HaltuneCallback(trial) among its callbacks, or does its loop end when trial.report(...).stops?"
+            )
+        if self.record.checkpoint is None:
+            return "the run was paused without saving anything: a loop of your own calls trial.save(write)"
+        return None
+
+    def metrics(self) -> dict[str, Any]:
+        """What was reported, epoch by epoch."""
+        r = self.record
+        own = {name: list(column) for name, column in r.metrics.items()}
+        return {"epoch": list(r.epochs), self.study.problem.goal.metric: list(r.values), **own}
+
+
+def _compare(straight: _CheckedTraining, broken: _CheckedTraining, epochs: int, middle: int) -> ResumeCheck:
+    parts = {"metrics": (straight.metrics(), broken.metrics())}
+    for part in (*straight.state, *(p for p in broken.state if p not in straight.state)):
+        parts[part] = (straight.state.get(part, {}), broken.state.get(part, {}))
+    if "trees" not in straight.state:  # boosters draw from generators of their own
+        parts["random state"] = (straight.randomness, broken.randomness)
+    if not (straight.state and broken.state):
+        given = (
+            "nothing" if broken.kind is None else f"an object of type {broken.kind}, which cannot be compared"
+        )
+        nothing = (
+            f"make_run returned {given}, so that it is not known whether weights and optimizer agree: let it return "
+            "the trainer, the model, or a dict of arrays"
+        )
+        return ResumeCheck(epochs, middle, tuple(parts), (nothing,))
+    found = [f"{part}: {what}" for part, pair in parts.items() if (what := _differing(*pair)) is not None]
+    if found:
+        found += broken.said
+    return ResumeCheck(epochs, middle, tuple(parts), tuple(found))
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (users' code draws from it)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(seed)
+    if (keras := sys.modules.get("keras")) is not None:
+        keras.utils.set_random_seed(seed)
+
+
+# what a training leaves behind, as plain arrays by name, and how two of them differ
+
+
+def _training_state(trained: Any) -> dict[str, Any]:
+    """The parts of what a training returned: names -> nested mappings, lists, arrays and numbers.
+
+    A Lightning Trainer or an attached LightningModule has weights, optimizer, learning rate and
+    schedules; a Keras model the first three; a torch module weights; a booster, or its estimator, trees; an estimator
+    of scikit-learn what it learnt; arrays, numbers, and what holds them, are "returned". Of anything else nothing is.
+    """
+    if hasattr(trained, "lightning_module"):
+        return _of_lightning(trained)
+    if getattr(trained, "_trainer", None) is not None and hasattr(trained, "state_dict"):
+        return _of_lightning(trained._trainer)
+    if _is_a("keras", "Model", trained):
+        return _of_keras(trained)
+    if hasattr(trained, "state_dict"):
+        return {"weights": dict(trained.state_dict())}
+    if (trees := _trees(trained)) is not None:
+        return {"trees": trees}
+    if hasattr(trained, "get_params") and hasattr(trained, "fit"):
+        return {"learnt": vars(trained)}
+    plain = isinstance(trained, (Mapping, list, tuple, str, int, float)) or hasattr(trained, "shape")
+    return {"returned": trained} if plain else {}
+
+
+def _differing(first: Any, second: Any) -> str | None:
+    """Where two states differ, and by how much at most; None when every bit agrees."""
+    one, two = dict(_leaves(first, "")), dict(_leaves(second, ""))
+    alone = sorted(one.keys() ^ two.keys())
+    if alone:
+        where = "straight" if alone[0] in one else "resumed"
+        return f"{alone[0]} is there only in the {where} run (and {len(alone) - 1} more)"
+    wrong = [name for name in one if not _same(one[name], two[name])]
+    if not wrong:
+        return None
+    gaps = [gap for name in wrong if (gap := _gap(one[name], two[name])) is not None]
+    size = f", by up to {max(gaps):.3g}" if gaps else ""
+    more = f" and {len(wrong) - 1} more of {len(one)}" if len(wrong) > 1 else ""
+    return f"{wrong[0]}{more} differ{'' if more else 's'}{size}"
+
+
+def _of_lightning(trainer: Any) -> dict[str, Any]:
+    optimizers = list(trainer.optimizers)
+    return {
+        "weights": dict(trainer.lightning_module.state_dict()),
+        "optimizer": [o.state_dict() for o in optimizers],
+        "learning rate": [[group["lr"] for group in o.param_groups] for o in optimizers],
+        "schedules": [c.scheduler.state_dict() for c in trainer.lr_scheduler_configs],
+    }
+
+
+def _of_keras(model: Any) -> dict[str, Any]:
+    state: dict[str, Any] = {"weights": [_array(w) for w in model.weights]}
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None:
+        state["optimizer"] = [_array(v) for v in optimizer.variables]
+        state["learning rate"] = [float(optimizer.learning_rate)]
+    return state
+
+
+def _trees(trained: Any) -> Any:
+    """The trees of XGBoost, LightGBM or CatBoost, of a booster or an estimator; None for anything else."""
+    booster = (
+        trained.get_booster() if hasattr(trained, "get_booster") else getattr(trained, "booster_", trained)
+    )
+    if hasattr(booster, "save_raw"):
+        return np.frombuffer(booster.save_raw(), np.uint8)
+    if hasattr(booster, "model_to_string"):  # behind the trees it has the arguments of its last training
+        return booster.model_to_string(num_iteration=-1).partition("end of trees")[0].split("\n")
+    if hasattr(booster, "get_tree_leaf_counts"):
+        return [
+            booster.get_tree_leaf_counts(),
+            booster.get_leaf_values(),
+            *map(np.asarray, booster.get_borders().values()),
+        ]
+    return None
+
+
+def _is_a(module: str, name: str, value: Any) -> bool:
+    """True for an instance of a class of a module that is imported."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, (list, tuple)):
+        for i, inner in enumerate(value):
+            yield from _leaves(inner, f"{path}[{i}]")
+    else:
+        yield path, _array(value) if hasattr(value, "shape") else value
+
+
+def _array(value: Any) -> Any:
+    """A tensor of any framework as an array, bfloat16 among them."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        return value.float().numpy() if value.is_floating_point() else value.numpy()
+    if hasattr(value, "numpy") and not isinstance(value, np.ndarray):
+        value = value.numpy()
+    return np.asarray(value)
+
+
+def _same(one: Any, two: Any) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
+        same = one.shape == two.shape and one.dtype == two.dtype
+        return same and one.tobytes() == two.tobytes()
+    if isinstance(one, float) and isinstance(two, float) and math.isnan(one):
+        return math.isnan(two)
+    return bool(one == two) if type(one).__module__ == "builtins" else True  # objects: functions, classes
+
+
+def _gap(one: Any, two: Any) -> float | None:
+    """The largest difference of two numbers or arrays; None where there is no such thing."""
+    try:
+        gap = float(np.max(np.abs(np.asarray(one, float) - np.asarray(two, float))))
+    except (TypeError, ValueError):
+        return None
+    return gap if math.isfinite(gap) else None

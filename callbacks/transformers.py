@@ -1,0 +1,534 @@
+"""The callback for the Trainer of Hugging Face's transformers, and its hyperparameter search.
+
+    from haltune.callbacks.transformers import HaltuneCallback
+
+    with trial:
+        arguments = TrainingArguments(folder, num_train_epochs=trial.max_epochs, eval_strategy="epoch")
+        trainer = Trainer(model, arguments, ..., callbacks=[HaltuneCallback(trial, "eval_loss")])
+        trainer.train(resume_from_checkpoint=trial.checkpoint)
+
+It reports after every evaluation of a training, with state.epoch, which is fractional within an epoch; not
+what `trainer.evaluate()` alone or eval_on_start measures. After an exception the Trainer calls no callback:
+keep the training inside `with trial:`. A pause asks the Trainer for one of its checkpoints and takes that
+over, random state included: a resumed training equals an uninterrupted one digit for digit.
+
+Ctrl-C and SIGTERM wait for the next evaluation of a training in one process, whose state is saved likewise, so that the
+same program continues exactly there; a second one leaves at once. With several ranks they are heard at once.
+
+In a distributed training every rank makes a callback, the first talks to the study, and all do as it says.
+
+`hyperparameter_search(trainer, space)` is `trainer.hyperparameter_search` with haltune as what decides.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from haltune.errors import InvalidInput, NotSupported
+from haltune.errors.foreign_words import answering
+from haltune.log.problem import Budget, Maximize, Minimize, Problem
+from haltune.space import Space
+from haltune.study import Study, Trial
+
+from .base import Reporting
+from .interruption import Interruption
+from .ranks import torch_ranks
+from .reporter import Reporter, missing, two_callbacks
+
+if TYPE_CHECKING:
+    from transformers import TrainerCallback as _Base
+else:
+    _Base = object
+
+__all__ = ["HaltuneCallback", "hyperparameter_search"]
+
+_EPOCHS_WITHOUT_VALUE = 2  # epochs without an evaluation of a Trainer that does not evaluate by itself
+_BEGUN = "_haltune"  # attribute of a state: a callback of haltune's has begun its training
+GO_ON, END, SAVE = "go on", "end", "save"  # what rank 0 decides for all
+
+
+class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
+    """Reports the goal's metric to a trial after every evaluation, and ends the training when the policy says so.
+
+    A pause is declined, with one warning, for save_only_model, save_strategy="best", FSDP and DeepSpeed.
+
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        monitor: The metric as the Trainer logs it, with or without "eval_". Default: None, the goal's metric.
+        verbose: Print a line for every report. Default: False.
+        record: "all" scalars logged since the last report are stored with one, or the "monitor" only. Default: "all".
+
+    Raises:
+        InvalidInput: When `trial` is not a trial, when the metric is a vector or was never logged, and for two
+            HaltuneCallbacks in one training.
+
+    Example:
+        ::
+
+            import torch
+            from transformers import Trainer, TrainingArguments
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.callbacks.transformers import HaltuneCallback
+            from haltune.policies import RandomSearch
+
+            class Net(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.layer = torch.nn.Linear(3, 1)
+
+                def forward(self, x, labels):
+                    out = self.layer(x).squeeze(-1)
+                    return {"loss": (out - labels).pow(2).mean(), "logits": out}
+
+            rows = [{"x": x, "labels": x.sum()} for x in torch.randn(16, 3)]
+            problem = Problem(Space({"lr": Float(0.01, 0.1)}), Minimize("eval_loss"), max_epochs=2)
+            for trial in Study(problem, RandomSearch(), budget=Budget(trials=2)):
+                with trial:
+                    arguments = TrainingArguments(
+                        f"run-{trial.id}", num_train_epochs=trial.max_epochs, eval_strategy="epoch",
+                        learning_rate=trial.config["lr"], report_to="none",
+                    )
+                    trainer = Trainer(Net(), arguments, train_dataset=rows, eval_dataset=rows,
+                                      callbacks=[HaltuneCallback(trial)])
+                    trainer.train(resume_from_checkpoint=trial.checkpoint)
+    """
+
+    _homes = ("transformers.trainer_callback",)
+    _base = "TrainerCallback"
+    _pass_began: int
+    _passes: int
+    _first_pass: int
+    _install = 'pip install "transformers[torch]"'
+
+    def __init__(
+        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
+    ) -> None:
+        hint = "Call trainer.train(resume_from_checkpoint=trial.checkpoint)"
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=hint)
+        self._training = False
+        self._start()
+
+    # the hooks, in the order the Trainer calls them
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if vars(state).get(_BEGUN):  # each training has a state of its own
+            raise two_callbacks("the Trainer")
+        vars(state)[_BEGUN] = True
+        self._training = True
+        self._start(state.global_step)
+        steps = _steps_in_epoch(args, others.get("train_dataloader"))
+        self._has_length = steps is not None
+        planned = _planned(args, state, steps)
+        torch_ranks().decide(lambda: self._reporter.begin(planned, others.get("model")))
+        over = torch_ranks().decide(lambda: self._reporter.verdict is not None)
+        # several ranks would not notice a signal in the same epoch
+        one = args.world_size == 1
+        self._reporter.hear(Interruption.within("_inner_training_loop", "transformers.", bears=one))
+        control.should_training_stop |= over
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._need_a_value(late=args.eval_strategy == "no" and self._epochs >= _EPOCHS_WITHOUT_VALUE)
+        self._epochs += 1
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if control.should_evaluate:
+            self._reporter.clock.validating()
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if state.global_step > self._pass_began:  # not one that was skipped on the way to a checkpoint
+            self._first_pass = self._first_pass or state.global_step - self._pass_began
+            self._passes, self._pass_began = self._passes + 1, state.global_step
+        self.on_step_end(args, state, control)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
+        numbers = {k: v for k, v in (logs or {}).items() if isinstance(v, (int, float)) and k != "epoch"}
+        self._logged.update(numbers)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
+        if not self._training or state.global_step <= self._first_step:
+            return  # evaluate() outside train(), or eval_on_start
+        self._reporter.clock.validated()
+        self._seen |= metrics.keys()
+        ends = self._ends(state, control)
+        what = torch_ranks().decide(lambda: self._report(metrics, args, state, others, ends))
+        if what == SAVE:
+            self._takes, self._asked = True, not control.should_save
+            control.should_save = True
+        control.should_training_stop |= what == END
+
+    def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._takes:
+            self._takes = False
+            torch_ranks().gather(None)  # each has written its part
+            ends = self._ends(state, control)  # a callback behind this one
+            control.should_training_stop |= torch_ranks().decide(lambda: self._take(args, state, ends))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._training:
+            self._training = False
+            self._need_a_value(late=state.global_step > self._first_step)
+            torch_ranks().decide(lambda: self._finish(args, others))
+            self._reporter.leave()
+
+    def _start(self, step: int = 0) -> None:
+        self._first_step: int = step  # of the optimizer, trained before this training
+        self._has_length = True  # of the training data, so that the Trainer knows how many steps an epoch has
+        self._pass_began = step  # the steps trained before the present pass over the data
+        self._passes = 0  # of this training
+        self._first_pass = 0  # steps of the first; 0 until it ends
+        self._epochs = 0  # begun in this training
+        self._logged: dict[str, float] = {}  # since the last report
+        self._seen: set[str] = set()  # names of all evaluations
+        self._keeps_epoch = False  # the last value is that of the trial's best epoch, and is to be kept
+        self._takes = self._asked = False  # the next checkpoint is the trial's; it was made for the trial
+
+    # what the first rank does
+
+    def _ends(self, state: Any, control: Any) -> bool:
+        """True when another callback ends this training before its last step."""
+        return bool(control.should_training_stop and state.global_step < state.max_steps)
+
+    def _epoch(self, args: Any, state: Any) -> float:
+        """Epochs trained. Of data without a length the Trainer takes max_steps for the steps of an epoch, though a pass
+        ends sooner, or never: there an epoch is what lies between two evaluations, or a pass."""
+        if self._has_length:
+            return float(state.epoch)
+        if args.eval_strategy == "steps":
+            return float(state.global_step / state.eval_steps)
+        before = round(self._first_step / self._first_pass) if self._first_pass else 0
+        inside = state.global_step - self._pass_began
+        return float(before + self._passes + inside / (inside + 1))
+
+    def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> str:
+        """Report, and say what all ranks do next."""
+        name = next((n for n in (self.monitor, f"eval_{self.monitor}") if n in metrics), None)
+        if name is None:
+            return GO_ON  # with several data sets each has an evaluation of its own
+
+        def need() -> int:
+            return _room(args.output_dir, others["model"], others["optimizer"])
+
+        wanted = self._reporter.measures.others
+        told = self._logged | {n: metrics[f"eval_{n}"] for n in wanted if f"eval_{n}" in metrics}
+        epoch = self._epoch(args, state)
+        self._reporter.report(metrics[name], epoch, told, need)
+        self._reporter.heed(epoch)
+        self._logged = {}
+        if ends:
+            self._reporter.ends_by_itself()
+        self._keeps_epoch = self._reporter.keeps_epoch
+        final = self._reporter.stopping and not self._reporter.pausing and self._reporter.keeps
+        if not (self._reporter.saves or self._keeps_epoch or final):
+            return END if self._is_over else GO_ON
+        why_not = _no_checkpoint(args)
+        if why_not is None:
+            return SAVE
+        if self._reporter.pausing:
+            self._reporter.decline(why_not)
+        return END if self._is_over else GO_ON
+
+    @property
+    def _is_over(self) -> bool:
+        return self._reporter.stopping or self._reporter.leaving
+
+    def _take(self, args: Any, state: Any, ends: bool) -> bool:
+        """Take over the checkpoint that the Trainer has just written; True when the training ends now."""
+        if ends:
+            self._reporter.ends_by_itself()
+        source = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        best = state.best_model_checkpoint and Path(state.best_model_checkpoint)
+        moves = self._asked and args.save_total_limit is None and best != source
+        keeps, self._keeps_epoch = self._keeps_epoch, False
+        if keeps:
+            self._reporter.keep(lambda path: shutil.copytree(source, path), "")
+        if self._reporter.saves or (self._reporter.stopping and self._reporter.keeps):
+            self._reporter.save(lambda path: (shutil.move if moves else shutil.copytree)(source, path), "")
+        if moves:
+            shutil.rmtree(source, ignore_errors=True)  # it is there still when that failed, or was not needed
+        return self._is_over
+
+    def _finish(self, args: Any, others: Any) -> None:
+        """The end; a training that ended where the Trainer saved nothing keeps its model without the optimizer."""
+        reporter, model = self._reporter, others.get("model")
+        able = hasattr(model, "save_pretrained") and not (args.fsdp or args.deepspeed)
+        if able and not reporter.saves and reporter.keeps:
+            reporter.save(lambda path: _export(path, model, others.get("processing_class")), "")
+        reporter.end_of_fit()
+
+    def _need_a_value(self, late: bool) -> None:
+        """Raises InvalidInput, on all ranks: evaluations came without the metric, or it is late and none came."""
+        if self._seen & {self.monitor, f"eval_{self.monitor}"}:
+            return
+        found = any(name.startswith("eval_") for name in self._seen)
+        if not (found or late) or not torch_ranks().decide(lambda: self._reporter.silent):
+            return
+        if found:
+            how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
+            raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
+        how = "Evaluate, TrainingArguments(eval_strategy='epoch')"
+        raise missing(
+            self.monitor, self._logged, "in this fit", how, guess=False
+        )  # training's loss is not meant
+
+
+def _export(path: Path, *parts: Any) -> None:
+    """A folder that from_pretrained takes."""
+    for part in parts:
+        if hasattr(part, "save_pretrained"):
+            part.save_pretrained(path)
+
+
+def _steps_in_epoch(args: Any, loader: Any) -> int | None:
+    """Steps of the optimizer; None for a loader without a length."""
+    try:
+        steps: int = math.ceil(len(loader) / args.gradient_accumulation_steps)
+    except TypeError:
+        return None
+    return steps
+
+
+def _planned(args: Any, state: Any, steps: int | None) -> float | None:
+    """The number of epochs that a training is set to; None where nobody knows. steps: in an epoch, see `_epoch`."""
+    if args.max_steps <= 0:
+        return float(args.num_train_epochs)
+    if steps is None and args.eval_strategy == "steps":
+        steps = state.eval_steps
+    return float(state.max_steps / steps) if steps else None
+
+
+def _no_checkpoint(args: Any) -> str | None:
+    """Why the Trainer writes no checkpoint that a training could go on from; None if it does."""
+    if args.save_only_model:
+        return "with save_only_model=True the Trainer saves no optimizer to continue with"
+    if args.save_strategy == "best":  # the Trainer then overrules the wish to save
+        return "with save_strategy='best' the Trainer saves at no other time: use 'epoch' or 'no'"
+    if args.fsdp or args.deepspeed:
+        return "its checkpoints are sharded (FSDP, DeepSpeed), which haltune cannot take over"
+    return None
+
+
+def _room(folder: str, model: Any, optimizer: Any) -> int:
+    """About the bytes that a checkpoint takes. Raises OSError when the Trainer's own folder has no room for them."""
+    state = [value for values in optimizer.state.values() for value in values.values()]
+    tensors = [*model.parameters(), *model.buffers(), *state]
+    size: int = sum(t.nbytes for t in tensors if hasattr(t, "nbytes"))
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:  # a disk that is full must not end the training
+        file.write(bytes(4096))
+    if shutil.disk_usage(folder).free < size:
+        raise OSError(errno.ENOSPC, f"no room for a checkpoint of {size / 1e6:.0f} MB", folder)
+    return size
+
+
+# Trainer.hyperparameter_search takes no further backend: its names are a closed enumeration, and it asks for them where
+# it sets a trial's parameters, names its folder and reports. So this is a function of the same arguments.
+
+OBJECTIVE = "objective"
+_KINDS: dict[str, type[Maximize] | type[Minimize]] = {"minimize": Minimize, "maximize": Maximize}
+Objective = Callable[[dict[str, float]], float]
+
+
+@answering
+def hyperparameter_search(
+    trainer: Any,
+    hp_space: Space | Mapping[str, Any],
+    compute_objective: Objective | None = None,
+    n_trials: int | None = 20,
+    direction: str = "minimize",
+    hp_name: Callable[[Trial], str] | None = None,
+    timeout: float | str | None = None,
+    **study: Any,
+) -> Any:
+    """The best run of a search over the arguments of a Trainer: stands in for `trainer.hyperparameter_search(...)`.
+
+    Runs are stopped early, or pause and go on from the Trainer's checkpoints. A run trains as if its parameters had
+    been given to TrainingArguments; afterwards these are as they were. `num_train_epochs` is a full training.
+
+    Args:
+        trainer: The Trainer, made with `model_init=`, which evaluates every epoch.
+        hp_space: Parameter -> Float, Int, Choice or constant. Those that are no field of TrainingArguments are for
+            `model_init(trial)`, in `trial.config`; it is called with None, too, when the Trainer is made.
+        compute_objective: What a dict of metrics is worth. Default: None, as the Trainer has it: the evaluation loss,
+            or the sum of all further metrics.
+        n_trials: How many runs are begun, those of earlier calls on the same store included; None, no limit.
+            Default: 20.
+        direction: "minimize" or "maximize". Default: "minimize".
+        hp_name: What a run's folder is called, hp_name(trial). Default: None, "run-" and its number.
+        timeout: Seconds after which the search ends, or a text such as "2h". Default: None, no limit.
+        study: Further arguments of haltune.Study: store="search.db", seed=0, policy=..., min_epochs=...
+
+    Returns:
+        transformers.trainer_utils.BestRun: `run_id`, `objective`, `hyperparameters`; `run_summary` is the Study, whose
+        `best.checkpoint` is the model.
+
+    Raises:
+        InvalidInput: For a Trainer without model_init, epochs or evaluations, for a parameter that nobody reads, and
+            when no run came to a value.
+        NotSupported: For several directions, and with DeepSpeed.
+        Exception: What a training raises before any succeeded, or max_failures times in a row.
+
+    Example:
+        ::
+
+            import torch
+            from transformers import Trainer, TrainingArguments
+
+            from haltune import Float
+            from haltune.callbacks.transformers import hyperparameter_search
+
+            class Net(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.layer = torch.nn.Linear(3, 1)
+
+                def forward(self, x, labels):
+                    out = self.layer(x).squeeze(-1)
+                    return {"loss": (out - labels).pow(2).mean(), "logits": out}
+
+            rows = [{"x": x, "labels": x.sum()} for x in torch.randn(16, 3)]
+            arguments = TrainingArguments("runs", num_train_epochs=2, eval_strategy="epoch", report_to="none")
+            trainer = Trainer(None, arguments, train_dataset=rows, eval_dataset=rows, model_init=Net)
+            best = hyperparameter_search(trainer, {"learning_rate": Float(1e-4, 1e-1, log=True)}, n_trials=2)
+            print(best.hyperparameters, best.run_summary.best.checkpoint)
+    """
+    from transformers.trainer_utils import BestRun, default_compute_objective
+
+    _check(trainer, hp_space, direction)
+    if "budget" in study:
+        raise InvalidInput("budget= is said here by n_trials= and timeout=, as of the Trainer's own search")
+    goal = _KINDS[direction](OBJECTIVE)
+    space = hp_space if isinstance(hp_space, Space) else Space(hp_space)
+    problem = Problem(space, goal, _horizon(trainer.args), min_epochs=study.pop("min_epochs", 0))
+    _check_read(trainer, space)
+    search = Study(problem, budget=Budget(trials=n_trials, time=timeout), **study)
+    compute = compute_objective or default_compute_objective
+    folder = Path(trainer.args.output_dir)
+    sets = (
+        len(trainer.eval_dataset) if isinstance(trainer.eval_dataset, dict) else 1
+    )  # each evaluated by itself
+    for trial in search:
+        with trial:
+            name = f"run-{trial.id}" if hp_name is None else hp_name(trial)
+            callback = _ObjectiveCallback(trial, compute, sets)
+            with _arranged(trainer, trial, str(folder / name), callback):
+                trainer.train(resume_from_checkpoint=trial.checkpoint)
+    best = search.best_trial
+    return BestRun(str(best.id), search.best_value, search.best_params, search)
+
+
+class _ObjectiveCallback(HaltuneCallback):
+    """Reports what compute_objective makes of the metrics of all evaluation sets."""
+
+    def __init__(self, trial: Trial, compute: Objective, sets: int) -> None:
+        super().__init__(trial, OBJECTIVE)
+        self._compute, self._sets = compute, sets
+        self._found: list[dict[str, float]] = []  # of this evaluation, a set each
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
+        self._found.append(dict(metrics))
+        if len(self._found) < self._sets:
+            return
+        metrics = {name: value for found in self._found for name, value in found.items()}
+        self._found = []
+        metrics = {**metrics, OBJECTIVE: self._compute(dict(metrics))}
+        super().on_evaluate(args, state, control, metrics=metrics, **others)
+
+
+@contextmanager
+def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback) -> Iterator[None]:
+    """The Trainer as if it had been made for a trial; as it was afterwards."""
+    arguments, init = trainer.args, trainer.model_init
+    known = {name: value for name, value in trial.config.items() if hasattr(arguments, name)}
+    told = {**known, "output_dir": folder}
+    before = {name: getattr(arguments, name) for name in told}
+    trainer.add_callback(callback)
+    try:
+        fields = {
+            name: type(old)(told[name]) if isinstance(old, Enum) else told[name]
+            for name, old in before.items()
+        }
+        _set(trainer, fields)
+        trainer.model_init = lambda: init(trial) if _takes_a_trial(init) else init()
+        yield
+    finally:
+        trainer.model_init = init
+        trainer.remove_callback(callback)
+        _set(trainer, before)
+
+
+def _set(trainer: Any, arguments: Mapping[str, Any]) -> None:
+    """Set training arguments, and what the Trainer derived from them when it was made."""
+    for name, value in arguments.items():
+        setattr(trainer.args, name, value)
+    trainer._train_batch_size = trainer.args.train_batch_size  # there is no public way
+    trainer.create_accelerator_and_postprocess()
+
+
+def _takes_a_trial(init: Callable[..., Any]) -> bool:
+    from transformers.trainer_utils import number_of_arguments
+
+    return bool(number_of_arguments(init) == 1)
+
+
+def _check(trainer: Any, space: Any, direction: Any) -> None:
+    if isinstance(direction, list | tuple):
+        raise NotSupported(
+            f"direction={direction!r}: this search has one goal; let compute_objective weigh several into one"
+        )
+    if direction not in _KINDS:
+        raise InvalidInput(f"direction={direction!r}: 'minimize' or 'maximize'")
+    if callable(space) or not isinstance(space, Space | Mapping):
+        raise InvalidInput(
+            f"hp_space={space!r}: here it is the space itself, known before the first run, such as "
+            "{'learning_rate': Float(1e-5, 1e-3, log=True)}, instead of a function of a trial"
+        )
+    if getattr(trainer, "args", None) is None or getattr(trainer, "model_init", None) is None:
+        raise InvalidInput(
+            "hyperparameter_search(trainer, ...) takes a Trainer made with model_init=, a function that makes the "
+            f"model anew for each run, not {trainer!r}"
+        )
+    if trainer.args.eval_strategy == "no":
+        raise InvalidInput(
+            "runs are compared by what they evaluate: TrainingArguments(eval_strategy='epoch')"
+        )
+    if trainer.args.deepspeed:
+        raise NotSupported(
+            "with DeepSpeed a Trainer cannot be set anew for each run here: make one for each, in a loop over a "
+            "Study, with HaltuneCallback(trial)"
+        )
+
+
+def _check_read(trainer: Any, space: Space) -> None:
+    """Raises InvalidInput for parameters that nobody would read, and for those that are settled otherwise."""
+    for name in ("num_train_epochs", "max_steps", "output_dir"):
+        if name in space.names:
+            raise InvalidInput(
+                f"{name!r} is no parameter of a search: it is one for all runs, which it compares"
+            )
+    others = [name for name in space.names if not hasattr(trainer.args, name)]
+    if others and not _takes_a_trial(trainer.model_init):
+        raise InvalidInput(
+            f"{', '.join(map(repr, others))}: no field of TrainingArguments, and model_init takes no argument that "
+            "could tell it; write def model_init(trial), which reads trial.config (trial is None where the Trainer "
+            "is made)"
+        )
+
+
+def _horizon(arguments: Any) -> int:
+    epochs = float(arguments.num_train_epochs)
+    if arguments.max_steps > 0 or not epochs.is_integer() or epochs < 1:
+        raise InvalidInput(
+            "runs are compared epoch by epoch: say how many a full training has by TrainingArguments("
+            f"num_train_epochs=), a whole number, without max_steps=; here these are {epochs:g} and "
+            f"{arguments.max_steps}"
+        )
+    return int(epochs)

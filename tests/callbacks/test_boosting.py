@@ -1,0 +1,391 @@
+"""Boosting with XGBoost, LightGBM and CatBoost, beyond what test_every_loop.py asks of each loop."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from callback_fakes import PAUSE, STOP, FakeTrial
+from fits import BOOSTING, HELD_OUT, TRAIN, X, Y
+from paused_studies import pausing_study
+
+from haltune import Float, Minimize, Study
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
+
+
+@pytest.fixture(params=BOOSTING)
+def lib(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # CatBoost writes a folder of its own where it runs
+    return BOOSTING[request.param]()
+
+
+@pytest.fixture(params=["xgboost", "lightgbm"])
+def gradient(request):
+    """The two that continue boosters, cross-validate and let errors out of a training."""
+    return BOOSTING[request.param]()
+
+
+xgboost_alone = pytest.mark.parametrize("lib", ["xgboost"], indirect=True)
+lightgbm_alone = pytest.mark.parametrize("lib", ["lightgbm"], indirect=True)
+catboost_alone = pytest.mark.parametrize("lib", ["catboost"], indirect=True)
+
+
+def cases(what):
+    slow = {"nothing drawn", "by leaves", "regression"}  # of CatBoost: minutes
+    for name, kind in BOOSTING.items():
+        for case, params in getattr(kind, what, {}).items():
+            marks = pytest.mark.slow if name == "catboost" and case in slow else ()
+            yield pytest.param(name, params, id=f"{name}-{case}", marks=marks)
+
+
+@pytest.mark.parametrize(("lib", "params"), cases("exact"), indirect=["lib"])
+def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(lib, params, tmp_path):
+    metric = params.get("eval_metric", params.get("metric", lib.loss))
+    s = pausing_study(f"{tmp_path}/s.db", at=(2, 5), epochs=9, verbose=0)
+    booster = lib.search(s, monitor=f"validation-{metric}", **params)
+    straight, log = lib.train(rounds=9, **params)
+    np.testing.assert_array_equal(lib.scores(booster), lib.scores(straight))
+    assert lib.rounds(booster) == lib.rounds(straight)
+    if lib.name == "xgboost":
+        assert booster.save_raw() == straight.save_raw()
+    assert s.trials[0].attempt == 3
+    assert s.trials[0].epochs.tolist() == list(range(1, 10))
+    assert s.trials[0].values.tolist() == log["validation"][metric]
+
+
+@pytest.mark.parametrize(("lib", "params"), cases("draws"), indirect=["lib"])
+def test_what_is_drawn_at_random_starts_again_in_a_resumed_training(lib, params):
+    straight, _ = lib.train(rounds=6, **params)
+    resumed = lib.search(pausing_study(at=(3,), epochs=6), **params)
+    elsewhere = lib.search(pausing_study(at=(3,), epochs=6), seed=lambda trial: trial.attempt, **params)
+    assert not np.array_equal(lib.scores(resumed), lib.scores(straight))
+    assert not np.array_equal(lib.scores(resumed), lib.scores(elsewhere))
+
+
+def test_the_best_trials_keep_their_final_boosters(lib):
+    s = pausing_study(at=(), epochs=3, keep_checkpoints=1, verbose=0)
+    booster = lib.search(s)
+    kept = lib.load(s.best.checkpoint)
+    assert (lib.rounds(kept), s.best.checkpoint_epoch) == (3, 3)
+    np.testing.assert_array_equal(lib.scores(kept), lib.scores(booster))
+
+
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+def test_a_training_begun_after_the_stop_reports_nothing(lib):
+    callback = lib.told(FakeTrial(max_epochs=9, verdicts={2.0: STOP}))
+    booster, _ = lib.train(callback, rounds=9)
+    booster, _ = lib.train(callback, rounds=9, **({} if lib.name == "catboost" else {"start": booster}))
+    # the others ask no callback before the first round
+    assert (callback.trial.epochs, lib.rounds(booster)) == (
+        [1, 2], {"xgboost": 2, "lightgbm": 3, "catboost": 1}[lib.name],
+    )  # fmt: skip
+
+
+# names of metrics
+
+
+def test_a_metric_of_several_data_sets_must_be_named_with_its_data_set(gradient):
+    trial = FakeTrial(gradient.loss)
+    _, log = gradient.train(gradient.callback(trial), evals=["validation"], rounds=3)
+    assert trial.values == log["validation"][gradient.loss]
+    names = f"2 data sets: name one, train-{gradient.loss} or validation-{gradient.loss}"
+    with pytest.raises(InvalidInput, match=names):
+        gradient.train(gradient.callback(FakeTrial(gradient.loss)))
+
+
+def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name(gradient):
+    with pytest.raises(InvalidInput, match=rf"train-{gradient.loss}.*mean 'validation-{gradient.loss}'\?"):
+        gradient.train(gradient.callback(FakeTrial(), f"validation-{gradient.loss[:-1]}"))
+    with pytest.raises(InvalidInput, match=rf"mean '{gradient.fold_loss}-mean'\?"):
+        gradient.cv(gradient.callback(FakeTrial(), f"{gradient.fold_loss[:-1]}-mean"))
+    with pytest.raises(InvalidInput, match=gradient.nothing_to_measure):
+        gradient.train(gradient.callback(FakeTrial(gradient.loss)), evals=[])
+
+
+def test_two_callbacks_in_one_training_are_an_error_and_one_after_the_other_are_not(gradient):
+    with pytest.raises(InvalidInput, match=r"holds two HaltuneCallbacks.*delete the other line"):
+        gradient.train(gradient.told(FakeTrial()), gradient.told(FakeTrial()))
+    with pytest.raises(InvalidInput, match="holds two HaltuneCallbacks"):
+        gradient.cv(*(gradient.callback(FakeTrial(), gradient.fold_loss) for _ in range(2)))
+    booster, _ = gradient.train(gradient.told(FakeTrial()), rounds=1)
+    gradient.train(gradient.told(FakeTrial()), rounds=1, start=booster)
+
+
+# boosters that are continued
+
+
+def test_a_booster_trained_before_the_trial_does_not_count(gradient):
+    trial = FakeTrial(max_epochs=3)
+    gradient.train(gradient.told(trial), rounds=3, start=gradient.train(rounds=4)[0])
+    assert trial.epochs == [1, 2, 3]
+
+
+@xgboost_alone
+def test_a_continued_booster_counts_on_although_xgboost_counts_from_0(lib):
+    trial = FakeTrial(max_epochs=5)
+    callback = lib.told(trial)
+    booster, _ = lib.train(callback, rounds=2)
+    lib.train(callback, rounds=3, start=booster)
+    assert (trial.epochs, trial.endings) == ([1, 2, 3, 4, 5], [None])
+
+
+def test_a_schedule_goes_on_as_the_docstring_says(gradient):
+    def rate(round):
+        return 0.5 / (1 + round)
+
+    straight, _ = gradient.train(gradient.schedule(rate), rounds=5, **gradient.first_rate(rate))
+    for trial in pausing_study(epochs=5):
+        with trial:
+            callbacks = gradient.told(trial), gradient.schedule(rate, trial)
+            left, first = trial.max_epochs - trial.epoch, gradient.first_rate(rate, trial)
+            booster, _ = gradient.train(*callbacks, rounds=left, start=trial.checkpoint, **first)
+    np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(straight))
+
+
+def test_early_stopping_of_the_users_own_is_kept(gradient):
+    trial = FakeTrial(max_epochs=80)
+    if gradient.name == "xgboost":
+        others, options = [], {"early_stopping_rounds": 2}
+    else:
+        others, options = [gradient.package.early_stopping(2, first_metric_only=True, verbose=False)], {}
+    _, log = gradient.train(gradient.told(trial), *others, rounds=80, options=options)
+    rounds = len(log["validation"][gradient.loss])
+    assert rounds < 80
+    assert trial.epochs == list(range(1, rounds + 1))
+    assert trial.endings == []  # another training may follow; `with trial` ends it
+
+
+@lightgbm_alone
+def test_after_early_stopping_which_tells_no_callback_the_booster_is_kept_as_lightgbm_leaves_it(lib):
+    s = pausing_study(at=(), epochs=60, keep_checkpoints=1)
+    booster = lib.search(s, lib.package.early_stopping(2, first_metric_only=True, verbose=False))
+    kept = lib.load(s.best.checkpoint)
+    epochs = len(s.trials[0].epochs)
+    assert kept.num_trees() == booster.best_iteration < s.best.checkpoint_epoch == epochs < 60
+    np.testing.assert_array_equal(lib.scores(kept), lib.scores(booster))
+
+
+# cross-validation
+
+
+def test_cross_validation_reports_the_mean_over_the_folds(gradient):
+    trial, again = FakeTrial(max_epochs=4), FakeTrial(max_epochs=4)
+    table = gradient.cv(gradient.callback(trial, gradient.fold_loss), rounds=4)
+    assert trial.values == table[gradient.fold_column]
+    (deviations,) = (v for k, v in table.items() if gradient.loss in k and "std" in k and "train" not in k)
+    assert [r["metrics"][f"{gradient.fold_loss}-std"] for r in trial.reports] == deviations
+    gradient.cv(gradient.callback(again, f"{gradient.fold_loss}-mean"), rounds=4)
+    assert again.values == trial.values
+
+
+def test_a_stop_of_a_cross_validation_keeps_the_rounds_trained(gradient):
+    trial = FakeTrial(max_epochs=9, verdicts={3.0: STOP})
+    table = gradient.cv(gradient.callback(trial, gradient.fold_loss), rounds=9)
+    assert table[gradient.fold_column] == trial.values
+    assert (trial.epochs, trial.endings) == ([1, 2, 3], [None])
+
+
+def test_a_cross_validation_cannot_pause_says_so_and_trains_on(gradient):
+    trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
+    with pytest.warns(HaltuneWarning, match=r"b\.cv takes no boosters.*trains on"):
+        table = gradient.cv(gradient.callback(trial, gradient.fold_loss), rounds=4)
+    assert (trial.epochs, len(table[gradient.fold_column]), trial.declined) == ([1, 2, 3, 4], 4, 1)
+    assert all(r["judge"] for r in trial.reports)
+
+
+@xgboost_alone
+def test_a_stop_of_a_cross_validation_leaves_early_stoppings_best_round(lib):
+    trial = FakeTrial(max_epochs=60, verdicts={40.0: STOP})
+    table = lib.cv(lib.callback(trial, "test-logloss"), rounds=60, early_stopping_rounds=39)
+    best = int(np.argmin(trial.values[:39]))
+    assert table["test-logloss-mean"] == trial.values[: best + 1]
+
+    class Stops(lib.package.callback.TrainingCallback):
+        def after_iteration(self, model, epoch, evals_log):
+            return True
+
+    with pytest.raises(TypeError):  # which is why the callback sets best_iteration
+        lib.cv(Stops())
+
+
+# estimators in scikit-learn's manner
+
+
+def estimator(lib, trial, *callbacks, checkpoint=None):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    rounds, held_out = trial.max_epochs - int(trial.epoch), [(X[HELD_OUT], Y[HELD_OUT])]
+    if lib.name == "xgboost":
+        model = lib.package.XGBClassifier(
+            n_estimators=rounds, eval_metric="logloss", n_jobs=1, callbacks=callbacks
+        )
+        return model.fit(X[TRAIN], Y[TRAIN], eval_set=held_out, verbose=False, xgb_model=checkpoint)
+    model = lib.package.LGBMClassifier(n_estimators=rounds, num_leaves=5, n_jobs=1, verbose=-1)
+    options = {"eval_metric": "binary_logloss", "callbacks": list(callbacks), "init_model": checkpoint}
+    return model.fit(X[TRAIN], Y[TRAIN], eval_set=held_out, **options)
+
+
+def test_an_estimator_in_scikit_learns_manner_reports_stops_and_resumes_exactly(gradient):
+    name = f"{'validation_0' if gradient.name == 'xgboost' else 'valid_0'}-{gradient.loss}"
+    trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
+    estimator(gradient, trial, gradient.callback(trial, name))
+    assert trial.epochs == [1, 2]
+    for trial in pausing_study(at=(2,), epochs=6):
+        with trial:
+            model = estimator(gradient, trial, gradient.callback(trial, name), checkpoint=trial.checkpoint)
+    straight = estimator(gradient, FakeTrial(max_epochs=6))
+    np.testing.assert_array_equal(model.predict_proba(X), straight.predict_proba(X))
+
+
+# LightGBM's own
+
+
+@lightgbm_alone
+def test_rounds_may_be_reported_now_and_then_and_the_last_is(lib):
+    trial = FakeTrial(max_epochs=8, verdicts={6.0: STOP})
+    booster, log = lib.train(lib.told(trial, every=3), rounds=8)
+    assert (trial.epochs, booster.num_trees(), booster.best_iteration) == ([3, 6], 6, 6)
+    assert trial.values == log["validation"]["binary_logloss"][2::3]
+    trial = FakeTrial(max_epochs=8)
+    lib.train(lib.told(trial, every=3), rounds=8)
+    assert trial.epochs == [3, 6, 8]
+    with pytest.raises(InvalidInput, match="every=0: report every so many rounds"):
+        lib.told(trial, every=0)
+
+
+@lightgbm_alone
+def test_linear_leaves_resume_to_seven_digits(lib):
+    straight, _ = lib.train(rounds=6, linear_tree=True)
+    resumed = lib.search(pausing_study(epochs=6), linear_tree=True)
+    np.testing.assert_allclose(lib.scores(resumed), lib.scores(straight), rtol=1e-6)
+
+
+@lightgbm_alone
+def test_a_random_forest_is_not_paused_and_says_so(lib):
+    trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
+    forest = {"boosting": "rf", "bagging_fraction": 0.5, "bagging_freq": 1}
+    with pytest.warns(HaltuneWarning, match=r"a random forest.*cannot be continued.*trains on"):
+        booster, _ = lib.train(lib.told(trial), rounds=4, **forest)
+    assert (trial.epochs, booster.num_trees(), trial.declined) == ([1, 2, 3, 4], 4, 1)
+    with pytest.raises(lib.package.basic.LightGBMError):  # which is why
+        lib.train(start=booster, **forest)
+
+
+@lightgbm_alone
+def test_a_data_set_that_was_continued_is_refused_for_a_training_from_the_start(lib):
+    data = lib.package.Dataset(X[TRAIN], Y[TRAIN], free_raw_data=False)
+    plain, _ = lib.train(data=data)
+    continued, _ = lib.train(lib.told(FakeTrial(epoch=5.0, max_epochs=10)), data=data, start=plain)
+    np.testing.assert_array_equal(lib.scores(continued), lib.scores(lib.train(rounds=10)[0]))
+    wrong, _ = lib.train(data=data)
+    assert not np.array_equal(lib.scores(wrong), lib.scores(plain))  # LightGBM itself says nothing
+    with pytest.raises(InvalidInput, match=r"make the Dataset within the loop, for each trial"):
+        lib.train(lib.told(FakeTrial()), data=data)
+
+
+@lightgbm_alone
+def test_several_goals_are_reported_by_their_names_and_several_machines_are_refused(lib):
+    goals = [Minimize(lib.monitor), Minimize("validation-binary_error")]
+    s = Study({"lr": Float(0.1, 0.2)}, goals, max_epochs=3, budget="1 trial", seed=0, verbose=0)
+    for trial in s:
+        with trial:
+            callback = lib.callback(trial, record="monitor")
+            lib.train(callback, rounds=trial.max_epochs - trial.epoch, start=trial.checkpoint)
+    log = lib.train(rounds=3)[1]["validation"]
+    assert s.trials[0].values.tolist() == log["binary_logloss"]
+    assert s.trials[0].metrics["validation-binary_error"].tolist() == log["binary_error"]
+    env = SimpleNamespace(iteration=0, begin_iteration=0, params={"num_machines": 2})
+    with pytest.raises(NotSupported, match="2 machines"):
+        lib.told(FakeTrial())(env)
+
+
+@xgboost_alone
+def test_several_workers_of_xgboost_are_refused(lib, monkeypatch):
+    from xgboost import collective
+
+    monkeypatch.setattr(collective, "get_world_size", lambda: 2)
+    with pytest.raises(NotSupported, match="2 workers"):
+        lib.told(FakeTrial()).before_training(None)
+
+
+# CatBoost's own: it evaluates now and then, pauses by its snapshot, and lets no error of others out of fit
+
+
+@catboost_alone
+@pytest.mark.parametrize(("pause", "epochs"), [((), [1, 5, 9, 10]), ((5,), [1, 5, 9, 10])])
+def test_rounds_that_catboost_does_not_evaluate_are_not_reported(lib, pause, epochs):
+    s = pausing_study(at=pause, epochs=10, verbose=0)
+    model = lib.search(s, metric_period=4)
+    assert s.trials[0].epochs.tolist() == epochs
+    np.testing.assert_array_equal(lib.scores(model), lib.scores(lib.train(rounds=10)[0]))
+
+
+@catboost_alone
+def test_the_metric_alone_is_enough_where_one_data_set_has_it(lib):
+    trial = FakeTrial("AUC", maximize=True)  # which CatBoost does not measure in training
+    _, log = lib.train(lib.callback(trial), rounds=3, eval_metric="AUC")
+    assert trial.values == log["validation"]["AUC"]
+
+
+@catboost_alone
+def test_a_mistake_is_raised_as_the_trial_ends(lib):
+    def told(*callbacks, **options):
+        assert lib.rounds(lib.train(*callbacks, **options)[0]) == 1
+        with pytest.raises(InvalidInput) as caught:
+            callbacks[0].trial.last_act()
+        assert callbacks[0].trial.endings == [caught.value]
+        return str(caught.value)
+
+    assert "'Logloss' was logged for 3 data sets" in told(lib.callback(FakeTrial("Logloss")), sets=2)
+    said = told(lib.callback(FakeTrial("validation-logloss")))
+    assert "What was logged: learn-Accuracy, learn-Logloss, validation-Accuracy" in said
+    assert "Did you mean 'validation-Logloss'?" in said
+    assert "Give fit eval_set=(x, y)" in told(lib.callback(FakeTrial("AUC")), sets=0)
+    assert "holds two HaltuneCallbacks" in told(*(lib.told(FakeTrial()) for _ in range(2)))
+    trial = FakeTrial(max_epochs=2)
+    lib.train(lib.callback(trial, "validation_1-Logloss"), sets=2, rounds=2)
+    assert trial.epochs == [1, 2]
+    s = pausing_study(metric="validation-logloss", verbose=0)
+    with pytest.raises(InvalidInput, match="Did you mean 'validation-Logloss'"), s.ask() as trial:
+        lib.train(lib.callback(trial))
+    assert (s.trials[0].status, s.trials[0].error[:12]) == ("failed", "InvalidInput")
+
+
+@catboost_alone
+def test_a_second_fit_of_a_catboost_callback_is_a_repeat(lib):
+    trial = FakeTrial(max_epochs=4)
+    callback = lib.told(trial)
+    lib.train(callback, rounds=2)
+    with pytest.warns(HaltuneWarning, match=r"begin again.*callback\.snapshot"):
+        lib.train(callback, rounds=4)
+    assert trial.epochs == [1, 2, 3, 4]
+
+
+@catboost_alone
+def test_the_overfitting_detector_remembers_what_was_before_a_pause(lib):
+    detects = {
+        "early_stopping_rounds": 5,
+        "learning_rate": 1.0,
+        "eval_metric": "Logloss",
+        "use_best_model": True,
+    }
+    straight, log = lib.train(rounds=60, **detects)
+    rounds = len(log["validation"]["Logloss"])
+    assert straight.tree_count_ < rounds - 1 < 60
+    s = pausing_study(at=(rounds - 2,), epochs=60, verbose=0, keep_checkpoints=1)
+    model = lib.search(s, **detects)
+    assert (len(s.trials[0].epochs), model.tree_count_) == (rounds, straight.tree_count_)
+    np.testing.assert_array_equal(lib.scores(lib.load(s.best.checkpoint)), lib.scores(straight))
+
+
+@catboost_alone
+def test_without_its_snapshot_a_catboost_training_is_not_paused_and_it_says_what_to_write(lib):
+    trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
+    with pytest.warns(HaltuneWarning, match=r"\*\*callback\.snapshot.*trains on"):
+        model, _ = lib.train(lib.told(trial), rounds=4)
+    assert (trial.epochs, model.tree_count_, trial.declined) == ([1, 2, 3, 4], 4, 1)
+    s = pausing_study(at=(2,), epochs=4, verbose=0)
+    lost = pytest.warns(HaltuneWarning, match=r"\*\*callback\.snapshot.*again further back")
+    with lost, s.ask() as trial:
+        callback = lib.told(trial)
+        assert callback.snapshot["save_snapshot"]  # asked for and not passed on
+        lib.train(callback, rounds=4)
+    assert s.trials[0].status == "interrupted"

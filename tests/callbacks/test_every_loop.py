@@ -1,0 +1,141 @@
+"""What holds in every training loop, in real trainings. Keras, a backend a process, has its own checks."""
+
+import copy
+import gc
+import pickle
+import weakref
+
+import numpy as np
+import pytest
+from callback_fakes import OUTAGE, PAUSE, STOP, FakeTrial
+from callback_studies import study
+from fits import FITS
+
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore", "error::haltune.errors.HaltuneWarning", "ignore:this fit plans:haltune.errors.HaltuneWarning"
+)
+
+
+@pytest.fixture(params=FITS)
+def lib(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # CatBoost writes a folder of its own where it runs
+    return FITS[request.param]()
+
+
+def test_every_round_is_an_epoch_and_every_metric_is_recorded(lib):
+    trial = FakeTrial(max_epochs=5)
+    _, log = lib.train(lib.told(trial))
+    assert trial.epochs == [1, 2, 3, 4, 5]
+    assert trial.values == lib.measured(log)
+    recorded = [r["metrics"] for r in trial.reports]
+    for data, column in log.items():
+        for metric, values in column.items():
+            assert [m.pop(lib.metric(data, metric)) for m in recorded] == values
+    if lib.name not in ("transformers", "lightning"):  # which log more than they keep
+        assert recorded == [{}] * 5
+    assert all(r["seconds"] > 0 for r in trial.reports)  # the first round's, too
+    if lib.name == "catboost":  # the trial's own end ends it
+        assert trial.endings == []
+        trial.last_act()
+    assert trial.endings == [None]
+
+
+def test_only_the_monitored_metric_is_recorded_on_request(lib):
+    trial = FakeTrial(max_epochs=2)
+    lib.train(lib.told(trial, record="monitor"), rounds=2)
+    assert [r["metrics"] for r in trial.reports] == [{}, {}]
+    with pytest.raises(InvalidInput, match="record='none'"):
+        lib.told(FakeTrial(), record="none")
+    with pytest.raises(InvalidInput, match="swapped"):
+        lib.callback(lib.monitor, FakeTrial())
+
+
+def test_a_stop_ends_the_training_after_its_round_and_the_horizon_does(lib):
+    trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
+    booster, log = lib.train(lib.told(trial), rounds=9)
+    assert (trial.epochs, lib.rounds(booster), len(lib.measured(log))) == ([1, 2], 2, 2)
+    trial = FakeTrial(max_epochs=3)
+    booster, _ = lib.train(lib.told(trial), rounds=9)
+    assert (trial.epochs, lib.rounds(booster)) == ([1, 2, 3], 3)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_what_is_trained_is_the_same_with_and_without_the_callback(lib, stops):
+    callback = lib.told(FakeTrial(max_epochs=5, verdicts={2.0: STOP} if stops else {}))
+    told, _ = lib.train(callback, **lib.drawing)
+    np.testing.assert_array_equal(lib.scores(told), lib.straight(2 if stops else 5, 5))
+
+
+def test_a_pause_that_cannot_be_saved_trains_on_with_one_warning(lib):
+    trial = FakeTrial(max_epochs=4, verdicts={1.0: PAUSE, 3.0: PAUSE})
+    trial.full = OSError(28, "No space left on device")
+    callback = lib.told(trial)
+    asked = {"snapshot": callback.snapshot} if lib.name == "catboost" else {}
+    with pytest.warns(HaltuneWarning, match="No space left.*trains on") as caught:
+        booster, _ = lib.train(callback, rounds=4, **asked)
+    assert len([w for w in caught if w.category is HaltuneWarning]) == 1
+    assert (trial.epochs, lib.rounds(booster), trial.declined) == ([1, 2, 3, 4], 4, 2)
+
+
+def test_a_real_study_stops_trainings_and_goes_on_after_a_failure(lib, tmp_path):
+    def raises(number):
+        if number == (3 if lib.name == "catboost" else 2):
+            raise ValueError("a bug")
+
+    s = study(f"{tmp_path}/search.db")
+    for trial in s:
+        with trial:
+            others = [lib.each_round(raises)] if trial.id == 1 else []
+            lib.train(*others, lib.told(trial), rounds=trial.max_epochs)
+    assert [t.status for t in s.trials] == ["completed", "failed", "stopped"]
+    assert [t.epochs.tolist() for t in s.trials] == [[1, 2, 3, 4], [1], [1, 2]]
+
+
+def test_an_outage_does_not_end_the_training(lib):
+    trial = FakeTrial(max_epochs=3)
+    trial.broken = OUTAGE
+
+    def mends(number):
+        trial.broken = OUTAGE if number < 3 else None
+
+    with pytest.warns(HaltuneWarning, match="training continues"):
+        lib.train(lib.each_round(mends), lib.told(trial), rounds=3)
+    assert trial.epochs == [1, 2, 3]
+
+
+def test_after_the_training_the_callback_holds_no_model_and_copies_and_pickles(lib):
+    trial = FakeTrial(max_epochs=2)
+    callback = lib.told(trial)
+    booster, _ = lib.train(callback, rounds=2)
+    if lib.name == "catboost":
+        trial.last_act()
+    gone = weakref.ref(lib.model(booster))
+    del booster
+    gc.collect()
+    assert gone() is None
+    for twin in (copy.copy(callback), copy.deepcopy(callback)):
+        assert type(twin) is type(callback)
+        assert twin.trial is trial
+    refusal = lib.package.CatBoostError if lib.name == "catboost" else NotSupported
+    with pytest.raises(refusal, match="unpickled"):
+        lib.train(pickle.loads(pickle.dumps(callback)))
+
+
+def test_a_training_begun_again_is_ignored_with_a_warning_that_says_how_to_continue(lib):
+    trial = FakeTrial(max_epochs=3, epoch=2.0)
+    with pytest.warns(HaltuneWarning, match=lib.hint):
+        lib.train(lib.told(trial), rounds=3)
+    assert trial.epochs == [3]
+
+
+@pytest.mark.parametrize(
+    "lib", [name for name in FITS if name not in ("catboost", "lightning")], indirect=True
+)
+def test_two_callbacks_in_one_training_are_an_error_and_one_after_the_other_are_not(lib):
+    with pytest.raises(InvalidInput, match=r"holds two HaltuneCallbacks.*delete the other line"):
+        lib.train(lib.told(FakeTrial(max_epochs=5)), lib.told(FakeTrial(max_epochs=5)))
+    trial = FakeTrial(max_epochs=1)
+    lib.train(lib.told(trial), rounds=1)
+    assert trial.epochs == [1]

@@ -1,0 +1,243 @@
+"""check_resume tells trainings that go on exactly from those that only seem to."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from haltune import Maximize
+from haltune.callbacks import check_resume
+from haltune.callbacks.loop import TrainingLoop
+from haltune.callbacks.randomness import capture, restore
+from haltune.errors import InvalidInput
+
+
+def walk(trial, keep=("x", "v", "random"), report=True, momentum=0.9):
+    """Gradient descent with momentum and noise on x^2, which saves what `keep` names."""
+    state = {"x": 3.0, "v": 0.0}
+    if trial.checkpoint:
+        saved = json.loads(Path(trial.checkpoint).read_text())
+        state |= {k: v for k, v in saved.items() if k in state and k in keep}
+        if "random" in keep:
+            restore(saved["random"])
+    for _ in trial.epochs():
+        state["v"] = momentum * state["v"] - 0.1 * (2 * state["x"] + 0.01 * random.gauss(0, 1))
+        state["x"] += state["v"]
+        if not report:
+            continue
+        verdict = trial.report(state["x"] ** 2, metrics={"speed": state["v"]})
+        if verdict.resumable:
+            trial.save(lambda path: path.write_text(json.dumps(state | {"random": capture()})))
+        if verdict.stops:
+            break
+    return state
+
+
+def test_a_loop_that_saves_everything_resumes_exactly():
+    found = check_resume(walk)
+    assert found
+    assert found.ok
+    assert "agree to the last digit in metrics, returned, random state" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("keep", "parts"),
+    [
+        (("x", "random"), {"metrics", "returned"}),
+        (("x", "v"), {"metrics", "returned", "random state"}),
+        (("v", "random"), {"metrics", "returned"}),
+    ],
+    ids=["momentum lost", "random state lost", "weights lost"],
+)
+def test_what_was_not_saved_is_named(keep, parts):
+    found = check_resume(lambda trial: walk(trial, keep))
+    assert not found.ok
+    assert {d.partition(":")[0] for d in found.differences} == parts
+    assert "Does NOT resume exactly" in str(found)
+
+
+def test_by_how_much_is_said():
+    straight = {}
+
+    def run(trial):
+        state = walk(trial, ("x", "random"))
+        straight.setdefault("end", dict(state))
+        straight["last"] = state
+        return state
+
+    sentence = next(d for d in check_resume(run).differences if d.startswith("returned"))
+    gap = max(abs(straight["end"][k] - straight["last"][k]) for k in ("x", "v"))
+    assert f"by up to {gap:.3g}" in sentence
+
+
+def test_a_run_that_never_pauses_is_told_why():
+    found = check_resume(lambda trial: walk(trial) if trial.epoch else [trial.report(0.5) for _ in range(4)])
+    assert "the run was not paused but completed" in " ".join(found.differences) or not found.ok
+
+
+def test_a_run_that_saves_nothing_is_told_how():
+    def run(trial):
+        for _ in trial.epochs():
+            trial.report(0.5)
+
+    found = check_resume(run)
+    assert "without saving anything" in str(found)
+    assert "trial.save(write)" in str(found)
+
+
+def test_a_loop_that_begins_anew_is_told_what_haltune_warned_of():
+    def run(trial):
+        x = 1.0
+        for epoch in range(1, 5):
+            x = x / 2 + random.random()
+            verdict = trial.report(x, epoch)
+            if verdict.resumable:
+                trial.save(lambda path: path.write_text(""))
+            if verdict.stops:
+                break
+        return [x]
+
+    found = check_resume(run)
+    assert any("must count on from there" in d for d in found.differences)
+
+
+def test_goal_horizon_and_configuration_are_the_callers():
+    seen = []
+
+    def run(trial):
+        seen.append((trial.config, trial.max_epochs, trial.goal.metric, trial.epoch))
+        return walk(trial)
+
+    assert check_resume(run, {"lr": 0.1}, goal=Maximize("acc"), epochs=5, pause_at=1)
+    assert seen == [({"lr": 0.1}, 5, "acc", 0), ({"lr": 0.1}, 5, "acc", 0), ({"lr": 0.1}, 5, "acc", 1)]
+
+
+@pytest.mark.parametrize("at", [0, 4, 9])
+def test_a_pause_outside_the_training_is_refused(at):
+    with pytest.raises(InvalidInput, match="the pause lies within, at 1 to 3"):
+        check_resume(walk, pause_at=at)
+
+
+def test_what_the_training_raises_is_raised():
+    def run(trial):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        check_resume(run)
+
+
+def test_nan_equals_nan_and_minus_zero_is_not_zero():
+    def run(end):
+        def make(trial):
+            walk(trial)
+            return {"a": np.array([np.nan, end if trial.attempt > 1 else 0.0])}
+
+        return check_resume(make)
+
+    assert run(0.0)
+    assert not run(-0.0)
+
+
+def test_a_training_loop_that_saves_is_paused_and_goes_on():
+    def run(trial):
+        x = json.loads(Path(trial.checkpoint).read_text()) if trial.checkpoint else 4.0
+        loop = TrainingLoop(trial, save=lambda path: path.write_text(json.dumps(x)))
+        for _ in loop:
+            x = x / 2 + random.random()
+            loop.report(x)
+        return {"x": x}
+
+    assert check_resume(run), str(check_resume(run))
+
+
+X = np.random.default_rng(0).normal(size=(60, 3))
+
+
+def boosted_by_xgboost(trial, drawn):
+    xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
+    from haltune.callbacks.xgboost import HaltuneCallback
+
+    data, callback = xgb.DMatrix(X, X[:, 0]), HaltuneCallback(trial, "held-rmse")
+    return xgb.train(
+        {"nthread": 1, "subsample": drawn}, data, trial.max_epochs - trial.epoch, evals=[(data, "held")],
+        xgb_model=trial.checkpoint, callbacks=[callback], verbose_eval=False,
+    )  # fmt: skip
+
+
+def boosted_by_lightgbm(trial, drawn):
+    lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    from haltune.callbacks.lightgbm import HaltuneCallback
+
+    model = lgb.LGBMRegressor(
+        n_estimators=trial.max_epochs - trial.epoch, subsample=drawn, subsample_freq=1, n_jobs=1, verbose=-1,
+        min_child_samples=5,
+    )  # fmt: skip
+    callbacks = [HaltuneCallback(trial, "l2")]
+    return model.fit(X, X[:, 0], eval_set=[(X, X[:, 0])], callbacks=callbacks, init_model=trial.checkpoint)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("train", [boosted_by_xgboost, boosted_by_lightgbm])
+def test_boosters_are_compared_tree_by_tree(train):
+    exact = check_resume(lambda trial: train(trial, 1.0))
+    assert exact.ok
+    assert "trees" in exact.compared
+    found = check_resume(lambda trial: train(trial, 0.5))
+    assert {d.partition(":")[0] for d in found.differences} >= {"trees", "metrics"}
+
+
+def test_models_of_catboost_are_compared_leaf_by_leaf(tmp_path, monkeypatch):
+    catboost = pytest.importorskip("catboost", reason="CatBoost is not installed")
+    from haltune.callbacks.catboost import HaltuneCallback
+
+    def train(trial):
+        callback = HaltuneCallback(trial, "learn-RMSE")
+        model = catboost.CatBoostRegressor(iterations=trial.max_epochs, thread_count=1, verbose=False)
+        return model.fit(X, X[:, 0], callbacks=[callback], **callback.snapshot)
+
+    monkeypatch.chdir(tmp_path)
+    found = check_resume(train)
+    assert found.ok
+    assert "trees" in found.compared
+
+
+def test_estimators_of_scikit_learn_are_compared_by_what_they_learnt():
+    pytest.importorskip(
+        "skops.io", reason="skops is not installed"
+    )  # at once: it imports PyTorch, which has a state
+    from sklearn.linear_model import SGDClassifier
+
+    from haltune.callbacks.sklearn import fit
+
+    def train(trial, forgets=False):
+        model = fit(
+            trial,
+            SGDClassifier(loss="log_loss"),
+            X,
+            X[:, 0] > 0,
+            validation=(X, X[:, 0] > 0),
+            scoring=lambda *_: 0.5,
+        )
+        if forgets and trial.attempt > 1:
+            model.coef_ = model.coef_ + 1e-9
+        return model
+
+    assert check_resume(train)
+    assert [d.partition(":")[0] for d in check_resume(lambda trial: train(trial, True)).differences] == [
+        "learnt"
+    ]
+
+
+def test_what_cannot_be_compared_is_no_proof():
+    class Own:
+        pass
+
+    def train(trial):
+        walk(trial)
+        return Own()
+
+    found = check_resume(train)
+    assert not found.ok
+    assert "an object of type Own, which cannot be compared" in str(found)
