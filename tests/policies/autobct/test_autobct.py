@@ -321,8 +321,8 @@ def test_a_study_unlike_the_others_is_not_foretold_by_them():
     ("make", "says"),
     [
         (lambda: AutoBCT(gamma=0.0), "more than 0"),
-        (lambda: AutoBCT(depth=4), "1, 2 or 3"),
-        (lambda: AutoBCT(depth=True), "1, 2 or 3"),
+        (lambda: AutoBCT(depth=4), "at most 3"),
+        (lambda: AutoBCT(depth=True), "at most 3"),
         (lambda: AutoBCT(seconds=5), "seconds at cost 0"),
         (lambda: AutoBCT(value_map=3), "or the file of a map"),
         (lambda: AutoBCT(repeats=0), "at least 1"),

@@ -285,7 +285,7 @@ def test_settings_survive_json():
         (lambda: Losses(100.0, 99.0, np.nan), "c is nan"),
         (lambda: BOBOS(wrong_stop=0.0), "a probability"),
         (lambda: OptimalStopping("bold"), "'robust' or 'faithful'"),
-        (lambda: OptimalStopping(paths=0), "paths is 0"),
+        (lambda: OptimalStopping(paths=0), "paths=0"),
         (lambda: OptimalStopping(resolve_at=(4,)), "comes after the first"),
         (lambda: OptimalStopping().plan(0), "at least one epoch"),
         (lambda: OptimalStopping.from_json({"patience": 3}), "no option patience"),
