@@ -216,8 +216,7 @@ def watch(
     """A search in a browser while it runs: curves as they grow, and buttons to stop, resume and enqueue."""
     with errors(interrupted="The page is no longer served. The search continues."):
         try:
-            from haltune.report.watch.app import application
-            from haltune.report.watch.board import Board
+            from haltune.report.watch.app import Board, application
             from haltune.report.watch.serve import serve
         except ImportError:
             raise ImportError(
@@ -295,7 +294,7 @@ def _socket(host: str, port: int) -> socket.socket:
 
 def _places(where: Sequence[str], name: str | None) -> list[Any]:
     """Every study of what was named. Raises what `find` raises, where there is nothing of one."""
-    from haltune.report.watch.location import Location
+    from haltune.report.watch.app import Location
 
     found = []
     for text in where:

@@ -25,7 +25,7 @@ import typer
 from haltune._utils.process import named, surely_gone
 from haltune._utils.scratch import lasting, remove
 from haltune._utils.words import plural
-from haltune.errors import HaltuneError, NotSupported, StoreError
+from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError
 from haltune.launch import run_script
 from haltune.launch.limits import devices_of
 from haltune.log.events import OVER, Created, Event, Reported, Status
@@ -402,8 +402,12 @@ def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Findin
     given = file.options.get("checkpoints") if file else None
     created = next(store.read(name, stop=1), None) if history is not None else None
     if isinstance(created, Created):
-        folder = own_folder(store, name, created, given, mark=False)
-        yield from _checkpoints(Checkpoints(folder), history)
+        try:
+            folder = own_folder(store, name, created, given, mark=False)
+        except InvalidInput as error:
+            yield Finding("checkpoints", False, str(error))
+        else:
+            yield from _checkpoints(Checkpoints(folder), history)
     return history
 
 

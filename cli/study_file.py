@@ -44,7 +44,7 @@ from typing import Any, TypeVar
 from haltune import policies
 from haltune._utils.checks import check_counts, check_seconds
 from haltune._utils.words import one_line
-from haltune.errors import HaltuneError, InvalidInput, InvalidSpace
+from haltune.errors import HaltuneError, InvalidInput, InvalidSpace, old_names, warn
 from haltune.log.problem import Budget, Constraint, Goal, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
@@ -278,13 +278,16 @@ class _Reader:
 
     def policy(self, where: TablePath, table: dict[str, Any]) -> Any:
         name, names = table.pop("name", "MultiFidelity"), policies.POLICY_NAMES
+        if isinstance(name, str) and name in old_names.POLICIES:
+            old, (name, table) = name, old_names.policy_now(name, table)
+            warn(f"The policy {old} is called {name} now, with {old_names.POLICIES[old][1]}.")
         if name not in names:
             raise self.error(
                 (*where, "name"), f"no policy {name!r}{_meant(name, names)}; there are {', '.join(names)}"
             )
         kind = getattr(policies, name)
-        old_names = getattr(kind.__init__, "old_names", ())
-        self.known(where, table, [*(f.name for f in fields(kind) if f.init), *old_names])
+        before = getattr(kind.__init__, "old_names", ())
+        self.known(where, table, [*(f.name for f in fields(kind) if f.init), *before])
         needed = [f.name for f in fields(kind) if f.init and f.default is f.default_factory is MISSING]
         if "policy" in needed and "policy" not in table:
             inner = ".".join((*map(str, where), "policy"))

@@ -19,12 +19,12 @@ from haltune.study.joining.loading import load_study
 
 if TYPE_CHECKING:
     from haltune.policies.bobos.optimal_stopping import OptimalStopping
-    from haltune.policies.truvar.belief.levels import Level
+    from haltune.policies.truvar.belief import Level
 
 _DOORS = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "syne_tune", "trackers")
 _ROOMS = {
     "policies.bobos.optimal_stopping": ("OptimalStopping",),
-    "policies.truvar.belief.levels": ("Level",),
+    "policies.truvar.belief": ("Level",),
 }
 __getattr__, __dir__ = shows(__name__, _ROOMS, doors=_DOORS)
 

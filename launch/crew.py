@@ -175,7 +175,13 @@ class Crew:
         quiet = voice.hushed() if progress is False else nullcontext()
         with Interrupts() as interrupts, quiet, progress_of(self._study, progress) as show:
             while not (self._over and all(slot.trial is None for slot in self._slots)):
-                self._heed(interrupts)
+                if interrupts.count > 1:
+                    raise KeyboardInterrupt
+                if interrupts.count and not self._marker.exists():
+                    self._leave("stopped by Ctrl-C; the same program continues where it was")
+                    _log.warning(
+                        "finishing the epochs under way and saving them; Ctrl-C once more leaves at once"
+                    )
                 self._fill()
                 self._watch()
                 show([(slot.number, slot.trial) for slot in self._slots], self._over)
@@ -183,13 +189,6 @@ class Crew:
             raise TrainingFailed(self._bug)
         outcome = self._study.outcome
         return outcome if outcome.over else Outcome(False, self._over or outcome.reason)
-
-    def _heed(self, interrupts: Interrupts) -> None:
-        if interrupts.count > 1:
-            raise KeyboardInterrupt
-        if interrupts.count and not self._marker.exists():
-            self._leave("stopped by Ctrl-C; the same program continues where it was")
-            _log.warning("finishing the epochs under way and saving them; Ctrl-C once more leaves at once")
 
     def _leave(self, why: str) -> None:
         self._over = self._over or why

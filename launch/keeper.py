@@ -249,7 +249,9 @@ class Carried(Checkpoints):
     """The worker's side."""
 
     def __init__(self, keep: int, ask: Callable[..., Any]) -> None:
-        _sweep()
+        for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):  # by killed workers of this node
+            if surely_gone(unquote(left.name.removeprefix(_FOLDER))):
+                remove(left)
         name = _FOLDER + quote(new_holder(), safe="")
         super().__init__(Path(tempfile.gettempdir()) / name, keep)
         self._ask = ask
@@ -332,10 +334,3 @@ def _parts(path: Path) -> Iterator[Path]:
         if part.exists():
             yield part
             yield from sorted(part.rglob("*"))
-
-
-def _sweep() -> None:
-    """Remove what killed workers left on this node."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
-        if surely_gone(unquote(folder.name.removeprefix(_FOLDER))):
-            remove(folder)

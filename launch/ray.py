@@ -320,7 +320,10 @@ def run(
     if not isinstance(study, Study):
         raise InvalidInput(f"study={study!r}: a Study whose store is a file, Study(..., store='search.db')")
     study.store.address()
-    ours = study if max_retries is None else _retrying(study, max_retries)
+    ours = study
+    if max_retries is not None:
+        settings = replace(study.settings, max_retries=max_retries, verbose=study.session.voice.verbose)
+        ours = Study(**vars(settings))
     with _connected(), _kept(ours, max_restarts) as keeper, _probe(ours) as probe:
         job = _job(ours, keeper, train, errors, probe, shared)
 
@@ -332,12 +335,6 @@ def run(
                 return crew.work()
         finally:
             study.sync()
-
-
-def _retrying(study: Study, max_retries: int) -> Study:
-    """The study, with another number of retries."""
-    spoken = study.session.voice.verbose
-    return Study(**vars(replace(study.settings, max_retries=max_retries, verbose=spoken)))
 
 
 @contextmanager

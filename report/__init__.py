@@ -13,41 +13,23 @@ from .summary import summary
 
 if TYPE_CHECKING:
     from .console import live
-    from .figures.budget import budget
-    from .figures.contour import contour
+    from .figures.beliefs import posterior, region
     from .figures.curves import learning_curves
-    from .figures.front import front
-    from .figures.importance import importance, slices
-    from .figures.metrics import metrics
-    from .figures.parallel import parallel
-    from .figures.policies.calibration import calibration
-    from .figures.policies.decisions import decisions
-    from .figures.policies.posterior import posterior
-    from .figures.policies.region import region
-    from .figures.policies.rungs import rungs
-    from .figures.progress import edf, progress
-    from .figures.timeline import timeline
+    from .figures.decisions import calibration, decisions, rungs
+    from .figures.parameters import contour, importance, parallel, slices
+    from .figures.results import budget, edf, front, metrics, progress, timeline
     from .page import write
 
 _ROOMS = {
     "console": ("live",),
-    "figures.budget": ("budget",),
-    "figures.contour": ("contour",),
+    "figures.beliefs": ("posterior", "region"),
     "figures.curves": ("learning_curves",),
-    "figures.front": ("front",),
-    "figures.importance": ("importance", "slices"),
-    "figures.metrics": ("metrics",),
-    "figures.parallel": ("parallel",),
-    "figures.policies.calibration": ("calibration",),
-    "figures.policies.decisions": ("decisions",),
-    "figures.policies.posterior": ("posterior",),
-    "figures.policies.region": ("region",),
-    "figures.policies.rungs": ("rungs",),
-    "figures.progress": ("edf", "progress"),
-    "figures.timeline": ("timeline",),
+    "figures.decisions": ("calibration", "decisions", "rungs"),
+    "figures.parameters": ("contour", "importance", "parallel", "slices"),
+    "figures.results": ("budget", "edf", "front", "metrics", "progress", "timeline"),
     "page": ("write",),
 }
-if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+if not TYPE_CHECKING:  # a type checker reports a name that is not there
     __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = [

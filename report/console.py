@@ -1,42 +1,48 @@
 """The trials while they train, by any worker: a table that renews itself, or the page in a notebook's cell.
 
-It reads the study's log, like any other process could, from a thread of its own; it never
-touches the study that is being searched.
+It reads the study's log, like any other process could, from a thread of its own; it never touches the study that is
+being searched. In a notebook the page stands in a frame of its own, from which no script reaches the notebook. What
+changed is handed to it by a script of the cell's second output, as notebooks run them (Jupyter, VS Code, Colab). There
+is no server and no address, so that it is seen wherever the notebook is; at the end the cell holds the page as it is
+then, for whoever opens the notebook later. A front end that shows no HTML has the summary in words.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from haltune._utils.words import short
-from haltune.display.notebook import display
-from haltune.display.terminal import cell
+from haltune.display.notebook import display, escaped
+from haltune.display.terminal import cell, visible
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
 from haltune.log.fate import lead_of
 from haltune.log.history import History
 from haltune.study import Study
+from haltune.study.reading import follow_study
 
 from .digest import Digest, Row, digest
-from .palette import GROUP_STYLES
-from .summary import BARS, epochs, sparkline, spending
-from .watch.cell import Cell
+from .figures.drawing import GROUP_STYLES
+from .page import script, style
+from .summary import BARS, epochs, sparkline, spending, summary
+from .watch.watched import Watched
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
-    from rich.table import Table
 
 _REFRESH = 0.5  # seconds between looks
 _READING_SHARE = 0.05  # of the time may go into reading the log
 _CURVE = 30  # characters
 _OTHER_LINES = 7  # lines of the screen that are not trials
+_HEIGHT = 640  # pixels of a notebook's cell
+_WHOLE = 20  # of so many renewals one tells all: a frame that the notebook made anew has the first page
 
 
 @contextmanager
@@ -72,9 +78,17 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
     if shows is not None:
         screen = watch = Cell(shows, study)
     else:
-        screen, watch = _screen(console or _console()), _WatchedLog(study)
+        console = console or _console()
+        screen = _Screen(console) if console.is_terminal else _Paper(console)
+        watch = _WatchedLog(study)
     over = threading.Event()
-    thread = threading.Thread(target=_repeat, args=(watch, screen, over), name="haltune-live", daemon=True)
+
+    def follow() -> None:
+        while not over.wait(max(_REFRESH, watch.cost / _READING_SHARE)):
+            with suppress(StoreError):  # busy or gone: whoever trains is told; a picture can wait
+                screen.show(watch.look())
+
+    thread = threading.Thread(target=follow, name="haltune-live", daemon=True)
     thread.start()
     with study.session.voice.hushed():  # all that it would say is in the table
         try:
@@ -89,29 +103,20 @@ class _WatchedLog:
     """A history of its own, folded from the study's log."""
 
     def __init__(self, study: Study) -> None:
-        self._read = partial(study.store.read, study.name)  # what other workers appended, too
-        self._history = History(study.problem)
+        self._study, self._history = study, History(study.problem)
         self._latest: dict[int, str] = {}  # trial -> the reason of its last verdict
         self.cost = 0.0  # seconds the last look took
 
     def look(self) -> tuple[Digest, dict[int, str]]:
         """The facts as of now, and the last reason of each trial."""
         began = time.perf_counter()
-        for event in self._read(self._history.position):
+        for event in self._study.store.read(self._study.name, self._history.position):  # of all workers
             self._history.apply(event)
             if isinstance(event, Reported):
                 self._latest[event.trial] = event.verdict.reason
         facts = digest(self._history)
         self.cost = time.perf_counter() - began
         return facts, self._latest
-
-
-def _repeat(watch: Any, screen: Any, over: threading.Event) -> None:
-    while not over.wait(max(_REFRESH, watch.cost / _READING_SHARE)):
-        try:
-            screen.show(watch.look())
-        except StoreError:  # busy or gone: whoever trains is told; a picture can wait
-            continue
 
 
 class _Screen:
@@ -161,55 +166,42 @@ def _line(facts: Digest, row: Row) -> str:
     return f"{head}: {row.reason}" if row.reason else head
 
 
+def _value(row: Row) -> str:
+    return "-" if row.value is None else short(row.value)
+
+
 def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int | None) -> Group:
     """The last `most` trials, a line each, and where the search stands; or all, with their reasons in full."""
     from rich.console import Group
+    from rich.table import Table
 
-    table = _headed(facts.problem.goal.metric, clipped=most is not None)
-    span, last, bars = _span(facts), _last(facts), BARS if "utf" in console.encoding.lower() else ".:-=+*#@"
+    clipped = most is not None
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    table.add_column("trial", justify="right")
+    table.add_column("curve", no_wrap=True)
+    table.add_column(cell(facts.problem.goal.metric), justify="right", no_wrap=True)
+    table.add_column("epochs", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("reason", no_wrap=clipped, overflow="ellipsis" if clipped else "fold", ratio=1)
+    records = [row.record for row in facts.rows]
+    scores = [r.scores[np.isfinite(r.values) & np.isfinite(r.scores)] for r in records]
+    every = np.concatenate([*scores, np.zeros(0)])
+    span = (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)
+    last = float(facts.problem.max_epochs or max([r.epoch for r in records], default=0.0) or 1.0)
+    bars = BARS if "utf" in console.encoding.lower() else ".:-=+*#@"
     width = _CURVE if console.width >= 100 else _CURVE // 2
     for row in facts.rows[-most:] if most else facts.rows:
         curve = sparkline(row.record, span, last, width, bars)
         reason = latest.get(row.record.id, "") if row.record.status is Status.RUNNING else row.reason
         texts = (str(row.record.id), curve, _value(row), epochs(facts, row), row.outcome, reason)
         table.add_row(*(cell(text, GROUP_STYLES[row.group].rich) for text in texts))
-    return Group(table, *([] if most is None else [cell(_standing(facts))]))
-
-
-def _standing(facts: Digest) -> str:
+    if most is None:
+        return Group(table)
     if facts.problem.further:
-        return f"{lead_of(facts.history) or 'no run has a value in every goal yet'}; {spending(facts)}"
-    best = f"best {short(facts.best.value)} by trial {facts.best.trial}; " if facts.best else ""
-    return f"{best}{spending(facts)}"
-
-
-def _headed(metric: str, clipped: bool) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    table.add_column("trial", justify="right")
-    table.add_column("curve", no_wrap=True)
-    table.add_column(cell(metric), justify="right", no_wrap=True)
-    table.add_column("epochs", justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("reason", no_wrap=clipped, overflow="ellipsis" if clipped else "fold", ratio=1)
-    return table
-
-
-def _value(row: Row) -> str:
-    return "-" if row.value is None else short(row.value)
-
-
-def _span(facts: Digest) -> tuple[float, float]:
-    scores = [
-        r.record.scores[np.isfinite(r.record.values) & np.isfinite(r.record.scores)] for r in facts.rows
-    ]
-    every = np.concatenate([*scores, np.zeros(0)])
-    return (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)
-
-
-def _last(facts: Digest) -> float:
-    return float(facts.problem.max_epochs or max([r.record.epoch for r in facts.rows], default=0.0) or 1.0)
+        best = f"{lead_of(facts.history) or 'no run has a value in every goal yet'}; "
+    else:
+        best = f"best {short(facts.best.value)} by trial {facts.best.trial}; " if facts.best else ""
+    return Group(table, cell(f"{best}{spending(facts)}"))
 
 
 def _console() -> Console:
@@ -220,5 +212,46 @@ def _console() -> Console:
     return Console()
 
 
-def _screen(console: Console) -> _Screen | _Paper:
-    return _Screen(console) if console.is_terminal else _Paper(console)
+class Cell:
+    """The cell of a notebook. shows: IPython.display."""
+
+    def __init__(self, shows: Any, study: Study) -> None:
+        self._study, self._watched = study, Watched(follow_study(study.store, study.name))
+        self._id, self._mark, self._count, self.cost = f"haltune-{secrets.token_hex(6)}", "", 0, 0.0
+        self._page = shows.display(self._framed(), raw=True, display_id=True)
+        self._news = shows.display({"text/html": "", "text/plain": ""}, raw=True, display_id=True)
+
+    def look(self) -> str:
+        """What changed since the last look, as JSON; "" for nothing."""
+        began = time.perf_counter()
+        self._watched.look()
+        self._count += 1
+        if self._watched.mark == self._mark:
+            return ""
+        self._mark, told = self._watched.since("" if self._count % _WHOLE == 0 else self._mark)
+        self.cost = time.perf_counter() - began
+        return told
+
+    def show(self, told: str) -> None:
+        """Hand it to the page."""
+        if told:
+            text = visible(told).replace("<", "\\u003c")  # a literal of JavaScript within a script element
+            handed = f'document.getElementById("{self._id}").contentWindow.postMessage({text}, "*")'
+            self._news.update({"text/html": f"<script>{handed}</script>", "text/plain": ""}, raw=True)
+
+    def close(self, cell: Cell) -> None:
+        """The page at the end, to stay."""
+        self._watched = Watched(follow_study(self._study.store, self._study.name))
+        self._page.update(self._framed(), raw=True)
+        self._news.update({"text/html": "", "text/plain": ""}, raw=True)
+
+    def _framed(self) -> dict[str, str]:
+        self._mark = self._watched.mark
+        head = '<meta name="haltune-cell" content=""><meta name="haltune-mark" content="{mark}">\n'
+        head += f"<style>{style()}</style>"
+        page = escaped(self._watched.page(head, f"<script>{script()}</script>", bar=""))
+        frame = (
+            f'<iframe id="{self._id}" title="haltune: {escaped(self._study.name)}" sandbox="allow-scripts" '
+            f'style="width:100%;height:{_HEIGHT}px;border:0" srcdoc="{page}"></iframe>'
+        )
+        return {"text/html": frame, "text/plain": summary(self._watched.study)}

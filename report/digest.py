@@ -1,16 +1,22 @@
-"""What a search did, as plain facts: one `Row` a trial, and the totals. Everything shown is made from these."""
+"""What a search did, as plain facts: one `Row` a trial, and the totals. Everything shown is made from these.
+
+Of more than MOST_TRIALS trials a picture shows a sample: half are the best, in the order of haltune.log.scores, and
+half are spread over the others by their numbers, so that another trial changes few of them. Totals are of all. A curve
+is whole up to FINEST points, and POINTS of all curves; beyond, it has its ends, and of parts of equal length the
+highest and the lowest point each, so that no peak is lost.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Set
-from dataclasses import dataclass, replace
+from collections.abc import Container, Mapping, Set
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haltune._utils import disk
 from haltune._utils.words import counted, short
@@ -25,11 +31,13 @@ from haltune.log.spending import Outcome
 from haltune.study.results import Results
 from haltune.study.telling.audit import Audit
 
-from .sample import shown_trials
 from .story import Story
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+MOST_TRIALS = 2000  # trials: more are slow to draw, and nobody looks at them all
+POINTS = 60_000  # of all curves
+FINEST = 2000  # of a curve: more than a screen has pixels
+_GOLDEN = (5.0**0.5 - 1.0) / 2.0
+_FEWEST_POINTS = 20  # points of a curve
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ class Digest:
     held: bool = False  # over for a while: somebody stopped it
     idle: bool = False  # not over, and nobody trains now
     left: tuple[float, float] | None = (
-        None  # epochs, from and to, of trials that were paused and not continued
+        None  # first and last epoch of trials that were paused and not continued
     )
     lifted: bool = False  # a larger budget may continue them
     kept: KeptCheckpoints | None = None  # where more than a history is known, and there is one
@@ -138,16 +146,46 @@ def digest(source: Source, most: int | None = None) -> Digest:
 
     Raises InvalidInput for anything else.
     """
-    if isinstance(source, Results):
-        source.sync()
-        facts = _digest(source.history, source.name, source.outcome, most, source.lost)
-        audit = source.audit() if facts.problem.plain else None
-        return replace(
-            facts, audit=audit if audit and audit.share else None, kept=_kept(source), idle=source.idle
-        )
-    if isinstance(source, History):
-        return _digest(source, "study", Outcome(source.finished is not None, source.finished or ""), most)
-    raise InvalidInput(f"a report is made of a Study or its history, not of {source!r}")
+    if not isinstance(source, Results | History):
+        raise InvalidInput(f"a report is made of a Study or its history, not of {source!r}")
+    study = source if isinstance(source, Results) else None
+    if study is not None:
+        study.sync()
+        history, outcome, lost = study.history, study.outcome, study.lost
+    else:
+        assert isinstance(source, History)
+        history, lost = source, frozenset()
+        outcome = Outcome(history.finished is not None, history.finished or "")
+    problem, best, trials = history.problem, history.best(), history.trials
+    over = outcome.over and not outcome.held
+    shown = range(len(trials)) if most is None else shown_trials(history, most)
+    front = tuple(history.on_front(id) for id in history.front()) if problem.further else ()
+    lead = {run.trial for run in front} if problem.further else {best.trial if best else None}
+    comparisons, again = Comparisons(history, over), trained_again(history)
+    left = [t.epoch for t in trials if t.status is Status.PAUSED] if over else []
+    audit = study.audit() if study is not None and problem.plain else None
+    return Digest(
+        problem=problem,
+        history=history,
+        name=study.name if study is not None else "study",
+        rows=tuple(_row(comparisons, trials[id], lead, lost) for id in shown),
+        comparisons=comparisons,
+        counts=Counter(fate_of(t, problem, over, lost).kind for t in trials),
+        best=best,
+        front=front,
+        trained=history.spent.epochs - again,
+        again=again,
+        savings=Savings.of(history, over),
+        seconds=history.spent.time,
+        outcome=outcome.reason,
+        over=outcome.over,
+        held=outcome.held,
+        idle=study is not None and study.idle,
+        left=(min(left), max(left)) if left else None,
+        lifted=history.finished is None,
+        kept=_kept(study) if study is not None else None,
+        audit=audit if audit and audit.share else None,
+    )
 
 
 def need_study(source: object) -> Results:
@@ -176,62 +214,63 @@ def _kept(source: Results) -> KeptCheckpoints | None:
     return KeptCheckpoints(len(sizes), sum(sizes), str(source.checkpoints.folder), some) if sizes else None
 
 
-def _digest(
-    history: History, name: str, outcome: Outcome, most: int | None, lost: Set[int] = frozenset()
-) -> Digest:
-    best, trials, over = history.best(), history.trials, outcome.over and not outcome.held
-    shown = range(len(trials)) if most is None else shown_trials(history, most)
-    front = tuple(history.on_front(id) for id in history.front()) if history.problem.further else ()
-    lead = {run.trial for run in front} if history.problem.further else {best.trial if best else None}
-    comparisons, again = Comparisons(history, over), trained_again(history)
-    left = [t.epoch for t in trials if t.status is Status.PAUSED] if over else []
-    return Digest(
-        problem=history.problem,
-        history=history,
-        name=name,
-        rows=tuple(_row(comparisons, trials[id], lead, lost) for id in shown),
-        comparisons=comparisons,
-        counts=Counter(fate_of(t, history.problem, over, lost).kind for t in trials),
-        best=best,
-        front=front,
-        trained=history.spent.epochs - again,
-        again=again,
-        savings=Savings.of(history, over),
-        seconds=history.spent.time,
-        outcome=outcome.reason,
-        over=outcome.over,
-        held=outcome.held,
-        left=(min(left), max(left)) if left else None,
-        lifted=history.finished is None,
-    )
-
-
 def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], lost: Set[int]) -> Row:
     history, over = comparisons.history, comparisons.over
     ended = t.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)  # else a pause that was declined
     verdict = t.verdict if ended and t.verdict and t.verdict.stops else None
     fate, values = fate_of(t, history.problem, over, lost), t.counting(history.problem.goal)
+    evidence = verdict.evidence if verdict else {}
+    numbers = [(k, v) for k, v in evidence.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    silent = len(t.values) > 0 and not np.isfinite(t.values).any()
     return Row(
         record=t,
         leads=t.id in lead,
         kind=fate.kind,
         outcome=fate.words,
         value=float(values[-1]) if len(values) else None,
-        reason=comparisons.reason(t) or _silence(t),
+        reason=comparisons.reason(t) or "no value was finite" * silent,
         now=comparisons.now(t),
-        evidence=_numbers(verdict.evidence) if verdict else {},
+        evidence={k.replace("_", " "): short(v) for k, v in numbers[:6] if math.isfinite(v)},
         saved=saved_epochs(t, history.problem, over),
         several=bool(history.problem.further),
     )
 
 
-def _silence(t: TrialRecord) -> str:
-    if len(t.values) and not np.isfinite(t.values).any():
-        return "no value was finite"
-    return ""
+def shown_trials(history: History, most: int = MOST_TRIALS) -> list[int]:
+    """The numbers of the trials that are shown, lowest first."""
+    if len(history) <= most:
+        return list(range(len(history)))
+    best = [id for group in history.ranked() for id in group][: most // 2]
+    others = np.setdiff1d(np.arange(len(history)), best)
+    # lowest fractions of multiples of the golden ratio: spread over the numbers, and one trial more changes one of them
+    spread = others[np.argsort(others * _GOLDEN % 1.0, kind="stable")[: most - len(best)]]
+    return sorted([*best, *spread.tolist()])
 
 
-def _numbers(evidence: Mapping[str, object]) -> dict[str, str]:
-    """The first few single numbers of the evidence."""
-    numbers = {k: v for k, v in evidence.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-    return {k.replace("_", " "): short(v) for k, v in list(numbers.items())[:6] if math.isfinite(v)}
+def evenly(count: int, most: int) -> NDArray[np.int64]:
+    """At most `most` of `count` indices, in the middles of parts of equal length."""
+    most = min(count, most)
+    return (2 * np.arange(most) + 1) * count // (2 * most) if most else np.arange(0)
+
+
+def most_points(curves: int) -> int:
+    """How many points of each curve are drawn, where there are so many curves."""
+    return min(FINEST, max(_FEWEST_POINTS, POINTS // max(1, curves)))
+
+
+def points(record: TrialRecord, curves: int) -> NDArray[np.int64]:
+    """The indices of a record's reports that are drawn, where there are so many curves."""
+    values = record.values
+    count, most = len(values), most_points(curves)
+    if count <= most:
+        return np.arange(count)
+    width = -(-count // (most // 2 - 2))
+    parts = np.full(-(-count // width) * width, np.nan)
+    parts[:count] = np.where(np.isfinite(values), values, np.nan)
+    table, first = parts.reshape(-1, width), np.arange(0, count, width)
+    known = np.isfinite(table)  # of a part without a value the first is drawn: a gap
+    lowest = first + np.where(known, table, np.inf).argmin(axis=1)
+    highest = first + np.where(known, table, -np.inf).argmax(axis=1)
+    finite = np.flatnonzero(np.isfinite(values))
+    ends = np.concatenate([[0, count - 1], finite[:1], finite[-1:]])
+    return np.unique(np.concatenate([lowest, highest, ends])).astype(np.int64)

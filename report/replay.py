@@ -4,23 +4,214 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
+from haltune._utils.words import counted, plural, short
+from haltune.display.terminal import visible
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.policy import Policy, check_policy, name_of
-from haltune.log.problem import Problem
-from haltune.log.records import TrialRecord
+from haltune.log.records import Best, TrialRecord
 from haltune.study.counterfactual import Lived
 from haltune.study.reading import read_study
 from haltune.study.results import Results
 
-from .replayed import Replay, RuleOutcome, RunUnderRule
-
 LOG = "as recorded"
+_TOTALS = (
+    "stopped",
+    "recorded",
+    "trained",
+    "saved",
+    "winners",
+    "wrong",
+    "unknown",
+    "unjudged",
+    "beyond",
+    "regret",
+)
+_TITLES = ("rule", "stopped", "trained", "saved", "wrong stops", "unknown")
+
+
+@dataclass(frozen=True)
+class RunUnderRule:
+    """One run under a rule."""
+
+    trial: int
+    trained: float  # epochs under the rule, repeated ones included
+    recorded: float  # epochs in the log, likewise
+    ended: float | None  # the epoch at which the rule stopped it, or paused it for good; None: it did neither
+    reason: str  # of that, in the rule's words; "" without it
+    incumbent: float  # the best of the other runs at its last report here, as the rule left them; NaN: there was none
+    wins: bool | None  # its end in the log beats that, which there must be; None: the log holds no end of it
+    beyond: float  # epochs at most that it had still before it where the log ends it and the rule does not
+
+    @property
+    def saved(self) -> float:
+        """Recorded epochs that the rule does not train."""
+        return self.recorded - self.trained
+
+    @property
+    def wrong(self) -> bool | None:
+        """Whether a winner was stopped; None where that is not known."""
+        return None if self.wins is None else self.wins and self.ended is not None
+
+
+@dataclass(frozen=True)
+class RuleOutcome:
+    """What a rule comes to on the recorded runs."""
+
+    name: str
+    runs: tuple[RunUnderRule, ...]
+    best: Best | None  # that it leaves, by the rule of `study.best`
+    regret: (
+        float  # how far that lies behind the log's best, the metric's units; NaN where one of them is missing
+    )
+
+    @property
+    def stopped(self) -> int:
+        """Runs that it ended."""
+        return sum(r.ended is not None for r in self.runs)
+
+    @property
+    def recorded(self) -> float:
+        """Epochs of the log."""
+        return math.fsum(r.recorded for r in self.runs)
+
+    @property
+    def trained(self) -> float:
+        """Those of them that it trains."""
+        return math.fsum(r.trained for r in self.runs)
+
+    @property
+    def saved(self) -> float:
+        """Those of them that it does not."""
+        return self.recorded - self.trained
+
+    @property
+    def winners(self) -> int:
+        """Runs that are known to beat the incumbent of their time."""
+        return sum(r.wins is True for r in self.runs)
+
+    @property
+    def wrong(self) -> int:
+        """Winners that it stopped."""
+        return sum(r.wrong is True for r in self.runs)
+
+    @property
+    def unknown(self) -> int:
+        """Runs of which the log does not hold the end."""
+        return sum(r.wins is None for r in self.runs)
+
+    @property
+    def unjudged(self) -> int:
+        """Stops of those: nobody knows whether they were wrong."""
+        return sum(r.wins is None and r.ended is not None for r in self.runs)
+
+    @property
+    def beyond(self) -> float:
+        """Epochs at most that it would have trained where the log ended a run and the rule did not."""
+        return math.fsum(r.beyond for r in self.runs)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A study's log under several stopping rules; print it. `replayed["a name"]` is one of them."""
+
+    metric: str
+    log: RuleOutcome  # what the study itself did
+    rules: tuple[RuleOutcome, ...]
+
+    def __iter__(self) -> Iterator[RuleOutcome]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __getitem__(self, name: str) -> RuleOutcome:
+        for rule in self.rules:
+            if rule.name == name:
+                return rule
+        raise KeyError(f"there are {', '.join(repr(rule.name) for rule in self.rules)}, not {name!r}")
+
+    def __str__(self) -> str:
+        log, whole, rules = self.log, len(self.log.runs) - self.log.unknown, (self.log, *self.rules)
+        rows = [(*_TITLES, f"best {self.metric}", "regret"), *map(_cells, rules)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        table = [
+            "  ".join(
+                [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
+            )
+            for row in rows
+        ]
+        bound = (
+            any(r.beyond for r in self.rules) * "; at most so many where a rule would train on beyond them"
+        )
+        cut = bool(log.unknown) * f" ({plural(log.unknown, 'run does', 'runs do')} not go to the end)"
+        lines = [
+            f"{plural(len(log.runs), 'run')} and {plural(round(log.recorded, 1), 'epoch')} recorded, "
+            f"{whole} to the end",
+            "", *table, "",
+            f"saved: of the epochs recorded{cut}{bound}",
+            "wrong stops: of runs that beat the best of their time, where there was one",
+            f"regret: how far the best {self.metric} that is left lies behind the best of the log",
+            *(note for rule in self.rules if (note := _unknown(rule))),
+        ]  # fmt: skip
+        return visible("\n".join(lines))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in JSON's types; what is not a finite number is None."""
+        found = {
+            "metric": self.metric,
+            "log": _as_dict(self.log),
+            "rules": [_as_dict(rule) for rule in self.rules],
+        }
+        return {name: _finite(value) for name, value in found.items()}
+
+
+def _cells(rule: RuleOutcome) -> tuple[str, ...]:
+    share = f" ({rule.saved / rule.recorded:.0%})" if rule.recorded else ""
+    least, most = ("at least ", "at most ") if rule.beyond else ("", "")
+    return (
+        rule.name,
+        f"{rule.stopped} of {len(rule.runs)}",
+        f"{least}{counted(round(rule.trained, 1))}",
+        f"{most}{counted(round(rule.saved, 1))}{share}",
+        f"{rule.wrong} of {plural(rule.winners, 'winner')}",
+        plural(rule.unknown, "run") if rule.unknown else "none",
+        "none" if rule.best is None else short(rule.best.value),
+        short(rule.regret, 3) if math.isfinite(rule.regret) else "",
+    )
+
+
+def _unknown(rule: RuleOutcome) -> str:
+    """What the log does not show of a rule, and why."""
+    stops, left, found = rule.unjudged, rule.unknown - rule.unjudged, []
+    if stops:
+        was, whose = plural(stops, "stop was", "stops were"), "that run" if stops == 1 else "those runs"
+        found.append(f"whether {was} right is unknown, for the log does not hold the end of {whose}")
+    if left:
+        end, whom = plural(left, "run ends", "runs end"), "it" if left == 1 else "them"
+        epochs = plural(round(rule.beyond, 1), "epoch")
+        more = f", with at most {epochs} still to train" if rule.beyond else ""
+        found.append(f"{end} in the log where this rule does not end {whom}{more}")
+    return f"{rule.name}: {'; '.join(found)}" if found else ""
+
+
+def _as_dict(rule: RuleOutcome) -> dict[str, Any]:
+    best = rule.best and {"trial": rule.best.trial, "value": rule.best.value, "epoch": rule.best.epoch}
+    runs = [{**asdict(r), "saved": r.saved, "wrong": r.wrong} for r in rule.runs]
+    return {"name": rule.name, **{name: getattr(rule, name) for name in _TOTALS}, "best": best, "runs": runs}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(v) for name, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def replay(
@@ -92,45 +283,37 @@ def _rule(name: str, log: Lived, lived: Lived) -> RuleOutcome:
 
 def _run(t: TrialRecord, log: Lived, lived: Lived) -> RunUnderRule:
     """`t` is the run as the log holds it."""
-    problem, word = log.history.problem, lived.ended.get(t.id)
-    incumbent = lived.incumbents.get(t.id, math.nan)
+    problem, verdict = log.history.problem, lived.ended.get(t.id)
+    incumbent = lived.incumbents.get(t.id, math.nan)  # without one, as for the first run, it is no case
+    wins = (
+        not math.isnan(incumbent)
+        and t.complete
+        and problem.goal.better(t.result(problem.goal), than=incumbent)
+    )
+    ended = verdict or t.complete or t.partial or t.status is Status.FAILED or problem.max_epochs is None
     return RunUnderRule(
         trial=t.id,
         trained=lived.trained.get(t.id, 0.0),
         recorded=log.trained.get(t.id, 0.0),
-        ended=None if word is None else lived.history.trial(t.id).epoch,
-        reason="" if word is None else word.reason,
+        ended=None if verdict is None else lived.history.trial(t.id).epoch,
+        reason="" if verdict is None else verdict.reason,
         incumbent=incumbent,
-        wins=_wins(t, incumbent, problem) if t.complete else None,
-        beyond=0.0 if word else _before(t, problem),
+        wins=wins if t.complete else None,
+        beyond=0.0 if ended else max(0.0, (problem.max_epochs or 0) - t.epoch),
     )
 
 
-def _wins(t: TrialRecord, incumbent: float, problem: Problem) -> bool:
-    """Whether a run beat the best of its time; without one, such as the first run, it is no case."""
-    return not math.isnan(incumbent) and problem.goal.better(t.result(problem.goal), than=incumbent)
-
-
-def _before(t: TrialRecord, problem: Problem) -> float:
-    """Epochs that a run had still before it when the log let it go."""
-    if t.complete or t.partial or t.status is Status.FAILED or problem.max_epochs is None:
-        return 0.0
-    return max(0.0, problem.max_epochs - t.epoch)
-
-
-# -- names ---------------------------------------------------------------------------------
-
-
 def _named(policies: Sequence[Any]) -> dict[str, Policy[Any]]:
-    """The rules by name: as given, or as one writes the policy."""
+    """The rules by name: as given, or as one writes the policy; with a number where a name is taken."""
     found: dict[str, Policy[Any]] = {}
     for given in policies:
-        pairs = given.items() if isinstance(given, Mapping) else [("", given)]
-        for name, policy in pairs:
+        for name, policy in given.items() if isinstance(given, Mapping) else [("", given)]:
             if not isinstance(name, str):
                 raise InvalidInput(f"replay: a rule's name is a text, not {name!r}")
-            decides = check_policy("replay asks policies such as Halting(RandomSearch())", policy)
-            found[_free(name or _title(policy), found)] = decides
+            rule = check_policy("replay asks policies such as Halting(RandomSearch())", policy)
+            title = name or (_written(policy) if is_dataclass(policy) else type(policy).__name__)
+            names = [title, *(f"{title} ({n})" for n in range(2, len(found) + 2))]
+            found[next(n for n in names if n not in found and n != LOG)] = rule
     if not found:
         raise InvalidInput(
             "replay(study, policy): give the stopping rules to be tried, one policy or several"
@@ -138,29 +321,15 @@ def _named(policies: Sequence[Any]) -> dict[str, Policy[Any]]:
     return found
 
 
-def _free(name: str, taken: Mapping[str, Any]) -> str:
-    """The name, or with a number where it is taken."""
-    names = [name, *(f"{name} ({n})" for n in range(2, len(taken) + 2))]
-    return next(n for n in names if n not in taken and n != LOG)
-
-
-def _title(policy: Any) -> str:
-    return _written(policy) if is_dataclass(policy) else type(policy).__name__
-
-
 def _written(value: Any) -> str:
-    """A policy as one writes it: Halting(RandomSearch(), OptimalStopping(K1=2000))."""
+    """A policy as one writes it, without options that are the defaults: OptimalStopping(K1=2000)."""
     if isinstance(value, type) or not is_dataclass(value):
         return name_of(value) if callable(value) else repr(value)
-    parts = [_written(v) if is_dataclass(v) else f"{k}={_written(v)}" for k, v in _options(value).items()]
-    return f"{type(value).__name__}({', '.join(parts)})"
-
-
-def _options(value: Any) -> dict[str, Any]:
-    """The options without which it would be another; some follow from others."""
-    told = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-    for name in list(told):
-        rest = {k: v for k, v in told.items() if k != name}
+    made: Any = type(value)
+    options = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+    for name in list(options):
+        rest = {k: v for k, v in options.items() if k != name}
         with suppress(Exception):  # it cannot do without
-            told = rest if type(value)(**rest) == value else told
-    return told
+            options = rest if made(**rest) == value else options
+    parts = [_written(v) if is_dataclass(v) else f"{k}={_written(v)}" for k, v in options.items()]
+    return f"{made.__name__}({', '.join(parts)})"

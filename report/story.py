@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from haltune.log import events as ev
+from haltune.log import scores
 from haltune.log.decisions import AUDIT, Action, Verdict
+from haltune.log.growing import Growing
 from haltune.log.problem import Problem
-
-from .leader import BestSoFar
 
 
 @dataclass
@@ -69,23 +69,19 @@ class Story:
     steps: list[NewBest] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
     rungs: set[float] = field(default_factory=set)  # epochs at which runs were to be compared, and the last
-    compared: dict[int, dict[float, Verdict]] = field(
-        default_factory=dict
-    )  # trial -> epoch at which it came to a rung -> what was decided
+    # trial -> epoch at which it came to a rung -> what was decided
+    compared: dict[int, dict[float, Verdict]] = field(default_factory=dict)
     stop: ev.Reported | None = None  # the last by the chance to win
-    stated: dict[int, list[tuple[float, float]]] = field(
-        default_factory=dict
-    )  # audited trial -> the chances to win that were stated of it, each with what it had to beat
+    # audited trial -> the chances to win that were stated of it, each with what it had to beat
+    stated: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     tracebacks: dict[int, str] = field(default_factory=dict)  # trial -> of its last failure
     ends: dict[int, Cost] = field(default_factory=dict)  # trial -> what all had cost when it last reported
     _open: dict[int, Stretch] = field(default_factory=dict)  # trial -> its attempt
     _at: dict[int, float] = field(default_factory=dict)  # trial -> the last epoch of its attempt
     _until: dict[int, float] = field(default_factory=dict)  # trial -> the rung it trains towards
     _saved: dict[int, float] = field(default_factory=dict)  # trial -> the epoch it goes on from
-    _leader: BestSoFar = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._leader = BestSoFar(self.problem)
+    _runs: list[Growing] = field(default_factory=list)
+    _top: scores.TopRun = field(default_factory=scores.TopRun)
 
     def fold(self, events: Iterable[ev.Event]) -> Story:
         """Itself, with some events more."""
@@ -98,24 +94,39 @@ class Story:
                 case ev.Started() | ev.Resumed():
                     self._begun(event)
                 case ev.Checkpointed() | ev.Kept():
-                    self._kept(event)
+                    if (held := self._mine(event.trial, event.attempt)) is not None:
+                        held.checkpoint += event.seconds
+                        held.end = max(held.end, event.at)
+                        if isinstance(event, ev.Checkpointed):
+                            self._saved[event.trial] = event.epoch
                 case ev.Slept():
                     if (held := self._mine(event.trial, event.attempt)) is not None:
                         held.slept += event.seconds
                 case ev.Ended():
-                    self._ended(event)
+                    if event.traceback:
+                        self.tracebacks[event.trial] = event.traceback
+                    self._let_go(event.trial, event.attempt, event.at, str(event.status))
                 case ev.Expired():
                     self._let_go(event.trial, event.attempt, event.last_alive, "lost")
             self._led(event)
         return self
 
     def _led(self, event: ev.Event) -> None:
-        """Notes where the best is another."""
-        self._leader.take(event)
-        run, value = self._leader.run, self._leader.value
-        last = (self.steps[-1].trial, self.steps[-1].value) if self.steps else None
-        if run is not None and last != (run.id, value):
-            at = event.at - self.begun
+        """Note where the best, by the one rule of haltune.log.scores, is another run or has another value."""
+        match event:
+            case ev.Started():
+                self._runs.append(Growing.of(event, None, self.problem))
+            case ev.Resumed():
+                self._runs[event.trial].resume(event)
+            case ev.AttemptEvent():
+                self._runs[event.trial].take(event)
+        if isinstance(event, ev.Started | ev.Resumed | ev.AttemptEvent):
+            self._top.weigh(self._runs[event.trial])
+        if (top := self._top.among(self._runs)) is None:
+            return
+        run, at = self._runs[top], event.at - self.begun
+        value = self.problem.goal.sign * run.counts
+        if not self.steps or (self.steps[-1].trial, self.steps[-1].value) != (run.id, value):
             self.steps.append(NewBest(run.id, value, epochs=self.epochs, seconds=at, cost=self.cost))
 
     def _begun(self, e: ev.Started | ev.Resumed) -> None:
@@ -136,13 +147,6 @@ class Story:
         if until is not None and math.isfinite(until):
             self.rungs.add(until)
             self._until[trial] = until
-
-    def _came(self, e: ev.Reported) -> None:
-        """A run came to the rung that it trained towards."""
-        if e.epoch >= self._until.get(e.trial, math.inf) and e.verdict.action is not Action.UNJUDGED:
-            self.compared.setdefault(e.trial, {})[e.epoch] = e.verdict
-            if e.verdict.action is Action.CONTINUE:
-                self._towards(e.trial, e.verdict.until)
 
     def _mine(self, trial: int, attempt: int) -> Stretch | None:
         found = self._open.get(trial)
@@ -167,26 +171,16 @@ class Story:
         self.epochs += epochs
         self.cost += e.cost if e.cost is not None and math.isfinite(e.cost) else 0.0
         self.ends[e.trial] = Cost(epochs=self.epochs, seconds=e.at - self.begun, cost=self.cost)
-        self._came(e)
+        if e.epoch >= self._until.get(e.trial, math.inf) and e.verdict.action is not Action.UNJUDGED:
+            self.compared.setdefault(e.trial, {})[e.epoch] = e.verdict  # it came to a rung
+            if e.verdict.action is Action.CONTINUE:
+                self._towards(e.trial, e.verdict.until)
         self.stop = e if tells(e) and e.verdict.stops else self.stop
         if e.trial in self.stated:
             told = [e.verdict.evidence.get(name) for name in ("p_win", "incumbent")]
             known = [float(n) for n in told if isinstance(n, (int, float)) and math.isfinite(n)]
             if len(known) == len(told):
                 self.stated[e.trial].append((known[0], known[1]))
-
-    def _kept(self, e: ev.Checkpointed | ev.Kept) -> None:
-        held = self._mine(e.trial, e.attempt)
-        if held is not None:
-            held.checkpoint += e.seconds
-            held.end = max(held.end, e.at)
-            if isinstance(e, ev.Checkpointed):
-                self._saved[e.trial] = e.epoch
-
-    def _ended(self, e: ev.Ended) -> None:
-        if e.traceback:
-            self.tracebacks[e.trial] = e.traceback
-        self._let_go(e.trial, e.attempt, e.at, str(e.status))
 
     def _let_go(self, trial: int, attempt: int, at: float, fate: str) -> None:
         held = self._mine(trial, attempt)

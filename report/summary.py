@@ -42,13 +42,10 @@ def summary(study: Source) -> str:
         3 trials: 3 trained in full
     """
     facts = digest(study, most=0)
-    lines = [
-        _best(facts),
-        f"{plural(facts.trials, 'trial')}: {facts.states or 'none yet'}",
-        spending(facts),
-    ]
+    lines = [*_found(facts), f"{plural(facts.trials, 'trial')}: {facts.states or 'none yet'}"]
     if facts.left is not None:
-        lines.insert(2, f"  {why_left(facts)}")
+        lines.append(f"  {why_left(facts)}")
+    lines.append(spending(facts))
     if (error := shared_error(facts.history)) is not None:
         lines.append(error)
     if facts.kept is not None:
@@ -60,6 +57,24 @@ def summary(study: Source) -> str:
     return visible("\n".join(lines))
 
 
+def _found(facts: Digest) -> list[str]:
+    if facts.problem.further:
+        lead = lead_of(facts.history)
+        runs = [
+            f"  trial {run.trial}: {', '.join(f'{n} {short(v)}' for n, v in run.values.items())}; "
+            f"{settings(run.config, 4)}"
+            for run in facts.front
+        ]
+        more = len(runs) - _LISTED
+        rest = [f"  and {plural(more, 'other')}"] if more > 0 else []
+        return ["no run has a value in every goal yet"] if lead is None else [lead, *runs[:_LISTED], *rest]
+    b = facts.best
+    if b is None:
+        return [f"no trial has reported a finite {facts.problem.goal.metric} yet"]
+    best = f"best {facts.problem.goal.metric} {short(b.value)} (trial {b.trial}, epoch {b.epoch:g})"
+    return [best, f"  {settings(b.config, 4)}"]
+
+
 def how_it_stands(facts: Digest) -> str:
     """Whether the search is over, and what to do where nobody trains though it is not."""
     if facts.idle:
@@ -67,30 +82,6 @@ def how_it_stands(facts: Digest) -> str:
     if facts.held:
         return f"the search is stopped for now: {facts.outcome}"
     return f"the search is over: {facts.outcome}" if facts.over else facts.outcome
-
-
-def _best(facts: Digest) -> str:
-    if facts.problem.further:
-        return _front(facts)
-    if facts.best is None:
-        return f"no trial has reported a finite {facts.problem.goal.metric} yet"
-    b = facts.best
-    return (
-        f"best {facts.problem.goal.metric} {short(b.value)} (trial {b.trial}, epoch {b.epoch:g})\n"
-        f"  {settings(b.config, 4)}"
-    )
-
-
-def _front(facts: Digest) -> str:
-    lead = lead_of(facts.history)
-    if lead is None:
-        return "no run has a value in every goal yet"
-    told = [
-        f"{run.trial}: {', '.join(f'{n} {short(v)}' for n, v in run.values.items())}" for run in facts.front
-    ]
-    runs = [f"  trial {said}; {settings(run.config, 4)}" for said, run in zip(told, facts.front, strict=True)]
-    more = len(runs) - _LISTED
-    return "\n".join([lead, *runs[:_LISTED], *([f"  and {plural(more, 'other')}"] if more > 0 else [])])
 
 
 def epochs(facts: Digest, row: Row) -> str:

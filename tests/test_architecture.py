@@ -25,7 +25,7 @@ TOPS = {
 GROUND = {"above", "display", "errors"}  # on which everything stands
 LOG = {"log", "space", "_utils"}
 MODELS = LOG | {"gp"}
-BAYES = MODELS | {"policies.bayesopt", "policies.costs", "policies.random"}
+BAYES = MODELS | {"policies.acquisition", "policies.bayesopt", "policies.costs", "policies.random"}
 ARROWS: dict[str, set[str]] = {
     "display": set(),
     "errors": {"display"},
@@ -38,14 +38,15 @@ ARROWS: dict[str, set[str]] = {
     "store": LOG,
     "policies.random": MODELS,
     "policies.costs": MODELS,
-    "policies.bayesopt": MODELS | {"policies.costs", "policies.random"},
+    "policies.acquisition": MODELS,
+    "policies.bayesopt": MODELS | {"policies.acquisition", "policies.costs", "policies.random"},
     "policies.hyperband": MODELS | {"policies.random"},
-    "policies.guided": BAYES | {"policies.hyperband"},
-    "policies.multifidelity": BAYES | {"policies.hyperband", "policies.guided"},
+    "policies.multifidelity": BAYES | {"policies.hyperband"},
+    "policies.guided": BAYES | {"policies.hyperband", "policies.multifidelity"},
     "policies.bobos": BAYES,
     "policies.rollout": BAYES,
     "policies.truvar": BAYES,
-    "policies.weighed": LOG,
+    "policies.several_goals": LOG,
     "policies.autobct": MODELS | {"policies.bobos"},
     "study.session": LOG | {"store", "ranks"},
 }

@@ -326,7 +326,7 @@ def test_what_the_core_asks_for_above_it_is_there() -> None:
     doors = pyproject()["project"]["entry-points"]["haltune.above"]
     assert {f"{found.__module__}:{found.__name__}" for found in (above(door, "", "") for door in doors)} == {
         "haltune.launch.processes:run", "haltune.callbacks.keras.saving:load_model",
-        "haltune.callbacks.keras.saving:load_best", "haltune.report.page.page:write",
+        "haltune.callbacks.keras.saving:load_best", "haltune.report.page:write",
     }  # fmt: skip
     with pytest.raises(
         NotSupported, match=r"study\.sing: .*not installed as a package.*; call haltune\.song\(study\)"

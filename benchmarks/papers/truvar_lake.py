@@ -26,7 +26,7 @@ from truvar_runs import KeptRuns, Run, World, parser, quiet, scores, search, sho
 
 from haltune import Float, Space
 from haltune.gp import Kernel, fit
-from haltune.policies import LevelSetSearch, TruVaR
+from haltune.policies import TruVaR
 
 SIDE, LIMIT, SAMPLES, WAY = 50, 12_000.0, 80.0, 3_000
 MARKS = (500, 1000, 2000, 3000, 4000, 6000, 8000, 10_000)
@@ -61,11 +61,11 @@ def travel(config: dict[str, Any], previous: dict[str, Any] | None) -> float:
     return 0.25 * moved + 4.0 * (abs(config["x2"]) + 1.0)
 
 
-def policy_of(name: str, world: World, cost: Callable[..., float] | None) -> TruVaR | LevelSetSearch:
+def policy_of(name: str, world: World, cost: Callable[..., float] | None) -> TruVaR:
     """A method by its name."""
     common = {"kernel": world.kernel, "mean": world.mean, "noise": 1e-6, "grid": SIDE, "initial": 1}
     if name in RULES:
-        return LevelSetSearch(world.threshold, RULES[name], **common)
+        return TruVaR(world.threshold, rule=RULES[name], **common)
     return TruVaR(threshold=world.threshold, cost=cost, anticipate=name.endswith("ahead"), **common)
 
 

@@ -22,7 +22,7 @@ from truvar_runs import KeptRuns, Run, World, parser, quiet, scores, search, sho
 
 from haltune import Float, Level, Space
 from haltune.gp import Kernel
-from haltune.policies import LevelSetSearch, TruVaR
+from haltune.policies import TruVaR
 
 SIDE, LIMIT = 50, 600.0
 MARKS = (50, 100, 150, 200, 300, 400, 500, 600)
@@ -55,7 +55,7 @@ def mixed(world: World, seed: int, limit: float, **options: object) -> Run:
 def at_one_level(world: World, seed: int, limit: float, level: str) -> Run:
     """GCHK, every observation at this level."""
     noise, cost = NOISES[level], COSTS[level]
-    rule = LevelSetSearch(world.threshold, noise=noise, kernel=world.kernel, grid=SIDE, initial=0)
+    rule = TruVaR(world.threshold, rule="gchk", noise=noise, kernel=world.kernel, grid=SIDE, initial=0)
     return search(rule, world, seed, limit, lambda c, p, _: cost, {None: noise})
 
 

@@ -25,7 +25,7 @@ from kept import Kept
 from truvar_runs import quiet
 
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
-from haltune.policies import EI, GPUCB, EIPerCost, TruVaR
+from haltune.policies import EI, GPUCB, TruVaR
 from haltune.ranks.agreement import alone
 
 MARKS, SECONDS = (20, 30, 40, 60), (2_000, 5_000, 10_000, 20_000)
@@ -40,7 +40,7 @@ PRICED: dict[str, Callable[[], Any]] = {
     "TruVaR, costs learnt": lambda: TruVaR(noise=0.0, initial=1, cost_model="gp"),
     "TruVaR, costs known": lambda: TruVaR(noise=0.0, initial=1, cost=table.cost),
     "TruVaR": METHODS["TruVaR"],
-    "EI per cost": lambda: EIPerCost(initial=1, refit_every=3),
+    "EI per cost": lambda: EI(cost="per", initial=1, refit_every=3),
 }
 PUBLISHED = {  # an independent implementation, 30 random starts
     "TruVaR, another": (0.2451, 0.2419, 0.2414, 0.2412),

@@ -26,8 +26,8 @@ from truvar_runs import quiet
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.gp import Kernel, condition_on
 from haltune.policies import TruVaR
-from haltune.policies.bayesopt.acquisition import log_ei, ucb
-from haltune.policies.truvar.belief.field import field_of
+from haltune.policies.acquisition import log_ei, ucb
+from haltune.policies.truvar.belief import field_of
 from haltune.policies.truvar.members import MemberSet
 from haltune.ranks.agreement import alone
 

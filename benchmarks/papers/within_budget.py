@@ -19,7 +19,7 @@ from kept import Kept, asked
 from numpy.typing import NDArray
 
 from haltune import Study, Trial
-from haltune.policies import EI, CostCooledEI, EIPerCost, Rollout
+from haltune.policies import EI, Rollout
 
 Array = NDArray[np.float64]
 Task = tuple[str, str, int]  # problem, policy, seed
@@ -28,8 +28,8 @@ SHARES = np.linspace(0.0, 1.0, 151)
 MARKS = (1 / 3, 2 / 3, 1.0)
 POLICIES: dict[str, Callable[..., Any]] = {  # of the costs in advance, where they are known
     "EI": lambda cost=None: EI(),
-    "EI per cost": EIPerCost,
-    "EI, cost cooled": CostCooledEI,
+    "EI per cost": lambda cost=None: EI(cost="per", cost_function=cost),
+    "EI, cost cooled": lambda cost=None: EI(cost="cooled", cost_function=cost),
     "rollout, h = 2": Rollout,
     "rollout, h = 4": partial(Rollout, 4),
     "rollout, h = 2, the paper's rule": partial(Rollout, cooled=False),

@@ -24,8 +24,7 @@ from haltune.policies import (
     RandomSearch,
     SuccessiveHalving,
 )
-from haltune.policies.hyperband.brackets import Bracket, Rung, hyperband
-from haltune.policies.hyperband.plan import Plan
+from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, hyperband
 
 BUDGETS = (2, 5, 10, 20, 40)  # full trainings
 GOAL = (0.40, 0.20, 0.08, 0.025, 0.010)

@@ -17,10 +17,7 @@ import numpy as np
 from recorded import Task, load_kinds
 
 from haltune.policies import MultiFidelity
-from haltune.policies.multifidelity.log_regret import LogRegret
-from haltune.policies.multifidelity.seen import Seen
-from haltune.policies.multifidelity.stage_kernel import StageKernel, Stages
-from haltune.policies.multifidelity.stage_process import learn_kernel
+from haltune.policies.multifidelity.stage_process import LogRegret, Seen, StageKernel, Stages, learn_kernel
 
 
 class Wide(Stages):

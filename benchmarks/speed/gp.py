@@ -22,8 +22,7 @@ import numpy as np
 
 from haltune import Choice, Float, Int
 from haltune.gp import Kernel, LogNormal, Posterior, Priors, condition_on, fit
-from haltune.policies.bayesopt.acquisition import Surface, log_ei
-from haltune.policies.bayesopt.maximiser import maximise
+from haltune.policies.acquisition import Surface, log_ei, maximise
 from haltune.space import Space
 
 DIM = 8

@@ -21,7 +21,6 @@ from haltune.errors import InvalidInput
 from haltune.log.codec import plain
 from haltune.log.events import Created, Ended, Expired, Status
 from haltune.log.records import TrialRecord
-from haltune.space import Space
 from haltune.space.domains import bounding
 from haltune.store.base import Store
 from haltune.study.reading import read_study
@@ -33,7 +32,6 @@ from .spaces import Translated, TrialState
 
 _log = logging.getLogger("haltune")
 _ID = f"{PREFIX}id"
-_OPEN = (Status.RUNNING, Status.INTERRUPTED)
 
 
 def to_study(
@@ -88,7 +86,8 @@ def _made(study: Results, storage: Any, name: str) -> optuna.Study:
     """An empty study of Optuna's, in the place of an earlier copy."""
     way = optuna.study.StudyDirection
     directions = [way.MAXIMIZE if goal.sign > 0 else way.MINIMIZE for goal in study.history.problem.goals]
-    mine = _identity(study)
+    first = next(iter(study.events()))
+    mine = (first.id if isinstance(first, Created) else "") or f"{study.name} {first.at!r}"
     if name in optuna.get_all_study_names(storage):
         there = optuna.load_study(study_name=name, storage=storage)
         attributes = there.user_attrs
@@ -104,12 +103,6 @@ def _made(study: Results, storage: Any, name: str) -> optuna.Study:
     return made
 
 
-def _identity(study: Results) -> str:
-    first = next(iter(study.events()))
-    known = first.id if isinstance(first, Created) else ""
-    return known or f"{study.name} {first.at!r}"
-
-
 def _trial(
     t: TrialRecord, study: Results, translated: Translated, ended: float | None
 ) -> optuna.trial.FrozenTrial:
@@ -117,7 +110,12 @@ def _trial(
     results = t.results(problem)
     values = [results[goal.metric] for goal in problem.goals]
     whole = not any(map(math.isnan, values))
-    state = _state(t, whole)
+    if t.status in (Status.RUNNING, Status.INTERRUPTED):
+        state = TrialState.RUNNING
+    elif t.status is Status.FAILED or (t.complete and not whole):
+        state = TrialState.FAIL
+    else:
+        state = TrialState.COMPLETE if t.complete else TrialState.PRUNED
     kept = {n: c.distribution for n, c in translated.counterparts.items() if n in t.config}
     found = optuna.trial.create_trial(
         state=state,
@@ -134,17 +132,6 @@ def _trial(
     if state.is_finished():
         found.datetime_complete = datetime.fromtimestamp(t.started if ended is None else ended)
     return found
-
-
-def _state(t: TrialRecord, whole: bool) -> TrialState:
-    """whole: whether it has a value in every goal."""
-    if t.status in _OPEN:
-        return TrialState.RUNNING
-    if t.status is Status.FAILED:
-        return TrialState.FAIL
-    if t.complete:
-        return TrialState.COMPLETE if whole else TrialState.FAIL
-    return TrialState.PRUNED
 
 
 def _attributes(t: TrialRecord, measured: dict[str, float]) -> dict[str, Any]:
@@ -193,16 +180,11 @@ def _left_out(study: Results) -> list[str]:
         )
     if paused:
         said.append(f"that {plural(paused, 'paused trial')} may go on: PRUNED is what comes nearest")
-    return said + _left_out_of(study.history.problem.space)
-
-
-def _left_out_of(space: Space) -> list[str]:
+    space = study.history.problem.space
     domains = space.parameters.items()
-    bounds = [n for n, d in domains if bounding(d)]
-    said = []
     if conditions := [n for n, d in domains if d.when]:
         said.append(f"the conditions of {', '.join(conditions)}: absent where they do not hold")
-    if bounds:
+    if bounds := [n for n, d in domains if bounding(d)]:
         said.append(f"bounds of {', '.join(bounds)} that name parameters: the outermost stand for them")
     if space.constraints:
         said.append(f"the constraints {', '.join(c.name for c in space.constraints)}")

@@ -27,10 +27,9 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.policies import MultiFidelity
-from haltune.policies.guided.candidates import candidates, first_untried
-from haltune.policies.guided.curve_rows import CurveRows
-from haltune.policies.multifidelity.model import Model
-from haltune.policies.multifidelity.stage_kernel import StageKernel, Stages
+from haltune.policies.multifidelity.curve_rows import CurveRows, candidates, first_untried
+from haltune.policies.multifidelity.prior_studies import Model
+from haltune.policies.multifidelity.stage_process import StageKernel, Stages
 
 from .library import PREFIX, optuna
 from .spaces import ENDS, WHOLE, Distribution, FrozenTrial, Translated, TrialState, curve_of, inward
@@ -63,7 +62,7 @@ class CurveHistory:
         history, rows = History(problem), CurveRows(problem.goal)
         for event in _events(problem, known, seed):
             history.apply(event)
-            rows = rows.fold(event)
+            rows.take(event)
         return cls(history, rows)
 
 

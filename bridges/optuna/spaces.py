@@ -231,21 +231,15 @@ def space_of(trials: Sequence[FrozenTrial]) -> Translated:
             notes.append(f"{name!r} has the condition that the trials show: when={when}")
         if len(set(map(str, seen[name]))) > 1:
             notes.append(f"{name!r} had several ranges; it has the widest: {domains[name]!r}")
-    domains = _without_orphans(domains, notes)
+    while orphans := [n for n, d in domains.items() if set(d.when or {}) - domains.keys()]:
+        notes += [f"{n!r} is left out, because the parameter that it depends on is" for n in orphans]
+        domains = {n: d for n, d in domains.items() if n not in orphans}
     if not domains:
         raise InvalidSpace(
             "no trial of this Optuna study was suggested a parameter to the end, so that there is no space: give it "
             "as space=, or take the study when a trial is complete"
         )
     return Translated(Space(domains), {n: counterparts[n] for n in domains}, tuple(notes))
-
-
-def _without_orphans(domains: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Without those whose condition is on what was left out."""
-    while orphans := [n for n, d in domains.items() if set(d.when or {}) - domains.keys()]:
-        notes += [f"{n!r} is left out, for what it depends on is" for n in orphans]
-        domains = {n: d for n, d in domains.items() if n not in orphans}
-    return domains
 
 
 def _both(one: Distribution, other: Distribution) -> Distribution:

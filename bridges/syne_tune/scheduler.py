@@ -33,7 +33,13 @@ _KNOWN = (
 
 def space_of(given: Mapping[str, Any]) -> Space:
     """What is sampled. Raises InvalidSpace for a domain that haltune has not, and where there is none."""
-    found = {name: _translated(name, d) for name, d in given.items() if isinstance(d, theirs.Domain)}
+    found = {}
+    for name, domain in given.items():
+        if isinstance(domain, theirs.Domain):
+            try:
+                found[name] = _domain(domain)
+            except InvalidSpace as error:
+                raise InvalidSpace(f"Syne Tune's parameter {name!r}, {domain!r}: {error}") from error
     if not found:
         raise InvalidSpace(
             "config_space has nothing to search: {'lr': syne_tune.config_space.loguniform(...)}"
@@ -44,13 +50,6 @@ def space_of(given: Mapping[str, Any]) -> Space:
 def fixed(given: Mapping[str, Any]) -> dict[str, Any]:
     """The rest, which every configuration carries."""
     return {name: value for name, value in given.items() if not isinstance(value, theirs.Domain)}
-
-
-def _translated(name: str, domain: Any) -> Domain:
-    try:
-        return _domain(domain)
-    except InvalidSpace as error:
-        raise InvalidSpace(f"Syne Tune's parameter {name!r}, {domain!r}: {error}") from error
 
 
 def _domain(domain: Any) -> Domain:

@@ -63,7 +63,13 @@ class MLflow:
 
     def open(self, search: Search) -> int:
         self._search = search
-        self._open_parent()
+        goal = search.problem.goal
+        tags = {
+            "haltune.study": search.name,
+            "haltune.policy": search.policy,
+            "haltune.goal": f"{type(goal).__name__}({goal.metric})",
+        }
+        self._parent = self._run("study", search.name, tags)
         found = self._client.get_run(self._parent).data.tags.get("haltune.position", "0")
         self._client.update_run(self._parent, status="RUNNING")
         return int(found)
@@ -73,15 +79,6 @@ class MLflow:
         name = self._experiment or self._search.name
         found = self._client.get_experiment_by_name(name)
         return str(found.experiment_id if found else self._client.create_experiment(name))
-
-    def _open_parent(self) -> None:
-        goal = self._search.problem.goal
-        tags = {
-            "haltune.study": self._search.name,
-            "haltune.policy": self._search.policy,
-            "haltune.goal": f"{type(goal).__name__}({goal.metric})",
-        }
-        self._parent = self._run("study", self._search.name, tags)
 
     def _run(self, of: str, name: str, tags: Mapping[str, str], start: float | None = None) -> str:
         """The run of the search or of a trial, made where there is none; of several the first."""

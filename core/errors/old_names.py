@@ -1,4 +1,4 @@
-"""The names that options of policies had in earlier versions: programs and logs may still have them."""
+"""The names that policies and their options had in earlier versions: programs and logs may still have them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,45 @@ T = TypeVar("T")
 _RENAMED = {
     "Ladder": {"patience": "min_trials_per_rung", "min_epochs": "min_resource"},
     "MultiFidelity": {"patience": "min_trials_per_rung"},
+    "EIPerCost": {"cost": "cost_function"},
+    "CostCooledEI": {"cost": "cost_function"},
+    "LevelSetSearch": {"root_beta": "a"},
 }
+
+# old name of a policy -> the policy that it is now, and the options that make it so
+POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "EIPerCost": ("EI", {"cost": "per"}),
+    "CostCooledEI": ("EI", {"cost": "cooled"}),
+    "LevelSetSearch": ("TruVaR", {"rule": "gchk"}),
+}
+# (old name of a) policy -> options that logs of before do not have, with the values that they mean
+_ADDED: dict[str, dict[str, Any]] = {
+    "EI": {"cost": None, "cost_function": None, "cost_model": "gp"},
+    "TruVaR": {"rule": "truvar"},
+    "LevelSetSearch": {
+        "implicit": None, "levels": [], "cost": None, "cost_model": None, "candidates": "all", "monotone": None,
+        "anticipate": False, "accuracy": None, "beta": "practical", "delta": 0.1, "eta": 1.0, "r": 0.1, "slack": 0.0,
+        "floor": 1e-6,
+    },
+}  # fmt: skip
 
 
 def renamed(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's spec from a log with the names that its options have now, those of inner policies included."""
-    names = _RENAMED.get(str(spec.get("policy")), {})
+    """Return a policy's spec from a log as this version writes it, inner policies included."""
     values = {k: renamed(v) if isinstance(v, Mapping) and "policy" in v else v for k, v in spec.items()}
-    return {names.get(k, k): v for k, v in values.items()}
+    name = str(values.pop("policy", None))
+    now, options = policy_now(name, values)
+    return {"policy": now, **_ADDED.get(name, {}), **options} if "policy" in spec else options
+
+
+def policy_now(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options that a policy of an earlier version has now."""
+    now, own = POLICIES.get(name, (name, {}))
+    names = _RENAMED.get(name, {})
+    values = {**own, **{names.get(k, k): v for k, v in options.items()}}
+    if name == "LevelSetSearch" and "a" in values:  # which was root_beta, 3 by default
+        values["a"] = None if values["a"] == 3.0 else values["a"] ** 2
+    return now, values
 
 
 def takes_old_names(cls: type[T]) -> type[T]:

@@ -1,4 +1,4 @@
-"""The policies, a room a paper: its mathematics, and in policy.py who asks for it."""
+"""The policies: a module or a package each; of a package, policy.py has the policy."""
 
 from typing import TYPE_CHECKING
 
@@ -7,41 +7,35 @@ from haltune.log.policy import Policy  # what one of your own derives from
 
 if TYPE_CHECKING:
     from .autobct.policy import AutoBCT
-    from .bayesopt.ei import EI, CostCooledEI, EIPerCost
-    from .bayesopt.gpucb import GPUCB
+    from .bayesopt import EI, GPUCB
+    from .bayesopt import CostCooledEI as CostCooledEI
+    from .bayesopt import EIPerCost as EIPerCost
     from .bobos.halting import Halting
     from .bobos.policy import BOBOS
-    from .guided.policy import Guided
-    from .hyperband.ladder import Ladder
-    from .hyperband.policy import Hyperband, InfiniteHyperband, SuccessiveHalving
+    from .guided import Guided
+    from .hyperband.policy import Hyperband, InfiniteHyperband, Ladder, SuccessiveHalving
     from .multifidelity.policy import MultiFidelity
     from .random import RandomSearch
     from .rollout.policy import Rollout
-    from .truvar.level_set_search import LevelSetSearch
+    from .truvar.policy import LevelSetSearch as LevelSetSearch
     from .truvar.policy import TruVaR
 
 _ROOMS = {
     "autobct.policy": ("AutoBCT",),
-    "bayesopt.ei": (
-        "EI",
-        "CostCooledEI",
-        "EIPerCost",
-    ),
-    "bayesopt.gpucb": ("GPUCB",),
+    "bayesopt": ("EI", "GPUCB", "CostCooledEI", "EIPerCost"),
     "bobos.halting": ("Halting",),
     "bobos.policy": ("BOBOS",),
-    "guided.policy": ("Guided",),
-    "hyperband.ladder": ("Ladder",),
+    "guided": ("Guided",),
     "hyperband.policy": (
         "Hyperband",
         "InfiniteHyperband",
+        "Ladder",
         "SuccessiveHalving",
     ),
     "multifidelity.policy": ("MultiFidelity",),
     "random": ("RandomSearch",),
     "rollout.policy": ("Rollout",),
-    "truvar.level_set_search": ("LevelSetSearch",),
-    "truvar.policy": ("TruVaR",),
+    "truvar.policy": ("LevelSetSearch", "TruVaR"),
 }
 if not TYPE_CHECKING:  # who checks types hears of a name that is not there
     __getattr__, __dir__ = shows(__name__, _ROOMS)
@@ -51,14 +45,11 @@ __all__ = [
     "EI",
     "GPUCB",
     "AutoBCT",
-    "CostCooledEI",
-    "EIPerCost",
     "Guided",
     "Halting",
     "Hyperband",
     "InfiniteHyperband",
     "Ladder",
-    "LevelSetSearch",
     "MultiFidelity",
     "Policy",
     "RandomSearch",

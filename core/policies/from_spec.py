@@ -48,12 +48,12 @@ def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
 
 
 def suited(policy: Policy[Any], problem: Problem) -> Policy[Any]:
-    """The policy for a problem; with several goals or constraints it is asked through `weighed`."""
+    """The policy for a problem: with several goals or constraints, `SeveralGoals` around it."""
     if problem.plain:
         return policy
-    from haltune.policies.weighed.policy import weighed
+    from haltune.policies.several_goals import SeveralGoals
 
-    return weighed(policy, problem)
+    return policy if isinstance(policy, SeveralGoals) else SeveralGoals(policy)
 
 
 def _options(spec: Mapping[str, Any], known: set[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Random search: the yardstick of every other policy. Every trial trains in full."""
+"""Random search, the baseline of every other policy, and random configurations for all of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from haltune.log.problem import Problem
 
 
 @dataclass(frozen=True)
-class RandomSearch(Policy[frozenset[str]]):
-    """Configurations drawn from the space, each trained in full: the yardstick of every other policy.
+class RandomSearch(Policy[None]):
+    """Random search: every configuration trains in full. A baseline for other policies.
 
-    None is drawn twice as long as others are left.
+    A configuration is drawn twice only if no other is left.
 
     Args:
-        trials: how many to start before the search finishes. Default: None, which leaves the end to the budget.
+        trials: how many to start before the search finishes. Default: None, the budget ends the search.
 
     Raises:
         InvalidInput: for a number of trials below 1.
@@ -58,15 +58,14 @@ class RandomSearch(Policy[frozenset[str]]):
         """True without a number of trials."""
         return self.trials is None
 
-    def start(self, problem: Problem) -> frozenset[str]:
-        """The keys of the configurations tried."""
-        return frozenset()
+    def start(self, problem: Problem) -> None:
+        """Nothing: the history is enough."""
+        return
 
-    def fold(self, state: frozenset[str], event: Event) -> frozenset[str]:
-        """Nothing but the history is needed."""
-        return state
+    def fold(self, state: None, event: Event) -> None:
+        """Nothing changes."""
 
-    def propose(self, state: frozenset[str], history: History, rng: Generator) -> Move:
+    def propose(self, state: None, history: History, rng: Generator) -> Move:
         """A new configuration, or the end after `trials` of them."""
         if self.trials is not None and len(history) >= self.trials:
             return Finish(f"all {self.trials} random configurations were started")
@@ -74,7 +73,7 @@ class RandomSearch(Policy[frozenset[str]]):
 
 
 def fresh(history: History, rng: Generator, draws: int = 64) -> dict[str, Any]:
-    """A random configuration that was not tried; a repeat when `draws` draws give no other."""
+    """Return a random configuration that was not tried; a repeat when `draws` draws give no other."""
     space = history.problem.space
     tried = history.tried
     configs = space.sample(1, rng, design="uniform")

@@ -226,7 +226,7 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
 
         Where the policy would next begin a configuration of its own, this one takes its place: when, how far and on
         what resource it trains, and when it is stopped, the policy decides as of any other. Runs that go on come
-        before it, and so does the end of the search. It counts for the budget. TruVaR and LevelSetSearch over a grid
+        before it, and so does the end of the search. It counts for the budget. TruVaR over a grid
         learn from a configuration beside the grid, but will never choose it.
 
         Args:

@@ -9,7 +9,8 @@ import numpy as np
 from drawing import Sheet
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
-from haltune.policies import EI, EIPerCost, Rollout
+from haltune.log.policy import in_words
+from haltune.policies import EI, Rollout
 
 BUDGET, SEEDS = 300.0, 10
 AT = np.linspace(10, BUDGET, 59)  # of cost
@@ -56,12 +57,16 @@ for top, left in ((0.5, 60), (0.85, 430)):
         (0, 100, 200, 300),
         (0, 0.5, 1),
     )
-    for made, name, height in ((EI, "two", 0.95), (EIPerCost, "one", 0.87), (Rollout, "three", 0.79)):
-        far = 1 - np.array([search(made(), seed, top) for seed in range(SEEDS)])
+    for made, name, height in (
+        (EI(), "two", 0.95),
+        (EI(cost="per"), "one", 0.87),
+        (Rollout(), "three", 0.79),
+    ):
+        far = 1 - np.array([search(made, seed, top) for seed in range(SEEDS)])
         mean, error = far.mean(axis=0), far.std(axis=0, ddof=1) / SEEDS**0.5
         panel.band(AT, np.clip(mean - error, 0, 1), np.clip(mean + error, 0, 1), name, 0.18)
         panel.line(AT, mean, name, 2)
-        panel.note(BUDGET, height, f"{made.__name__}()", name, "end")
+        panel.note(BUDGET, height, in_words(made), name, "end")
         told = " ".join(f"{mean[i]:.3f} ± {error[i]:.3f}" for i in (18, 38, 58))
-        print(f"best at {top}: {made.__name__} after 100, 200 and 300 of cost: {told}", flush=True)
+        print(f"best at {top}: {in_words(made)} after 100, 200 and 300 of cost: {told}", flush=True)
 sheet.write()

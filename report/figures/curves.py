@@ -1,34 +1,55 @@
-"""The learning curves of a search: where each run was stopped, and why (figure 7 of the BO-BOS paper)."""
+"""The learning curves of a search: where each run was stopped, and why (figure 7 of the BO-BOS paper).
+
+Curves of trials that run or are paused have a forecast: a band of simulated paths, as optimal stopping sees them.
+"""
 
 from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from haltune._utils.words import clipped, counted, plural, settings, short
 from haltune.log.events import Status
+from haltune.log.history import History
+from haltune.log.records import TrialRecord
+from haltune.log.scores import measured
+from haltune.policies.bobos.halting import errors_of, reference_curves, reference_trials
+from haltune.policies.bobos.optimal_stopping import OptimalStopping
 from haltune.study.telling.audit import WouldBeStop
 
-from ..digest import Digest, Row, Source, digest
-from ..palette import ACCENT_INK, GROUP_STYLES, INK, MUTED, GroupStyle
-from ..sample import MOST_TRIALS, points
-from .drawing import axis, drawn, layout, nothing, plotly_text
-from .forecast import Forecasts, bands
+from ..digest import MOST_TRIALS, Digest, Row, Source, digest, most_points, points
+
+# isort: off
+from .drawing import (
+    ACCENT_INK, COOL, COOL_SOFT, GROUP_STYLES, INK, MUTED, GroupStyle, Trace, axis, drawn, layout, nothing,
+    plotly_text, trial_ids,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+Keep = Callable[
+    [str, object, Callable[[], Any]], Any
+]  # (key, made of, make): what was made of the same before
 _HOVER_WIDTH = 64  # characters a line: Plotly does not wrap
-# typical curve heights below the typical start: what is worse is left outside the first view
-_DIVERGED = 10.0
+_DIVERGED = (
+    10.0  # typical curve heights below the typical start: what is worse is left outside the first view
+)
+_MOST_FORECASTS = 8  # curves
+_PATHS = 400
+_FINEST_FORECAST = 60  # epochs that a forecast tells apart
+_BAND = (0.1, 0.5, 0.9)
+_ROOM = 0.1  # below a curve that is worse than all others: at the worst error it would be taken for one that sleeps
 
 
 def learning_curves(study: Source) -> go.Figure:
-    """The curves of the trials, marked where they ended; hovering tells the reason. Of many, a sample: see `sample`.
+    """The curves of the trials, marked where they ended; hovering tells the reason. Of many, a sample.
 
     The best eight that run or are paused have a band, which holds their rest in eight cases of ten, as their beginning
     and the other runs tell it.
@@ -52,54 +73,73 @@ def learning_curves(study: Source) -> go.Figure:
         'Figure'
     """
     facts = digest(study, MOST_TRIALS)
-    return drawn(
-        {"data": [*lines(facts), *around(facts, Forecasts()), *marks(facts)], "layout": laid_out(facts)}
-    )
+    return drawn({"data": [*lines(facts), *bands(facts), *marks(facts)], "layout": laid_out(facts)})
 
 
-Made = dict[int, tuple[object, dict[str, Any]]]  # trial -> what its curve was made of, and the curve
+def _anew(key: str, made_of: object, make: Callable[[], Any]) -> Any:
+    return make()
 
 
-def lines(facts: Digest, made: Made | None = None) -> list[dict[str, Any]]:
-    """A trace for each curve, in the order in which they are drawn: by `zorder`, then by number.
-
-    made: those of an earlier moment, which are taken again while nothing changed.
-    """
-    metric, made = plotly_text(facts.problem.goal.metric), {} if made is None else made
-    found = []
+def lines(facts: Digest, keep: Keep = _anew) -> list[Trace]:
+    """A trace for each curve, in the order in which they are drawn: by `zorder`, then by number."""
+    found, most = [], most_points(len(facts.rows))
     for height, (style, rows) in enumerate(_groups(facts)):
         for row in rows:
-            shown = points(row.record, len(facts.rows))
-            said = (row.record, row.leads, row.kind, row.outcome, row.reason, row.saved, len(shown))
-            known = made.get(row.record.id)
-            if known is None or known[0] != said:
-                known = said, {**_curve(facts, row, style, metric, shown), "zorder": height}
-                made[row.record.id] = known
-            found.append(known[1])
+            whole = len(row.record.values) <= most
+            made_of = (row.record, row.leads, row.kind, row.outcome, row.reason, row.saved, whole or most)
+            found.append(keep(f"curve {row.record.id}", made_of, partial(_curve, facts, row, style, height)))
     return found
 
 
-def around(facts: Digest, known: Forecasts) -> list[dict[str, Any]]:
-    """What is drawn around the curves: forecasts of those that may go on."""
-    return bands(known.of(facts), facts.problem.goal.metric)
+def _curve(facts: Digest, row: Row, style: GroupStyle, height: int) -> Trace:
+    shown = points(row.record, len(facts.rows))
+    return {
+        "uid": f"trial-{row.record.id}",  # also a class in the SVG, by which the page finds the curve
+        "name": f"trial {row.record.id}", "x": row.record.epochs[shown].tolist(),
+        "y": [v if math.isfinite(v) else None for v in row.record.values[shown].tolist()],
+        "mode": "lines", "line": {"color": style.line, "width": style.width, "dash": style.dash},
+        "legendgroup": style.label, "showlegend": False,
+        "meta": [plotly_text(facts.problem.goal.metric), _title(facts, row), _details(row)],
+        "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}<br>%{meta[2]}<extra></extra>",
+        "zorder": height,
+    }  # fmt: skip
 
 
-def marks(facts: Digest, speaking: bool = True) -> list[dict[str, Any]]:
-    """A trace for the ends of the curves of each group, and one for audited stops.
-
-    speaking: an end tells what its curve does, too.
+def marks(facts: Digest, speaking: bool = True) -> list[Trace]:
+    """A trace for the ends of the curves of each group, whose legend entry speaks for the curves too; and one for
+    audited stops, each with what it came to. speaking: an end tells what its curve does, too.
     """
-    metric = plotly_text(facts.problem.goal.metric)
-    found = [
-        {
-            **_marks(facts, rows, style),
-            **(_said(facts, rows, metric) if speaking else {}),
-            "zorder": len(GROUP_STYLES) + height,
-        }
-        for height, (style, rows) in enumerate(_groups(facts))
-        if rows
-    ]
-    return [*found, _would_be(facts, metric)] if would_be_stops(facts) else found
+    metric, found = plotly_text(facts.problem.goal.metric), []
+    for height, (style, rows) in enumerate(_groups(facts)):
+        if not rows:
+            continue
+        ends = [row.ending or (math.nan, math.nan) for row in rows]
+        colour = style.line if style.label == "best" else INK if style.label == "trained in full" else MUTED
+        mark: Trace = {
+            "uid": f"ends-{rows[0].group}", "x": [epoch for epoch, _ in ends], "y": [value for _, value in ends],
+            "mode": "markers",
+            "marker": {"symbol": style.mark, "size": style.size, "color": colour,
+                       "line": {"width": 1.6, "color": colour}},
+            "name": _entry(facts, rows, style), "legendgroup": style.label, "ids": trial_ids(rows),
+        }  # fmt: skip
+        if speaking:
+            mark |= {
+                "meta": [metric], "customdata": [[_title(facts, row), _details(row)] for row in rows],
+                "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}"
+                "<br>%{customdata[1]}<extra></extra>",
+            }  # fmt: skip
+        found.append({**mark, "zorder": len(GROUP_STYLES) + height})
+    if stops := would_be_stops(facts):
+        found.append({
+            "uid": "audited", "zorder": 2 * len(GROUP_STYLES), "mode": "markers",
+            "x": [run.epoch for run, _ in stops], "y": [value for _, value in stops],
+            "marker": {"symbol": "circle-x-open", "size": 10, "color": INK, "line": {"width": 1.4}},
+            "name": f"would have been stopped, audited ({len(stops)})", "meta": [metric],
+            "ids": [f"trial-{run.trial}" for run, _ in stops],
+            "customdata": [_wrapped(f"audit: {run}") for run, _ in stops],
+            "hovertemplate": "%{meta[0]} %{y:.4~g} at epoch %{x}<br>%{customdata}<extra></extra>",
+        })  # fmt: skip
+    return found
 
 
 def _groups(facts: Digest) -> list[tuple[GroupStyle, list[Row]]]:
@@ -109,81 +149,14 @@ def _groups(facts: Digest) -> list[tuple[GroupStyle, list[Row]]]:
     ]
 
 
-def _curve(
-    facts: Digest, row: Row, style: GroupStyle, metric: str, drawn: NDArray[np.int64]
-) -> dict[str, Any]:
-    values = row.record.values[drawn]
-    return {
-        "uid": f"trial-{row.record.id}",  # also a class in the SVG, by which the page finds the curve
-        "name": f"trial {row.record.id}",
-        "x": row.record.epochs[drawn].tolist(),
-        "y": [v if math.isfinite(v) else None for v in values.tolist()],
-        "mode": "lines",
-        "line": {"color": style.line, "width": style.width, "dash": style.dash},
-        "legendgroup": style.label,
-        "showlegend": False,
-        "meta": [metric, _title(facts, row), _details(row)],
-        "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}<br>%{meta[2]}<extra></extra>",
-    }
-
-
-def _marks(facts: Digest, rows: list[Row], style: GroupStyle) -> dict[str, Any]:
-    """One trace for the ends of all curves of a group; its legend entry speaks for the curves too."""
-    ends = [row.ending or (math.nan, math.nan) for row in rows]
-    colour = style.line if style.label == "best" else INK if style.label == "trained in full" else MUTED
-    return {
-        "uid": f"ends-{rows[0].group}",
-        "x": [epoch for epoch, _ in ends],
-        "y": [value for _, value in ends],
-        "mode": "markers",
-        "marker": {
-            "symbol": style.mark,
-            "size": style.size,
-            "color": colour,
-            "line": {"width": 1.6, "color": colour},
-        },
-        "name": _entry(facts, rows, style),
-        "legendgroup": style.label,
-        "ids": [f"trial-{row.record.id}" for row in rows],
-    }
-
-
-def _said(facts: Digest, rows: list[Row], metric: str) -> dict[str, Any]:
-    return {
-        "meta": [metric],
-        "customdata": [[_title(facts, row), _details(row)] for row in rows],
-        "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}"
-        "<br>%{customdata[1]}<extra></extra>",
-    }
-
-
 def would_be_stops(facts: Digest) -> list[tuple[WouldBeStop, float]]:
     """Those of the audited runs that are shown, each with the run's value there."""
     shown = {row.record.id: row.record for row in facts.rows}
     found = []
     for run in facts.audit.runs if facts.audit else ():
         if (t := shown.get(run.trial)) is not None:
-            value = t.values[t.epochs == run.epoch]
-            found += [(run, float(v)) for v in value if math.isfinite(v)]
+            found += [(run, float(v)) for v in t.values[t.epochs == run.epoch] if math.isfinite(v)]
     return found
-
-
-def _would_be(facts: Digest, metric: str) -> dict[str, Any]:
-    """One trace for the would-be stops of audited runs, each with what it came to."""
-    stops = would_be_stops(facts)
-    return {
-        "uid": "audited",
-        "zorder": 2 * len(GROUP_STYLES),
-        "x": [run.epoch for run, _ in stops],
-        "y": [value for _, value in stops],
-        "mode": "markers",
-        "marker": {"symbol": "circle-x-open", "size": 10, "color": INK, "line": {"width": 1.4}},
-        "name": f"would have been stopped, audited ({len(stops)})",
-        "meta": [metric],
-        "ids": [f"trial-{run.trial}" for run, _ in stops],
-        "customdata": [_wrapped(f"audit: {run}") for run, _ in stops],
-        "hovertemplate": "%{meta[0]} %{y:.4~g} at epoch %{x}<br>%{customdata}<extra></extra>",
-    }
 
 
 def _entry(facts: Digest, rows: list[Row], style: GroupStyle) -> str:
@@ -204,85 +177,58 @@ def _title(facts: Digest, row: Row) -> str:
 def _details(row: Row) -> str:
     """Reason, key numbers and configuration, wrapped and escaped."""
     numbers = ", ".join(f"{name} {value}" for name, value in row.evidence.items())
-    paragraphs = [_wrapped(p) for p in (row.reason, numbers, settings(row.record.config)) if p]
-    return "<br>".join([paragraphs[0], *(f"<span style='color:{MUTED}'>{p}</span>" for p in paragraphs[1:])])
+    first, *others = [_wrapped(p) for p in (row.reason, numbers, settings(row.record.config)) if p]
+    return "<br>".join([first, *(f"<span style='color:{MUTED}'>{p}</span>" for p in others)])
 
 
 def _wrapped(text: str) -> str:
     return "<br>".join(plotly_text(line) for line in textwrap.wrap(clipped(text), _HOVER_WIDTH, max_lines=6))
 
 
-def _label(facts: Digest) -> dict[str, Any]:
-    """The best value, written at its point: no need to look it up in a legend."""
-    best = facts.best
-    assert best is not None  # only called when a row leads
-    up = _sign(facts) > 0  # outside the other curves
-    return {
-        "x": best.epoch, "y": best.value, "text": f"<b>{short(best.value)}</b>", "showarrow": False,
-        "xanchor": "right", "yanchor": "bottom" if up else "top", "xshift": 8, "yshift": 5 if up else -5,
-        "font": {"color": ACCENT_INK, "size": 15},
-    }  # fmt: skip
-
-
 def laid_out(facts: Digest) -> dict[str, Any]:
-    """Its layout."""
-    goal = facts.problem.goal
-    metric, better = plotly_text(goal.metric), "larger" if _sign(facts) > 0 else "smaller"
-    led = [_label(facts) for row in facts.rows if row.leads and row.ending and not row.several]
-    empty = "No trial has reported a finite value yet" if facts.rows else "No trial has begun yet"
+    """Its layout. The best value is written at its point: no need to look it up in a legend."""
+    goal, best, up = facts.problem.goal, facts.best, facts.problem.goal.sign > 0
+    last = float(facts.problem.max_epochs or max((r.record.epoch for r in facts.rows), default=1.0) or 1.0)
+    texts = [nothing(f"No trial has {'reported a finite value' if facts.rows else 'begun'} yet")]
+    if any(row.ending for row in facts.rows):
+        led = any(row.leads and row.ending and not row.several for row in facts.rows)
+        texts = [{
+            "x": best.epoch, "y": best.value, "text": f"<b>{short(best.value)}</b>", "showarrow": False,
+            "xanchor": "right", "yanchor": "bottom" if up else "top", "xshift": 8, "yshift": 5 if up else -5,
+            "font": {"color": ACCENT_INK, "size": 15},
+        }] if led and best else []  # fmt: skip
+    reached = (
+        f"; the best, trial {best.trial}, reaches {short(best.value)} at epoch {best.epoch:g}" if best else ""
+    )
     return layout(
-        "Learning curves", _told(facts), note=f"{_legend(facts)}{_shown(facts)}", order=10, wide=True,
+        "Learning curves",
+        f"Learning curves of {plural(len(facts.rows), 'trial')}: {facts.states or 'none yet'}"
+        f"{'' if facts.front else reached}.",
+        note=_note(facts), order=10, wide=True,
         logs=not any((r.record.values <= 0).any() for r in facts.rows) and any(r.ending for r in facts.rows),
-        annotations=led if any(row.ending for row in facts.rows) else [nothing(empty)],
-        xaxis=axis("epoch", range=_epochs_shown(facts), **_whole_ticks(facts)),
-        yaxis=axis(f"{metric} ({better} is better)", range=_values_shown(facts)),
+        annotations=texts,
+        xaxis=axis("epoch", range=[0.0, last + max(0.5, 0.02 * last)], **({"dtick": 1} if last <= 12 else {})),
+        yaxis=axis(f"{plotly_text(goal.metric)} ({'larger' if up else 'smaller'} is better)",
+                   range=_values_shown(facts)),
     ) | {"legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "reversed"}}  # fmt: skip
 
 
-def _told(facts: Digest) -> str:
-    """What the figure shows, in words."""
-    best = None if facts.front else facts.best
-    led = (
-        f"; the best, trial {best.trial}, reaches {short(best.value)} at epoch {best.epoch:g}" if best else ""
-    )
-    return f"Learning curves of {plural(len(facts.rows), 'trial')}: {facts.states or 'none yet'}{led}."
-
-
-def _legend(facts: Digest) -> str:
-    audited = " A circled cross is where an audited run would have been." if would_be_stops(facts) else ""
+def _note(facts: Digest) -> str:
+    """What the marks mean, and which trials are shown."""
+    audited, count = bool(would_be_stops(facts)), len(facts.rows)
     if any(row.record.status is Status.STOPPED for row in facts.rows):
-        return f"A line is a trial and a cross is where it was stopped; point at one for the reason.{audited}"
-    if audited:
-        return "A line is a trial; a circled cross is where an audited run would have been stopped."
-    return "A line is a trial; point at one for its numbers."
-
-
-def _shown(facts: Digest) -> str:
-    """What is said where not all trials are shown."""
-    count = len(facts.rows)
-    if count == facts.trials:
-        return ""
-    return (
-        f" Of {facts.trials:,} trials {count:,} are shown: the best {MOST_TRIALS // 2:,}, and of all others as many "
-        "spread over their numbers. Totals are of all."
-    )
-
-
-def _sign(facts: Digest) -> float:
-    return facts.problem.goal.sign
-
-
-def _last_epoch(facts: Digest) -> float:
-    return float(facts.problem.max_epochs or max((r.record.epoch for r in facts.rows), default=1.0) or 1.0)
-
-
-def _epochs_shown(facts: Digest) -> list[float]:
-    last = _last_epoch(facts)
-    return [0.0, last + max(0.5, 0.02 * last)]
-
-
-def _whole_ticks(facts: Digest) -> dict[str, Any]:
-    return {"dtick": 1} if _last_epoch(facts) <= 12 else {}
+        note = "A line is a trial and a cross is where it was stopped; point at one for the reason."
+        note += " A circled cross is where an audited run would have been." * audited
+    elif audited:
+        note = "A line is a trial; a circled cross is where an audited run would have been stopped."
+    else:
+        note = "A line is a trial; point at one for its numbers."
+    if count < facts.trials:
+        note += (
+            f" Of {facts.trials:,} trials {count:,} are shown: the best {MOST_TRIALS // 2:,}, and of all others as "
+            "many spread over their numbers. Totals are of all."
+        )
+    return note
 
 
 def _values_shown(facts: Digest) -> list[float] | None:
@@ -290,7 +236,7 @@ def _values_shown(facts: Digest) -> list[float] | None:
     curves = [r.record.values[np.isfinite(r.record.values)] for r in facts.rows if r.ending]
     if not curves:
         return None
-    sign = _sign(facts)
+    sign = facts.problem.goal.sign
     heights = np.clip(sign * np.concatenate(curves), -1e300, 1e300)  # so that differences are finite
     top, worst = float(heights.max()), float(heights.min())
     start = float(np.median([sign * np.clip(curve[0], -1e300, 1e300) for curve in curves]))
@@ -298,3 +244,92 @@ def _values_shown(facts: Digest) -> list[float] | None:
         worst = max(worst, start - _DIVERGED * (top - start))
     pad = 0.08 * (top - worst) or 0.05 * abs(top) or 1.0
     return sorted([sign * (worst - pad), sign * (top + pad)])
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a curve may come to, in the metric's units; the first of each is the last that was seen."""
+
+    trial: int
+    epochs: tuple[float, ...]
+    low: tuple[float, ...]  # one path in ten is below
+    middle: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+def forecasts(facts: Digest, keep: Keep = _anew) -> list[Forecast]:
+    """Of the best eight that run or are paused, the best first; none without a horizon.
+
+    Each is kept until its trial reports again.
+    """
+    if facts.over or facts.problem.max_epochs is None:
+        return []
+    sign = facts.problem.goal.sign
+    going = [r for r in facts.rows if r.record.status in (Status.RUNNING, Status.PAUSED) and r.ending]
+    going.sort(key=lambda r: -sign * (r.ending or (0.0, 0.0))[1])
+    found = [
+        keep(f"forecast {t.id}", (t.attempt, t.epoch), partial(forecast, facts.history, t))
+        for t in (row.record for row in going[:_MOST_FORECASTS])
+    ]
+    return [f for f in found if f is not None]
+
+
+def forecast(history: History, record: TrialRecord) -> Forecast | None:
+    """What the rest of a curve may be, by its own beginning and the runs beside it; None where nothing tells."""
+    end, goal = history.problem.max_epochs or 0, history.problem.goal
+    stride = math.ceil(end / _FINEST_FORECAST)
+    horizon, before = divmod(end, stride) if end else (0, 0)
+    steps = slice(before + stride - 1, None, stride)
+    # by what is known now: on the scale that its run is judged on, what rose since would be cut off at its top
+    scale, seen = (
+        history.learnt_scale() or history.scale_of(record.id),
+        goal.sign * measured(record.values[record.whole]),
+    )
+    if scale is None or not len(seen) or math.isnan(last := float(seen[-1])):
+        return None
+    if last < scale.low:
+        scale = replace(scale, low=last - _ROOM * (scale.high - last))
+    if scale.high == scale.low:
+        return None
+    peaks = goal.of == "best"
+    errors = errors_of(record, peaks, scale)[0][steps]
+    if not 1 <= len(errors) < horizon:
+        return None
+    others = reference_curves(reference_trials(history, record), peaks, scale, horizon, steps)
+    if goal.bounds is None and not others.beyond(len(errors)):
+        return None  # how high curves go is not known
+    rng = np.random.default_rng([history.seed, record.id, len(errors)])
+    paths = OptimalStopping().paths_of(errors, horizon, _PATHS, rng, others)
+    ends = np.quantile(paths.values, _BAND, axis=1)
+    first = float(scale.raw(1.0 - errors[-1]))
+    found = np.column_stack([np.full(3, first), np.sort(scale.raw(1.0 - ends), axis=0)])
+    epochs = before + stride * np.arange(len(errors), horizon + 1.0)
+    low, middle, high = (tuple(band) for band in found.tolist())
+    return Forecast(record.id, tuple(epochs.tolist()), low, middle, high)
+
+
+def bands(facts: Digest, keep: Keep = _anew) -> list[Trace]:
+    """A band and its middle for each forecast, the best on top, below all curves."""
+    traces: list[Trace] = []
+    for f in reversed(found := forecasts(facts, keep)):
+        ids = [f"trial-{f.trial}"] * len(f.epochs)
+        shared = {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "forecast",
+            "legendgroup": "forecast",
+            "zorder": -1,
+        }
+        traces.append({
+            **shared, "x": [*f.epochs, *reversed(f.epochs)], "y": [*f.high, *reversed(f.low)], "fill": "toself",
+            "fillcolor": COOL_SOFT, "line": {"width": 0, "color": COOL_SOFT}, "opacity": 0.5, "hoverinfo": "skip",
+            "ids": [*ids, *ids], "showlegend": f is found[0],
+        })  # fmt: skip
+        traces.append({
+            **shared, "x": list(f.epochs), "y": list(f.middle), "ids": ids, "showlegend": False,
+            "line": {"color": COOL, "width": 1.4, "dash": "dot"}, "meta": [plotly_text(facts.problem.goal.metric)],
+            "customdata": [[f.trial, low, high] for low, high in zip(f.low, f.high, strict=True)],
+            "hovertemplate": "<b>Trial %{customdata[0]}</b>, forecast<br>%{meta[0]} %{y:.4~g} at epoch %{x}"
+            "<br>%{customdata[1]:.4~g} to %{customdata[2]:.4~g} in eight cases of ten<extra></extra>",
+        })  # fmt: skip
+    return traces

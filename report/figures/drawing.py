@@ -1,51 +1,97 @@
-"""What all figures share: plain data in Plotly's form, axes, and the step to a figure of Plotly's own."""
+"""What all figures share: colours, plain data in Plotly's form, axes, and the step to a figure of Plotly's own.
+
+Few colours, told apart by everyone: greys for what ended, one accent for the best (Okabe and Ito).
+"""
 
 from __future__ import annotations
 
 import html
+import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from haltune._utils.words import short
 from haltune.display.terminal import visible
 from haltune.errors import installing
 from haltune.space import Space
 from haltune.space.domains import Choice, Float, Int
 
-from ..palette import FONT, INK, MUTED, PAPER, RULE
+from ..digest import Digest, Row
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Spec = dict[str, Any]  # {"data": [traces], "layout": {...}}, as Plotly's JSON has them
+Trace = dict[str, Any]
+INK, MUTED, RULE, PAPER = "#1c2530", "#5f6b78", "#e2e6ea", "#ffffff"
+ACCENT = "#d55e00"
+ACCENT_INK = "#a84a00"  # the accent dark enough for small text on paper
+COOL, COOL_SOFT = "#3b6ea5", "#c9d8e8"  # predictions of models
+FAINT, SOFT = "#b9c1c9", "#8d98a3"
+COLOURS = {  # as the page's style sheet calls them: each follows its theme
+    INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)", ACCENT: "var(--accent)",
+    ACCENT_INK: "var(--accent-ink)", COOL: "var(--cool)", COOL_SOFT: "var(--cool-soft)", FAINT: "var(--faint)",
+    SOFT: "var(--soft)",
+}  # fmt: skip
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 _MARKED_NUMBERS = 12  # whole numbers, each of which has its mark on an axis
 _PANEL = 250  # pixels that a panel is high among others, where nothing else is said
 _BELOW = 70  # pixels for the marks and the name of an axis between two rows
 _BESIDE = 0.08  # of the width, for those between two columns
 _LINE = 34  # letters of an axis's name
-AXIS = {"gridcolor": RULE, "zeroline": False, "linecolor": RULE, "ticks": "", "tickfont": {"color": MUTED}}
+SHARES: dict[str, Any] = {  # an axis of shares
+    "tickformat": ".0%", "tickvals": [0, 0.25, 0.5, 0.75, 1.0], "ticktext": ["0%", "25%", "50%", "75%", "100%"],
+}  # fmt: skip
 
 
-def plotly() -> Any:
-    """Plotly's graph objects. Raises ImportError saying how to get them."""
+@dataclass(frozen=True)
+class GroupStyle:
+    """How the trials of one group are drawn."""
+
+    label: str
+    line: str  # colour
+    width: float  # px
+    dash: str
+    mark: str  # Plotly's name
+    size: float  # px
+    rich: str  # style in a terminal
+
+
+GROUP_STYLES = {  # drawn in this order, the last on top
+    "stopped": GroupStyle("stopped early", FAINT, 1.3, "solid", "x-thin", 7, "dim"),
+    "paused": GroupStyle("paused", FAINT, 1.3, "solid", "square-open", 7, "dim"),
+    "left": GroupStyle("not continued", FAINT, 1.3, "solid", "square-open", 7, "dim"),
+    "failed": GroupStyle("failed", FAINT, 1.3, "dot", "triangle-down-open", 8, "red"),
+    "interrupted": GroupStyle("interrupted", SOFT, 1.3, "dash", "circle-open", 7, "yellow"),
+    "aside": GroupStyle("paused by you", SOFT, 1.3, "dash", "square-open", 7, "yellow"),
+    "held": GroupStyle("stopped for now", SOFT, 1.3, "dash", "square-open", 7, "yellow"),
+    "lost": GroupStyle("lost", SOFT, 1.3, "dash", "circle-open", 7, "yellow"),
+    "running": GroupStyle("running", MUTED, 1.3, "dash", "circle-open", 7, "cyan"),
+    "nothing": GroupStyle("ended without a value", FAINT, 1.3, "dot", "triangle-down-open", 8, "red"),
+    "part": GroupStyle("trained in part", SOFT, 1.3, "solid", "circle-open", 6, "default"),
+    "itself": GroupStyle("ended by itself", MUTED, 1.5, "solid", "diamond", 6, "default"),
+    "schedule": GroupStyle("trained to the end of its schedule", MUTED, 1.5, "solid", "circle", 6, "default"),
+    "completed": GroupStyle("trained in full", MUTED, 1.5, "solid", "circle", 6, "default"),
+    "best": GroupStyle("best", ACCENT, 3.0, "solid", "circle", 11, "bold #e07b1f"),
+}
+
+
+def drawn(spec: Spec) -> go.Figure:
+    """The figure that a specification describes. Raises ImportError without Plotly, saying how to get it."""
     try:
         import plotly.graph_objects as graph
     except ImportError:
         raise ImportError(f"haltune.report draws with Plotly: {installing('report')}") from None
-    return graph
-
-
-def drawn(spec: Spec) -> go.Figure:
-    """The figure that a specification describes. Raises ImportError without Plotly."""
-    data = [_told_apart(trace) for trace in spec["data"]]
-    figure: go.Figure = plotly().Figure({"data": data, "layout": _side_by_side(spec["layout"])})
+    data = [
+        trace  # of marks with one id, as a page has for a trial, Plotly draws one
+        if len(set(ids := trace.get("ids", ()))) == len(ids)
+        else {name: v for name, v in trace.items() if name != "ids"}
+        for trace in spec["data"]
+    ]
+    figure: go.Figure = graph.Figure({"data": data, "layout": _side_by_side(spec["layout"])})
     return figure
-
-
-def _told_apart(trace: dict[str, Any]) -> dict[str, Any]:
-    """A trace whose marks Plotly draws all: of those with one id, as a page has for a trial, it draws one."""
-    ids = trace.get("ids", ())
-    return trace if len(set(ids)) == len(ids) else {name: v for name, v in trace.items() if name != "ids"}
 
 
 def _side_by_side(laid: dict[str, Any]) -> dict[str, Any]:
@@ -66,16 +112,13 @@ def _side_by_side(laid: dict[str, Any]) -> dict[str, Any]:
         across = [column / columns + _BESIDE * (column > 0), (column + 1) / columns]
         top = 1 - (sum(high[:row]) + _BELOW * row) / inside
         along = [max(0.0, top - high[row] / inside), top]
+        y = laid[f"yaxis{number}"]
+        title = y.get("title", {})  # in lines that are no longer than a panel is high
+        lines = textwrap.wrap(title.get("text", ""), _LINE, break_long_words=False, break_on_hyphens=False)
+        named = {**title, "text": "<br>".join(lines), "font": {"size": 13}}
         found[f"xaxis{number}"] = {**laid[f"xaxis{number}"], "domain": across}
-        found[f"yaxis{number}"] = {**_folded(laid[f"yaxis{number}"]), "domain": along, "automargin": True}
+        found[f"yaxis{number}"] = {**y, "title": named, "domain": along, "automargin": True}
     return found
-
-
-def _folded(laid: dict[str, Any]) -> dict[str, Any]:
-    """An axis whose title is in lines that are no longer than a panel is high."""
-    title = laid.get("title", {})
-    lines = textwrap.wrap(title.get("text", ""), _LINE, break_long_words=False, break_on_hyphens=False)
-    return {**laid, "title": {**title, "text": "<br>".join(lines), "font": {"size": 13}}}
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -83,9 +126,17 @@ def time_unit(seconds: float) -> tuple[float, str]:
     return (3600.0, "hours") if seconds > 7200 else (60.0, "minutes") if seconds > 180 else (1.0, "seconds")
 
 
+def on(number: int | str) -> Trace:
+    """The axes of a panel: "" is the first, then "2"."""
+    return {"xaxis": f"x{number}", "yaxis": f"y{number}"}
+
+
 def axis(title: str = "", **more: Any) -> dict[str, Any]:
     """An axis; its title is markup as Plotly reads it."""
-    return {**AXIS, "title": {"text": title, "standoff": 10}, **more}
+    return {
+        "gridcolor": RULE, "zeroline": False, "linecolor": RULE, "ticks": "", "tickfont": {"color": MUTED},
+        "title": {"text": title, "standoff": 10}, **more,
+    }  # fmt: skip
 
 
 def scale_of(space: Space, name: str) -> dict[str, Any]:
@@ -110,6 +161,61 @@ def on_axis(value: Any) -> Any:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else plotly_text(value)
 
 
+def valued(facts: Digest) -> list[Row]:
+    """The trials with a finite value."""
+    return [row for row in facts.rows if row.value is not None and math.isfinite(row.value)]
+
+
+def trial_ids(rows: Sequence[Row]) -> list[str]:
+    """By which a page finds the trials of marks."""
+    return [f"trial-{row.record.id}" for row in rows]
+
+
+def explained(rows: Sequence[Row], metric: str) -> Trace:
+    """What a mark for each trial says when it is pointed at."""
+    values = (math.nan if row.value is None else row.value for row in rows)
+    return {
+        "ids": trial_ids(rows), "meta": [metric],
+        "customdata": [[row.record.id, row.outcome, short(value)] for row, value in zip(rows, values, strict=True)],
+        "hovertemplate": "<b>Trial %{customdata[0]}</b>: %{customdata[1]}"
+        "<br>%{meta[0]} %{customdata[2]}<extra></extra>",
+    }  # fmt: skip
+
+
+_EXPECTED = "expected %{y:.4~g}<extra></extra>"
+
+
+def band(xs: Sequence[Any], low: Sequence[float], high: Sequence[float]) -> Trace:
+    """The band of an interval."""
+    return {
+        "type": "scatter", "mode": "lines", "x": [*xs, *reversed(xs)], "y": [*high, *reversed(low)], "fill": "toself",
+        "fillcolor": COOL_SOFT, "line": {"width": 0, "color": COOL_SOFT}, "opacity": 0.6, "hoverinfo": "skip",
+    }  # fmt: skip
+
+
+def middle(xs: Sequence[Any], mean: Sequence[float]) -> Trace:
+    """The line within a band."""
+    line = {"color": COOL, "width": 2}
+    return {"type": "scatter", "mode": "lines", "x": xs, "y": mean, "line": line, "hovertemplate": _EXPECTED}
+
+
+def diamonds(xs: Sequence[Any], mean: Sequence[float], reach: Sequence[float]) -> Trace:
+    """Marks with bars, where a parameter has names for values."""
+    return {
+        "type": "scatter", "mode": "markers", "x": xs, "y": mean, "hovertemplate": _EXPECTED,
+        "marker": {"symbol": "diamond", "size": 10, "color": COOL},
+        "error_y": {"array": reach, "color": COOL, "thickness": 2, "width": 0},
+    }  # fmt: skip
+
+
+def padded(low: float, high: float, share: float, least: float | None = None) -> list[float]:
+    """The range of an axis that shows these ends, with room of this share; where they are equal, `least`."""
+    pad = share * (high - low)
+    if not pad:
+        pad = least if least is not None else abs(high) * 0.05 or 1.0
+    return [low - pad, high + pad]
+
+
 def layout(
     title: str, alt: str, *, order: int, note: str = "", wide: bool = False, tall: bool = False, logs: bool = False,
     heights: Mapping[str, int] | None = None, **more: Any,
@@ -119,33 +225,18 @@ def layout(
     wide: over the whole width of a page. tall: as high as it says, however narrow. logs: with a button for logarithms.
     heights: of panels, by their first axes, that are not as high as the others.
     """
-    meta = {
-        "title": title,
-        "alt": alt,
-        "note": note,
-        "order": order,
-        "wide": wide,
-        "tall": tall,
-        "logs": logs,
-        **({"heights": heights} if heights else {}),
-    }
+    font = {"family": FONT, "size": 13, "color": INK}
     return {
-        "template": "none",
-        "font": {"family": FONT, "size": 13, "color": INK},
-        "paper_bgcolor": PAPER,
-        "plot_bgcolor": PAPER,
-        "margin": {"l": 68, "r": 24, "t": 46, "b": 56},
-        "hovermode": "closest",
-        "hoverlabel": {
-            "bgcolor": PAPER,
-            "bordercolor": MUTED,
-            "align": "left",
-            "font": {"family": FONT, "size": 13, "color": INK},
-        },
+        "template": "none", "font": font, "paper_bgcolor": PAPER, "plot_bgcolor": PAPER,
+        "margin": {"l": 68, "r": 24, "t": 46, "b": 56}, "hovermode": "closest",
+        "hoverlabel": {"bgcolor": PAPER, "bordercolor": MUTED, "align": "left", "font": font},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-        "meta": meta,
+        "meta": {
+            "title": title, "alt": alt, "note": note, "order": order, "wide": wide, "tall": tall, "logs": logs,
+            **({"heights": heights} if heights else {}),
+        },
         **more,
-    }
+    }  # fmt: skip
 
 
 def nothing(text: str) -> dict[str, Any]:
@@ -154,3 +245,8 @@ def nothing(text: str) -> dict[str, Any]:
         "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "text": text, "showarrow": False,
         "font": {"color": MUTED, "size": 16},
     }  # fmt: skip
+
+
+def empty(title: str, text: str, order: int) -> Spec:
+    """A figure that has nothing to show."""
+    return {"data": [], "layout": layout(title, text, order=order, annotations=[nothing(text)])}

@@ -1,5 +1,150 @@
-"""The page about a search: written to a file, or served while the search runs."""
+"""One page about a search, in one file: it opens from a mail attachment, without a network.
 
-from .page import page, write
+The words and the rows are HTML; the figures are plain data that a small script of its own draws. What it draws is the
+part of Plotly's figures that haltune.report makes, so that a page weighs kilobytes and needs no Plotly.
+"""
 
-__all__ = ["page", "write"]
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from haltune._utils.disk import keep, need_folder
+from haltune.display.notebook import escaped
+from haltune.errors import InvalidInput
+from haltune.study.results import Results
+
+from ..digest import Digest, Source
+from ..figures.drawing import COLOURS
+from . import words
+from .items import Items, ToldSearch
+
+ASSETS = Path(__file__).parent / "assets"
+_DEFAULT = "study"  # what a study is called that nobody gave a name
+_MARK = '<meta name="generator" content="haltune">'
+_SCRIPTS = (
+    "scales.js", "sheet.js", "marks.js", "hand.js", "panel.js", "figure.js", "table.js", "compare.js",
+    "page.js", "live.js",
+)  # fmt: skip
+
+
+def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:
+    """Write the page about a search, one file that needs no network, all at once: a reader sees the old or the new one.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+        path: The file to write, in a folder that is there. Default: None, where you are, the study's name with .html;
+            that of its store's file where the study has none of its own.
+
+    Returns:
+        Its full path.
+
+    Raises:
+        InvalidInput: When nothing can be written there, or a file is there that is no page of haltune's, and for what
+            is no study.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=2)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=3))
+        >>> write(study).name
+        'study.html'
+    """
+    if path is None:
+        name, url = (study.name, study.store.url) if isinstance(study, Results) else ("", "")
+        if name in ("", _DEFAULT) and url.startswith("sqlite:///"):
+            name = Path(url.removeprefix("sqlite:///")).stem
+        title = re.sub(r"[^\w. -]+", "_", name).strip(". ") or _DEFAULT
+        path = f"{title[:100]}.html"
+    target = Path(path).absolute()
+    need_folder(target)  # before the page is made
+    with suppress(OSError), target.open("rb") as file:  # else writing says what there is to say
+        if _MARK.encode() not in file.read(4096) and target.stat().st_size:
+            raise InvalidInput(
+                f"{target} is there already, and is no page of haltune's: name another file, -o page.html or "
+                "report(path), or move it away"
+            )
+    return keep(page(study), target)
+
+
+def page(source: Source) -> str:
+    """The page as HTML, all in one file."""
+    told = ToldSearch(source)
+    return shell(told.facts, told.items(), f"<style>{style()}</style>", f"<script>{script()}</script>")
+
+
+def shell(facts: Digest, items: Items, head: str, foot: str, bar: str = "") -> str:
+    """The page of items, with what it is given for its head, its end and its bar."""
+    placed = {key: text for key, text in items.items() if "/" not in key}
+    drawn = {
+        key: item for key, item in items.items() if key.startswith(("figure/", "curve/", "form/", "order/"))
+    }
+    table = words.table(facts, [items[f"row/trial-{id}"] for id in items["order/"]])
+    title = f"{escaped(facts.name)}: {escaped(facts.problem.goal.metric)}"
+    embedded = picture_json(
+        {"colours": COLOURS, "items": drawn}
+    )  # JSON that may stand within a script element
+    for letter, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
+        embedded = embedded.replace(letter, code)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+{_MARK}
+<title>{title}</title>
+{head}
+</head>
+<body>
+<main>
+<div class="bar">{bar}<button type="button" id="theme" hidden>Dark</button></div>
+<header id="head">{placed["head"]}</header>
+<div id="stats">{placed["stats"]}</div>
+<div id="outlook">{placed["outlook"]}</div>
+<section id="best">{placed["best"]}</section>
+<div class="figures" id="figures"></div>
+<noscript><p>The figures need JavaScript; all else is here without it.</p></noscript>
+<section id="audit">{placed["audit"]}</section>
+{table}
+<footer><div id="foot">{placed["foot"]}</div><div id="about">{placed["about"]}</div></footer>
+</main>
+<script type="application/json" id="items">{embedded}</script>
+{foot}
+</body>
+</html>
+"""
+
+
+def picture_json(value: Any) -> str:
+    """Strict JSON, of which numbers have as many digits as a picture needs; what is not finite is null."""
+    return json.dumps(_round(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+def _round(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _round(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_round(item) for item in value]
+    return value
+
+
+@cache
+def style() -> str:
+    """The style sheet."""
+    return (ASSETS / "page.css").read_text(encoding="utf-8")
+
+
+@cache
+def script() -> str:
+    """All scripts as one, with nothing left in the page's own scope."""
+    texts = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    return f'(function () {{\n"use strict";\n{texts}\n}})();\n'

@@ -1,53 +1,52 @@
 """What a page shows, as items with keys: a page that follows a search is told those that changed.
 
 "figure/ID" is a figure as plain data and "curve/trial-N" one line of the first of them; "row/trial-N" is the HTML of
-a row, "order/" the numbers of the trials, the best first, and the others are the HTML of the place they name.
+a row, "order/" the numbers of the trials, the best first, "form/" what may be asked of the search, and the others are
+the HTML of the place they name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from haltune.errors import InvalidInput
 from haltune.log.codec import plain
-from haltune.log.policy import Policy, in_words
+from haltune.log.events import Status
+from haltune.log.policy import in_words
+from haltune.policies.autobct.policy import AutoBCT
+from haltune.policies.bobos.halting import Stopper
+from haltune.policies.truvar.members import MemberSet
 from haltune.study.results import Results
 
-from ..digest import Digest, Row, Source, digest
+from ..digest import MOST_TRIALS, Digest, Row, Source, digest
 from ..figures import curves
-from ..figures.budget import budget_spec
+from ..figures.beliefs import answer_of, beliefs_of, posterior_spec, region_spec
+from ..figures.decisions import Decisions, calibration_spec, decisions_spec, rungs_spec
 from ..figures.drawing import Spec
-from ..figures.forecast import Forecasts
-from ..figures.front import front_spec
-from ..figures.metrics import metrics_spec
-from ..figures.parallel import parallel_spec
-from ..figures.policies.calibration import calibration_spec
-from ..figures.policies.rungs import rungs_spec
-from ..figures.progress import edf_spec, progress_spec
-from ..figures.timeline import timeline_spec
-from ..sample import MOST_TRIALS
+from ..figures.parameters import SLICES, contour_spec, importance_spec, parallel_spec, slices_spec
+from ..figures.results import budget_spec, edf_spec, front_spec, metrics_spec, progress_spec, timeline_spec
+from ..metric_model import MetricModel
 from ..story import Story
-from . import blocks, trials
-from .asks import asks
-from .models import Items, Models, learnt_from
+from . import words
 
+Items = dict[str, Any]
 _SPREAD = 5  # trials from which on how their results are spread is shown
 
 
 @dataclass
 class ToldSearch:
-    """A search as a page tells it, read to one position: `read` again reads on."""
+    """A search as a page shows it, read to one position: `read` again reads on."""
 
     source: Source
     story: Story | None = None
     facts: Digest = field(init=False)
-    position: int = field(init=False)  # of the log, up to which it is told
-    _rows: dict[int, tuple[object, str]] = field(default_factory=dict)
-    _forecasts: Forecasts = field(default_factory=Forecasts)
-    _curves: curves.Made = field(default_factory=dict)
-    _made: dict[str, tuple[object, Spec]] = field(default_factory=dict)
-    _models: Models = field(default_factory=Models)
+    position: int = field(init=False)  # of the log, up to which it is read
+    _kept: dict[str, tuple[object, Any]] = field(default_factory=dict)  # key -> what it was made of, and it
+    _decisions: Decisions | None = None
 
     def __post_init__(self) -> None:
         self.read()
@@ -61,97 +60,137 @@ class ToldSearch:
             self.story.fold(self.source.events(self.story.position))
         return self.facts
 
-    @property
-    def policy(self) -> str:
-        """How it is written, where it is known."""
-        policy: Policy[Any] | None = self.source.policy if isinstance(self.source, Results) else None
-        return "" if policy is None else in_words(policy)
-
-    @property
-    def first(self) -> dict[str, Any]:
-        """The configuration that a form begins with: the best, as JSON takes it; before there is one, any."""
-        best = self.facts.best
-        space = self.facts.problem.space
-        config = best.config if best else space.decode([0.5] * space.dim)
-        return {name: plain(value) for name, value in config.items()}
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        """The limits of the budget, as far as the log tells."""
-        history = self.facts.history
-        limits = history.wishes.extended(history.recorded).to_json()
-        return {name: limit for name, limit in limits.items() if name != "price"}
+    def _keep(self, key: str, made_of: object, make: Callable[[], Any]) -> Any:
+        """What is made anew when what it is made of changed."""
+        if key not in self._kept or self._kept[key][0] != made_of:
+            self._kept[key] = made_of, make()
+        return self._kept[key][1]
 
     def items(self) -> Items:
         """All that is shown."""
         return self.quick() | self.slow()
 
-    def slow(self) -> Items:
-        """What models of the trials tell."""
-        return self._models.items(self.source, self.facts, self.story)
-
     def quick(self) -> Items:
-        """All else."""
+        """All that needs no model of the trials."""
         facts = self.facts
+        policy = in_words(self.source.policy) if isinstance(self.source, Results) else ""
         told: Items = {
-            "head": blocks.head(facts),
-            "stats": blocks.stats(facts),
-            "best": blocks.best(facts),
-            "audit": blocks.audit(facts),
-            "foot": blocks.foot(facts),
-            "about": blocks.about(facts, self.story, self.policy),
-            "trials": trials.heading(facts),
-            "heads": trials.head(facts),
-            "order/": trials.order(facts),
-            "form/": {"config": self.first, "limits": self.limits, "asks": asks(facts, self.limits)},
+            "head": words.head(facts),
+            "stats": words.stats(facts),
+            "best": words.best(facts),
+            "audit": words.audit(facts),
+            "foot": words.foot(facts),
+            "about": words.about(facts, self.story, policy),
+            "trials": words.heading(facts),
+            "heads": words.heads(facts),
+            "order/": words.order(facts),
+            "form/": _form(facts),
+            "figure/curves": {"data": curves.bands(facts, self._keep), "layout": curves.laid_out(facts)},
         }
-        told["figure/curves"] = {
-            "data": curves.around(facts, self._forecasts),
-            "layout": curves.laid_out(facts),
-        }
-        told |= {f"curve/{line['uid']}": line for line in curves.lines(facts, self._curves)}
+        told |= {f"curve/{line['uid']}": line for line in curves.lines(facts, self._keep)}
         told |= {f"curve/{mark['uid']}": mark for mark in curves.marks(facts, speaking=False)}
-        told |= {f"row/trial-{row.record.id}": self._row(row) for row in facts.rows}
+        tracebacks = self.story.tracebacks if self.story else {}
+        for row in facts.rows:
+            made_of = (row.record, row.leads, row.kind, row.reason, facts.levels, words.columns(facts))
+            traceback = tracebacks.get(row.record.id, "")
+            made = self._keep(f"row {row.record.id}", made_of, partial(words.row, facts, row, traceback))
+            told[f"row/trial-{row.record.id}"] = made
         return told | {f"figure/{id}": spec for id, spec in self._figures().items()}
-
-    def _row(self, row: Row) -> str:
-        said = (row.record, row.leads, row.kind, row.reason, self.facts.levels, trials.columns(self.facts))
-        known = self._rows.get(row.record.id)
-        if known is None or known[0] != said:
-            tracebacks = self.story.tracebacks if self.story else {}
-            text = trials.row(self.facts, row, tracebacks.get(row.record.id, ""))
-            known = self._rows[row.record.id] = (said, text)
-        return known[1]
 
     def _figures(self) -> dict[str, Spec]:
         """The figures that follow every report, and those that follow only some."""
-        facts, story = self.facts, self.story
+        facts, story, learnt = self.facts, self.story, learnt_from(self.facts)
         found = {"budget": budget_spec(facts)}
         if (others := metrics_spec(facts))["data"]:
             found["metrics"] = others
-        found["parallel"] = self._since("parallel", learnt_from(facts), lambda: parallel_spec(facts))
+        found["parallel"] = self._keep("parallel", learnt, lambda: parallel_spec(facts))
         if story is None:
             return found
-        if facts.problem.further:
-            return found | {"front": front_spec(facts), "timeline": timeline_spec(story)}
-        found["progress"] = progress_spec(story, facts)
-        if sum(facts.counts.values()) >= _SPREAD:
-            found["edf"] = edf_spec(facts)
         found["timeline"] = timeline_spec(story)
+        if facts.problem.further:
+            return found | {"front": front_spec(facts)}
+        found["progress"] = progress_spec(story, facts)
+        if facts.trials >= _SPREAD:
+            found["edf"] = edf_spec(facts)
         if story.compared:
             came = sum(map(len, story.compared.values()))
-            found["rungs"] = self._since(
-                "rungs", (came, learnt_from(facts)), lambda: rungs_spec(story, facts)
-            )
+            found["rungs"] = self._keep("rungs", (came, learnt), lambda: rungs_spec(story, facts))
         if story.stated:
             said = sum(map(len, story.stated.values()))
-            found["calibration"] = self._since(
-                "calibration", (said, learnt_from(facts)), lambda: calibration_spec(story, facts.history)
+            found["calibration"] = self._keep(
+                "calibration", (said, learnt), lambda: calibration_spec(story, facts.history)
             )
         return found
 
-    def _since(self, id: str, made_of: object, make: Callable[[], Spec]) -> Spec:
-        """A figure that is made anew when what it is made of changed."""
-        if id not in self._made or self._made[id][0] != made_of:
-            self._made[id] = made_of, make()
-        return self._made[id][1]
+    def slow(self) -> Items:
+        """What models of the trials predict, in figures and in words: made anew when a trial begins or ends."""
+        return dict(self._keep("models", learnt_from(self.facts), self._models))
+
+    def _models(self) -> Items:
+        facts, source, story, plain = self.facts, self.source, self.story, self.facts.problem.plain
+        model, study = MetricModel.of(facts.history), source if isinstance(source, Results) else None
+        told: Items = {
+            "outlook": words.outlook(facts, model, study.policy.predicts if study else None) if plain else ""
+        }
+        names: tuple[str, ...] = ()  # of parameters, the one that matters most first
+        if model is not None:
+            ranked = model.importance()
+            names = ranked.names
+            told["figure/importance"] = importance_spec(model, ranked)
+            told["figure/slices"] = slices_spec(facts, model, names[:SLICES])
+            if len(names) > 1:
+                told["figure/contour"] = contour_spec(facts, model, names)
+        if study is None:
+            return told
+        stopper = study.policy.part(Stopper)
+        if plain and stopper is not None and story is not None and story.stop is not None:
+            self._decisions = self._decisions or Decisions(study, stopper)
+            told["figure/decisions"] = decisions_spec(self._decisions.of(story.stop), facts.problem.goal)
+        with suppress(InvalidInput):  # too early to say
+            if study.policy.part(MemberSet) is not None and plain:
+                found = answer_of(study)
+                told["figure/region"] = region_spec(
+                    found, *[n for n in names if n in found.space.columns][:2]
+                )
+            elif study.policy.part(AutoBCT) is not None:
+                told["figure/posterior"] = posterior_spec(beliefs_of(study))
+        return told
+
+
+def learnt_from(facts: Digest) -> object:
+    """What tells whether there is more to learn from: equal while no trial begins or ends."""
+    return [(row.record.id, row.record.attempt, row.record.status) for row in facts.rows]
+
+
+def _form(facts: Digest) -> Items:
+    """What a form begins with, and what may be asked of a search as it stands: what would change something.
+
+    {"config": the best as JSON takes it, "limits": of the budget, as far as the log tells,
+    "asks": {"search": [action], "runs": {trial: [action]}}}; before there is a best, the config is any.
+    """
+    history, space = facts.history, facts.problem.space
+    config = facts.best.config if facts.best else space.decode([0.5] * space.dim)
+    limits = history.wishes.extended(history.recorded).to_json()
+    limits.pop("price", None)
+    may = {
+        "enqueue": history.finished is None,
+        "extend": bool(limits),
+        "stop": history.held is None and (history.running > 0 or not facts.over),
+        "resume": history.held is not None,
+    }
+    runs = {row.record.id: found for row in facts.rows if (found := _asks(facts, row))}
+    return {
+        "config": {name: plain(value) for name, value in config.items()},
+        "limits": limits,
+        "asks": {"search": [action for action, would in may.items() if would], "runs": runs},
+    }
+
+
+def _asks(facts: Digest, row: Row) -> list[str]:
+    """Of a run that trains, or that was set aside."""
+    if row.record.status not in (Status.RUNNING, Status.INTERRUPTED):
+        return []
+    asked = facts.history.wishes.runs.get(row.record.id)
+    wish = {"stop": "end"}.get(asked.wish, asked.wish) if asked else None
+    trains = ["end", "pause"] if row.kind == "running" else []
+    return [action for action in trains if action != wish] + ["continue"] * (wish is not None)

@@ -1,13 +1,18 @@
-"""The server of `haltune watch`: pages, what changed since, and the few things that a page may ask for."""
+"""`haltune watch`: the studies that are watched, their pages, what changed since, and what a page may ask for.
+
+What a page asks for is an event in the log, seen by all workers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from threading import Lock
 from typing import Any
 
 from starlette.applications import Starlette
@@ -17,12 +22,16 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from haltune.display.notebook import escaped
-from haltune.errors import HaltuneError
+from haltune.errors import HaltuneError, InvalidInput
+from haltune.log.fate import lead_of
+from haltune.log.history import History
+from haltune.store.base import Store
+from haltune.store.open import open_store
+from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, raise_limits
+from haltune.study.reading import Following, follow_study
 
-from ..page.page import script, style
-from . import actions
-from .board import Board
-from .guard import Guard
+from ..page import script, style
+from .serve import Guard
 from .watched import Watched
 
 _REFRESH = 0.5  # seconds between looks
@@ -30,6 +39,152 @@ _PULSE = 15.0  # seconds after which a quiet stream says that it lives
 _POST_LIMIT = 100_000  # bytes of what is posted
 _POST_SECONDS = 10.0  # seconds in which it must be
 _HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a study is; what writes to it is opened when somebody first asks for something."""
+
+    store: Store  # to be read
+    name: str
+    url: str  # to be written
+    checkpoints: str | None = None  # their folder, where it is not the one beside the store
+
+    @cached_property
+    def written(self) -> Store:
+        """The store, to be written."""
+        return open_store(self.url)
+
+
+@dataclass
+class Board:
+    """Locations by number, which stay. The list reads each study; a page is made when it is opened."""
+
+    find: Callable[[], Sequence[Location]]  # lists the studies there are now
+    locations: list[Location] = field(default_factory=list)
+    _open: dict[int, Watched] = field(default_factory=dict)
+    _read: dict[int, Following] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def listed(self) -> list[Location]:
+        """All studies, those that began since among them."""
+        with self._lock:
+            known = {(location.url, location.name) for location in self.locations}
+            self.locations += [found for found in self.find() if (found.url, found.name) not in known]
+            return list(self.locations)
+
+    def location(self, number: int) -> Location | None:
+        """Where the study of a number is; None where there is none."""
+        found = self.locations if number < len(self.locations) else self.listed()
+        return found[number] if 0 <= number < len(found) else None
+
+    def study(self, number: int) -> Watched | None:
+        """The study of a number; None where there is none. Raises HaltuneError when it cannot be read."""
+        if (location := self.location(number)) is None:
+            return None
+        with self._lock:
+            if number not in self._open:
+                self._open[number] = Watched(self._following(number, location))
+            return self._open[number]
+
+    def _following(self, number: int, location: Location) -> Following:
+        """Open the study for reading, once. The caller holds the lock."""
+        if number not in self._read:
+            self._read[number] = follow_study(location.store, location.name, location.checkpoints)
+        return self._read[number]
+
+    def brief(self, number: int) -> tuple[str, str]:
+        """(the best value, how it stands) of a study, in words."""
+        if (location := self.location(number)) is None:
+            return "", "it is gone"
+        study = self._read.get(number)
+        try:
+            with self._lock:
+                study, watched = self._following(number, location), self._open.get(number)
+                if watched is None:
+                    study.sync()
+            if watched is not None:
+                watched.look()
+            return _best(study.history), study.outcome.reason
+        except HaltuneError as error:
+            return _best(study.history) if study else "", str(error)
+
+
+def _best(history: History) -> str:
+    if history.problem.further:
+        return lead_of(history) or "no value yet"
+    best = history.best()
+    return "no value yet" if best is None else f"{history.problem.goal.metric} {best.value:.4g}"
+
+
+def stop(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+    """Hold the search: runs finish their epochs and are saved."""
+    training = study.history.running > len(study.lost)
+    if study.outcome.over and not training:
+        return f"nothing is left to stop: {study.outcome.reason}"
+    hold(
+        location.written,
+        location.name,
+        "stopped on its page; Resume there or `haltune resume` lets it continue",
+    )
+    return "it stops: each run ends after the epoch under way" if training else "it stops: nobody trains now"
+
+
+def resume(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+    """Let a search that was stopped go on."""
+    if not lift(location.written, location.name, study.history):
+        return "nobody had stopped it"
+    return "it continues: its workers go on, or will when they are started"
+
+
+def enqueue(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+    """Have a configuration trained before any that the policy chooses."""
+    config = asked.get("config")
+    if not isinstance(config, dict):
+        raise InvalidInput('{"config": {"lr": 0.01}}: a configuration, by its names')
+    waits = study.enqueue(location.written, config, bool(asked.get("again")))
+    return f"it waits to be trained{if_allowed(study.problem)}" if waits else "it was begun already, or waits"
+
+
+def end(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+    """Stop one run for good."""
+    _ask(location, study, asked, "stop", "stopped by you, on the search's page")
+    return f"trial {asked['trial']} ends after the epoch under way"
+
+
+def pause(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+    """Set one run aside: it is saved, and offered to nobody."""
+    _ask(location, study, asked, "pause", "paused by you, on the search's page: Continue there lets it go on")
+    return f"trial {asked['trial']} pauses after the epoch under way, until you let it continue"
+
+
+def proceed(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+    """Let one run go on that was paused or was to end."""
+    _ask(location, study, asked, "continue", "let go on by you, on the search's page")
+    return f"trial {asked['trial']} continues"
+
+
+def _ask(location: Location, study: Following, asked: Mapping[str, Any], wish: str, reason: str) -> None:
+    trial = asked.get("trial")
+    if not isinstance(trial, int) or isinstance(trial, bool):
+        raise InvalidInput('{"trial": 7}: the number of a trial')
+    ask_of(location.written, location.name, study.history, trial, wish, reason)
+
+
+def extend(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+    """Raise limits of the budget."""
+    limits = asked.get("limits")
+    if not isinstance(limits, dict):
+        raise InvalidInput('{"limits": {"trials": 80}}: limits of the budget, by their names')
+    raised = raise_limits(location.written, location.name, study.history, limits)
+    now = "" if study.history.running > len(study.lost) else "; nobody trains now: run its program again"
+    return f"the budget is {limits_of(raised)} now{now}"
+
+
+ACTIONS: dict[str, Callable[[Location, Following, Mapping[str, Any]], str]] = {
+    "stop": stop, "resume": resume, "enqueue": enqueue, "end": end, "pause": pause, "continue": proceed,
+    "extend": extend,
+}  # fmt: skip
 
 
 def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
@@ -120,7 +275,7 @@ class _Server:
         return StreamingResponse(told, media_type="text/event-stream")
 
     async def act(self, request: Request) -> Response:
-        does = actions.ALL.get(request.path_params["action"])
+        does = ACTIONS.get(request.path_params["action"])
         asked = await _asked(request)
         found = await self._study(request)
         if isinstance(found, Response):

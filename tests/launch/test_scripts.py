@@ -19,7 +19,7 @@ from haltune.launch import limits, run_script
 from haltune.launch.crew import Slot
 from haltune.launch.scripts import Script
 from haltune.log.events import Status
-from haltune.policies import EIPerCost, Hyperband, RandomSearch
+from haltune.policies import EI, Hyperband, RandomSearch
 from haltune.study.joining.current import VARIABLE
 
 TRAIN = """
@@ -196,7 +196,7 @@ def test_a_trial_that_is_not_the_launchers_any_more_is_an_error(told, tmp_path):
 
 
 def test_a_study_that_its_log_cannot_rebuild_is_an_error_that_says_what_to_do(told, tmp_path):
-    policy = partial(EIPerCost, cost=lambda config: 1.0)
+    policy = partial(EI, cost="per", cost_function=lambda config: 1.0)
     study = a_study(tmp_path, 4, policy(), name="costs")
     told(study)
     with pytest.raises(NotSupported, match="holds the function"):

@@ -22,7 +22,7 @@ from haltune._utils.checks import LARGEST
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.events import Status
 from haltune.log.scores import measured, plausible
-from haltune.policies import EI, EIPerCost, LevelSetSearch, Rollout, TruVaR
+from haltune.policies import EI, Rollout, TruVaR
 from haltune.report import summary
 from haltune.report.page import page
 
@@ -111,10 +111,10 @@ BOWL = Problem(Space({"a": Float(0.0, 1.0), "b": Float(0.0, 1.0)}), Minimize("lo
 MODELS: dict[str, Callable[[], Any]] = {
     **{name: POLICIES[name] for name in ("gpucb", "guided-ladder", "autobct")},
     "ei": EI,
-    "ei-per-cost": EIPerCost,
+    "ei-per-cost": lambda: EI(cost="per"),
     "rollout": lambda: Rollout(points=48),
     "truvar": lambda: TruVaR(representers=64),
-    "level-set-search": lambda: LevelSetSearch(0.35, rule="straddle", representers=64),
+    "level-set-search": lambda: TruVaR(0.35, rule="straddle", representers=64),
 }
 DEAREST = ("rollout", "autobct", "ei-per-cost")
 DEAR = (*DEAREST, "gpucb", "ei", "truvar")

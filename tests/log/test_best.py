@@ -31,7 +31,7 @@ from haltune.policies import (
     RandomSearch,
     SuccessiveHalving,
 )
-from haltune.policies.bayesopt.recommend import recommend
+from haltune.policies.bayesopt import recommend
 from haltune.report import summary
 from haltune.store.checkpoints import keepers
 

@@ -22,7 +22,6 @@ from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper, in_words
 from haltune.policies import (
     EI,
-    CostCooledEI,
     Guided,
     Halting,
     Hyperband,
@@ -139,7 +138,7 @@ def test_a_policy_that_plans_sees_the_budget_whatever_it_is_in(around: Callable[
 
 def test_who_plans_by_the_budget_says_so() -> None:
     assert Rollout().plans
-    assert CostCooledEI().plans
+    assert EI(cost="cooled").plans
 
 
 def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:

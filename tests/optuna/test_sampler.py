@@ -183,7 +183,7 @@ def test_the_model_is_told_the_marks_of_a_curve_and_what_the_objective_returned(
     trials = [t for t in study.trials if t.state is not State.FAIL]
     translated = Translated.of_distributions({"x": UNIT})
     belief = CurveHistory.of(Problem(translated.space, Minimize("value"), 20), trials, translated, 0)
-    rows = belief.rows.listed
+    rows = list(belief.rows.rows.values())
     assert [row for row in rows if row[0] == 0] == [(0, 1, 0.0), (0, 3, 2.0), (0, 9, 8.0), (0, 20, -5.0)]
     assert [row[1:] for row in rows if row[0] == 1] == [(1, 0.0), (3, 2.0), (9, 8.0), (20, 19.0)]
     assert [t.id for t in belief.history.pending] == [2]

@@ -2,14 +2,17 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
-from worlds import POLICIES
+from worlds import POLICIES, search, small_study
 
+import haltune
 from haltune.errors import NotSupported
 from haltune.log.codec import plain
-from haltune.policies import GPUCB, CostCooledEI, EIPerCost, Halting, RandomSearch, Rollout
+from haltune.policies import EI, GPUCB, Halting, RandomSearch, Rollout, TruVaR
 from haltune.policies.from_spec import policy_from
+from haltune.store.memory import MemoryStore
 
 
 def holds_a_function(spec):
@@ -32,9 +35,13 @@ def test_a_policy_is_rebuilt_from_its_spec_as_the_log_holds_it(name):
     assert again == policy
 
 
-@pytest.mark.parametrize("kind", [EIPerCost, CostCooledEI, Rollout])
-def test_a_policy_that_holds_a_function_is_not_rebuilt_and_the_error_says_what_to_do(kind):
-    spec = plain(kind(cost=lambda config: 1.0).spec)
+@pytest.mark.parametrize(
+    "policy",
+    [EI(cost="per", cost_function=lambda c: 1.0), Rollout(cost=lambda config: 1.0)],
+    ids=["ei", "rollout"],
+)
+def test_a_policy_that_holds_a_function_is_not_rebuilt_and_the_error_says_what_to_do(policy):
+    spec = plain(policy.spec)
     for holder in (spec, {**Halting(RandomSearch(trials=3)).spec, "inner": spec}):
         with pytest.raises(NotSupported, match=r"holds (a|the) function.*in your program"):
             policy_from(holder)
@@ -66,3 +73,50 @@ def test_options_of_another_version_are_named():
 def test_what_is_infinite_stays_so():
     policy = POLICIES["bobos-faithful"]()
     assert policy_from(plain(policy.spec)).kappa == math.inf
+
+
+SITES = {
+    "noise": None, "kernel": "matern52", "mean": 0.0, "refit_every": 3, "initial": None, "grid": None,
+    "representers": 400,
+}  # fmt: skip
+EARLIER = [  # policies as version 0.1 recorded them, and what they are now
+    ({"policy": "EI", "initial": 4, "refit_every": 10}, EI()),
+    (
+        {"policy": "EIPerCost", "initial": 3, "refit_every": 10, "cost": None, "cost_model": ["lr"]},
+        EI(cost="per", cost_model=["lr"]),
+    ),
+    (
+        {"policy": "CostCooledEI", "initial": 2, "refit_every": 10, "cost": None, "cost_model": "gp"},
+        EI(2, cost="cooled"),
+    ),
+    (
+        {"policy": "LevelSetSearch", "threshold": 0.7, "rule": "gchk", "root_beta": 3.0, **SITES},
+        TruVaR(0.7, rule="gchk"),
+    ),
+    (
+        {"policy": "LevelSetSearch", "threshold": 0.7, "rule": "straddle", "root_beta": 2.0, **SITES},
+        TruVaR(0.7, rule="straddle", a=4.0),
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "now"), EARLIER)
+def test_a_policy_of_an_earlier_log_opens_under_its_name_of_today_and_goes_on(spec, now):
+    assert policy_from(spec).spec == now.spec
+    inside = {**Halting(RandomSearch(trials=3)).spec, "inner": spec}
+    assert policy_from(inside).policy.spec == now.spec
+    events = list(search(small_study(now, trials=3)).events())
+    before = MemoryStore()
+    before.create("study", replace(events[0], policy=spec))
+    before.append("study", events[1:], seen=1, about=None)
+    assert len(search(small_study(now, before, trials=4)).trials) == 4
+
+
+def test_the_old_name_of_a_policy_makes_the_new_one_and_says_so():
+    for old, options, now in (
+        ("EIPerCost", {"cost_model": ["lr"]}, EI(cost="per", cost_model=["lr"])),
+        ("CostCooledEI", {"initial": 2}, EI(2, cost="cooled")),
+        ("LevelSetSearch", {"threshold": 0.7, "root_beta": 2.0}, TruVaR(0.7, rule="gchk", a=4.0)),
+    ):
+        with pytest.warns(UserWarning, match=f"{old} is (EI|TruVaR)"):
+            assert getattr(haltune.policies, old)(**options).spec == now.spec

@@ -8,8 +8,9 @@ from haltune import Float, Maximize, Minimize, Problem, Space
 from haltune.log.events import Rescaled, Status
 from haltune.report import learning_curves
 from haltune.report.digest import digest
-from haltune.report.figures import forecast as module
-from haltune.report.figures.forecast import Forecasts
+from haltune.report.figures import curves
+from haltune.report.figures.curves import forecasts
+from haltune.report.page.items import ToldSearch
 
 EPOCHS = 10
 
@@ -25,7 +26,7 @@ def beside(goal=None, runs=24):
 
 def test_a_band_holds_eight_in_ten_of_what_runs_that_stood_alike_came_to():
     history = tell_trial(beside(), [0.3, 0.4, 0.45], None)
-    (found,) = Forecasts().of(digest(history))
+    (found,) = forecasts(digest(history))
     assert found.trial == 24
     assert found.epochs == tuple(range(3, EPOCHS + 1))
     assert found.low[0] == found.high[0] == pytest.approx(0.45)
@@ -34,7 +35,7 @@ def test_a_band_holds_eight_in_ten_of_what_runs_that_stood_alike_came_to():
 
 def test_a_metric_that_falls_is_forecast_upside_down():
     history = tell_trial(beside(Minimize("loss", (0, 1))), [0.7, 0.6, 0.55], None)
-    (found,) = Forecasts().of(digest(history))
+    (found,) = forecasts(digest(history))
     assert (found.low[-1], found.middle[-1], found.high[-1]) == pytest.approx((0.14, 0.3, 0.46), abs=0.07)
 
 
@@ -43,18 +44,19 @@ def test_only_the_best_eight_that_may_go_on_have_a_band():
     for n in range(12):
         tell_trial(history, [0.3, 0.3 + n / 100], None if n % 2 else Status.PAUSED)
     tell_trial(history, [0.3, 0.9], Status.STOPPED)
-    assert [f.trial for f in Forecasts().of(digest(history))] == [4 + n for n in reversed(range(4, 12))]
+    assert [f.trial for f in forecasts(digest(history))] == [4 + n for n in reversed(range(4, 12))]
 
 
 def test_a_forecast_is_kept_until_its_trial_reports_again(monkeypatch):
     asked = []
-    whole = module.forecast
-    monkeypatch.setattr(module, "forecast", lambda history, t: asked.append(t.id) or whole(history, t))
+    whole = curves.forecast
+    monkeypatch.setattr(curves, "forecast", lambda history, t: asked.append(t.id) or whole(history, t))
     history = tell_trial(tell_trial(beside(runs=4), [0.3, 0.4], None), [0.3], None)
-    known = Forecasts()
-    first = known.of(digest(history))
+    page = ToldSearch(history)
+    first = page.quick()["figure/curves"]["data"]
     tell_trial(history, [0.2], Status.STOPPED)
-    assert known.of(digest(history)) == first
+    page.read()
+    assert page.quick()["figure/curves"]["data"] == first
     assert sorted(asked) == [4, 5]
 
 
@@ -62,19 +64,19 @@ def test_long_trainings_are_forecast_to_their_last_epoch():
     history = told(Problem(Space({"lr": Float(0, 1)}), Maximize("acc", (0, 1)), 1003))
     tell_trial(history, [0.5] * 500)
     tell_trial(history, [0.5] * 200, None)
-    (found,) = Forecasts().of(digest(history))
+    (found,) = forecasts(digest(history))
     assert found.epochs[-1] == 1003
     assert len(found.epochs) < 60
 
 
 @pytest.mark.parametrize("values", [[], [float("nan")], [0.5, float("nan")], [0.5] * EPOCHS])
 def test_nothing_is_forecast_where_nothing_tells_or_nothing_comes(values):
-    assert Forecasts().of(digest(tell_trial(told(), values, None))) == []
+    assert forecasts(digest(tell_trial(told(), values, None))) == []
 
 
 def test_the_curves_show_the_bands_and_the_middle_tells_both_ends():
     history = tell_trial(beside(), [0.3, 0.4, 0.45], None)
-    (found,) = Forecasts().of(digest(history))
+    (found,) = forecasts(digest(history))
     band, middle = (t for t in learning_curves(history).data if t.name == "forecast")
     assert band.fill == "toself"
     assert list(middle.y) == list(found.middle)
@@ -92,7 +94,7 @@ def test_a_curve_without_bounds_that_rises_above_all_that_was_known_is_forecast_
     tell_trial(history, [sign * v for v in (2.0, 3.0, 3.5)], None)
     for end in np.linspace(4.5, 8.5, 24):
         tell_trial(history, sign * np.array([2.0, 3.0, 3.5, *np.linspace(3.5, end, EPOCHS - 2)[1:]]))
-    (found,) = Forecasts().of(digest(history))
+    (found,) = forecasts(digest(history))
     assert (found.trial, found.epochs[0]) == (1, 3)
     assert found.low[0] == found.middle[0] == found.high[0] == pytest.approx(sign * 3.5)
     ends = sorted(sign * v for v in (4.9, 6.5, 8.1))
@@ -112,7 +114,7 @@ def test_a_band_begins_at_the_last_value_of_its_curve(goal, curve, begins):
     for end in np.linspace(0.2, 0.6, 6):
         tell_trial(history, [0.9, 0.8, *np.linspace(0.7, end, EPOCHS - 2)])
     tell_trial(history, curve, None)
-    (found,) = Forecasts().of(digest(history))
+    (found,) = forecasts(digest(history))
     assert found.epochs == tuple(range(3, EPOCHS + 1))
     assert (found.low[0], found.middle[0], found.high[0]) == pytest.approx((begins,) * 3)
 
@@ -121,6 +123,6 @@ def test_without_bounds_nothing_is_forecast_before_a_run_has_shown_how_far_curve
     history = told(Problem(Space({"lr": Float(0, 1)}), Maximize("gain"), EPOCHS))
     tell_trial(history, [0.1, 0.5, 0.9], None)
     tell_trial(history, [0.1, 0.4], None)
-    assert Forecasts().of(digest(history)) == []
+    assert forecasts(digest(history)) == []
     tell_trial(history, [0.1, 0.4, 0.8, 1.6])
-    assert [f.trial for f in Forecasts().of(digest(history))] == [0, 1]
+    assert [f.trial for f in forecasts(digest(history))] == [0, 1]

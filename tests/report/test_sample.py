@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from haltune.report.sample import FINEST, POINTS, points, shown_trials
+from haltune.report.digest import FINEST, POINTS, points, shown_trials
 
 
 def drawn(values, curves=1):

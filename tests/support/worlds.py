@@ -26,7 +26,7 @@ from haltune import (
     Trial,
 )
 from haltune.log.events import Event
-from haltune.policies.weighed.policy import Weighed
+from haltune.policies.several_goals import SeveralGoals
 from haltune.store.base import Lease, Release
 from haltune.store.memory import MemoryStore
 from haltune.study.session import replica
@@ -61,8 +61,8 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "autobct": lambda: of.AutoBCT(gamma=1e-3, min_trainings=40),
     "halting-autobct": lambda: of.Halting(of.AutoBCT(gamma=1e-3, initial=1, min_trainings=40), quick()),
     "ei": lambda: of.EI(initial=3),
-    "ei-per-cost": lambda: of.EIPerCost(initial=3),
-    "ei-cooled": lambda: of.CostCooledEI(initial=3),
+    "ei-per-cost": lambda: of.EI(cost="per", initial=3),
+    "ei-cooled": lambda: of.EI(cost="cooled", initial=3),
     "rollout": lambda: of.Rollout(initial=3, points=24),
     "rollout-3": lambda: of.Rollout(3, 0.9, "terminate", initial=3, paths=8, points=16),
     "truvar": lambda: of.TruVaR(initial=2, representers=32),
@@ -76,7 +76,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "truvar-grid": lambda: of.TruVaR(
         grid=3, kernel="se", noise=1e-4, initial=1, monotone=True, anticipate=True, candidates=20, cost=moving
     ),
-    "level-set-search": lambda: of.LevelSetSearch(0.7, initial=2, representers=32),
+    "level-set-search": lambda: of.TruVaR(0.7, rule="gchk", initial=2, representers=32),
     "bobos": lambda: of.BOBOS(initial=2, refit_every=2, stopping=quick()),
     "bobos-faithful": lambda: of.BOBOS(
         initial=2, stopping=haltune.OptimalStopping(mode="faithful", paths=2000, first=20), kappa=math.inf
@@ -114,10 +114,10 @@ POLICIES: dict[str, Callable[[], Any]] = {
 
 # policies that search for several goals, and within a constraint; laws that set a problem of one goal hold them to that
 SEVERAL: dict[str, Callable[[], Any]] = {
-    "several-multifidelity": lambda: Weighed(
+    "several-multifidelity": lambda: SeveralGoals(
         of.MultiFidelity(4, 1.0, 2, 2, min_trials_per_rung=2, candidates=24)
     ),
-    "several-halting": lambda: Weighed(of.Halting(of.GPUCB(initial=2), quick())),
+    "several-halting": lambda: SeveralGoals(of.Halting(of.GPUCB(initial=2), quick())),
 }
 LAWFUL = POLICIES | SEVERAL
 
@@ -152,7 +152,7 @@ def several(epochs: int = EPOCHS) -> Problem:
 def problem_for(policy: Any) -> Problem:
     """What it searches where nothing else is said: several goals where it can."""
     while policy is not None:
-        if isinstance(policy, Weighed):
+        if isinstance(policy, SeveralGoals):
             return several()
         policy = getattr(policy, "policy", None)
     return problem()

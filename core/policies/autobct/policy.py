@@ -489,10 +489,8 @@ def _check(policy: AutoBCT) -> None:
             f"AutoBCT(min_trainings={policy.min_trainings}, max_trainings={policy.max_trainings}): no fewer than the "
             "one, no more than the other"
         )
-    if policy.depth is not None and (
-        isinstance(policy.depth, bool) or policy.depth not in range(1, _DEEPEST + 1)
-    ):
-        raise InvalidInput(f"AutoBCT(depth={policy.depth!r}): 1, 2 or 3 trainings ahead, or None")
+    if policy.depth is not None:
+        check_whole("AutoBCT", 1, _DEEPEST, depth=policy.depth)
     if policy.method not in ("relaxed", "exact"):
         raise InvalidInput(f"AutoBCT(method={policy.method!r}): 'relaxed' or 'exact'")
     if policy.method == "exact" and not 1 <= (policy.max_trainings or 0) <= _DEEPEST:

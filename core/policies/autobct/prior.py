@@ -206,18 +206,13 @@ class Prior:
 
     def to_json(self) -> dict[str, Any]:
         """JSON; `prior_from_json` is the inverse."""
+        score, cost = self.score, self.cost
         return {
-            "score_mean": self.score.mean.tolist(),
-            "score_root": self.score.root.tolist(),
-            "cost_mean": self.cost.mean.tolist(),
-            "cost_root": self.cost.root.tolist(),
-            "basis": self.basis.spec,
-            "score_noise": self.score_noise,
-            "cost_noise": self.cost_noise,
-            "score_map": self.score_map,
-            "cost_map": self.cost_map,
-            "space": self.space,
-        }
+            "score_mean": score.mean.tolist(), "score_root": score.root.tolist(),
+            "cost_mean": cost.mean.tolist(), "cost_root": cost.root.tolist(), "basis": self.basis.spec,
+            "score_noise": self.score_noise, "cost_noise": self.cost_noise,
+            "score_map": self.score_map, "cost_map": self.cost_map, "space": self.space,
+        }  # fmt: skip
 
 
 def variances(noise: Noise, phi: Array) -> Array:
@@ -229,19 +224,18 @@ def variances(noise: Noise, phi: Array) -> Array:
 
 def prior_from_json(data: Mapping[str, Any]) -> Prior:
     """The inverse of `Prior.to_json`, bit for bit. Raises InvalidInput for what lacks a part of it."""
-    rest = dict(data)
-    if lacking := [
-        n for n in ("score_mean", "score_root", "cost_mean", "cost_root", "basis") if n not in rest
-    ]:
+    needed = ("score_mean", "score_root", "cost_mean", "cost_root", "basis")
+    if lacking := [name for name in needed if name not in data]:
         raise InvalidInput(
             f"a prior as JSON is what Prior.to_json() gives: this one lacks {', '.join(lacking)}"
         )
     score, cost = (
-        Belief(np.array(rest.pop(f"{name}_mean")), np.array(rest.pop(f"{name}_root")))
-        for name in ("score", "cost")
+        Belief(np.array(data[f"{name}_mean"]), np.array(data[f"{name}_root"])) for name in ("score", "cost")
     )
-    rest = {name: tuple(value) if isinstance(value, list) else value for name, value in rest.items()}
-    return Prior(score, cost, basis_from(rest.pop("basis")), **rest)
+    rest: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k not in needed
+    }
+    return Prior(score, cost, basis_from(data["basis"]), **rest)
 
 
 # The priors of the paper's eight examples, appendix D.1 to D.8. In D.2 and D.3 times are divided by 7.5, as (4.22) says
@@ -251,7 +245,7 @@ def prior_from_json(data: Mapping[str, Any]) -> Prior:
 
 _ONES = np.ones(4)
 _WIDE = np.array([0.64, 4.0, 4.0, 4.0])
-_IDC, _IDC_MINUTES = (0.45, 0.8), (0.0, 7.5)
+_IDC = (0.45, 0.8), (0.0, 7.5)
 _FRAUD = np.diag([4.0, 0.6, 0.62, 0.65, 0.70, 0.6, 0.62, 0.65, 0.70, 0.6])
 _FRAUD[0, 1:] = _FRAUD[1:, 0] = -0.1
 _QUARTIC = np.array([0.6] * 8 + [0.001, 0.6])
@@ -259,38 +253,16 @@ _QUARTIC = np.array([0.6] * 8 + [0.001, 0.6])
 # score mean and covariance, cost mean and covariance, score noise, raw score and cost (s or min) at 0 and 1
 _LINES = {
     "D.1": ((0.4, 0.1, -0.2, 0.1), _ONES, (1, 1, 2, 2), _WIDE, 0.05, (0.5, 1.0), (0.0, 0.6 / 60)),
-    "D.2": ((0.4, -0.1, -0.2, -0.1), _ONES, (1, -1, 2, -2), _WIDE, 0.15, _IDC, _IDC_MINUTES),
-    "D.3": (
-        (0.4, -0.1, -0.8, -0.1),
-        _ONES,
-        (0.48, 0, 0, 0),
-        np.array([0.64, 0, 0, 0]),
-        0.15,
-        _IDC,
-        _IDC_MINUTES,
-    ),
-    "D.4": (
-        (0.4, 0.3, -0.4, 0, 0, 0.2, -0.4, 0, 0, 0),
-        np.full(10, 0.6),
-        (3, 0, 0, 0, 0, -3.5, 0.45, 0, 0.5, 0),
-        _QUARTIC,
-        0.15,
-        _IDC,
-        _IDC_MINUTES,
-    ),
+    "D.2": ((0.4, -0.1, -0.2, -0.1), _ONES, (1, -1, 2, -2), _WIDE, 0.15, *_IDC),
+    "D.3": ((0.4, -0.1, -0.8, -0.1), _ONES, (0.48, 0, 0, 0), np.array([0.64, 0, 0, 0]), 0.15, *_IDC),
+    "D.4": ((0.4, 0.3, -0.4, 0, 0, 0.2, -0.4, 0, 0, 0), np.full(10, 0.6),
+            (3, 0, 0, 0, 0, -3.5, 0.45, 0, 0.5, 0), _QUARTIC, 0.15, *_IDC),
     "D.5": ((0.5, 0.3, -0.2, 0), _ONES, (1.4, 4, 6, 6), _ONES, 0.05, (0.6, 0.8), (0.035, 5.0)),
     "D.6": ((0.9, 0.4, -2, 0), _ONES, (0.8, 1.5, 0, 0), _ONES, 0.15, (0.0, 1.0), (0.1, 12.0)),
     "D.7": ((0.9, 0, -2, 0), _ONES, (1.1, 0.6, 0, 0), _ONES, 0.15, (0.0, 0.75), (5.0, 25.0)),
-    "D.8": (
-        (0.8, 0, -0.8, 0, 0, 0, -0.8, 0, 0, 0),
-        _FRAUD,
-        (1.325, 0.75, 0.25, 0, 0, 0.75, 0.25, 0, 0, 0),
-        np.ones(10),
-        0.15,
-        _IDC,
-        _IDC_MINUTES,
-    ),
-}
+    "D.8": ((0.8, 0, -0.8, 0, 0, 0, -0.8, 0, 0, 0), _FRAUD,
+            (1.325, 0.75, 0.25, 0, 0, 0.75, 0.25, 0, 0, 0), np.ones(10), 0.15, *_IDC),
+}  # fmt: skip
 PRESETS = tuple(_LINES)
 
 

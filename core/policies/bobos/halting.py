@@ -28,7 +28,7 @@ from haltune.log.policy import Policy, T, Wrapper, check_policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import FALL, Scale, measured
-from haltune.policies.bayesopt.surrogate import Surrogate, TrainingRows, epoch_coordinate, targets
+from haltune.policies.bayesopt import Surrogate, TrainingRows, epoch_coordinate, targets
 
 from .curves import ReferenceCurves
 from .optimal_stopping import DecisionTable, Losses, OptimalStopping, StopDecision

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haltune._utils.arrays import Array, Array32, Indices, Mask
-from haltune._utils.checks import check_kinds, is_number
+from haltune._utils.checks import check_kinds, check_whole, is_number, pythonic
 from haltune.errors import InvalidInput
 
 from .curves import (
@@ -400,6 +400,7 @@ class OptimalStopping:
     beside: bool | None = None
 
     def __post_init__(self) -> None:
+        pythonic(self)
         check_kinds(self)
         if self.mode not in _DEFAULTS:
             raise InvalidInput(f"mode is {self.mode!r}; it is 'robust' or 'faithful'.")
@@ -411,10 +412,13 @@ class OptimalStopping:
                 f"resolve_at is {self.resolve_at!r}; it is a list of epochs, such as (10, 20)."
             )
         object.__setattr__(self, "resolve_at", tuple(self.resolve_at))
-        for name in ("first", "paths", "cells", "slopes"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise InvalidInput(f"{name} is {value!r}; it is a whole number, at least 1.")
+        sizes: dict[str, Any] = {
+            "first": self.first,
+            "paths": self.paths,
+            "cells": self.cells,
+            "slopes": self.slopes,
+        }
+        check_whole("OptimalStopping", 1, **sizes)
         if self.missing is None or not (is_number(self.missing) and 0.0 <= self.missing <= 1.0):
             raise InvalidInput(
                 f"missing is {self.missing!r}; it is a share of a whole training, from 0 to 1, for example 0.1."
@@ -482,9 +486,7 @@ class OptimalStopping:
         paths = self.paths_of(y, horizon, count, rng, reference)
         # a full training loses no more than 51 c: else a missing value costs more than K2 at long horizons
         each = losses.c * (min(1.0, _REFERENCE_HORIZON / horizon) if self.mode == "robust" else 1.0)
-        missing = (
-            max(self.missing * horizon, _LEAST_WORTH) if self.missing else 0.0
-        )  # of a final value, in epochs
+        missing = max(self.missing * horizon, _LEAST_WORTH) if self.missing else 0.0  # in epochs
         losses = replace(losses, c=each, missing=missing * each)
         return solve(
             paths, y, incumbent_error, losses, self.cells, fewest, self.slopes,

@@ -22,15 +22,15 @@ from haltune.log.history import History
 from haltune.log.policy import Policy, T
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.policies.bayesopt.gpucb import (
+from haltune.policies.bayesopt import (
     Beta,
+    Surrogate,
     beta_t,
     check_options,
     check_ucb,
     initial_design,
     propose_ucb,
 )
-from haltune.policies.bayesopt.surrogate import Surrogate
 
 from .halting import Audited, Marked, Stopper, check_share, declare, fold_audited, ruled
 from .optimal_stopping import OptimalStopping

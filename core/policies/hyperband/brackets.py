@@ -15,12 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import count
+from itertools import count, cycle, islice
 from math import ceil, floor
 from typing import Literal
 
 from haltune._utils.words import plural
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, StoreError
+from haltune.log.events import Started
+from haltune.log.history import History
+from haltune.log.validity import ADVICE
 
 Number = float | int | Fraction
 Sizes = Literal["line2", "table1"]
@@ -78,6 +81,47 @@ class Schedule:
         return "\n".join(line.rstrip() for line in (head, units, *rows))
 
     __str__ = table
+
+
+class Plan:
+    """The brackets of a schedule by their number; made as they are asked for, and remembered.
+
+    source: brackets without end. ends: how many there are all the same; None: until the study's budget ends.
+    once: how many there are when the study has no budget; None: as with one.
+    """
+
+    def __init__(self, source: Iterator[Bracket], ends: int | None = None, once: int | None = None) -> None:
+        self._source, self.ends, self.once = source, ends, once
+        self._made: list[Bracket] = []
+
+    def __call__(self, number: int) -> Bracket:
+        self._made.extend(islice(self._source, max(0, number + 1 - len(self._made))))
+        return self._made[number]
+
+    @classmethod
+    def repeated(cls, made: tuple[Bracket, ...], rounds: int | None) -> Plan:
+        """All brackets again and again, so many times if given."""
+        return cls(cycle(made), None if rounds is None else rounds * len(made), len(made))
+
+    @staticmethod
+    def number(event: Started) -> int:
+        """The bracket of a trial, by its tag. Raises StoreError for what no schedule can have come to by then."""
+        number = event.tags["bracket"]
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= event.trial:
+            text = (
+                f"trial {event.trial} has bracket {str(number)[:80]}, and each bracket before it has a trial"
+            )
+            raise StoreError(f"{text}: a whole number from 0 to {event.trial}. {ADVICE}")
+        return number
+
+    def has(self, number: int, history: History) -> bool:
+        """Whether a bracket of this number comes yet."""
+        unlimited = history.budget is None or history.budget.unlimited
+        last = self.once if self.ends is None and unlimited else self.ends
+        return last is None or number < last
+
+    def __repr__(self) -> str:
+        return "Plan()"
 
 
 def hyperband(

@@ -1,21 +1,158 @@
-"""Hyperband and successive halving: many configurations a little, the best of them further (Li et al. 2018).
+"""Hyperband, successive halving and the ladder: many configurations a little, the best of them further.
 
-A trial that reaches its rung pauses until the rung is complete; the best 1 / eta of the rung go on from
-their checkpoints. Hyperband runs brackets that differ in how early they compare, for it is not known when
-early values tell. Algorithm 1, figures 9 and 10, sections 2.5, 2.6, 6.1 and 6.3 of the paper.
+Hyperband (Li et al. 2018) runs brackets that differ in how early they compare, because it is not known from which epoch
+on the order of the trials predicts the final order: algorithm 1, figures 9 and 10, sections 2.5, 2.6, 6.1 and 6.3 of
+the paper. `brackets` has their sizes, `engine` what happens in them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import cycle
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, Literal
 
-from haltune.errors import InvalidInput
+from numpy.random import Generator
 
-from .bracketed import Bracketed, check_rounds
-from .brackets import Bracket, Number, Schedule, exact, growing, halving, hyperband, infinite
-from .plan import Plan
+from haltune._utils.checks import check_whole
+from haltune.errors import InvalidInput
+from haltune.errors.old_names import takes_old_names
+from haltune.log.decisions import Move, Verdict
+from haltune.log.events import Event
+from haltune.log.history import History
+from haltune.log.policy import Policy
+from haltune.log.problem import Problem
+from haltune.log.records import TrialRecord
+
+from .brackets import Bracket, Number, Plan, Rung, Schedule, exact, growing, halving, hyperband, infinite
+from .engine import Asynchronous, Halving, Promotion, Synchronous
+from .sampler import Design, Sampler
+
+FEWEST_COMPARED, MOST_COMPARED = 8, 40  # limits of the usual min_trials_per_rung
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bracketed(Policy[Halving]):
+    """A policy of brackets; each says in `_plan` which there are."""
+
+    resource: str = "epochs"
+    resume: bool = True
+    sampler: Design | Policy[Any] = "random"
+    asynchronous: bool | Literal["promote", "stop"] = False
+    plans = True  # by the budget: rounds, and what may begin
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not isinstance(self.resource, str) or not self.resource:
+            raise InvalidInput(
+                f"{name}(resource={self.resource!r}): 'epochs', 'seconds', or a name of your own such as 'samples', "
+                "which your training reads from trial.resource"
+            )
+        if self.asynchronous not in (False, True, "promote", "stop"):
+            raise InvalidInput(
+                f"{name}(asynchronous={self.asynchronous!r}): True, False, 'promote' or 'stop'"
+            )
+        if self.asynchronous and not (self.resume and self.resource in ("epochs", "seconds")):
+            raise InvalidInput(
+                f"{name}(asynchronous=...) continues with trials: it needs epochs or seconds, and resume"
+            )
+        if not isinstance(self.resume, bool):
+            raise InvalidInput(f"{name}(resume={self.resume!r}): True, or False to train winners anew")
+        object.__setattr__(self, "sampler", Sampler(self.sampler).source)
+
+    @property
+    def several_goals(self) -> bool:
+        """See Policy: a rung that is compared when it is complete sends on as many as it was planned to, once."""
+        return bool(self.asynchronous)
+
+    def start(self, problem: Problem) -> Halving:
+        """No bracket yet. Raises InvalidInput when the problem's epochs do not suit the schedule."""
+        plan, sampler = self._from(problem.min_epochs)._plan(problem.max_epochs), Sampler(self.sampler)
+        sampler.check(problem)
+        if not self.asynchronous:
+            return Synchronous(problem, plan, sampler, self.resource, self._ends, self.resume)
+        promotion = Promotion(exact(self.eta), stops=self.asynchronous == "stop")
+        return Asynchronous(problem, plan, sampler, self.resource, promotion, self._ends)
+
+    def fold(self, state: Halving, event: Event) -> Halving:
+        """The brackets after `event`."""
+        state.take(event)
+        return state
+
+    def propose(self, state: Halving, history: History, rng: Generator) -> Move:
+        """A winner, a new configuration, the next bracket, or a wait; Finish after the last bracket."""
+        return state.propose(history)
+
+    def judge(self, state: Halving, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
+        return state.judge(history, trial)
+
+    def alive(self, state: Halving) -> frozenset[int] | None:
+        """The paused trials that may still continue; None: all of them."""
+        return state.alive()
+
+    @property
+    def retrains(self) -> bool:
+        """True when winners train again from the beginning, as trials of their own."""
+        return not self.asynchronous and not (self.resume and self.resource in ("epochs", "seconds"))
+
+    def _plan(self, horizon: int | None) -> Plan:
+        """The brackets of a problem with so many epochs."""
+        raise NotImplementedError
+
+    def _from(self, min_epochs: int) -> Bracketed:
+        """Return the same policy, with no rung below so many epochs."""
+        if self.resource != "epochs" or self.min_resource >= min_epochs:
+            return self
+        largest = getattr(self, "max_resource", None)
+        if largest is not None and largest < min_epochs:
+            raise InvalidInput(
+                f"{type(self).__name__}(max_resource={largest:g}) trains fewer epochs than the study's "
+                f"min_epochs={min_epochs}. Raise max_resource, or lower min_epochs."
+            )
+        return replace(self, min_resource=min_epochs)  # type: ignore[call-arg]
+
+    def _largest(self, horizon: int | None, given: float | None) -> float:
+        """The largest resource of a trial: as given, else the problem's epochs."""
+        if self.resource != "epochs":
+            if given is None:
+                raise InvalidInput(
+                    f"{type(self).__name__}(resource={self.resource!r}) needs max_resource, in {self.resource}"
+                )
+            return given
+        if given is None and horizon is None:
+            raise InvalidInput(f"{type(self).__name__} needs max_resource, or a problem with max_epochs")
+        if given is not None and horizon is not None and given > horizon:
+            raise InvalidInput(
+                f"max_resource={given:g} is beyond the problem's max_epochs={horizon}: lower it to {horizon}"
+            )
+        return float(horizon if given is None else given)  # type: ignore[arg-type]
+
+    @property
+    def eta(self) -> float:
+        """A rung keeps the best 1 / eta: an option of each."""
+        raise NotImplementedError
+
+    @property
+    def min_resource(self) -> float:
+        """The smallest resource at which trials are compared: an option of each."""
+        raise NotImplementedError
+
+    @property
+    def _ends(self) -> bool:
+        """True when the last rung of every bracket is a full training."""
+        return True
+
+    @property
+    def _whole(self) -> bool:
+        """True when resources are counted in whole units."""
+        return self.resource != "seconds"
+
+
+def check_rounds(name: str, rounds: int | None) -> None:
+    """Raises InvalidInput for what is no number of rounds."""
+    if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1):
+        raise InvalidInput(f"{name}(rounds={rounds!r}): at least 1, or None to repeat until the budget ends")
 
 
 @dataclass(frozen=True)
@@ -156,7 +293,7 @@ class Hyperband(Bracketed):
         R = self._largest(horizon, self.max_resource)
         if self.schedule == "growing":
             return Plan(growing(R, self.eta, min_resource=self.min_resource, whole=self._whole))
-        return repeated(self._chosen(R), self.rounds)
+        return Plan.repeated(self._chosen(R), self.rounds)
 
 
 @dataclass(frozen=True)
@@ -220,7 +357,7 @@ class SuccessiveHalving(Bracketed):
         return Schedule((halving(self.n, self.min_resource, R, self.eta, whole=self._whole),))
 
     def _plan(self, horizon: int | None) -> Plan:
-        return repeated(self.table(self._largest(horizon, self.max_resource)).brackets, self.rounds)
+        return Plan.repeated(self.table(self._largest(horizon, self.max_resource)).brackets, self.rounds)
 
 
 @dataclass(frozen=True)
@@ -281,6 +418,115 @@ class InfiniteHyperband(Bracketed):
         return Plan(b.scaled(self.min_resource, self._whole) for b in infinite(self.eta, self.start_budget))
 
 
-def repeated(made: tuple[Bracket, ...], rounds: int | None) -> Plan:
-    """All brackets again and again, so many times if given."""
-    return Plan(cycle(made), None if rounds is None else rounds * len(made), len(made))
+@takes_old_names
+@dataclass(frozen=True)
+class Ladder(Policy[Halving]):
+    """Asynchronous successive halving on one ladder of rungs: the best of each continue from where they paused.
+
+    A trial continues when it is in the top share of all that ever arrived at its rung: one that lost early may still
+    continue when later ones turn out worse. No trial continues before `min_trials_per_rung` trials were compared at the
+    first rung, so that the first promotions are as well founded as in a bracket of that size (Li et al. 2020, ASHA,
+    from which min_trials_per_rung and the sharper first cut differ).
+
+    Endless. Whoever paused may still go on, so their checkpoints stay; `Study(disk_quota=)` bounds them.
+
+    Args:
+        eta: one in so many of a rung goes on. Default: 3.
+        first_cut: the same of the first rung, where values say least about the end but comparisons are cheapest.
+            Default: 6.
+        step: ratio of the epochs of rungs: min_resource, min_resource step, min_resource step^2, ... and the horizon.
+            Default: 3.
+        min_trials_per_rung: trials at the first rung before any goes on. Default: None, as many as cost four fifths of
+            a full training, from 8 to 40.
+        min_resource: epochs of the first rung, at least the study's min_epochs. Default: 1.
+        sampler: "random", "sobol", "lhs", or a policy such as GPUCB(), as Hyperband's; `Guided(Ladder())` chooses
+            configurations by all that was seen. Default: "random".
+
+    Raises:
+        InvalidInput: for options outside these, and for a problem without a horizon.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import Ladder
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, Ladder(min_trials_per_rung=2), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
+    """
+
+    eta: float = 3
+    first_cut: float = 6
+    step: int = 3
+    min_trials_per_rung: int | None = field(default=None, kw_only=True)
+    min_resource: int = field(default=1, kw_only=True)
+    sampler: Design | Policy[Any] = field(default="random", kw_only=True)
+
+    plans = True  # by the budget: what may begin
+
+    def __post_init__(self) -> None:
+        check_cuts("Ladder", eta=self.eta, first_cut=self.first_cut)
+        check_whole("Ladder", 2, step=self.step)
+        if self.min_trials_per_rung is not None:
+            check_whole("Ladder", 1, min_trials_per_rung=self.min_trials_per_rung)
+        check_whole("Ladder", 1, min_resource=self.min_resource)
+        object.__setattr__(self, "sampler", Sampler(self.sampler).source)
+
+    def rungs(self, horizon: int, min_epochs: int = 0) -> list[int]:
+        """Return the epochs at which trials are compared: 1, 3, 9, 27, and the horizon 50.
+
+        None is below min_epochs.
+        """
+        return [*self._below(horizon, self._first(min_epochs)), horizon]
+
+    def start(self, problem: Problem) -> Halving:
+        """No trial on the ladder. Raises InvalidInput without a horizon, or when the first rung is beyond it."""
+        horizon, first = problem.max_epochs, self._first(problem.min_epochs)
+        if horizon is None:
+            raise InvalidInput("Ladder needs a horizon: give the Problem max_epochs")
+        if self.min_resource > horizon:
+            raise InvalidInput(f"Ladder(min_resource={self.min_resource}): at most max_epochs={horizon}")
+        sampler = Sampler(self.sampler)
+        sampler.check(problem)
+        n = self.min_trials_per_rung or usual_min_trials(horizon, first)
+        # Designs are drawn for so many configurations at a time; equal brackets share their rungs.
+        rungs = tuple(Rung(n, float(epochs)) for epochs in self.rungs(horizon, problem.min_epochs))
+        promotion = Promotion(exact(self.eta), exact(self.first_cut), min_trials_per_rung=n)
+        return Asynchronous(problem, Plan(repeat(Bracket(rungs, 0))), sampler, "epochs", promotion)
+
+    def fold(self, state: Halving, event: Event) -> Halving:
+        """The ladder after `event`."""
+        state.take(event)
+        return state
+
+    def propose(self, state: Halving, history: History, rng: Generator) -> Move:
+        """The trial that continues at the highest rung, or a new configuration."""
+        return state.propose(history)
+
+    def judge(self, state: Halving, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """On to the rung; there PAUSE, or on at once."""
+        return state.judge(history, trial)
+
+    def _first(self, min_epochs: int) -> int:
+        """Return the epochs of the first rung."""
+        return max(self.min_resource, min_epochs)
+
+    def _below(self, horizon: int, epochs: int) -> Iterator[int]:
+        while epochs < horizon:
+            yield epochs
+            epochs *= self.step
+
+
+def check_cuts(where: str, **cuts: float) -> None:
+    """Raises InvalidInput for one in so many that is not above one."""
+    for name, value in cuts.items():
+        if not exact(value, f"{where}: {name}") > 1:
+            raise InvalidInput(f"{where}({name}={value!r}): above 1; 3 or 6 are usual")
+
+
+def usual_min_trials(horizon: int, epochs: int) -> int:
+    """How many trials of so many epochs cost four fifths of a full training, from 8 to 40."""
+    return min(MOST_COMPARED, max(FEWEST_COMPARED, 4 * horizon // (5 * epochs)))

@@ -32,13 +32,21 @@ from haltune.gp.gp import factorise, solve_lower
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import measured, plausible
-from haltune.policies.guided.curve_rows import CurveTable
+from haltune.policies.multifidelity.curve_rows import CurveTable
 
 from .policy import MultiFidelity
-from .seen import Seen
-from .stage_kernel import StageKernel, Stages, descent
-from .stage_process import StageProcess, learn_kernel
-from .stage_rows import LEARNT, VALUES_KEPT, seen_at_stages, spread
+from .stage_process import (
+    LEARNT,
+    VALUES_KEPT,
+    Seen,
+    StageKernel,
+    StageProcess,
+    Stages,
+    descent,
+    learn_kernel,
+    seen_at_stages,
+    spread,
+)
 
 FEWEST_TRIALS = 5  # with a value
 _LINEAR = 0.4  # of a target: the part that is the height itself

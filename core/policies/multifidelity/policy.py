@@ -1,7 +1,7 @@
 """MultiFidelity: one search for every kind of training.
 
-Trials climb one ladder of rungs, as in asynchronous successive halving (Li et al. 2020, ASHA; hyperband.ladder). What
-differs is learnt within the study, by one Gaussian process of what runs reached at each rung (`stage_kernel`):
+Trials climb one ladder of rungs, as in asynchronous successive halving (Li et al. 2020, ASHA; hyperband.engine). What
+differs is learnt within the study, by one Gaussian process of what runs reached at each rung (`stage_process`):
 
 - where runs are first compared: at the rung whose order foretells the end well enough for its price (`first_rung`).
   Where a schedule falls late that is a late rung; at the last the search is Bayesian optimisation of full trainings;
@@ -17,43 +17,36 @@ al. 2024), was tried on the same process and was worse on recorded trainings: it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import repeat
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole
-from haltune._utils.memo import Memo
+from haltune._utils.words import plural
 from haltune.errors import InvalidInput
 from haltune.errors.old_names import takes_old_names
-from haltune.log.decisions import AUDIT, ENQUEUED, Action, Move, Start, Verdict
-from haltune.log.events import Event, Started
+from haltune.log.decisions import AUDIT, ENQUEUED, Action, Finish, Move, Resume, Start, Verdict, Wait
+from haltune.log.events import Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
-from haltune.log.problem import Problem
+from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
-from haltune.policies.guided.candidates import candidates, first_untried
-from haltune.policies.guided.curve_rows import CurveRows
-from haltune.policies.hyperband.asynchronous import Climber
-from haltune.policies.hyperband.brackets import Bracket, Rung, exact
-from haltune.policies.hyperband.climb import Climb
-from haltune.policies.hyperband.ladder import FEWEST_COMPARED, MOST_COMPARED, check_cuts
-from haltune.policies.hyperband.plan import Plan
+from haltune.policies.acquisition import expected_improvement
+from haltune.policies.bayesopt import chosen_to
+from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
+from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion
+from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
 from haltune.policies.hyperband.sampler import Sampler
 
-from .earlier_studies import earlier_studies_of
-from .lessons import Lessons
-from .model import Model
-from .promotion.cuts import Cuts
-from .promotion.first_rung import first_rung
-from .promotion.last_runs import instead, is_last, unless_late
-from .promotion.pauses import Pauses
-from .receipts import chosen_because, drawn_at_random, expected
-from .stage_kernel import StageKernel, Stages
+from .curve_rows import CurveRows, candidates, first_untried
+from .prior_studies import Lessons, Model, earlier_in_words, earlier_studies_of
+from .stage_process import LogRegret, StageKernel, StageProcess, Stages
 
 _RUNG_RATIO = 3  # ratio of the epochs of rungs
 _TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
@@ -62,20 +55,25 @@ _RANDOM_TRIALS = (
 )
 
 
-@dataclass(frozen=True)
-class Ascent:
+@dataclass
+class LadderState:
     """What is known: the ladder, and what the process learns from."""
 
-    climb: Climb
+    ladder: Asynchronous
     rows: CurveRows
     model: Model = field(repr=False, compare=False)  # what it learns by
-    pauses: Pauses = field(default_factory=Pauses)
+    pauses: Pauses
     baseline: int | None = None  # the first trial that the user enqueued
+
+    @property
+    def horizon(self) -> float:
+        """Epochs of a full training."""
+        return float(self.ladder.horizon or 1)
 
 
 @takes_old_names
 @dataclass(frozen=True)
-class MultiFidelity(Policy[Ascent]):
+class MultiFidelity(Policy[LadderState]):
     """One search for every kind of training: it learns how much early epochs say, and compares runs no sooner.
 
     What `Study(problem)` runs when no policy is given. Endless: a budget ends it. Whoever paused may still go on, so
@@ -124,7 +122,6 @@ class MultiFidelity(Policy[Ascent]):
 
     plans = True  # by the budget: what may begin
     gives_up_pauses = True
-    _climbers: Memo[Climber] = field(default_factory=lambda: Memo(4), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_cuts("MultiFidelity", eta=self.eta, first_cut=self.first_cut)
@@ -172,7 +169,7 @@ class MultiFidelity(Policy[Ascent]):
         """True: a Gaussian process chooses new configurations."""
         return True
 
-    def start(self, problem: Problem) -> Ascent:
+    def start(self, problem: Problem) -> LadderState:
         """Nobody on the ladder. Raises InvalidInput without a horizon."""
         if problem.max_epochs is None:
             raise InvalidInput(
@@ -184,54 +181,57 @@ class MultiFidelity(Policy[Ascent]):
         model = Model(replace(stages, earlier=0), self.initial)
         if lessons:
             model = Model(stages, self.initial, lessons)
-        climb = Climb(problem.goal.sign, problem.goal.of == "best", problem.max_epochs, problem.min_epochs)
-        return Ascent(climb, CurveRows(problem.goal), model)
+        bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
+        promotion = Promotion(exact(self.eta))
+        ladder = Asynchronous(
+            problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion, rising=True
+        )
+        return LadderState(ladder, CurveRows(problem.goal), model, Pauses())
 
-    def fold(self, state: Ascent, event: Event) -> Ascent:
+    def fold(self, state: LadderState, event: Event) -> LadderState:
         """The ladder and the rows after `event`."""
-        pauses, baseline = state.pauses.fold(state.rows, event), state.baseline
-        if baseline is None and isinstance(event, Started) and event.evidence.get(ENQUEUED):
-            baseline = event.trial
-        climb = self._climber(state).fold(state.climb, event)
-        return Ascent(climb, state.rows.fold(event), state.model, pauses, baseline)
+        state.pauses.take(state.rows, event)
+        if state.baseline is None and isinstance(event, Started) and event.evidence.get(ENQUEUED):
+            state.baseline = event.trial
+        state.ladder.take(event)
+        state.rows.take(event)
+        return state
 
-    def judge(self, state: Ascent, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+    def judge(self, state: LadderState, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """On to the rung where runs are compared; from there on, PAUSE unless it leads."""
-        on = state.climb.trials.get(trial.id)
-        climber = self._climber(state)
-        if on is not None and on.member.after("epochs", trial.epoch, 0.0) >= on.needed:
-            climber = self._based(state, history, state.model.kernel(history, state.rows.table))
-        verdict = climber.judge(state.climb, history, trial)
+        promotion = None
+        if state.ladder.reaches(trial):
+            promotion = self._promotion(state, history, state.model.kernel(history, state.rows.table))
+        verdict = state.ladder.judge(history, trial, promotion)
         if (why := self._in_full(state, trial)) and "rung" in verdict.evidence:
-            horizon = float(
-                state.climb.horizon or 1
-            )  # all that it lacks is set aside, not only the next rung
-            return Verdict(Action.CONTINUE, f"{verdict.reason}; {why}", verdict.evidence, horizon)
-        verdict = unless_late(verdict, state.climb, history, trial, state.pauses.declined)
+            # all that it lacks is set aside, not only the next rung
+            return Verdict(Action.CONTINUE, f"{verdict.reason}; {why}", verdict.evidence, state.horizon)
+        verdict = unless_late(verdict, state, history, trial)
         if state.pauses.declined and verdict.action is Action.STOP and "rank" in verdict.evidence:
             return replace(verdict, reason=f"{verdict.reason}; stopped for good, for runs cannot pause here")
         return verdict
 
-    def _in_full(self, state: Ascent, trial: TrialRecord) -> str | None:
+    def _in_full(self, state: LadderState, trial: TrialRecord) -> str | None:
         """Why a run is trained in full whatever its rank; None: it is not."""
         if trial.id == state.baseline:
             return "the first that you enqueued trains in full, to compare with"
-        return "it trains in full, for no new run would end within the budget" if is_last(trial) else None
+        closing = trial.tags.get(CLOSING)
+        return "it trains in full, for no new run would end within the budget" if closing else None
 
-    def propose(self, state: Ascent, history: History, rng: Generator) -> Move:
-        """Who goes on at the highest rung, or the configuration that may end best."""
+    def propose(self, state: LadderState, history: History, rng: Generator) -> Move:
+        """The trial that continues at the highest rung, or the configuration that may end best."""
         kernel = state.model.kernel(history, state.rows.table)
-        climber = self._based(state, history, kernel)
-        move = climber.propose(state.climb, history)
-        if (last := instead(move, state.climb, state.model, kernel, history, state.rows.table)) is not None:
+        promotion = self._promotion(state, history, kernel)
+        move = state.ladder.propose(history, promotion)
+        if (last := instead(move, state, kernel, history)) is not None:
             return last
         if not isinstance(move, Start) or kernel is None:
             return move
         if self._at_random(state, history):
-            return replace(move, reason=drawn_at_random(kernel, climber.base, history))
-        return self._chosen(move, climber.base, kernel, state, history, rng)
+            return replace(move, reason=drawn_at_random(kernel, promotion.base, history))
+        return self._chosen(move, promotion.base, kernel, state, history, rng)
 
-    def _at_random(self, state: Ascent, history: History) -> bool:
+    def _at_random(self, state: LadderState, history: History) -> bool:
         """Whether the next configuration is drawn at random.
 
         Where earlier studies tell where to begin, all but a few take turns: what misleads is not all that is seen.
@@ -240,40 +240,34 @@ class MultiFidelity(Policy[Ascent]):
         told = state.model.lessons is not None and begun >= _RANDOM_TRIALS
         return begun < first and not (told and begun % 2)
 
-    # -- the ladder ----------------------------------------------------------------------
-
-    def _climber(self, state: Ascent) -> Climber:
-        assert state.climb.horizon is not None  # `start` saw to it
-        key = (state.climb.horizon, state.climb.min_epochs)
-        return self._climbers(key, partial(self._climbing, *key))
-
-    def _climbing(self, horizon: int, min_epochs: int) -> Climber:
-        bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in self.rungs(horizon, min_epochs)), 0)
-        return Climber(Plan(repeat(bracket)), Sampler("random"), "epochs", exact(self.eta), rising=True)
-
     def _cuts(self, history: History) -> Cuts:
         return Cuts(self.initial, self.eta, self.first_cut, self.min_trials_per_rung).within(
             history.budget, len(history)
         )
 
-    def _based(self, state: Ascent, history: History, kernel: StageKernel | None) -> Climber:
-        """The ladder, compared from the rung on that the study has learnt.
+    def _promotion(self, state: LadderState, history: History, kernel: StageKernel | None) -> Promotion:
+        """How few continue, compared from the rung on that the study has learnt.
 
         While it has not, from the second, where eight runs to that cost no more than a full training; else the first.
         """
-        cuts, horizon = self._cuts(history), state.climb.horizon or 1
-        climber = replace(self._climber(state), eta=exact(cuts.eta), first=exact(cuts.first))
-        epochs = self.rungs(horizon, state.climb.min_epochs)
+        cuts, horizon, ladder = self._cuts(history), state.ladder.horizon or 1, state.ladder
+        epochs = self.rungs(horizon, ladder.min_epochs)
         second = len(epochs) > 1 and FEWEST_COMPARED * epochs[1] <= horizon
         base = int(second) if kernel is None else first_rung(kernel.foretells, epochs)
-        if state.pauses.declined:  # decided on arrival, and nobody waits to be compared
-            return replace(climber, base=base, stops=True)
-        return replace(climber, base=base, min_trials_per_rung=cuts.waiting(horizon, epochs[base]))
+        stops = state.pauses.declined  # decided on arrival, and nobody waits to be compared
+        fewest = 1 if stops else cuts.waiting(horizon, epochs[base])
+        return Promotion(exact(cuts.eta), exact(cuts.first), stops, fewest, base)
 
     # -- the choice ----------------------------------------------------------------------
 
     def _chosen(
-        self, move: Start, base: int, kernel: StageKernel, state: Ascent, history: History, rng: Generator
+        self,
+        move: Start,
+        base: int,
+        kernel: StageKernel,
+        state: LadderState,
+        history: History,
+        rng: Generator,
     ) -> Start:
         """The candidate of highest UCB at the end that was not tried; the move itself where there is none."""
         rows, lessons = state.rows.table, state.model.lessons
@@ -295,3 +289,339 @@ class MultiFidelity(Policy[Ascent]):
         if AUDIT in move.evidence:
             evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
         return replace(move, config=config, reason=chosen_because(history, evidence), evidence=evidence)
+
+
+# -- how few continue, and from which rung on
+
+_TRIALS = 20  # of a budget of trials alone: half of each rung then go on
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """What the ladder is climbed by."""
+
+    initial: int  # trials that are drawn at random
+    eta: float  # one in so many of a rung goes on
+    first: float  # the same of the rung where runs are first compared
+    min_trials_per_rung: int | None = (
+        None  # trials that are compared before any goes on; None: the usual number
+    )
+    most: int = MOST_COMPARED  # of these
+
+    def within(self, budget: Budget | None, begun: int = 0) -> Cuts:
+        """The same, or milder where a budget bounds trials and nothing else.
+
+        Few trials are soon begun: a search that dropped all but one in eighteen of twenty would have learnt nothing by
+        then, and trained two in full. Of n trials one in 2 (n / 20)^(1/2) goes on from the first rung, and one in
+        2 (n / 20)^(1/4) from the others, a third are drawn at random and a fifth wait for each other. Of a budget that
+        is smaller than what was begun, n is that: a search that is over does not continue for being given less.
+        """
+        if budget is None or budget.trials is None or budget != Budget(trials=budget.trials):
+            return self
+        n = max(budget.trials, begun)
+        return Cuts(
+            min(self.initial, max(2, n // 3)),
+            min(self.eta, max(1.1, 2 * (n / _TRIALS) ** 0.25)),
+            min(self.first, max(1.0, 2 * (n / _TRIALS) ** 0.5)),
+            self.min_trials_per_rung,
+            max(2, n // 5),
+        )
+
+    def waiting(self, horizon: int, epochs: int) -> int:
+        """How many are compared, at so many epochs, before any goes on."""
+        return self.min_trials_per_rung or min(self.most, usual_min_trials(horizon, epochs))
+
+
+_TRAININGS = 8  # full trainings that a rung is weighed for
+
+
+def first_rung(foretells: Array, epochs: tuple[int, ...]) -> int:
+    """The rung that finds the best run for the price of eight full trainings.
+
+    So many epochs begin n = 8 N / epochs runs to a rung, the best of n is about z(1 - 1 / n) deviations above the mean
+    there, z the normal quantile, and the share of that which it keeps to the end is the correlation `foretells` (K,) of
+    the rung with the last. The largest product wins, the earlier of equals.
+    """
+    counts = [max(_TRAININGS * epochs[-1] / n, 2.001) for n in epochs]
+    above = [NormalDist().inv_cdf(1 - 1 / n) for n in counts]
+    return int(np.argmax(foretells * np.array(above)))
+
+
+@dataclass
+class Pauses:
+    """Trials that were told to pause, and whether one could not.
+
+    A trial that was killed, or interrupted, before it had paused says nothing: it may have been about to save.
+    """
+
+    told: set[int] = field(default_factory=set)  # under way, in the attempt in which they were told
+    declined: bool = False  # one paused with nothing to continue from, or trained on
+
+    def take(self, rows: CurveRows, event: Event) -> None:
+        """Take up the next event; rows: what was known before it."""
+        if not isinstance(event, Reported | Ended | Expired | Resumed):
+            return
+        t = rows.trials.get(event.trial)
+        if t is None or (not isinstance(event, Resumed) and event.attempt != t.attempt):
+            return  # superseded
+        if not isinstance(event, Reported):
+            self.told.discard(event.trial)
+            paused = isinstance(event, Ended) and event.status is Status.PAUSED
+            self.declined = self.declined or (paused and t.saved < t.at)
+        elif event.trial in self.told:
+            self.declined = self.declined or (t.held and event.epoch > t.at)
+        elif t.held and event.verdict.action is Action.PAUSE:
+            self.told.add(event.trial)
+
+
+# -- what continues as the budget ends
+
+"""What goes on as the budget ends: what begins or goes on by then can still be trained in full.
+
+Where what the ladder would do cannot, a paused run that can is trained in full, of several the one that promises most
+of what it takes: by its expected improvement, over the best that was trained in full, for its share of what is left.
+Where none can, the search is over once one run was trained in full; before that the ladder does what it would, unless
+one under way can still be. A run that leads goes on by the same rule: not on what another needs for its end.
+"""
+CLOSING = "closing"  # tag of a run that is trained in full, for the budget ends
+
+
+def instead(move: Move, state: LadderState, kernel: StageKernel | None, history: History) -> Move | None:
+    """What goes on in place of a move that would not end within the budget; None: the move does."""
+    ladder, rows, remaining = state.ladder, state.rows.table, Remaining.of(history, state.horizon)
+    if not too_late(move, remaining, history):
+        return None
+    shares = in_time(ladder, remaining, history)
+    if not shares and not _one_in_full(state, history):  # one that may end too late is better than none
+        shares = in_time(ladder, remaining, history, spare=False)
+    if not shares:
+        if not _one_in_full(state, history):
+            return None
+        why = "what is left of the budget trains no other run in full"
+        return Wait(f"{why}, and some are still trained") if history.running else Finish(why)
+    scale = state.model.scale(history, rows)
+    if kernel is None or scale is None:  # the one that leads at the highest rung
+        id = min(shares, key=lambda id: (-ladder.trials[id].rung, *ladder.trials[id].entry.key(id)))
+        return trained_in_full(id, ladder, history, shares)
+    process = state.model.process(kernel, history, rows, scale)
+    id, promise = most_promising(shares, process, scale, history)
+    return trained_in_full(id, ladder, history, shares, promise)
+
+
+def too_late(move: Move, remaining: Remaining, history: History) -> bool:
+    """Whether what a move begins or goes on with cannot be trained in full; not so of what the user enqueued."""
+    if isinstance(move, Resume):
+        return remaining.share(history.trial(move.trial)) > 1.0
+    return isinstance(move, Start) and not history.queue and remaining.share(None) > 1.0
+
+
+def unless_late(verdict: Verdict, state: LadderState, history: History, trial: TrialRecord) -> Verdict:
+    """The verdict, but a run does not continue from a rung if what others leave of the budget cannot end it."""
+    if verdict.action is not Action.CONTINUE or "rung" not in verdict.evidence:
+        return verdict
+    ends = Remaining.of(history, state.horizon, trial).share(trial) <= 1.0
+    if ends or not _one_in_full(state, history, trial.id):
+        return verdict
+    reason = f"{verdict.reason}, but what is left of the budget does not train it in full"
+    return Verdict(Action.STOP if state.pauses.declined else Action.PAUSE, reason, verdict.evidence)
+
+
+def in_time(
+    ladder: Asynchronous, remaining: Remaining, history: History, spare: bool = True
+) -> dict[int, float]:
+    """The paused runs that can still be trained in full, and what each takes of what is left. spare: see Remaining."""
+    found = {}
+    for trial in history.with_status(Status.PAUSED):
+        on = ladder.trials.get(trial.id)
+        waits = on is not None and not on.last and on.entry.result not in (None, OUT)
+        if waits and (share := remaining.share(trial, spare)) <= 1.0:
+            found[trial.id] = share
+    return found
+
+
+def _one_in_full(state: LadderState, history: History, besides: int | None = None) -> bool:
+    """Whether one run was trained in full, or one besides this is under way and can still be."""
+    if state.ladder.one_in_full:
+        return True
+    under_way = (t for t in history.with_status(Status.RUNNING) if t.id != besides)
+    return any(Remaining.of(history, state.horizon, t).share(t) <= 1.0 for t in under_way)
+
+
+def most_promising(
+    shares: dict[int, float], process: StageProcess, scale: LogRegret, history: History
+) -> tuple[int, dict[str, Any]]:
+    """The run of the largest expected improvement for its share, and what is expected of it."""
+    ids = list(shares)
+    mean, deviation = process.ends(history.points[ids], seen=True)
+    best = process.best_end
+    worth = mean
+    if best is not None:
+        worth = expected_improvement(mean, deviation**2, best) / np.array(list(shares.values()))
+    found = int(worth.argmax())
+    return ids[found], expected(scale, float(mean[found]), float(deviation[found]))
+
+
+def trained_in_full(
+    id: int,
+    ladder: Asynchronous,
+    history: History,
+    shares: dict[int, float],
+    promise: dict[str, Any] | None = None,
+) -> Resume:
+    """On to the end."""
+    on, trial = ladder.trials[id], history.trial(id)
+    horizon = float(history.problem.max_epochs or on.bracket.rungs[-1].resource)
+    name, others = history.problem.goal.metric, len(shares) - 1
+    reason = "what is left of the budget trains no new run in full, but this one"
+    if others:
+        reason += f" or one of {plural(others, 'other')}"
+    if promise:
+        which = "chosen by the model: " if others else ""
+        reason += f"; {which}predicts {name} {promise['mean']:.4g} ± {promise['sd']:.2g}"
+    tags = {**trial.tags, "rung": on.rung + 1, CLOSING: True}
+    evidence = {**(promise or {}), "share": round(shares[id], 4), "in_time": len(shares)}
+    return Resume(id, horizon, horizon, tags, reason, evidence)
+
+
+"""What is left of a budget, and whether a run can still be trained in full with it.
+
+What a run takes is what its epochs took so far, for each epoch that it lacks; a new one takes what an epoch took in
+the mean. By the clock each attempt also takes what attempts took beside their epochs: start-up, checkpoints, decisions.
+Wall-clock time is spent by all workers together; of anything else is set aside what runs under way are to take until
+they are compared next. A run under way takes no new attempt; while it is judged, what it has just trained is not in the
+log yet.
+"""
+_SPARE = 1.1  # seconds and costs are not known exactly, epochs are
+_HOUR = 3600.0
+
+PerEpoch = Callable[[TrialRecord | None], float]
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """One of a budget: what is left of it, what an epoch of a run takes of it, and an attempt beside its epochs."""
+
+    left: float
+    rate: PerEpoch  # of a run; of a new one, None
+    attempt: float = 0.0
+    together: bool = False  # all workers spend it at once
+    spare: float = _SPARE  # how many times what is expected the rate and an attempt are
+
+    def share(self, trial: TrialRecord | None, epochs: float, spare: bool) -> float:
+        """What so many epochs of a run take of what is left; infinite where nothing is."""
+        takes = (self.attempt + epochs * self.rate(trial)) / (1.0 if spare else self.spare)
+        return takes / self.left if self.left > 0.0 else float("inf")
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """Of the limits on what is trained; that on how many begin is none of them."""
+
+    horizon: float
+    limits: tuple[_Limit, ...]
+
+    @classmethod
+    def of(cls, history: History, horizon: float, going: TrialRecord | None = None) -> Remaining:
+        """As the log tells it; going: for this run under way, as it is or as it is judged."""
+        pending, attempts, trained = history.pending, 1.0, 0.0
+        if going is not None:
+            pending, attempts = [t for t in pending if t.id != going.id], 0.0
+            trained = going.epoch - history.trial(going.id).epoch
+        ahead = [(t, max(0.0, (t.until or horizon) - t.epoch)) for t in pending]
+        limits = []
+        for limit in _limits(history):
+            aside = 0.0 if limit.together else sum(limit.rate(t) * epochs for t, epochs in ahead)
+            aside += limit.rate(going) * trained
+            left, attempt = limit.left - aside, attempts * limit.attempt
+            limits.append(replace(limit, left=left, attempt=attempt))
+        return cls(horizon, tuple(limits))
+
+    def share(self, trial: TrialRecord | None, spare: bool = True) -> float:
+        """Of what is left, what a run takes until it is trained in full, None: a new one. Above 1 it cannot be.
+
+        spare: with some more, where what an epoch takes is not known exactly.
+        """
+        trained = 0.0 if trial is None else trial.epoch
+        if trial is not None and trial.status is Status.PAUSED:
+            trained = trial.checkpoint_epoch  # what was not saved is trained anew
+        return max((limit.share(trial, self.horizon - trained, spare) for limit in self.limits), default=0.0)
+
+
+def _limits(history: History) -> Iterator[_Limit]:
+    budget, spent = history.budget, history.spent
+    if budget is None or not spent.epochs:
+        return
+    if budget.epochs is not None:
+        yield _Limit(budget.epochs - spent.epochs, lambda trial: 1.0, spare=1.0)
+    if budget.cost is not None:
+        yield _Limit(
+            budget.cost - spent.cost,
+            lambda t: _SPARE * _each(history.cost(t.id) or 0.0 if t else 0.0, t, spent.cost / spent.epochs),
+        )
+    training = spent.training + spent.validation
+    measured = (
+        min(1.0, spent.worker_time / training) if training else 0.0
+    )  # who reports more tells of another clock
+    beside = _SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
+
+    def rate(t: TrialRecord | None) -> float:
+        seconds = float(t.seconds.sum()) if t is not None else 0.0
+        return _SPARE * measured * _each(seconds, t, training / spent.epochs)
+
+    if budget.time is not None:
+        yield _Limit(float(budget.time) - spent.time, rate, beside, together=True)
+    limits = [
+        budget.worker_time,
+        budget.money / budget.price * _HOUR if budget.money and budget.price else None,
+    ]
+    for limit in limits:
+        if limit is not None:
+            yield _Limit(float(limit) - spent.worker_time, rate, beside)
+
+
+def _each(taken: float, trial: TrialRecord | None, mean: float) -> float:
+    """An epoch of a run; in the mean over all, of one that has trained none."""
+    return taken / trial.epoch if trial is not None and trial.epoch > 0.0 else mean
+
+
+# -- reasons
+
+
+def expected(
+    scale: LogRegret | None, mean: float, deviation: float, ucb: float | None = None
+) -> dict[str, Any]:
+    """What is expected, in the metric's unit, once there is a value that says what that is."""
+    if scale is None:
+        return {}
+    told = {"mean": scale.value(mean), "sd": scale.deviation(mean, deviation)}
+    return told if ucb is None else {**told, "ucb": scale.value(ucb)}
+
+
+def chosen_because(history: History, evidence: dict[str, Any]) -> str:
+    """Why a configuration begins, from the numbers behind it."""
+    known = [plural(evidence["rows"], "value")] if evidence["rows"] else []
+    known += [earlier_in_words(**earlier) for earlier in evidence.get("earlier", ())]
+    seen = " and ".join(known)
+    why = f"chosen by what is known of prior studies: {seen}"
+    if "mean" in evidence:
+        why = chosen_to(history, evidence["mean"], evidence["sd"], seen)
+    compared = compared_from(evidence["compared_from"], evidence["foretells"], history.problem.max_epochs)
+    return f"{why}; {compared}"
+
+
+def drawn_at_random(kernel: StageKernel, base: int, history: History) -> str:
+    """The same of one that no model chose, once it is learnt from where on runs are compared."""
+    learnt = compared_from(
+        kernel.stages.epochs[base], float(kernel.foretells[base]), history.problem.max_epochs
+    )
+    return f"drawn at random; {learnt}"
+
+
+def compared_from(epoch: int, foretells: float, horizon: int | None) -> str:
+    """From where on runs are compared, as the study has learnt; foretells: the correlation of an epoch with the end."""
+    if epoch == horizon:
+        return "trials are compared only at the end: earlier epochs do not predict the final order"
+    return (
+        f"trials are compared from epoch {epoch}: the order there predicts the final order well "
+        f"(estimated correlation {foretells:.2f})"
+    )

@@ -1,7 +1,7 @@
-"""What a next evaluation is worth when the search goes on after it, within what is left of its budget: rollout.
+"""The value of a next evaluation when the search continues after it, within what is left of its budget: rollout.
 
 After Lee et al. (2021), "A nonmyopic approach to cost-constrained Bayesian optimization", sections 4 and 5, with larger
-better. On m points a Gaussian process believes mean and covariance; y* is the best value seen, tau what is left,
+better. A Gaussian process has a mean and a covariance on m points; y* is the best value seen, tau what is left,
 
     Lambda_h(x) = E[ sum_{t < h} (y_{t+1} - y*_t)^+ ],      x_0 = x, x_1 ... x_{h-1} chosen by the base policy:
 
@@ -18,27 +18,25 @@ step is never sampled. The posterior after x_0 has the same variance for every y
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import ndtri
 
 from haltune._utils.arrays import Array, Indices, Mask
-from haltune._utils.words import plural
-from haltune.errors import InvalidInput
-from haltune.policies.bayesopt.acquisition import expected_improvement
-from haltune.policies.costs.budgets import SLACK, Means
+from haltune.policies.acquisition import expected_improvement
+from haltune.policies.costs import SLACK, PlanningBudget
 from haltune.space.space import batches
 
 Infeasible: TypeAlias = Literal["restrict", "terminate"]
 _CHUNK = 400_000  # numbers in the largest array of a step: more leaves the cache
-_SURE = 1e-12  # of the largest variance: what is as sure as this teaches nothing
+_KNOWN = 1e-12  # of the largest variance: what is known as well as this teaches nothing
 
 
 @dataclass(frozen=True, eq=False)
 class JointNormal:
-    """A joint normal belief over m points, larger values better."""
+    """A joint normal distribution of values at m points, larger values better."""
 
     mean: Array  # (m,)
     covariance: Array  # (m, m)
@@ -60,33 +58,27 @@ def sobol_normals(paths: int, steps: int, rng: np.random.Generator) -> tuple[Arr
 
 def rollout(
     belief: JointNormal,
-    means: Means,
+    budget: PlanningBudget,
     horizon: int,
     nodes: tuple[Array, Array] | None = None,
     candidates: Sequence[int] | Indices | None = None,
     infeasible: Infeasible = "restrict",
 ) -> Array:
-    """Lambda_h at candidates (k,), indices of the m points, all by default; 0 where one cannot be paid.
+    """Return Lambda_h at candidates (k,), indices of the m points, all by default; 0 where one cannot be paid.
 
     nodes: points (p, h - 1 or more) and weights (p,) of the integral over z_0 ... z_{h-2}, the same for all candidates
     (common random numbers): `hermite` for h = 2, `sobol_normals` beyond; None where h = 1.
-    Raises InvalidInput for a horizon below 1, an unknown rule, or nodes of too few steps.
     """
-    if infeasible not in get_args(Infeasible):
-        raise InvalidInput(f"infeasible={infeasible!r}: 'restrict' or 'terminate'")
-    steps = 0 if nodes is None else nodes[0].shape[1]
-    if horizon < 1 or steps < horizon - 1:
-        raise InvalidInput(f"horizon={horizon!r} needs nodes of {plural(horizon - 1, 'step')}, not {steps}")
     chosen = np.arange(len(belief.mean)) if candidates is None else np.asarray(candidates, dtype=np.intp)
     variance = np.maximum(belief.covariance.diagonal() + belief.noise, 0.0)
-    value = np.where(means.affordable(), expected_improvement(belief.mean, variance, belief.best), 0.0)[
+    value = np.where(budget.affordable(), expected_improvement(belief.mean, variance, belief.best), 0.0)[
         chosen
     ]
     if horizon == 1 or nodes is None:
         return value
-    planner = _Planner(belief, means, horizon, nodes[0], nodes[1], infeasible)
+    planner = _Planner(belief, budget, horizon, nodes[0], nodes[1], infeasible)
     size = max(1, _CHUNK // (len(nodes[1]) * len(belief.mean)))
-    paid = np.flatnonzero(means.affordable()[chosen])
+    paid = np.flatnonzero(budget.affordable()[chosen])
     for first in range(0, len(paid), size):
         some = paid[first : first + size]
         value[some] += planner.future(chosen[some])
@@ -94,16 +86,16 @@ def rollout(
 
 
 def base_choice(
-    belief: JointNormal, means: Means, horizon: int, infeasible: Infeasible = "restrict"
+    belief: JointNormal, budget: PlanningBudget, horizon: int, infeasible: Infeasible = "restrict"
 ) -> int | None:
     """The base policy's point with `horizon` steps to go; None when it cannot pay. The first of equals."""
-    able = means.affordable()
+    able = budget.affordable()
     variance = np.maximum(belief.covariance.diagonal() + belief.noise, 0.0)
     gain = expected_improvement(belief.mean, variance, belief.best)
-    after = _pairs(means.first, means.then)
+    after = _pairs(budget.first, budget.then)
     restrict = infeasible == "restrict"
-    goes_on = not restrict or bool((after <= means.left[:, None] * SLACK).all(axis=0).any())
-    score = gain / np.maximum(means.price(means.first), 1e-300) if horizon > 1 and goes_on else gain
+    goes_on = not restrict or bool((after <= budget.left[:, None] * SLACK).all(axis=0).any())
+    score = gain / np.maximum(budget.price(budget.first), 1e-300) if horizon > 1 and goes_on else gain
     choice = int(np.argmax(np.where(able, score, -np.inf) if restrict else score))
     return choice if able[choice] else None
 
@@ -121,7 +113,7 @@ class _Planner:
     def __init__(
         self,
         belief: JointNormal,
-        means: Means,
+        budget: PlanningBudget,
         horizon: int,
         z: Array,
         weights: Array,
@@ -129,11 +121,11 @@ class _Planner:
     ) -> None:
         self.belief, self.horizon, self.z, self.weights = belief, horizon, z, weights
         self.restrict = infeasible == "restrict"
-        self.left, self.first, self.then = means.left * SLACK, means.first, means.then
-        self.moving = means.after is not None
-        self.price = np.maximum(means.price(self.then), 1e-300)  # (m or 1, m)
+        self.left, self.first, self.then = budget.left * SLACK, budget.first, budget.then
+        self.moving = budget.after is not None
+        self.price = np.maximum(budget.price(self.then), 1e-300)  # (m or 1, m)
         self.pairs = _pairs(self.then, self.then)  # (b, m or 1, m)
-        self.surest = _SURE * float(np.max(belief.covariance.diagonal(), initial=0.0))
+        self.known_below = _KNOWN * float(np.max(belief.covariance.diagonal(), initial=0.0))
 
     def future(self, candidates: Indices) -> Array:
         """(k,) what the base policy is expected to add after each."""
@@ -205,6 +197,6 @@ class _Planner:
     def _observed(self, covariance: Array, here: Indices) -> tuple[Array, Array]:
         """cov / s (..., m) and s (...,) of the observed points; 0 where there is nothing to learn."""
         own = np.take_along_axis(covariance, here[..., None], axis=-1)[..., 0] + self.belief.noise
-        known = own <= self.surest
+        known = own <= self.known_below
         spread = np.where(known, 0.0, np.sqrt(np.maximum(own, 0.0)))
         return covariance / np.where(known, np.inf, spread)[..., None], spread

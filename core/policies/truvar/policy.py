@@ -2,71 +2,116 @@
 
 Bogunovic, Scarlett, Krause, Cevher, NIPS 2016. Each observation is the one that takes most off the uncertainty of
 the members M, per unit of cost: potential maximisers, or configurations not yet known to lie above or below a
-threshold. See haltune.policies.truvar.variance for (3), stages for algorithm 2. When stages began is read from the log:
-every start records the stage that it was decided in.
+threshold. See `reduction` for (3), `members` for algorithm 2. When stages began is read from the log: every start
+records the stage that it was decided in.
+
+Three simpler rules for level sets look at one configuration at a time, to compare with: GCHK (Gotovos, Casati, Hitz,
+Krause, IJCAI 2013) observes the most ambiguous member, max min(u - h, h - l) with sqrt(beta) = 3; straddle (Bryan and
+Schneider, ICML 2008) maximises 1.96 sigma - |mu - h|; "variance" maximises sigma.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 from numpy.random import Generator
 
-from haltune._utils.arrays import Mask
+from haltune._utils.arrays import Array, Mask
+from haltune._utils.checks import MOST_POINTS, check_whole, is_number, within
 from haltune._utils.words import plural
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, NotSupported, warn
+from haltune.errors.old_names import policy_now
 from haltune.gp import Kernel
 from haltune.gp.kernels import KernelName
 from haltune.log.decisions import Finish, Move, Start, Wait
 from haltune.log.events import Event
 from haltune.log.history import History
-from haltune.log.policy import T
+from haltune.log.policy import Policy, T
 from haltune.log.problem import Problem
+from haltune.policies.costs import RemainingBudget
+from haltune.policies.random import fresh
 
-from .belief.belief import NoiseOption, SiteBelief, SiteSurrogate
-from .belief.levels import Level, levels_from, levels_to_json
-from .belief.options import (
-    SitePolicy,
-    check_narrowing,
-    check_shared,
-    check_threshold,
-    kernel_from,
-    kernel_to_json,
-    surrogate_of,
-    tags_of,
+from .belief import (
+    MOST_SITES,
+    ONLY,
+    GridOption,
+    Level,
+    NoiseOption,
+    SiteBelief,
+    SiteSurrogate,
+    field_of,
+    grid_to_json,
+    is_grid,
+    levels_from,
+    levels_to_json,
 )
-from .belief.prices import Prices, prices_of
-from .belief.sites import GridOption, grid_to_json
-from .choice import Observation, Question, choose_anywhere, choose_site
-from .decision import Situation, seen_enough, situation, with_pending
-from .members import Aims, Look, MemberSet, TruVaRState, fold_state, may_matter
-from .stages import Confidence, Stage
+from .members import Confidence, Look, MemberSet, Prices, Stage, TruVaRState, may_matter
+from .reduction import Observation, ObservationChoice
+
+_PER_DEVIATION = 1.96  # of the straddle
+_RULE_FACTOR = 9.0  # beta of the simpler rules: GCHK's sqrt(beta) is 3
+# what the simpler rules do without: they know no costs, no levels, no stages
+_TRUVAR_ALONE = (
+    "implicit", "levels", "cost", "cost_model", "candidates", "anticipate", "accuracy", "beta", "delta", "eta", "r",
+    "slack", "floor",
+)  # fmt: skip
+_ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "threshold": (lambda v: v is None or is_number(v), "a finite value of the metric"),
+    "implicit": (lambda v: v is None or within(v, 0.0, 1.0), "a share of the best, between 0 and 1"),
+    "rule": (
+        lambda v: v in ("truvar", "gchk", "straddle", "variance"), "'truvar', 'gchk', 'straddle' or 'variance'"
+    ),
+    "cost_model": (lambda v: v in (None, "gp"), "'gp' to learn costs, or None"),
+    "noise": (
+        lambda v: v is None or callable(v) or v == 0 or within(v, 0.0), "a variance, 0 or more, or None to learn it"
+    ),
+    "mean": (is_number, "a finite value of the metric"),
+    "grid": (
+        lambda v: v is None or is_grid(v), "how many values a continuous parameter takes, or a list of configurations"
+    ),
+    "representers": (lambda v: v <= MOST_SITES, f"at most {MOST_SITES:,}"),
+    "candidates": (
+        lambda v: v in ("all", "members") or (isinstance(v, int) and v >= 1),
+        "'all', 'members', or how many of the highest upper bounds",
+    ),
+    "a": (lambda v: v is None or within(v, 0.0), "a positive number"),
+    "beta": (lambda v: v in ("practical", "theorem"), "'practical' or 'theorem'"),
+    "delta": (lambda v: within(v, 0.0, 1.0), "a probability between 0 and 1"),
+    "eta": (
+        lambda v: v == 0.0 or within(v, 0.0), "prior deviations, 0 or more; 0 is pure variance reduction"
+    ),
+    "r": (lambda v: within(v, 0.0, 1.0), "a number between 0 and 1"),
+    "slack": (lambda v: v == 0.0 or within(v, 0.0), "0 or more"),
+    "floor": (lambda v: within(v, 0.0), "prior deviations, more than 0"),
+    "accuracy": (lambda v: v is None or within(v, 0.0), "a positive number, or None"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
-class TruVaR(SitePolicy):
+class TruVaR(Policy[TruVaRState]):
     """Truncated variance reduction: the best configuration or, with a threshold, all that are good enough.
 
-    Each observation is the one that takes most off the uncertainty of those that may still be it, per unit of cost
-    (Bogunovic et al. 2016). A training that failed counts as far from good: its place is kept away from.
+    Each observation is the one that takes most off the uncertainty of the configurations that may still be it, per unit
+    of cost (Bogunovic et al. 2016). A failed training counts as far from good: the search keeps away from its place.
 
     Args:
         threshold: the metric's value that divides good from bad. Default: None, it looks for the best
             configuration.
         implicit: the same as a share of the best there is, such as 0.98, which is not known beforehand (the metric
             must be positive; of a loss, best / 0.98). Default: None.
-        levels: ways of measuring, a list of haltune.Level with noises and costs; `trial.level` tells the training
-            which was chosen. Default: none, one way.
+        levels: ways of measuring, a list of haltune.Level with noises and costs; the training reads the chosen one in
+            `trial.level`. Default: none, one way.
         cost: a function (config) or (config, previous config, None before the first trial) to a positive number.
             Default: None.
         cost_model: "gp" learns costs. Default: None, every observation costs 1 where no `cost` is given.
         noise: variance of an observation, squared units of the metric: a number, or a function (config); 0 for
             exact values. Default: None, learnt.
-        kernel: "matern52", "matern32" or "se", learnt anew every `refit_every` finished trials; or a
+        kernel: "matern52", "matern32" or "se", learnt again every `refit_every` finished trials; or a
             haltune.gp.Kernel over the unit cube: then noises must be given, too. Default: "matern52".
         mean: prior mean that goes with a given kernel, units of the metric. Default: 0.
         refit_every: finished trials between fits of the kernel. Default: 3.
@@ -79,16 +124,18 @@ class TruVaR(SitePolicy):
         monotone: members never come back (algorithm 2). Without it the maximiser cannot be lost for good. Default:
             None, True for level sets with a given kernel.
         anticipate: count the members that an observation would settle: better where moving from one site to the
-            next is dear, slower. Default: False.
+            next is expensive, slower. Default: False.
         accuracy: the search for the best ends when epsilon is at most this, units of the metric. Default: None,
             never.
-        a: factor of beta. Default: None, 0.5, for level sets 1.
+        a: factor of beta. Default: None, 0.5, for level sets 1; of a simpler rule, beta itself, 9.
         beta: "practical", a log(|D| t^2), or "theorem", (14) of the paper. Default: "practical".
         delta: probability that "theorem" may fail. Default: 0.1.
         eta: of the first stage, prior deviations; 0: all variance counts, always. Default: 1.
         r: factor of eta from stage to stage. Default: 0.1.
         slack: a stage ends at (1 + slack) eta, the paper's delta-bar. Default: 0.
         floor: prior deviations: eta goes no lower. Default: 1e-6.
+        rule: "truvar", or for a threshold a simpler rule to compare with: "gchk" observes the most ambiguous,
+            "straddle" maximises 1.96 sd - |mean - threshold|, "variance" the sd. Default: "truvar".
 
     Raises:
         InvalidInput: for options outside these, and for a grid, a threshold or members that do not fit the problem.
@@ -129,40 +176,99 @@ class TruVaR(SitePolicy):
     r: float = 0.1
     slack: float = 0.0
     floor: float = 1e-6
-    _surrogate: SiteSurrogate = field(init=False, repr=False, compare=False)
-    _prices: Prices = field(init=False, repr=False, compare=False)
+    rule: Literal["truvar", "gchk", "straddle", "variance"] = "truvar"
     several_goals = False  # what it has classified stays so
     _member_set: MemberSet = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kernel", kernel_from("TruVaR", self.kernel))
+        object.__setattr__(self, "kernel", _kernel_from(self.kernel))
         object.__setattr__(self, "levels", levels_from(self.levels))
-        check_shared("TruVaR", self)
-        if self.threshold is not None and self.implicit is not None:
-            raise InvalidInput("TruVaR: a threshold, or an implicit one, not both")
-        check_narrowing("TruVaR", self)
-        a = self.a if self.a is not None else 1.0 if self._sets_wanted else 0.5
-        confidence = Confidence(a, self.beta, self.delta, self.eta, self.r, self.slack, self.floor)
-        aims = Aims(self.threshold, self.implicit)
-        surrogate = surrogate_of(self, partial(may_matter, confidence, aims, self.representers))
-        prices = prices_of("TruVaR", self, surrogate.levels)
-        object.__setattr__(self, "_surrogate", surrogate)
-        object.__setattr__(self, "_prices", prices)
-        member_set = MemberSet(confidence, aims, surrogate, prices, self._monotone)
+        self._check()
+        levels, simple, given = (
+            levels_from(self.levels),
+            self.rule != "truvar",
+            isinstance(self.kernel, Kernel),
+        )
+        sets = self.threshold is not None or self.implicit is not None
+        if simple:
+            confidence = Confidence(_RULE_FACTOR if self.a is None else self.a, "constant", eta=0.0)
+        else:
+            a = self.a if self.a is not None else 1.0 if sets else 0.5
+            confidence = Confidence(a, self.beta, self.delta, self.eta, self.r, self.slack, self.floor)
+        matters = partial(may_matter, confidence, self.threshold, self.implicit, self.representers)
+        surrogate = SiteSurrogate(
+            self.kernel, self.mean, self.noise,  # type: ignore[arg-type]
+            levels or (ONLY if self.noise is None else replace(ONLY, noise=0.0),), self.refit_every,
+            max(1, self._first), self.grid, self.representers, sets, self.threshold, None if simple else matters,
+        )  # fmt: skip
+        prices = Prices(RemainingBudget("TruVaR", self.cost), self.cost_model == "gp", surrogate.levels)
+        monotone = (given and sets) if self.monotone is None else self.monotone
+        member_set = MemberSet(confidence, self.threshold, self.implicit, surrogate, prices, monotone)
         object.__setattr__(self, "_member_set", member_set)
+
+    def _check(self) -> None:
+        """Raise InvalidInput for options that cannot be, alone or together."""
+        check_whole("TruVaR", 1, refit_every=self.refit_every)
+        check_whole("TruVaR", 8, MOST_POINTS, representers=self.representers)
+        if self.initial is not None:
+            check_whole("TruVaR", 0, MOST_POINTS, initial=self.initial)
+        if isinstance(self.noise, Mapping) or isinstance(self.grid, Mapping):
+            raise NotSupported(
+                "TruVaR has a noise function or a list of configurations, and a log keeps only its name or digest. "
+                "Build the policy with it in your program."
+            )
+        for option, (fits, allowed) in _ALLOWED.items():
+            if not fits(value := getattr(self, option)):
+                raise InvalidInput(f"TruVaR({option}={value!r}): give {allowed}")
+        unknown = (
+            any(v.noise is None for v in levels_from(self.levels)) if self.levels else self.noise is None
+        )
+        if isinstance(self.kernel, Kernel) and unknown:
+            raise InvalidInput(
+                "TruVaR: a given kernel needs known noise. Give noise=, or that of all levels."
+            )
+        if self.threshold is not None and self.implicit is not None:
+            raise InvalidInput("TruVaR has a threshold and an implicit one. Give one of them.")
+        if self.rule == "truvar":
+            return
+        if self.threshold is None:
+            raise InvalidInput(f"TruVaR(rule={self.rule!r}) looks for a level set. Give threshold=.")
+        default = {f.name: f.default for f in fields(self) if f.default is not MISSING}
+        for option in _TRUVAR_ALONE:
+            if getattr(self, option) != default[option]:
+                raise InvalidInput(f"TruVaR(rule={self.rule!r}) does not use {option}=. Leave it out.")
+
+    @property
+    def _surrogate(self) -> SiteSurrogate:
+        return self._member_set.surrogate
+
+    @property
+    def _estimated(self) -> list[Level]:
+        """The levels whose noise needs repeats; the noise of a single one is learnt with the kernel."""
+        levels = levels_from(self.levels)
+        return [level for level in levels if level.noise is None] if len(levels) > 1 else []
+
+    @property
+    def _first(self) -> int:
+        """Trials before the first decision: the initial configurations, and repeats of the first."""
+        given = 1 if isinstance(self.kernel, Kernel) else 3
+        initial = given if self.initial is None else int(self.initial)
+        return initial + max(2 * len(self._estimated) - 1, 0)
 
     @property
     def spec(self) -> dict[str, Any]:
         """JSON that rebuilds the policy, functions apart."""
+        kernel: Any = self.kernel
+        if isinstance(kernel, Kernel):
+            scales = kernel.lengthscales.tolist()
+            kernel = {"kind": kernel.kind, "variance": kernel.variance, "lengthscales": scales}
         levels = levels_to_json(levels_from(self.levels))
-        return {
-            **super().spec, "levels": levels, "kernel": kernel_to_json(self.kernel), "grid": grid_to_json(self.grid)
-        }  # fmt: skip
+        return {**super().spec, "levels": levels, "kernel": kernel, "grid": grid_to_json(self.grid)}
 
     @property
     def endless(self) -> bool:
-        """True unless it knows when it is done: a level set is complete, or an accuracy reached."""
-        return not self._sets_wanted and self.accuracy is None
+        """True unless it ends by itself: a level set is complete, or an accuracy reached."""
+        return not self._member_set.sets and self.accuracy is None
 
     def start(self, problem: Problem) -> TruVaRState:
         """Nothing seen. Raises InvalidInput for a grid, a threshold or members that do not fit."""
@@ -170,64 +276,104 @@ class TruVaR(SitePolicy):
         if self._surrogate.sites_of(problem) is None and self.monotone:
             raise InvalidInput(
                 "TruVaR(monotone=True) keeps a set of configurations, and this space is represented by points that "
-                "change: give grid=, or leave monotone out"
+                "change. Give grid=, or leave monotone out."
             )
         return TruVaRState()
 
     def fold(self, state: TruVaRState, event: Event) -> TruVaRState:
         """The trials that ended, and the decisions that were made, in log order."""
-        return fold_state(state, event)
-
-    def propose(self, state: TruVaRState, history: History, rng: Generator) -> Move:
-        """The initial design, then the observation of largest reduction per cost; the end when nothing is open."""
-        known = situation(self, self._member_set, state, history, rng)
-        if not isinstance(known, Situation):
-            return known
-        belief, spent, members = known.belief, known.spent, known.members
-        stage = self._member_set.advance(state.stage, belief, members, spent)
-        if (reached := self._reached(stage, belief)) is not None:
-            return Finish(reached)
-        question = self._question(history, state, belief, members, stage, spent)
-        if self._sets_wanted and not question.over.any() and seen_enough(self, belief):
-            if history.pending:
-                return Wait("trainings that run will tell all that is open")
-            lie = plural(int(members.sum()), "configuration lies", "configurations lie")
-            return Finish(f"{lie} within {question.eta:.2g} of the threshold")
-        self._member_set.remember(history, state, Look(belief.seen, spent, stage), members)
-        return self._start(question, self._choose(question, history, state, rng), stage, spent)
+        return state.after(event)
 
     def part(self, kind: type[T]) -> T | None:
         """See Policy; what is known so far, a MemberSet, is one."""
         return self._member_set if isinstance(self._member_set, kind) else super().part(kind)
 
-    # -- the decision ------------------------------------------------------------------------
-
-    def _reached(self, stage: Stage, belief: SiteBelief) -> str | None:
-        if self.accuracy is None or self._sets_wanted:
-            return None
-        epsilon = self._member_set.confidence.accuracy(stage) * belief.scale
-        return (
-            f"every configuration left is within {epsilon:.3g} of the best"
-            if epsilon <= self.accuracy
-            else None
-        )
-
-    def _question(
-        self,
-        history: History,
-        state: TruVaRState,
-        belief: SiteBelief,
-        members: Mask,
-        stage: Stage,
-        spent: float,
-    ) -> Question:
-        root = self._member_set.root(stage, belief, spent)
-        pending = with_pending(history, belief, self._surrogate)
-        return Question(
-            pending, members, self._eta(stage, pending, members, root), root, self._member_set.aim_of(history),
-            self._prices.of(history, state.finished, belief.sites.points), self.candidates, self.anticipate,
+    def propose(self, state: TruVaRState, history: History, rng: Generator) -> Move:
+        """The initial design, then the observation of largest reduction per cost; the end when nothing is open."""
+        member_set = self._member_set
+        belief = self._surrogate.belief(history, state.finished)
+        if belief is None or len(history) < self._first:
+            return self._design(history, rng)
+        spent = member_set.spent(history, state, belief)
+        members = member_set.members(history, state, belief, spent)
+        # A kernel learnt from less is a guess that can be too sure: nothing open then says more of the kernel.
+        enough = min(5 * (belief.sites.points.shape[1] + 1), len(belief.sites))
+        seen_enough = isinstance(self.kernel, Kernel) or belief.seen >= enough
+        if seen_enough and not members.any():
+            n = len(belief.sites)
+            classified = f"all {plural(n, 'configuration is', 'configurations are')} classified"
+            return Finish(member_set.vain(history, belief) or classified)
+        if seen_enough and member_set.sets and belief.field.variance[members].max() <= belief.exact:
+            return _near(members, member_set.root(state.stage, belief, spent) * belief.exact**0.5)
+        if not members.any():
+            members = ~members
+        stage = member_set.advance(state.stage, belief, members, spent)
+        look, pending = Look(belief.seen, spent, stage), self._with_pending(history, belief)
+        if self.rule != "truvar":
+            member_set.remember(history, state, look, members)
+            return self._by_rule(history, pending, members, look)
+        epsilon = member_set.confidence.accuracy(stage) * belief.scale
+        if self.accuracy is not None and not member_set.sets and epsilon <= self.accuracy:
+            return Finish(f"every configuration left is within {epsilon:.3g} of the best")
+        root = member_set.root(stage, belief, spent)
+        choice = ObservationChoice(
+            pending, members, self._eta(stage, pending, members, root), root, member_set.aim_of(history),
+            member_set.prices.of(history, state.finished, belief.sites.points), self.candidates, self.anticipate,
             not isinstance(self.kernel, Kernel),
         )  # fmt: skip
+        if member_set.sets and not choice.over.any() and seen_enough:
+            if history.pending:
+                return Wait("the running trials will settle all that is open")
+            return _near(members, choice.eta)
+        member_set.remember(history, state, look, members)
+        if belief.sites.fixed:
+            found = choice.of_sites(belief.sites.tried(history.tried))
+        else:
+            cost = member_set.prices.model(history, state.finished)
+            after = member_set.prices.remaining.standing(history)
+            found = choice.anywhere(history, self._surrogate.levels, cost, after, rng)
+        return self._start(choice, found, look)
+
+    def _design(self, history: History, rng: Generator) -> Start:
+        """The next of the first trials at scrambled Sobol configurations, moved to the nearest site not tried.
+
+        Where the noise of levels has to be estimated, the first configuration is measured twice at each of them.
+        """
+        plan = [(0, level) for level in self._estimated for _ in range(2)]
+        cheap = min(self._surrogate.levels, key=lambda level: level.cost)
+        initial = self._first - max(len(plan) - 1, 0)  # configurations
+        number, repeats = len(history), len(plan)
+        plan += [(k, cheap) for k in range(bool(plan), initial)]
+        k, level = plan[number] if number < len(plan) else (number, cheap)
+        space, again = history.problem.space, number < repeats
+        design = space.sample_up_to(max(initial, 1), history.rng("design"), design="sobol")
+        config: Mapping[str, Any] = design[k] if k < len(design) else fresh(history, rng)
+        sites = self._surrogate.sites_of(history.problem)
+        if sites is not None:
+            apart = np.linalg.norm(sites.points - space.encode(config), axis=1)
+            tried = sites.tried(history.tried)
+            config = sites.configs[int(np.argmin(apart + np.where(tried & (not again), 1e3, 0.0)))]
+        elif not again and space.key(config) in history.tried:
+            config = fresh(history, rng)
+        return Start(config, tags=_tags(level), reason=f"first design: {len(plan)} spread over the space")
+
+    def _with_pending(self, history: History, belief: SiteBelief) -> SiteBelief:
+        """The belief as if pending trials had come out at their mean: their neighbours are less uncertain."""
+        pending = history.pending
+        if not pending:
+            return belief
+        levels = [self._surrogate.level_of(history, trial.id) for trial in pending]
+        if not belief.sites.fixed:
+            points = np.array([history.points[trial.id] for trial in pending])
+            noise = belief.noise[levels].mean(axis=1)
+            posterior = belief.posterior.condition(points, belief.posterior.mean(points), noise)
+            return replace(belief, posterior=posterior, field=field_of(posterior, belief.sites.points))
+        believed = belief.field.copy()
+        for trial, level in zip(pending, levels, strict=True):
+            site = belief.sites.number.get(history.problem.space.key(trial.config))
+            if site is not None:
+                believed.observe(site, float(believed.mean[site]), float(belief.noise[level, site]))
+        return replace(belief, field=believed)
 
     def _eta(self, stage: Stage, belief: SiteBelief, members: Mask, root: float) -> float:
         """eta, units of the target: that of a later stage where pending trials will end this one; exact values stay."""
@@ -238,49 +384,93 @@ class TruVaR(SitePolicy):
             eta *= confidence.r
         return max(eta, least)
 
-    def _choose(
-        self, question: Question, history: History, state: TruVaRState, rng: Generator
-    ) -> Observation:
-        sites = question.belief.sites
-        if sites.fixed:
-            return choose_site(question, sites.tried(history.tried))
-        cost = self._prices.model(history, state.finished)
-        after = self._prices.remaining.standing(history)
-        return choose_anywhere(question, history, self._surrogate.levels, cost, after, rng)
-
-    def _start(self, question: Question, choice: Observation, stage: Stage, spent: float) -> Start:
-        belief, count = question.belief, int(question.members.sum())
-        level = self._surrogate.levels[choice.level]
-        kind = "may lie on either side" if self._sets_wanted else "may be the best"
-        excess = float(question.over.sum())
-        at = f" at {level.name!r}" if tags_of(level) else ""
-        settled = choice.reduction / excess if excess > 0.0 else 0.0
+    def _start(self, choice: ObservationChoice, found: Observation, look: Look) -> Start:
+        belief, count = choice.belief, int(choice.members.sum())
+        level = self._surrogate.levels[found.level]
+        kind = "may lie on either side" if self._member_set.sets else "may be the best"
+        excess = float(choice.over.sum())
+        at = f" at {level.name!r}" if _tags(level) else ""
+        settled = found.reduction / excess if excess > 0.0 else 0.0
         reason = (
             f"{count} of {plural(len(belief.sites), 'configuration')} {kind}: of what is not sure of them, this run "
-            f"settles {100.0 * settled:.3g}%{f', for a cost of {choice.cost:.3g}' * (choice.cost != 1.0)}{at}"
+            f"settles {100.0 * settled:.3g}%{f', for a cost of {found.cost:.3g}' * (found.cost != 1.0)}{at}"
         )
-        if choice.nothing:
+        if found.nothing:
             reason = (
                 f"nothing is uncertain among the {count} that {kind}: the highest upper bound of the others"
             )
         kernel = belief.posterior.kernel
         evidence = {
-            "seen": belief.seen, "stage": stage.number, "since": stage.since, "spent": spent,
-            "beta": question.root**2, "eta": question.eta / belief.scale,
+            "seen": look.seen, "stage": look.stage.number, "since": look.stage.since, "spent": look.spent,
+            "beta": choice.root**2, "eta": choice.eta / belief.scale,
             "members": count, "excess": excess,
-            "reduction": choice.reduction, "cost": choice.cost, "level": level.name,
+            "reduction": found.reduction, "cost": found.cost, "level": level.name,
             "variance": kernel.variance, "lengthscales": kernel.lengthscales.tolist(),
             "mean": belief.posterior.constant, "noise": belief.noise.min(axis=1).tolist(),
         }  # fmt: skip
-        return Start(choice.config, tags=tags_of(level), reason=reason, evidence=evidence)
+        return Start(found.config, tags=_tags(level), reason=reason, evidence=evidence)
 
-    # -- options ---------------------------------------------------------------------------
+    def _by_rule(self, history: History, belief: SiteBelief, members: Mask, look: Look) -> Start:
+        """The configuration of highest score by a simpler rule."""
+        assert self.threshold is not None
+        goal, sign = history.problem.goal, history.problem.goal.sign
+        mean, sd = belief.field.mean, np.sqrt(belief.field.variance)
+        away = np.abs(mean - sign * self.threshold)
+        scores: Array = sd
+        if self.rule == "straddle":
+            scores = np.asarray(_PER_DEVIATION * sd - away)
+        elif self.rule == "gchk":  # min(u - h, h - l) = sqrt(beta) sigma - |mu - h|
+            scores = np.where(members, math.sqrt(self._member_set.confidence.a) * sd - away, -np.inf)
+        site = int(np.argmax(scores))
+        uncertain = (
+            "its value is" if self.rule == "variance" else f"whether it reaches {self.threshold:.4g} is"
+        )
+        reason = (
+            f"{uncertain} the least sure: {goal.metric} {sign * float(mean[site]):.4g} \N{PLUS-MINUS SIGN} "
+            f"{float(sd[site]):.2g} expected; {int(members.sum())} of "
+            f"{plural(len(belief.sites), 'configuration')} are open"
+        )
+        evidence = {
+            "seen": look.seen, "spent": look.spent, "stage": look.stage.number, "since": look.stage.since,
+            "members": int(members.sum()), "score": float(scores[site]), "mean": sign * float(mean[site]),
+            "sd": float(sd[site]),
+        }  # fmt: skip
+        return Start(belief.sites.configs[site], reason=reason, evidence=evidence)
 
-    @property
-    def _sets_wanted(self) -> bool:
-        return self.threshold is not None or self.implicit is not None
 
-    @property
-    def _monotone(self) -> bool:
-        given = isinstance(self.kernel, Kernel) and self._sets_wanted
-        return given if self.monotone is None else self.monotone
+def LevelSetSearch(threshold: float, rule: str = "gchk", root_beta: float = 3.0, **options: Any) -> TruVaR:
+    """The name of TruVaR(rule="gchk") until version 0.2; options as of TruVaR."""
+    warn(f"LevelSetSearch is TruVaR(rule=) now. Write TruVaR({threshold!r}, rule={rule!r}).")
+    own = {"threshold": threshold, "rule": rule, "root_beta": root_beta, **options}
+    return TruVaR(**policy_now("LevelSetSearch", own)[1])
+
+
+def check_threshold(name: str, threshold: float | None, problem: Problem) -> None:
+    """Raise InvalidInput for a threshold outside the goal's bounds."""
+    goal = problem.goal
+    if threshold is not None and goal.bounds is not None:
+        low, high = goal.bounds
+        if not low <= threshold <= high:
+            raise InvalidInput(
+                f"{name}(threshold={threshold:g}): {goal.metric} goes from {low:g} to {high:g}"
+            )
+
+
+def _near(members: Mask, width: float) -> Finish:
+    lie = plural(int(members.sum()), "configuration lies", "configurations lie")
+    return Finish(f"{lie} within {width:.2g} of the threshold")
+
+
+def _tags(level: Level) -> dict[str, Any]:
+    return {} if level.name == ONLY.name else {"level": level.name}
+
+
+def _kernel_from(kernel: Any) -> Any:
+    """A kernel, its kind, or either from JSON. Raises InvalidInput for anything else."""
+    if isinstance(kernel, Mapping) and kernel.keys() >= {"kind", "variance", "lengthscales"}:
+        return Kernel(kernel["kind"], float(kernel["variance"]), np.array(kernel["lengthscales"]))
+    if isinstance(kernel, Kernel) or (isinstance(kernel, str) and kernel in ("se", "matern32", "matern52")):
+        return kernel
+    raise InvalidInput(
+        f"TruVaR(kernel={kernel!r}): give 'se', 'matern32' or 'matern52' to learn one, or a haltune.gp.Kernel"
+    )

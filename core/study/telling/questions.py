@@ -28,7 +28,7 @@ from ..session.session import Log
 if TYPE_CHECKING:
     import pandas as pd
 
-    from haltune.policies.truvar.answers.answers import LevelSet, Maximisers
+    from haltune.policies.truvar.answers import LevelSet, Maximisers
 
     from .audit import Audit
     from .outlook import Outlook
@@ -76,7 +76,7 @@ class Questions(ABC):
             >>> study.recommend().trial in range(6)
             True
         """
-        from haltune.policies.bayesopt.recommend import recommend
+        from haltune.policies.bayesopt import recommend
 
         self._need_one_goal("recommend()")
         return self._kept(recommend(self.history))
@@ -120,7 +120,7 @@ class Questions(ABC):
             >>> study.level_set(threshold=1.0).threshold
             1.0
         """
-        from haltune.policies.truvar.answers.answers import level_set
+        from haltune.policies.truvar.answers import level_set
 
         self._need_one_goal("level_set()")
         with self._log.lock:  # another thread must not read on in between
@@ -141,7 +141,7 @@ class Questions(ABC):
             >>> len(study.maximisers().configs) > 0
             True
         """
-        from haltune.policies.truvar.answers.answers import maximisers
+        from haltune.policies.truvar.answers import maximisers
 
         self._need_one_goal("maximisers()")
         with self._log.lock:

@@ -82,11 +82,6 @@ def test_a_covariance_stays_symmetric_and_positive_after_ten_thousand_updates(va
     assert np.isfinite(believed.mean).all()
 
 
-def test_a_certain_belief_is_not_moved():
-    certain = belief([1.0, 2.0], [0.0, 0.0]).observe(np.array([1.0, 1.0]), 7.0, 0.1)
-    assert certain.mean.tolist() == [1.0, 2.0]
-
-
 def test_a_belief_on_points_has_the_moments_of_its_functions():
     rng = np.random.default_rng(3)
     root = rng.normal(size=(4, 4))

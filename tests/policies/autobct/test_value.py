@@ -97,10 +97,6 @@ def test_the_envelope_of_lines_has_the_expectation_of_their_maximum():
     assert expected_max(a.transpose(0, 2, 1), k) == pytest.approx(expected.T, abs=1e-7)
 
 
-def test_one_line_is_expected_at_its_intercept():
-    assert expected_max(np.full((1, 3, 2), 0.7), np.ones((1, 2))) == pytest.approx(np.full((3, 2), 0.7))
-
-
 def test_the_expected_positive_part_is_that_of_monte_carlo_and_its_limits():
     draws = np.random.default_rng(1).normal(0.3, 0.8, 2_000_000)
     assert excess(np.array([0.3]), np.array([0.8]))[0] == pytest.approx(np.maximum(draws, 0).mean(), abs=2e-3)
@@ -186,14 +182,6 @@ def test_a_truth_is_worth_its_best_control_at_once():
     known = replace(x, c=0 * x.c, d=0 * x.d)
     for depth in (1, 2, 3):
         assert values(known, depth).max() == pytest.approx(q1(known).max(), abs=1e-6)
-
-
-def test_states_that_share_covariances_are_valued_together_as_one_by_one():
-    x = state()
-    many = x.after(5, np.linspace(-2, 2, 7), np.linspace(1, -1, 7))
-    together = q2(many)
-    alone = [q2(replace(many, m=many.m[:, [i]], t=many.t[:, [i]])) for i in range(7)]
-    assert together == pytest.approx(np.hstack(alone), abs=1e-9)
 
 
 def test_nested_controls_give_the_coarser_grids_first():

@@ -11,8 +11,8 @@ from haltune import Budget, Maximize, Minimize, Problem, Study
 from haltune.log.events import Ended, Expired, Status
 from haltune.log.fold import fold_over
 from haltune.policies import BOBOS, EI, GPUCB, Hyperband, Rollout
-from haltune.policies.bayesopt.improvement import ImprovementSurrogate
-from haltune.policies.costs.observed import full_cost, trained_share
+from haltune.policies.bayesopt import ImprovementSurrogate
+from haltune.policies.costs import full_cost, trained_share
 
 
 def searched(policy: Any, goal: Any = None, room: float = 0.6, trials: int = 16) -> Study:

@@ -13,8 +13,7 @@ from haltune import Budget, Float, Int, Space, Start, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.gp import condition_on
 from haltune.policies import GPUCB, RandomSearch
-from haltune.policies.bayesopt.gpucb import beta_t
-from haltune.policies.bayesopt.surrogate import hallucinate
+from haltune.policies.bayesopt import beta_t, hallucinate
 
 GRID = Space({"lr": Float(0.01, 0.01), "layers": Int(1, 4), "width": Int(1, 15)})
 

@@ -10,7 +10,7 @@ from worlds import problem, search, small_study, train
 
 from haltune import Budget, Choice, Float, Int, Maximize, OptimalStopping, Problem, Space, Study
 from haltune.policies import BOBOS, GPUCB, RandomSearch
-from haltune.policies.bayesopt.surrogate import epoch_coordinate
+from haltune.policies.bayesopt import epoch_coordinate
 from haltune.policies.bobos.halting import Marked
 
 

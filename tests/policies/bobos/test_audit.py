@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from worlds import problem, search, small_study, train
 
 from haltune import Action, Budget, OptimalStopping, Start, Study, Trial
 from haltune.errors import InvalidInput
-from haltune.log import events as ev
 from haltune.log.codec import to_json
 from haltune.log.decisions import AUDIT
 from haltune.log.events import Reported, Started, Status
@@ -73,24 +71,17 @@ def test_the_declared_share_is_the_share(share: float) -> None:
     assert binom.ppf(1e-6, 4000, share) <= drawn <= binom.ppf(1 - 1e-6, 4000, share)
 
 
-def test_the_runs_of_one_study_are_drawn_one_by_one_from_its_seed() -> None:
-    def drawn(seed: int) -> list[int]:
+def test_runs_are_drawn_one_by_one_from_the_seed_and_declared_where_they_start() -> None:
+    def audited(seed: int) -> tuple[Study, list[int]]:
         policy = Halting(RandomSearch(), audit=0.5)
-        return declared(
-            search(small_study(policy, problem=problem(epochs=1), trials=60, seed=seed), lambda c, e: 0.5)
-        )
+        study = small_study(policy, problem=problem(epochs=1), trials=60, seed=seed)
+        return study, declared(search(study, lambda c, e: 0.5))
 
-    assert drawn(1) == drawn(1)
-    assert drawn(1) != drawn(2)
-    assert binom.ppf(1e-6, 60, 0.5) <= len(drawn(1)) <= binom.ppf(1 - 1e-6, 60, 0.5)
-
-
-def test_a_run_is_declared_where_it_is_started_in_words() -> None:
-    study = ends_as_told(of_five(Halting(RandomSearch(), SOLVER, audit=0.5), seed=3))
-    starts = [e for e in study.events() if isinstance(e, Started)]
-    assert 0 < len(declared(study)) < 5
-    for start in starts:
-        assert ("audit of 50% of the runs" in start.reason) == (AUDIT in start.evidence)
+    study, drawn = audited(1)
+    assert drawn == audited(1)[1] != audited(2)[1]
+    assert binom.ppf(1e-6, 60, 0.5) <= len(drawn) <= binom.ppf(1 - 1e-6, 60, 0.5)
+    for start in (e for e in study.events() if isinstance(e, Started)):
+        assert ("audit of 50% of the runs" in start.reason) == (start.trial in drawn)
         assert start.evidence.get(AUDIT, 0.5) == 0.5
 
 
@@ -169,21 +160,6 @@ def test_a_pause_of_the_policy_inside_stands_and_the_rule_is_not_asked_again() -
     assert [t.status for t in study.trials] == [Status.COMPLETED] * 4
 
 
-class Watching(RandomSearch):
-    """What an inner policy hears of runs that ended."""
-
-    def start(self, problem: Any) -> Any:
-        return []
-
-    def fold(self, state: Any, event: Any) -> Any:
-        return [*state, event.status] if isinstance(event, ev.Ended) else state
-
-
-def test_the_policy_inside_sees_an_audited_run_complete() -> None:
-    study = ends_as_told(of_five(Halting(Watching(), SOLVER, audit=1.0)))
-    assert study.session.log.state[0] == [Status.COMPLETED] * 5
-
-
 def test_a_pause_by_hyperband_is_no_stop_of_the_rule() -> None:
     policy = Halting(Hyperband(eta=2, rounds=1), OptimalStopping(paths=4000, first=3), audit=1.0)
     study = search(small_study(policy, problem=problem(epochs=12), trials=30))
@@ -234,24 +210,16 @@ def test_a_run_that_is_offered_again_keeps_its_first_would_be_stop() -> None:
     assert again.audit().cost == sum(HORIZON - r.epoch for r in again.audit().runs) + 15  # it began anew
 
 
-def test_the_epochs_of_would_be_stops_only_move_on() -> None:
-    study = all_audited()
-    for trial in range(5):
-        assert all(a.epoch < b.epoch for a, b in pairwise(judged(study, trial)))
-
-
 # options
 
 
-def test_without_an_audit_the_spec_is_as_it_was() -> None:
-    for policy in (BOBOS(), Halting(RandomSearch())):
-        assert AUDIT not in policy.spec
-        assert policy_from(policy.spec).spec == policy.spec
-
-
-def test_an_audit_is_in_the_spec_and_comes_back_from_it() -> None:
-    for policy in (BOBOS(audit=0.05), Halting(RandomSearch(), audit=0.05)):
-        assert policy.spec[AUDIT] == 0.05
+def test_an_audit_is_in_the_spec_only_where_there_is_one_and_comes_back_from_it() -> None:
+    for share, policy in (
+        (None, BOBOS()),
+        (0.05, BOBOS(audit=0.05)),
+        (0.05, Halting(RandomSearch(), audit=0.05)),
+    ):
+        assert policy.spec.get(AUDIT) == share
         assert policy_from(policy.spec).spec == policy.spec
 
 

@@ -20,7 +20,6 @@ from haltune import (
     OptimalStopping,
     Problem,
     Space,
-    Start,
     Study,
     Trial,
     Verdict,
@@ -30,7 +29,7 @@ from haltune.errors import InvalidInput
 from haltune.log.events import Reported, Status
 from haltune.log.fold import fold_finished
 from haltune.policies import BOBOS, Halting, RandomSearch
-from haltune.policies.bayesopt.surrogate import Surrogate
+from haltune.policies.bayesopt import Surrogate
 from haltune.policies.bobos.curves import ReferenceCurves
 from haltune.policies.bobos.halting import Marked
 
@@ -76,14 +75,6 @@ def test_the_default_k1_is_that_of_the_mode() -> None:
     assert BOBOS().spec["stopping"]["K1"] == 500.0
     assert BOBOS(mode="faithful").spec["stopping"]["K1"] == 100.0
     assert BOBOS(wrong_stop=0.02).spec["stopping"]["K1"] == pytest.approx(5000.0)
-
-
-def test_no_stop_is_made_above_the_bound_of_lemma_8() -> None:
-    study = judged_search(BOBOS(initial=3, wrong_stop=0.05, kappa=math.inf), trials=9)
-    stops = [e.verdict.evidence for e in verdicts(study) if e.verdict.action is Action.STOP]
-    assert stops
-    for evidence in stops:
-        assert evidence["p_win"] <= evidence["bound"] <= 0.05 + 1e-12
 
 
 def test_nothing_is_stopped_from_the_trial_on_at_which_k1_is_infinite() -> None:
@@ -132,15 +123,6 @@ def test_a_verdict_is_what_the_solver_says_of_the_errors_so_far() -> None:
     assert verdict.evidence["p_win"] == pytest.approx(oracle.p_win, abs=1e-12)
     assert verdict.evidence["loss_continue"] == pytest.approx(oracle.loss_continue, abs=1e-9)
     assert verdict.stops == (oracle.d == "stop")
-
-
-def test_hopeless_runs_stop_and_winners_go_on() -> None:
-    hopeless = judge_curve(BOBOS(initial=2, stopping=SOLVER), 0.9, [curve(0.4, n) for n in range(1, 12)])
-    winner = judge_curve(BOBOS(initial=2, stopping=SOLVER), 0.5, [curve(0.9, n) for n in range(1, 12)])
-    assert hopeless.action is Action.STOP
-    assert "P(beats 0.87" in hopeless.reason
-    assert "expected loss of stopping" in hopeless.reason
-    assert winner.action is Action.CONTINUE
 
 
 def test_the_first_trial_has_nothing_to_beat_and_is_never_stopped() -> None:
@@ -265,16 +247,6 @@ def test_halting_wraps_only_policies() -> None:
         Halting(RandomSearch)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="horizon"):
         small_study(Halting(RandomSearch(trials=2)), problem=problem(epochs=None))  # type: ignore[arg-type]
-
-
-def test_every_policy_spec_is_json_that_tells_options_apart() -> None:
-    import json
-
-    a, b = BOBOS(), BOBOS(kappa=3.0)
-    assert json.loads(json.dumps(a.spec)) == a.spec
-    assert a.spec != b.spec
-    assert Halting(RandomSearch(trials=3)).spec["inner"] == RandomSearch(trials=3).spec
-    assert isinstance(Start({"x": 1}).config, dict)
 
 
 # horizons

@@ -23,7 +23,6 @@ from haltune.policies.bobos.curves import (
     conditional_paths,
     decay_kernel,
     fit_decay,
-    fit_power_law,
     matched_paths,
     power_law_paths,
 )
@@ -109,14 +108,6 @@ def test_decay_paths_have_the_moments_of_the_dense_posterior():
     assert np.cov(values) == pytest.approx(covariance, abs=0.02 * sd.max() ** 2)
 
 
-def test_decay_paths_carry_no_observation_noise():
-    noisy = EXPONENTIAL + 0.05 * np.array([1, -1, 1, -1, 1, -1, 1, -1])
-    values = conditional_paths(noisy, 51, 1000, np.random.default_rng(0)).values
-    step = np.diff(values, n=2, axis=0)
-    assert fit_decay(noisy).noise > 1e-3
-    assert np.abs(step).max() < 0.01
-
-
 def dense_mixture(errors, horizon):
     """Mean and sd of the final error from powerlaw's prior by textbook conditioning, one node at a time."""
     shapes, prior = model._shapes(horizon)
@@ -169,20 +160,6 @@ def test_power_law_paths_find_a_noise_free_power_law():
     assert final.std() < 0.03
 
 
-def test_a_longer_prefix_narrows_the_power_law():
-    truth = 0.1 + 0.8 * np.arange(1.0, 52.0) ** -0.7
-    spread = [
-        power_law_paths(truth[:n], 51, 20_000, np.random.default_rng(0)).values[-1].std() for n in (6, 12, 40)
-    ]
-    assert spread[0] > spread[1] > spread[2]
-
-
-def test_the_weights_of_the_power_law_sum_to_one():
-    posterior = fit_power_law(POWER, 51)
-    assert posterior.weight.sum() == pytest.approx(1.0)
-    assert (posterior.weight >= 0.0).all()
-
-
 def test_a_curve_at_the_worst_error_wakes_with_the_stated_probability():
     values = power_law_paths(np.ones(8), 51, 200_000, np.random.default_rng(0)).values
     assert (values[-1] < 1.0).mean() == pytest.approx(1.0 - (8 / 51) ** model._WAKING, abs=0.005)
@@ -196,12 +173,7 @@ def test_any_errors_give_finite_paths_to_the_horizon(draw, errors, ahead):
     assert paths.values.shape == (ahead, 500)
     assert paths.horizon == len(errors) + ahead
     assert np.isfinite(paths.values).all()
-
-
-@given(errors=curves)
-@settings(max_examples=many(20), deadline=None)
-def test_power_law_paths_stay_where_errors_live(errors):
-    assert power_law_paths(errors, len(errors) + 9, 500, np.random.default_rng(0)).inside.all()
+    assert draw is conditional_paths or paths.inside.all()
 
 
 @draws

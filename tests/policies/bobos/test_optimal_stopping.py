@@ -101,49 +101,10 @@ def gp_table(threshold, losses=None, n0=8, horizon=51, count=20_000, **options):
     return solve(paths, FALLING[:n0], threshold, losses or Losses(), **options)
 
 
-def test_a_threshold_nobody_reaches_means_stop_at_no_loss():
-    decision = gp_table(-0.1, min_visits=0).decide(FALLING[:8])
-    assert (decision.d, decision.p_win, decision.loss_stop) == ("stop", 0.0, 0.0)
-    assert decision.loss_continue == pytest.approx(1.0)
-
-
-def test_a_threshold_everybody_beats_means_win_and_never_stop():
-    table = gp_table(1.1)
-    assert {table.decide(FALLING[:n]).d for n in range(8, 20)} == {"win"}
-
-
-def test_the_last_epoch_has_nothing_to_continue_to():
-    decision = gp_table(0.3).decide(FALLING[:51])
-    assert decision.basis in ("rare", "left") or decision.loss_continue == np.inf
-
-
 def test_the_root_probability_is_the_share_of_paths_below_the_threshold():
     paths = conditional_paths(FALLING[:8], 51, 20_000, np.random.default_rng(0)).kept()
     expected = float((paths.values[-1] < np.float32(0.2)).mean())
     assert solve(paths, FALLING[:8], 0.2, Losses()).decide(FALLING[:8]).p_win == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("epoch", [9, 12, 20])
-def test_a_dearer_wrong_stop_never_turns_continuing_into_stopping(epoch):
-    decisions = [gp_table(0.19, Losses(K1)).decide(FALLING[:epoch]) for K1 in (20.0, 100.0, 500.0, 5000.0)]
-    stops = [d.d == "stop" for d in decisions]
-    assert stops == sorted(stops, reverse=True)
-    assert [d.loss_stop for d in decisions] == sorted(d.loss_stop for d in decisions)
-    assert [d.loss_continue for d in decisions] == sorted(d.loss_continue for d in decisions)
-
-
-def test_dearer_epochs_make_continuing_dearer():
-    decisions = [gp_table(0.19, Losses(c=c)).decide(FALLING[:9]) for c in (0.0, 0.5, 1.0, 4.0)]
-    losses = [d.loss_continue for d in decisions]
-    assert losses == sorted(losses)
-    assert len({d.loss_stop for d in decisions}) == 1
-
-
-def test_free_epochs_are_always_worth_seeing():
-    table = gp_table(0.19, Losses(c=0.0))
-    solved = [table.decide(FALLING[:n]) for n in range(8, 51)]
-    for decision in (d for d in solved if d.basis == "solved"):
-        assert decision.loss_continue <= min(decision.loss_stop, decision.loss_win) + 1e-9
 
 
 def test_the_statistic_counts_the_observed_epochs_too():
@@ -155,18 +116,6 @@ def test_the_statistic_counts_the_observed_epochs_too():
         assert table.decide(errors[:n]).p_win == 0.0
         better = np.concatenate([np.full(8, 0.9), np.full(3, 0.2)])
         assert table.decide(better[:n]).p_win == 1.0
-
-
-def test_the_running_mean_decides_as_the_mean_of_the_simulated_epochs_does():
-    """Given the observed prefix one is an affine map of the other, and each epoch's grid follows it."""
-    values = conditional_paths(FALLING[:8], 20, 20_000, np.random.default_rng(1)).kept().values
-    table = solve(Paths(8, values), FALLING[:8], 0.21, Losses())
-    shifted = np.full(8, FALLING[:8].mean())
-    other = solve(Paths(8, values), shifted, 0.21, Losses())
-    for n in (9, 12, 16):
-        ahead = FALLING[8:n]
-        a, b = table.decide(FALLING[:n]), other.decide(np.concatenate([shifted, ahead]))
-        assert a.p_win == pytest.approx(b.p_win, abs=0.02)
 
 
 def test_a_cell_with_thirty_visits_continues_and_with_thirty_one_decides():
@@ -260,6 +209,7 @@ def test_a_curve_saturated_at_the_worst_error_loses_until_it_wakes():
     assert table.decide(np.ones(9)).d == "stop"
     assert table.decide(np.concatenate([np.ones(8), [0.7]])).d == "continue"
     assert solve(paths, np.ones(8), 0.5, Losses(np.inf)).decide(np.ones(9)).d == "continue"
+    assert solve(paths, np.ones(8), 1.0, Losses()).decide(np.ones(9)).d != "stop"  # the incumbent is as bad
 
 
 @given(st.floats(1.0, 1e4), st.floats(1.0, 1e3), st.floats(0.0, 5.0))
@@ -291,14 +241,6 @@ def test_any_errors_are_judged(mode, errors, horizon, incumbent):
         assert decision.p_win <= decision.bound
 
 
-@pytest.mark.parametrize("mode", ["robust", "faithful"])
-@pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
-def test_a_constant_curve_and_the_last_possible_prefix_work(mode, level):
-    settings_ = OptimalStopping(mode, first=50, resolve_at=(), paths=2000)
-    table = settings_.solve_at(np.full(50, level), 51, 0.4, Losses(), np.random.default_rng(0))
-    assert table.decide(np.full(51, level)).d in ("stop", "win", "continue")
-
-
 def test_a_hopeless_plateau_is_stopped_and_a_promising_curve_is_not():
     for mode in ("robust", "faithful"):
         judge = OptimalStopping(mode, paths=20_000).judge
@@ -314,16 +256,6 @@ def test_an_infinite_cost_never_stops(mode):
         assert settings_.judge(errors, 51, 0.1, K1=np.inf).d != "stop"
 
 
-def test_a_saturated_run_does_not_lose_to_an_incumbent_as_bad():
-    paths = conditional_paths(np.ones(8), 51, 4000, np.random.default_rng(0))
-    assert solve(paths, np.ones(8), 1.0, Losses()).decide(np.ones(9)).d != "stop"
-
-
-def test_a_saturated_run_loses_to_a_good_incumbent_in_both_modes():
-    for mode in ("robust", "faithful"):
-        assert OptimalStopping(mode).judge(np.ones(12), 51, 0.2).d == "stop"
-
-
 def test_the_plan_of_51_epochs_is_the_papers_and_scales_with_the_horizon():
     plan = OptimalStopping(resolve_at=(12, 16, 24, 32, 40)).plan(51)
     assert plan.solve_at == (8, 12, 16, 24, 32, 40)
@@ -331,16 +263,6 @@ def test_the_plan_of_51_epochs_is_the_papers_and_scales_with_the_horizon():
     assert OptimalStopping("faithful").plan(51).solve_at == (8,)
     assert OptimalStopping("faithful").plan(51).first_decision == 9
     assert OptimalStopping().plan(510).solve_at[0] == 80
-
-
-@given(st.integers(1, 300), st.sampled_from(["robust", "faithful"]))
-def test_a_plan_of_any_horizon_solves_before_the_end(horizon, mode):
-    plan = OptimalStopping(mode).plan(horizon)
-    assert all(1 <= e < horizon for e in plan.solve_at)
-    assert list(plan.solve_at) == sorted(set(plan.solve_at))
-    for epoch in range(1, horizon + 1):
-        at = plan.solved_at(epoch)
-        assert at is None or at <= epoch < horizon
 
 
 def test_judging_is_asking_the_table_of_the_plan():
@@ -363,7 +285,7 @@ def test_settings_survive_json():
         (lambda: Losses(100.0, 99.0, np.nan), "c is nan"),
         (lambda: BOBOS(wrong_stop=0.0), "a probability"),
         (lambda: OptimalStopping("bold"), "'robust' or 'faithful'"),
-        (lambda: OptimalStopping(paths=0), "paths is 0"),
+        (lambda: OptimalStopping(paths=0), "paths=0"),
         (lambda: OptimalStopping(resolve_at=(4,)), "comes after the first"),
         (lambda: OptimalStopping().plan(0), "at least one epoch"),
         (lambda: OptimalStopping.from_json({"patience": 3}), "no option patience"),

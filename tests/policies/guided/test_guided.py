@@ -23,10 +23,9 @@ from haltune.log.decisions import go_on
 from haltune.log.events import Checkpointed, Ended, Event, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.policies import BOBOS, Guided, Halting, Hyperband, Ladder, RandomSearch, SuccessiveHalving
-from haltune.policies.bayesopt.surrogate import epoch_coordinate
+from haltune.policies.bayesopt import epoch_coordinate
 from haltune.policies.from_spec import policy_from
-from haltune.policies.guided.curve_rows import CurveRow, CurveRows
-from haltune.policies.guided.targets import TargetScale, fitted
+from haltune.policies.multifidelity.curve_rows import CurveRow, CurveRows, TargetScale, fitted
 from haltune.study.replay import replay
 from haltune.study.session.asking import propose
 
@@ -58,7 +57,7 @@ def folded(problem: Problem, log: list[Event], to: int | None = None) -> tuple[H
     history, curve_rows = History(problem), CurveRows(problem.goal)
     for event in log[:to]:
         history.apply(event)
-        curve_rows = curve_rows.fold(event)
+        curve_rows.take(event)
     return history, curve_rows
 
 
@@ -100,7 +99,7 @@ def test_whatever_happens_its_rows_are_those_of_the_curves_that_the_history_keep
     for number, other, action in steps:
         act(lab, number, other, action)
     history, curve_rows = folded(lab.problem, lab.log)
-    rows = {(trial, epoch, plain(value)) for trial, epoch, value in curve_rows.listed}
+    rows = {(trial, epoch, plain(value)) for trial, epoch, value in list(curve_rows.rows.values())}
     failed = {t.id for t in history.trials if t.status is Status.FAILED}
     marks = (1.0, 3.0, 9.0)
     unseen = {id for id in failed if not any(e in marks for e in history.trial(id).epochs)}
@@ -109,19 +108,6 @@ def test_whatever_happens_its_rows_are_those_of_the_curves_that_the_history_keep
     assert len(curve_rows) == len(rows)
     numbers = list(curve_rows.rows)
     assert numbers == sorted(numbers)
-
-
-def test_a_new_version_shares_all_but_one_chunk_with_the_old_one() -> None:
-    log = list(searched(Ladder(2, 2, min_trials_per_rung=2), budget=Budget(trials=300)).events())
-    _, before = folded(PLANE, log, len(log) - 40)
-    kept = [repr(before.listed), before.rows.chunks]
-    after = before
-    for event in log[len(log) - 40 :]:
-        after = after.fold(event)
-    assert len(after) > len(before) > 300
-    assert [repr(before.listed), before.rows.chunks] == kept
-    shared = sum(a is b for a, b in zip(before.rows.chunks, after.rows.chunks, strict=False))
-    assert shared >= len(before.rows.chunks) - 1
 
 
 def test_a_trial_that_begins_anew_loses_its_rows_and_one_from_a_checkpoint_those_after_it() -> None:
@@ -138,23 +124,28 @@ def test_a_trial_that_begins_anew_loses_its_rows_and_one_from_a_checkpoint_those
         "deciding": 0.0,
     }
     on = {"seconds": 1.0, "verdict": go_on(""), "seen": 0}
-    curve_rows = CurveRows(Maximize("v")).fold(event(Started, config={}, worker="w", **move))
+
+    def known(*events: Any) -> list[CurveRow]:
+        curve_rows = CurveRows(Maximize("v"))
+        for each in events:
+            curve_rows.take(each)
+        return list(curve_rows.rows.values())
+
+    log = [event(Started, config={}, worker="w", **move)]
     for epoch in (1.0, 2.0, 3.0):
-        curve_rows = curve_rows.fold(event(Reported, attempt=1, epoch=epoch, value=epoch, **on))
-        if epoch == 2.0:
-            curve_rows = curve_rows.fold(event(Checkpointed, attempt=1, epoch=2.0, path="p"))
-    assert curve_rows.listed == [(0, 1.0, 1.0), (0, 3.0, 3.0)]
-    curve_rows = curve_rows.fold(event(Ended, attempt=1, status=Status.INTERRUPTED))
-    again = curve_rows.fold(event(Resumed, attempt=2, by_policy=False, worker="w", **move))
-    assert again.listed == [(0, 1.0, 1.0)]
-    late = again.fold(event(Reported, attempt=1, epoch=9.0, value=9.0, **on))
-    assert late.listed == again.listed
-    ended = again.fold(event(Ended, attempt=2, status=Status.COMPLETED))
-    assert ended.listed == again.listed  # nothing was reported since the checkpoint
-    anew = curve_rows.fold(event(Resumed, attempt=2, by_policy=False, anew=True, worker="w", **move))
-    assert anew.listed == []
-    anew = anew.fold(event(Reported, attempt=2, epoch=1.0, value=0.5, **on))
-    assert anew.listed == [(0, 1.0, 0.5)]
+        log += [event(Reported, attempt=1, epoch=epoch, value=epoch, **on)]
+        log += [event(Checkpointed, attempt=1, epoch=2.0, path="p")] if epoch == 2.0 else []
+    assert known(*log) == [(0, 1.0, 1.0), (0, 3.0, 3.0)]
+    log += [event(Ended, attempt=1, status=Status.INTERRUPTED)]
+    again = event(Resumed, attempt=2, by_policy=False, worker="w", **move)
+    assert known(*log, again) == [(0, 1.0, 1.0)]
+    late = event(Reported, attempt=1, epoch=9.0, value=9.0, **on)
+    assert known(*log, again, late) == [(0, 1.0, 1.0)]
+    ended = event(Ended, attempt=2, status=Status.COMPLETED)
+    assert known(*log, again, ended) == [(0, 1.0, 1.0)]  # nothing was reported since the checkpoint
+    anew = event(Resumed, attempt=2, by_policy=False, anew=True, worker="w", **move)
+    assert known(*log, anew) == []
+    assert known(*log, anew, event(Reported, attempt=2, epoch=1.0, value=0.5, **on)) == [(0, 1.0, 0.5)]
 
 
 # -- what it believes -------------------------------------------------------------------------
@@ -167,7 +158,7 @@ def test_a_choice_comes_with_the_mean_and_deviation_of_a_dense_solve() -> None:
     assert len(chosen) == 30 - 6
     for e in chosen[::7]:
         history, curve_rows = folded(PLANE, log, e.seen)
-        rows = curve_rows.listed
+        rows = list(curve_rows.rows.values())
         x = np.array([[*history.points[t], epoch_coordinate(n, 9)] for t, n, _ in rows])
         m = fitted(len(rows), 6)
         v = np.array([value for _, _, value in rows])

@@ -6,7 +6,7 @@ import pytest
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.policies import MultiFidelity
-from haltune.policies.multifidelity.promotion.cuts import Cuts
+from haltune.policies.multifidelity.policy import Cuts
 
 USUAL = Cuts(20, 3, 6)
 PROBLEM = Problem(Space({"x": Float(0, 1)}), Maximize("acc", (0, 1)), 27)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune.policies.multifidelity.promotion.first_rung import first_rung
+from haltune.policies.multifidelity.policy import first_rung
 
 EPOCHS = (1, 3, 9, 27, 50)
 told = st.lists(st.floats(0.01, 1.0), min_size=5, max_size=5)

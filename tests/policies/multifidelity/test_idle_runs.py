@@ -11,7 +11,7 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.log.decisions import Action
 from haltune.log.events import Reported, Resumed
 from haltune.policies import Ladder, MultiFidelity
-from haltune.policies.multifidelity.promotion.last_runs import CLOSING
+from haltune.policies.multifidelity.policy import CLOSING
 
 EPOCHS = 27
 IDLE = "no better than after"

@@ -19,8 +19,7 @@ from haltune import Budget, Maximize, Minimize, Study, Trial
 from haltune.log.decisions import Action, Start
 from haltune.log.events import Reported, Resumed, Status
 from haltune.policies import MultiFidelity
-from haltune.policies.multifidelity.promotion.last_runs import CLOSING, too_late
-from haltune.policies.multifidelity.promotion.remaining import Remaining
+from haltune.policies.multifidelity.policy import CLOSING, Remaining, too_late
 from haltune.store.memory import MemoryStore
 
 EPOCHS = 9

@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,8 @@ from haltune.log.codec import to_json
 from haltune.log.events import Started
 from haltune.policies import BOBOS, Halting, Hyperband, MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
-from haltune.policies.multifidelity.earlier_studies import RUNS_KEPT, EarlierStudy
-from haltune.policies.multifidelity.lessons import Lessons
-from haltune.policies.multifidelity.stage_kernel import Stages
+from haltune.policies.multifidelity.prior_studies import RUNS_KEPT, EarlierStudy, Lessons
+from haltune.policies.multifidelity.stage_process import Stages
 from haltune.study.replay import replay
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -380,7 +378,7 @@ def test_what_misleads_is_left_out_with_all_that_it_taught() -> None:
     told = MultiFidelity(learn_from=[earlier]).start(own.problem)
     alone = MultiFidelity().start(own.problem)
     for event in own.events():
-        told = replace(told, rows=told.rows.fold(event))
+        told.rows.take(event)
     kernels = [state.model.kernel(own.history, told.rows.table) for state in (told, alone)]
     assert kernels[0] is not None
     assert kernels[1] is not None

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune.policies.multifidelity.log_regret import LogRegret
+from haltune.policies.multifidelity.stage_process import LogRegret
 
 finite = st.floats(-1e3, 1e3)
 

@@ -16,11 +16,9 @@ from haltune.log.events import Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.policies import MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
-from haltune.policies.guided.curve_rows import CurveRows
-from haltune.policies.multifidelity.log_regret import LogRegret
-from haltune.policies.multifidelity.policy import Ascent
-from haltune.policies.multifidelity.stage_kernel import Stages
-from haltune.policies.multifidelity.stage_rows import seen_at_stages
+from haltune.policies.multifidelity.curve_rows import CurveRows
+from haltune.policies.multifidelity.policy import LadderState
+from haltune.policies.multifidelity.stage_process import LogRegret, Stages, seen_at_stages
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 LONG = Problem(SPACE, Maximize("acc", (0, 1)), 27)
@@ -65,12 +63,12 @@ def test_without_a_policy_a_study_runs_it() -> None:
     assert policy_from(study.policy.spec) == MultiFidelity()
 
 
-def known_of(curve: Any) -> tuple[Ascent, History]:
+def known_of(curve: Any) -> tuple[LadderState, History]:
     """What twenty random runs teach, all trained in full."""
     history, rows = History(LONG), CurveRows(LONG.goal)
     for event in searched(curve, policy=RandomSearch(trials=20)).events():
         history.apply(event)
-        rows = rows.fold(event)
+        rows.take(event)
     return replace(MultiFidelity().start(LONG), rows=rows), history
 
 
@@ -78,7 +76,9 @@ def known_of(curve: Any) -> tuple[Ascent, History]:
 def test_runs_are_compared_where_they_can_be_told_apart(curve: Any, first: int) -> None:
     policy, (state, history) = MultiFidelity(), known_of(curve)
     assert (
-        policy.rungs(27)[policy._based(state, history, state.model.kernel(history, state.rows.table)).base]
+        policy.rungs(27)[
+            policy._promotion(state, history, state.model.kernel(history, state.rows.table)).base
+        ]
         == first
     )
 
@@ -92,8 +92,8 @@ def test_a_validation_every_five_epochs_counts_for_the_stages_that_it_is_the_fir
                 trial.report(epoch / 100, epoch=epoch)
     for event in study.events():
         history.apply(event)
-        rows = rows.fold(event)
-    assert [row[1:] for row in rows.listed] == [(5.0, 0.05), (10.0, 0.1), (27.0, 0.27)]
+        rows.take(event)
+    assert [row[1:] for row in rows.rows.values()] == [(5.0, 0.05), (10.0, 0.1), (27.0, 0.27)]
     scale = LogRegret(1.0, 0.27, 0.1)
     seen = seen_at_stages(history, rows.table, Stages((1, 3, 9, 27), 2), scale)
     assert seen.stage.tolist() == [1, 2, 3]

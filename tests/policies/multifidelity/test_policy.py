@@ -8,7 +8,7 @@ from told import told
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.log.events import Reported, Started
 from haltune.policies import MultiFidelity
-from haltune.policies.multifidelity.receipts import chosen_because
+from haltune.policies.multifidelity.policy import chosen_because
 
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), 30)
 

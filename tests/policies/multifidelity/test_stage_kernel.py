@@ -10,9 +10,14 @@ from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
 
 from examples import many
-from haltune.policies.multifidelity.seen import Seen
-from haltune.policies.multifidelity.stage_kernel import StageKernel, Stages, descent
-from haltune.policies.multifidelity.stage_process import StageProcess, learn_kernel
+from haltune.policies.multifidelity.stage_process import (
+    Seen,
+    StageKernel,
+    StageProcess,
+    Stages,
+    descent,
+    learn_kernel,
+)
 
 EPOCHS = (1, 3, 9, 27, 50)
 

@@ -10,9 +10,8 @@ from worlds import Clock
 from haltune import Budget, Finish, Maximize, Minimize, OptimalStopping, Problem, Trial, Wait
 from haltune.errors import InvalidInput, NotSupported, StudyMismatch
 from haltune.log.events import Budgeted, Status
-from haltune.policies import CostCooledEI, EIPerCost, Halting, RandomSearch, Rollout
-from haltune.policies.costs.observed import full_cost, trained_share
-from haltune.policies.costs.remaining import Left, RemainingBudget
+from haltune.policies import EI, Halting, RandomSearch, Rollout
+from haltune.policies.costs import Left, RemainingBudget, full_cost, trained_share
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
@@ -226,7 +225,7 @@ def test_the_learnt_chance_of_stopping_makes_trainings_cheaper():
 
 @pytest.mark.parametrize(
     "make",
-    [EIPerCost, *(pytest.param(m, marks=pytest.mark.slow) for m in (lambda: Rollout(**SMALL), CostCooledEI))],
+    [lambda: EI(cost="per"), pytest.param(lambda: Rollout(**SMALL), marks=pytest.mark.slow)],
 )
 def test_minimising_is_maximising_the_opposite(make):
     up = study(make(), Budget(time=150), goal=Maximize("acc", (0, 1)))

@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from haltune import (
 )
 from haltune.gp import Kernel, condition_on
 from haltune.log.events import Status
-from haltune.policies import LevelSetSearch, TruVaR
+from haltune.policies import TruVaR
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
@@ -140,7 +141,7 @@ def differences(study, policy):
         lambda: TruVaR(threshold=0.8, kernel=KERNEL, noise=1e-3, grid=SIDE, initial=0),
         lambda: TruVaR(kernel=KERNEL, noise=1e-3, grid=SIDE, monotone=True, anticipate=True),
         lambda: TruVaR(implicit=0.5, noise=1e-3, grid=SIDE, monotone=True, initial=2, beta="theorem"),
-        lambda: LevelSetSearch(0.8, kernel=KERNEL, noise=1e-3, grid=SIDE),
+        lambda: TruVaR(0.8, rule="gchk", kernel=KERNEL, noise=1e-3, grid=SIDE),
     ],
 )
 def test_a_process_that_only_has_the_log_finds_every_decision_again(make):
@@ -262,7 +263,7 @@ def test_a_continuous_space_is_searched_everywhere():
 
 
 def test_the_reduction_over_a_continuous_space_has_the_gradient_it_says():
-    from haltune.policies.truvar.choice import ReductionSurface
+    from haltune.policies.truvar.reduction import ReductionSurface
 
     rng = np.random.default_rng(5)
     belief = condition_on(KERNEL, rng.random((7, 2)), rng.standard_normal(7), noise=1e-3)
@@ -283,7 +284,7 @@ def test_every_option_survives_its_json():
         TruVaR(),
         TruVaR(threshold=0.9, kernel=KERNEL, levels=[Level("a", 0.1), Level("b", 0.01, 5.0)], grid=5, a=2.0),
         TruVaR(implicit=0.9, beta="theorem", eta=0.0, candidates=50, anticipate=True, noise=0.1),
-        LevelSetSearch(0.4, "straddle", kernel=KERNEL, noise=0.0),
+        TruVaR(0.4, rule="straddle", kernel=KERNEL, noise=0.0),
     ]
     for policy in policies:
         again = policy_from(policy.spec)
@@ -293,7 +294,7 @@ def test_every_option_survives_its_json():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"threshold": 1.0, "implicit": 0.5}, "not both"),
+        ({"threshold": 1.0, "implicit": 0.5}, "Give one of them"),
         ({"implicit": 1.5}, "share"),
         ({"kernel": "cubic"}, "matern52"),
         ({"kernel": KERNEL}, "noise"),
@@ -328,13 +329,13 @@ def test_a_grid_that_is_not_of_the_space_is_refused():
 @pytest.mark.parametrize("says", [-1.0, math.nan, "little"])
 def test_a_noise_function_that_says_no_variance_is_named_with_the_configuration(says):
     policy = TruVaR(kernel=KERNEL, noise=lambda config: says, grid=SIDE, initial=0)
-    with pytest.raises(HaltuneError, match=r"the noise function says .* for {'x'"):
+    with pytest.raises(HaltuneError, match=r"The noise function returned .* for {'x'"):
         Study(PROBLEM, policy, budget=Budget(trials=1)).ask()
 
 
 def test_a_kernel_of_another_dimension_is_refused_before_anything_is_trained():
     kernel = Kernel("se", 1.0, np.ones(3))
-    for policy in (TruVaR(kernel=kernel, noise=0.1), LevelSetSearch(0.5, kernel=kernel, noise=0.1)):
+    for policy in (TruVaR(kernel=kernel, noise=0.1), TruVaR(0.5, rule="gchk", kernel=kernel, noise=0.1)):
         with pytest.raises(HaltuneError, match=r"3 lengthscales.*2 coordinates"):
             Study(PROBLEM, policy, budget=Budget(trials=1))
 
@@ -342,7 +343,7 @@ def test_a_kernel_of_another_dimension_is_refused_before_anything_is_trained():
 @pytest.mark.parametrize("rule", ["gchk", "straddle", "variance"])
 def test_other_rules_choose_what_their_formula_says(rule):
     values = truth(4)
-    policy = LevelSetSearch(0.8, rule, kernel=KERNEL, noise=1e-4, grid=SIDE, initial=0)
+    policy = TruVaR(0.8, rule=rule, kernel=KERNEL, noise=1e-4, grid=SIDE, initial=0)
     study = search(policy, values, 15, noise={None: 1e-4})
     seen_at, seen_y, members = [], [], np.ones(len(POINTS), dtype=bool)
     for event, trial in zip(started(study), study.trials, strict=True):
@@ -386,7 +387,7 @@ def test_exact_values_are_measured_once(options, kernel):
         assert study.best.value == values.max()
 
 
-@pytest.mark.parametrize("make", [TruVaR, LevelSetSearch])
+@pytest.mark.parametrize("make", [TruVaR, partial(TruVaR, rule="gchk")])
 def test_what_exact_values_cannot_tell_from_the_threshold_is_left_open(make):
     space = Space({"x": Float(0.0, 1.0)})
     study = Study(Problem(space, Maximize("v"), 1), make(threshold=0.7, noise=0.0, grid=12), seed=0,
@@ -411,10 +412,10 @@ def test_what_exact_values_cannot_tell_from_the_threshold_is_left_open(make):
             r"\d+ of 81 configurations may lie on either side: of what is not sure",
         ),
         (
-            LevelSetSearch(threshold=0.123456789, grid=SIDE),
+            TruVaR(threshold=0.123456789, rule="gchk", grid=SIDE),
             r"whether it reaches 0.1235 is the least sure: value",
         ),
-        (LevelSetSearch(threshold=0.5, grid=SIDE, rule="variance"), r"its value is the least sure: value"),
+        (TruVaR(threshold=0.5, grid=SIDE, rule="variance"), r"its value is the least sure: value"),
     ],
 )
 def test_a_reason_is_a_sentence_of_short_numbers(policy, says):
@@ -460,7 +461,7 @@ def test_a_training_that_fails_does_not_reach_any_threshold(kernel, threshold):
 
 
 @pytest.mark.parametrize(
-    "policy", [TruVaR(threshold=0.5), TruVaR(implicit=0.9), LevelSetSearch(threshold=0.5)]
+    "policy", [TruVaR(threshold=0.5), TruVaR(implicit=0.9), TruVaR(threshold=0.5, rule="gchk")]
 )
 def test_a_search_keeps_away_from_where_trainings_fail(policy):
     study = Study(PROBLEM, policy, seed=1, budget=Budget(trials=24), max_failures=100, verbose=0)
@@ -497,7 +498,7 @@ def test_a_share_of_a_best_that_is_not_positive_divides_nothing():
 @pytest.mark.parametrize(
     "policy",
     [
-        LevelSetSearch(0.5, kernel=KERNEL, noise=1e-6, grid=SIDE),
+        TruVaR(0.5, rule="gchk", kernel=KERNEL, noise=1e-6, grid=SIDE),
         TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE),
     ],
 )
@@ -513,7 +514,7 @@ def test_other_questions_are_answered_by_the_beliefs_of_the_policy(policy):
     assert np.array_equal(other.reaches[settled], (values >= 0.2)[settled])
 
 
-@pytest.mark.parametrize("make", [TruVaR, LevelSetSearch])
+@pytest.mark.parametrize("make", [TruVaR, partial(TruVaR, rule="gchk")])
 def test_a_threshold_beyond_the_metrics_bounds_is_refused(make):
     percent = Problem(Space({"x": Float(0, 1)}), Maximize("acc", (0, 1)), 1)
     with pytest.raises(HaltuneError, match=r"threshold=92\): acc goes from 0 to 1"):

@@ -17,8 +17,8 @@ from haltune.policies import Halting, RandomSearch
 from haltune.report import replay, summary
 from haltune.report.digest import digest
 from haltune.report.figures.curves import marks
-from haltune.report.figures.front import front_spec
-from haltune.report.page.page import page
+from haltune.report.figures.results import front_spec
+from haltune.report.page import page
 from haltune.study.session.voice import ending, standing_line
 
 SPACE = Space({"<x>": Float(0.0, 1.0)})

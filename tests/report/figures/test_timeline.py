@@ -8,7 +8,7 @@ import pytest
 from haltune import Float, Maximize, Problem, Space
 from haltune.log.decisions import go_on
 from haltune.log.events import Ended, Reported, Started, Status
-from haltune.report.figures.timeline import shares, timeline_spec
+from haltune.report.figures.results import shares, timeline_spec
 from haltune.report.story import Story
 
 PROBLEM = Problem(Space({"lr": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 9)

@@ -15,10 +15,8 @@ from haltune import Budget, Choice, Constant, Float, Int, Maximize, Minimize, Pr
 from haltune.log.events import Status
 from haltune.policies import Ladder, RandomSearch
 from haltune.report import contour, write
-from haltune.report.watch.app import application
-from haltune.report.watch.board import Board
-from haltune.report.watch.cell import Cell
-from haltune.report.watch.location import Location
+from haltune.report.console import Cell
+from haltune.report.watch.app import Board, Location, application
 from haltune.report.watch.serve import server
 from haltune.store.open import open_store
 

@@ -10,7 +10,7 @@ from notebooks import notebook
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.policies import RandomSearch
 from haltune.report import live
-from haltune.report.watch.cell import Cell
+from haltune.report.console import Cell
 
 EVIL = "</script><img src=x onerror=alert(1)>\u2028\udcff"
 

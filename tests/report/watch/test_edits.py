@@ -7,8 +7,7 @@ from edited import edited
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haltune.report.watch.edits import edit
-from haltune.report.watch.item import Item
+from haltune.report.watch.watched import Item, edit
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", ""])
 values = st.recursive(

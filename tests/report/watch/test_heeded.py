@@ -11,8 +11,7 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.errors import StoreAway
 from haltune.log.events import Status
 from haltune.policies import RandomSearch
-from haltune.report.watch import actions
-from haltune.report.watch.location import Location
+from haltune.report.watch.app import ACTIONS, Location
 from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store
 from haltune.study.reading import follow_study
@@ -46,7 +45,7 @@ def test_every_button_is_heeded_by_workers_in_processes_of_their_own(tmp_path):
         return watched.study.history
 
     def asks(action, **asked):
-        return watched.acted(lambda study, asked: actions.ALL[action](place, study, asked), asked)
+        return watched.acted(lambda study, asked: ACTIONS[action](place, study, asked), asked)
 
     watched = Watched(follow_study(place.store, study.name), rests=False)
     until(lambda history: history.running == 2 and min(len(t.values) for t in history.trials) > 0)

@@ -12,9 +12,7 @@ import pytest
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.errors import StoreAway
 from haltune.policies import RandomSearch
-from haltune.report.watch.app import application
-from haltune.report.watch.board import Board
-from haltune.report.watch.location import Location
+from haltune.report.watch.app import Board, Location, application
 from haltune.report.watch.serve import server
 from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store

@@ -17,11 +17,8 @@ from haltune.errors import StoreAway
 from haltune.log.events import Enqueued, Held
 from haltune.policies import Ladder, RandomSearch
 from haltune.report.metric_model import MetricModel
-from haltune.report.watch import actions
-from haltune.report.watch.app import _stream, application
-from haltune.report.watch.board import Board
-from haltune.report.watch.location import Location
-from haltune.report.watch.peer import users
+from haltune.report.watch.app import ACTIONS, Board, Location, _stream, application
+from haltune.report.watch.serve import users
 from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store
 from haltune.store.sql.store import SqlStore
@@ -137,7 +134,7 @@ def test_a_ticket_that_lay_for_longer_than_a_browser_takes_is_void(served, monke
     first, ticket = app.ticket(), app.ticket()
     assert ask(app, f"/{first}/0/")[0] == 404
     now = time.monotonic()
-    monkeypatch.setattr("haltune.report.watch.guard.time.monotonic", lambda: now + 61)
+    monkeypatch.setattr("haltune.report.watch.serve.time.monotonic", lambda: now + 61)
     assert ask(app, f"/{ticket}/0/")[0] == 404
     monkeypatch.undo()
     assert ask(app, f"/{ticket}/0/")[0] == 404
@@ -145,9 +142,9 @@ def test_a_ticket_that_lay_for_longer_than_a_browser_takes_is_void(served, monke
 
 def test_another_user_of_the_machine_takes_no_ticket_and_spoils_none(served, monkeypatch):
     app, ticket = served[0], served[0].ticket()
-    monkeypatch.setattr("haltune.report.watch.peer.users", lambda port, ours: {os.getuid(), os.getuid() + 1})
+    monkeypatch.setattr("haltune.report.watch.serve.users", lambda port, ours: {os.getuid(), os.getuid() + 1})
     assert ask(app, f"/{ticket}/0/")[0] == 404
-    monkeypatch.setattr("haltune.report.watch.peer.users", lambda port, ours: {os.getuid()})
+    monkeypatch.setattr("haltune.report.watch.serve.users", lambda port, ours: {os.getuid()})
     assert ask(app, f"/{ticket}/0/")[0] == 303
 
 
@@ -482,7 +479,7 @@ def test_there_is_nothing_else_to_do(served):
     assert ask(served[0], f"/{TOKEN}/7/stop", "POST", headers=[OWN])[0] == 404
     for number in ("7", "-1", "9" * 5000, "\u0663", "page.css"):
         assert ask(served[0], f"/{TOKEN}/{number}/")[0] == 404
-    assert set(actions.ALL) == {"stop", "resume", "enqueue", "end", "pause", "continue", "extend"}
+    assert set(ACTIONS) == {"stop", "resume", "enqueue", "end", "pause", "continue", "extend"}
 
 
 def test_several_studies_and_those_that_begin_later_stand_in_one_list(tmp_path):
@@ -503,7 +500,7 @@ def test_several_studies_and_those_that_begin_later_stand_in_one_list(tmp_path):
 def test_the_list_makes_no_page_and_knows_what_is_new(served, monkeypatch):
     app, study = served
     made = []
-    monkeypatch.setattr("haltune.report.watch.board.Watched", lambda study: made.append(1) or Watched(study))
+    monkeypatch.setattr("haltune.report.watch.app.Watched", lambda study: made.append(1) or Watched(study))
     assert "acc 0.54" in ask(app, f"/{TOKEN}/")[2]
     train(study, value=0.6)
     assert "acc 0.64" in ask(app, f"/{TOKEN}/")[2]

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from haltune import Budget, Float, Int, Maximize, Problem, Space, Study, load_study
 from haltune.errors import InvalidSpace, NotSupported, StoreError, StudyMismatch
-from haltune.policies import BOBOS, EIPerCost, MultiFidelity, RandomSearch
+from haltune.policies import BOBOS, EI, MultiFidelity, RandomSearch
 from haltune.report import live
 
 X: dict[str, Any] = {"x": Float(0.0, 1.0), "n": Int(1, 4)}
@@ -90,12 +90,12 @@ def test_constraints_are_functions_and_without_them_a_search_is_looked_at(tmp_pa
 
 def test_a_policy_with_a_function_is_given_again(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
-    Study(X, "acc", path, max_epochs=4, policy=EIPerCost(cost=dear, initial=2), budget="2 trials").optimize(
-        value
-    )
+    Study(
+        X, "acc", path, max_epochs=4, policy=EI(cost="per", cost_function=dear, initial=2), budget="2 trials"
+    ).optimize(value)
     with pytest.raises(NotSupported, match=r"policy=\.\.\."):
         load_study(path, budget="4 trials").optimize(value)
-    study = load_study(path, policy=EIPerCost(cost=dear, initial=2), budget="4 trials")
+    study = load_study(path, policy=EI(cost="per", cost_function=dear, initial=2), budget="4 trials")
     assert len(study.optimize(value).trials) == 4
     with pytest.raises(StudyMismatch):
         load_study(path, policy=RandomSearch())

@@ -7,7 +7,7 @@ from virtual import search, study
 from worlds import Clock
 
 from haltune import Budget, Finish, HaltuneWarning
-from haltune.policies import EIPerCost, RandomSearch, Rollout
+from haltune.policies import EI, RandomSearch, Rollout
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 
@@ -35,7 +35,7 @@ def test_no_budget_takes_up_a_search_that_its_policy_ended_for_good():
     assert isinstance(study(RandomSearch(trials=2), Budget(time=9000), store=store).ask(), Finish)
 
 
-@pytest.mark.parametrize("policy", [RandomSearch(), EIPerCost(initial=2)])
+@pytest.mark.parametrize("policy", [RandomSearch(), EI(cost="per", initial=2)])
 def test_a_budget_of_costs_that_nobody_reports_is_warned_of_once(policy):
     found = study(policy, Budget(cost=100))
     with pytest.warns(HaltuneWarning, match=r"trial 0 reported none: trial.report\(value, cost=") as caught:

@@ -7,7 +7,7 @@ from told import told
 from haltune import Float, Maximize, Minimize, Problem, Space
 from haltune.log.decisions import go_on
 from haltune.log.events import Ended, Reported, Started, Status
-from haltune.report.figures.policies.calibration import calibration_spec, grouped
+from haltune.report.figures.decisions import calibration_spec, grouped
 from haltune.report.story import Story
 
 

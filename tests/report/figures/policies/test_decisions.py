@@ -11,7 +11,7 @@ from haltune.log.events import Reported
 from haltune.policies import BOBOS, Halting, RandomSearch
 from haltune.policies.bobos.halting import Stopper
 from haltune.report import decisions
-from haltune.report.figures.policies.decisions import Decisions, telling
+from haltune.report.figures.decisions import Decisions, telling
 from haltune.report.story import tells
 
 EPOCHS = 12

@@ -13,7 +13,7 @@ from haltune.policies import AutoBCT, Halting, RandomSearch
 
 pytest.importorskip("plotly")
 from haltune.report import posterior
-from haltune.report.figures.policies.beliefs import beliefs_of
+from haltune.report.figures.beliefs import beliefs_of
 from haltune.report.page.items import ToldSearch
 
 LR = Float(1e-4, 1.0, log=True)

@@ -8,7 +8,7 @@ from haltune.policies import RandomSearch, TruVaR
 
 pytest.importorskip("plotly")
 from haltune.report import region
-from haltune.report.figures.policies.region import region_spec
+from haltune.report.figures.beliefs import region_spec
 from haltune.report.page.items import ToldSearch
 
 

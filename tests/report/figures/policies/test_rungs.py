@@ -8,7 +8,7 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.policies import BOBOS, Hyperband, Ladder, SuccessiveHalving
 from haltune.report import rungs
 from haltune.report.digest import digest, story_of
-from haltune.report.figures.policies.rungs import places, rungs_spec
+from haltune.report.figures.decisions import rung_entries, rungs_spec
 
 
 def curve(config, epoch):
@@ -35,7 +35,7 @@ def searched(policy, trials=9, epochs=9, end=None, every=1):
 
 
 def found(study):
-    return places(story_of(study), digest(study))
+    return rung_entries(story_of(study), digest(study))
 
 
 @cache

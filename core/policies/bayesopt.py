@@ -1,0 +1,595 @@
+"""Bayesian optimisation: a Gaussian process over final values chooses, and every trial trains in full.
+
+Two surrogates. `Surrogate` is over scores, as UCB policies need: x_t = argmax mu(x) + sqrt(beta_t) sigma(x) (GP-UCB,
+Srinivas et al. 2010). `ImprovementSurrogate` is over squashed results, as expected improvement needs: EI(x) =
+E[(f(x) - y*)^+], y* the best result of a trained configuration (Jones et al. 1998). EI per cost divides by the expected
+cost c(x) (Snoek et al. 2012); cost cooling by c(x)^alpha, alpha the share of the budget that is left, so that a search
+starts cheap and ends with the best (Lee et al. 2020). All look one step ahead: `Rollout` plans.
+
+Both surrogates are functions of the log alone: data are the trials that ended, in log order, hyperparameters are fitted
+at fixed counts of them, so a rebuilt process finds the same bits. Pending trials count as observed at their mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+
+from haltune._utils.arrays import Array
+from haltune._utils.checks import MOST_POINTS, check_whole, is_number
+from haltune._utils.memo import Memo
+from haltune._utils.words import amount, short
+from haltune.errors import InvalidInput, warn
+from haltune.gp import Posterior, condition_on, fit
+from haltune.log.decisions import Move, Start
+from haltune.log.events import Event, Status
+from haltune.log.fold import FinishedTrials, fold_over
+from haltune.log.history import History
+from haltune.log.policy import Policy
+from haltune.log.problem import Problem
+from haltune.log.records import Best, TrialRecord
+from haltune.log.scores import measured, plausible
+from haltune.space import Space
+
+from .acquisition import Proposal, Surface, expected_improvement, log_ei, maximise, ucb
+from .costs import EARLY, UNITS, CostFunction, CostOption, LogCost, RemainingBudget
+from .random import fresh
+
+TrainingRows = tuple[Array, Array]  # inputs (k, d), targets (k,)
+Beta = Literal["scaled", "theorem"] | float
+AGAIN = "; every configuration found has been tried, this one is trained again"
+_FLOOR = 0.3  # of s: results closer to the best than this are hardly told apart, nor is noise
+_DRAWN = 512  # configurations that a design chooses from
+_MIDDLE = 0.5  # of every coordinate, that they are drawn in
+
+
+# -- scores, for UCB ---------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Surrogate:
+    """Gaussian processes over the scores of finished trials, by their data.
+
+    Fitted on the first m trials: m is all while these are fewer than `refit_every`, because a fit to six trials is a
+    guess that would mislead the next ten, then its largest multiple. Later trials condition the fit one by one.
+    """
+
+    rows: Callable[[History, TrialRecord], TrainingRows]  # what one trial contributes
+    refit_every: int  # trials; until the first so many, every trial is a fit
+    minimum: int  # trials before the first fit
+    _fits: Memo[Posterior | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._fits = Memo(2 * self.refit_every + 1)
+
+    def posterior(self, history: History, finished: FinishedTrials) -> Posterior | None:
+        """The posterior after `finished`; None while fewer than `minimum` trials have data."""
+        if len(finished) < self.minimum:
+            return None
+        trials = (history.trial(i) for i in finished)
+        # A schedule shows the same trials up to another rung, or trained again.
+        data = tuple((t.id, t.attempt, len(t.values), last_value(t)) for t in trials)
+        every = self.refit_every if len(finished) >= self.refit_every else 1
+        fitted = max(self.minimum, every * (len(finished) // every))
+        scale = history.scale
+        known = (history.seed, history.problem.space, (scale.low, scale.high) if scale else (0.0, 0.0))
+        posterior = self._fits((known, data[:fitted]), partial(self._fitted, history, finished[:fitted]))
+        for n in range(fitted, len(finished)):
+            if posterior is not None:
+                extended = partial(self._extended, history, finished[n], posterior)
+                posterior = self._fits((known, data[: n + 1]), extended)
+        return posterior
+
+    def _fitted(self, history: History, finished: FinishedTrials) -> Posterior | None:
+        rows = [self.rows(history, history.trial(i)) for i in finished]
+        x, y = np.vstack([x for x, _ in rows]), np.concatenate([y for _, y in rows])
+        return fit(x, y, rng=history.rng("fit", len(finished)), learn_from=400) if len(y) else None
+
+    def _extended(self, history: History, trial: int, before: Posterior) -> Posterior:
+        x, y = self.rows(history, history.trial(trial))
+        return before.condition(x, y) if len(y) else before
+
+
+def hallucinate(posterior: Posterior, points: Array) -> Posterior:
+    """GP-BUCB (Desautels et al. 2014): pending points counted as observed at their posterior mean.
+
+    The mean stays, the deviation near them shrinks, so that parallel workers spread.
+    """
+    return posterior.condition(points, posterior.mean(points)) if len(points) else posterior
+
+
+def last_value(trial: TrialRecord) -> float | None:
+    """The last value of a trial that is over; None where it failed or has none (NaN is unlike itself, and no key)."""
+    last = trial.values[-1:]
+    return (
+        float(last[0]) if trial.status is not Status.FAILED and len(last) and np.isfinite(last[0]) else None
+    )
+
+
+def targets(history: History, values: Array) -> Array:
+    """Scores of raw values under the scale in force now; what is not measured scores 0, the worst."""
+    scale, known = history.scale, measured(values)
+    return history.problem.goal.sign * known if scale is None else scale.score(known)
+
+
+def epoch_coordinate(epochs: ArrayLike, horizon: float) -> Array:
+    """log(1 + n) / log(1 + N) on [0, 1]: the coordinate of epochs n of a horizon N, of any shape.
+
+    Curves change by the doubling: on n / N a trial stopped at an eighth would say next to nothing about the end, and
+    the search would propose again what it has already seen lose.
+    """
+    return np.asarray(np.log1p(np.asarray(epochs, dtype=np.float64)) / np.log1p(horizon))
+
+
+def beta_t(beta: Beta, space: Space, t: int, delta: float) -> float:
+    """The weight of the variance at the t-th proposal, t from 1.
+
+    Theorem 1 of Srinivas et al.: 2 log(|D| t^2 pi^2 / (6 delta)) on a finite domain D. It is far too wide in practice:
+    "scaled" divides it by 5 (their section 6), and is 0.2 d log(2 t) on a continuous domain of d coordinates
+    (Kandasamy et al. 2015).
+    """
+    if not isinstance(beta, str):
+        return float(beta)
+    if space.size is None:
+        return 0.2 * space.dim * math.log(2 * t)
+    theorem = 2.0 * math.log(space.size * t**2 * math.pi**2 / (6.0 * delta))
+    return theorem if beta == "theorem" else theorem / 5.0
+
+
+def check_options(name: str, initial: int, beta: Beta, delta: float, refit_every: int) -> None:
+    """Raise InvalidInput for options of GP-UCB outside what is allowed."""
+    check_whole(name, 1, MOST_POINTS, initial=initial)
+    check_whole(name, 1, refit_every=refit_every)
+    good = beta in ("scaled", "theorem") if isinstance(beta, str) else is_number(beta) and beta >= 0
+    if not good:
+        raise InvalidInput(
+            f"{name}(beta={beta!r}): give 'scaled', 'theorem', or a number that is not negative"
+        )
+    if not 0 < delta < 1:
+        raise InvalidInput(f"{name}(delta={delta!r}): give a probability between 0 and 1")
+
+
+def check_ucb(name: str, problem: Problem, beta: Beta) -> None:
+    """Raise InvalidInput for theorem 1's beta on an infinite space."""
+    if beta == "theorem" and problem.space.size is None:
+        raise InvalidInput(
+            f"{name}(beta='theorem') needs a space with finitely many configurations; use 'scaled'"
+        )
+
+
+def initial_design(history: History, initial: int, rng: Generator) -> Start:
+    """The next of `initial` scrambled Sobol configurations; a random one when that was tried already."""
+    space = history.problem.space
+    design = space.sample_up_to(initial, history.rng("design"), design="sobol")
+    config = design[min(len(history), len(design) - 1)]
+    if space.key(config) in history.tried:
+        config = fresh(history, rng)
+    return Start(config, reason=f"first design: {initial} spread over the space")
+
+
+def propose_ucb(
+    history: History, posterior: Posterior, at: tuple[float, ...], beta: float, rng: Generator
+) -> Start:
+    """The configuration of highest UCB, pending trials hallucinated; `at` ends every GP input."""
+    space = history.problem.space
+    points = [history.points[t.id] for t in history.pending]
+    pending = np.array(points).reshape(len(points), space.dim)
+    believed = hallucinate(posterior, np.hstack([pending, np.tile(np.array(at), (len(pending), 1))]))
+    surface = Surface(believed, lambda mean, variance: ucb(mean, variance, beta), at)
+    top = history.best()
+    around = [top.config] if top else []
+    choice = maximise(surface, space, rng, tried=history.tried, around=around)
+    point = np.append(space.encode(choice.config), at)[None]
+    mean, variance = (float(v[0]) for v in believed.predict(point))
+    scale, sign = history.scale, history.problem.goal.sign
+    width, zero = (1.0, 0.0) if scale is None else (scale.high - scale.low, scale.low)
+    value, bound = (sign * (zero + score * width) for score in (mean, choice.value))
+    reason = (
+        f"{chosen_to(history, value, width * math.sqrt(variance))}; "
+        f"{'highest' if sign > 0 else 'lowest'} of all {math.sqrt(beta):.2f} deviations away: {short(bound)}"
+    )
+    evidence = {"mean": mean, "sd": math.sqrt(variance), "beta": beta, "ucb": choice.value}
+    return Start(choice.config, reason=reason + AGAIN * choice.exhausted, evidence=evidence)
+
+
+def chosen_to(history: History, mean: float, deviation: float, seen: str = "") -> str:
+    """Explain a choice: it exploits if the predicted value itself beats the best, else it explores.
+
+    Before a trial is complete the best has trained less than what is predicted, so nothing is compared with it.
+    mean, deviation: predicted for a full training, in the metric's unit. seen: the data of the prediction, in words.
+    """
+    goal, best = history.problem.goal, history.best()
+    low, high = goal.bounds or (-math.inf, math.inf)
+    mean, source = min(max(mean, low), high), f" in full training, from {seen}" * bool(seen)
+    # To the last digit of a deviation of two digits; four digits beside one that is very small or large.
+    decimals = 1 - math.floor(math.log10(deviation)) if 1e-9 < deviation < math.inf else 99
+    rounded = f"{mean:.{decimals}f}" if 0 <= decimals <= 6 else short(mean)
+    predicted = f"predicts {goal.metric} {rounded} ± {deviation:.2g}{source}"
+    if goal.bounds and 2 * deviation >= high - low:
+        predicted = f"{goal.metric} may be anything from {low:g} to {high:g}{source}"
+    if best is None:
+        return f"chosen to explore: {predicted}"
+    complete = history.trial(best.trial).complete
+    purpose = "exploit" if complete and goal.better(mean, than=best.value) else "explore"
+    where = "" if complete else f" at epoch {best.epoch:g}"
+    return f"chosen to {purpose}: {predicted}; the best so far is {short(best.value)}{where}"
+
+
+@dataclass(frozen=True)
+class GPUCB(Policy[FinishedTrials]):
+    """GP-UCB: a Gaussian process over final scores chooses the next configuration, which trains in full.
+
+    It takes the configuration with the highest mean plus scaled deviation. Pending trials count as observed at their
+    mean (GP-BUCB).
+
+    Args:
+        initial: Sobol configurations before the first fit. Default: 6.
+        beta: weight of the variance in the upper confidence bound: "scaled", a fifth of theorem 1's of Srinivas et
+            al. (2010), on a continuous space 0.2 d log(2 t); "theorem", for finite spaces; or a number. Default:
+            "scaled".
+        delta: probability with which theorem 1 may fail. Default: 0.1.
+        refit_every: finished trials between fits of the kernel; while there are fewer, each is a fit. Default: 10.
+
+    Raises:
+        InvalidInput: for options outside these, and for theorem 1's beta on an infinite space.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import GPUCB
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, GPUCB(initial=2), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
+    """
+
+    initial: int = 6
+    beta: Beta = "scaled"
+    delta: float = 0.1
+    refit_every: int = 10
+    _surrogate: Surrogate = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_options("GPUCB", self.initial, self.beta, self.delta, self.refit_every)
+        object.__setattr__(self, "_surrogate", Surrogate(_final_score, self.refit_every, self.initial))
+
+    def start(self, problem: Problem) -> FinishedTrials:
+        """No trial has finished. Raises InvalidInput for theorem 1's beta on an infinite space."""
+        check_ucb("GPUCB", problem, self.beta)
+        return ()
+
+    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
+        """The trials that ended, in log order."""
+        return fold_over(state, event)
+
+    def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
+        """The initial design, then the highest UCB."""
+        posterior = self._surrogate.posterior(history, state)
+        if len(history) < self.initial or posterior is None:
+            return initial_design(history, self.initial, rng)
+        beta = beta_t(self.beta, history.problem.space, len(history) + 1, self.delta)
+        return propose_ucb(history, posterior, (), beta, rng)
+
+
+def _final_score(history: History, trial: TrialRecord) -> TrainingRows:
+    """One row: the configuration and the score that the trial counts for, the worst where it failed."""
+    failed = trial.status is Status.FAILED
+    y = targets(history, np.array([np.nan]) if failed else trial.counting(history.problem.goal)[-1:])
+    known = np.isfinite(y)
+    x = np.tile(history.points[trial.id], (len(y), 1))
+    return x[known], y[known]
+
+
+# -- squashed results, for expected improvement ------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Squash:
+    """From results v = sign * value, larger better, to y = -log((best - v) / s + 0.3) and back.
+
+    s = best - median of the results so far. Halfway between the best and 0 this is nearly linear; far below the best
+    all results look alike, so that a few failed trainings do not set the scale of the rest; near it differences of a
+    hundredth of s still count. It is a change of units alone: which result is better stays, and what is improved is the
+    gap to a result slightly better than the best.
+    """
+
+    best: float
+    spread: float  # s
+    sign: float
+
+    @classmethod
+    def of(cls, results: Array, sign: float) -> Squash:
+        """From finite results (n,), n at least 1."""
+        best = float(results.max())
+        spread = best - float(np.median(results))
+        if not spread > 1e-12 * abs(best):  # half of the results are the best
+            spread = float(best - results.mean())
+        return cls(best, spread if spread > 1e-12 * abs(best) else max(abs(best), 1e-6), sign)
+
+    def squashed(self, results: Array) -> Array:
+        """y (n,); what is not finite, as of trials that failed, counts as the worst result that is."""
+        finite = np.isfinite(results)
+        worst = float(results[finite].min(initial=self.best))
+        known = np.where(finite, results, worst)
+        return np.asarray(-np.log((self.best - known) / self.spread + _FLOOR))
+
+    def value(self, y: float) -> float:
+        """In the metric's own units."""
+        return self.sign * (self.best - self.spread * (float(np.exp(-y)) - _FLOOR))
+
+
+@dataclass(frozen=True, eq=False)
+class Improvement:
+    """A posterior over y, pending trials counted as observed at their mean, and the units of y."""
+
+    posterior: Posterior
+    best: float  # the best y of a trained configuration
+    squash: Squash
+
+    def expected(self, points: Array) -> Array:
+        """(m,) expected improvement of y at points (m, dim)."""
+        return expected_improvement(*self.posterior.predict(points), self.best)
+
+    def prediction(self, point: Array) -> dict[str, float]:
+        """What is predicted of a point (1, dim), values in the metric's own units.
+
+        predicted: the median; beats: the probability of a result better than the best; gain: by how much on average,
+        nothing where it is not. The gap to the best, in units of s, is exp(-y) less what it is for the best: the gain
+        is the price of a put on a log-normal, s (e^-b N(d) - e^(-m + sd^2 / 2) N(d - sd)), d = (m - b) / sd.
+        """
+        mean, variance = (float(found[0]) for found in self.posterior.predict(point))
+        sd = max(variance, 1e-300) ** 0.5
+        d = (mean - self.best) / sd
+        worth = np.exp(-self.best) * ndtr(d) - np.exp(min(variance / 2.0 - mean, 700.0)) * ndtr(d - sd)
+        gain = self.squash.spread * max(float(worth), 0.0)
+        return {"predicted": self.squash.value(mean), "beats": float(ndtr(d)), "gain": gain}
+
+    def in_words(self, prediction: dict[str, float], metric: str) -> str:
+        """The same as a sentence."""
+        best, beats = self.squash.value(self.best), prediction["beats"]
+        chance = f"= {beats:.2f}" if beats >= 0.005 else "< 0.01"
+        gain, predicted = prediction["gain"], prediction["predicted"]
+        return f"P(beats {best:.4g}) {chance}, gains {gain:.2g} of {metric} on average; predicted {predicted:.4g}"
+
+
+@dataclass(eq=False)
+class ImprovementSurrogate:
+    """Improvements by their data.
+
+    Kernels are fitted to all of the first 50 results, then to multiples of `refit_every`: with so few results a fit
+    costs little and an old one misleads. All y change when the best or the median moves: the posterior is made anew.
+    """
+
+    refit_every: int  # results, beyond the first fifty
+    _fits: Memo[Posterior] = field(default_factory=lambda: Memo(8))
+
+    def improvement(self, history: History, finished: FinishedTrials) -> Improvement | None:
+        """After `finished`; None while none of them gave a finite value."""
+        goal, sign = history.problem.goal, history.problem.goal.sign
+        ended = (history.trial(i) for i in finished)
+        results = plausible([np.nan if t.status is Status.FAILED else t.target(goal) for t in ended])
+        if not np.isfinite(results).any():
+            return None
+        squash = Squash.of(results[np.isfinite(results)], sign)
+        x = history.points[list(finished)]
+        y = squash.squashed(results)
+        key = (history.seed, x.tobytes(), y.tobytes())
+        posterior = self._fits(key, partial(self._fitted, history, x, y))
+        pending = history.points[[t.id for t in history.pending]]
+        return Improvement(hallucinate(posterior, pending), float(y.max()), squash)
+
+    def _fitted(self, history: History, x: Array, y: Array) -> Posterior:
+        fitted = len(y) if len(y) <= EARLY else max(EARLY, len(y) - len(y) % self.refit_every)
+        posterior = fit(x[:fitted], y[:fitted], rng=history.rng("fit", fitted), learn_from=400)
+        if fitted == len(y):
+            return posterior
+        return condition_on(posterior.kernel, x, y, noise=posterior.noise, constant=float(y.mean()))
+
+
+def cheap_design(history: History, log_cost: LogCost | None, rng: Generator) -> Start:
+    """In the middle half of every parameter, far from all that was tried, and cheap: the largest distance / cost.
+
+    In the middle, because in a corner a training may take a hundred times as long and informs about the corner only:
+    costs and scores that change smoothly are learnt from the middle as well. Of 512 Sobol configurations; distances
+    are in the cube, to the nearest trial, costs are what is expected after the trials so far.
+    """
+    space = history.problem.space
+    drawn = space.encode_many(space.sample_up_to(_DRAWN, rng, "sobol"))
+    configs = space.decode_many(0.5 + _MIDDLE * (drawn - 0.5)) if space.dim else []
+    new = [c for c, key in zip(configs, space.keys(configs), strict=True) if key not in history.tried]
+    worth, where = np.zeros(len(new)), "from the middle of the space"
+    if len(history):
+        where = f"{'cheap and far' if log_cost else 'far'} from what was tried, in the middle of the space"
+        if new:
+            points = space.encode_many(new)
+            apart = np.sqrt(((points[:, None, :] - history.points[None]) ** 2).sum(axis=2)).min(axis=1)
+            worth = np.log(np.maximum(apart, 1e-12)) - (log_cost(points)[0] if log_cost else 0.0)
+    for i in np.argsort(-worth, kind="stable"):
+        if space.contains(new[i]):
+            return Start(
+                new[i], reason=f"first design, {where}" if not len(history) else f"first design: {where}"
+            )
+    return Start(fresh(history, rng), reason="first design, drawn at random")
+
+
+def improve(
+    history: History, improvement: Improvement, rng: Generator, log_cost: LogCost | None = None,
+    candidates: int = 1024,
+) -> Proposal:  # fmt: skip
+    """The configuration not tried yet of largest log EI - log cost."""
+    surface = Surface(
+        improvement.posterior,
+        lambda mean, variance: log_ei(mean, variance, improvement.best),
+        log_cost=log_cost,
+    )
+    top = history.best()
+    around = [top.config] if top else []
+    space = history.problem.space
+    return maximise(surface, space, rng, tried=history.tried, around=around, candidates=candidates)
+
+
+@dataclass(frozen=True)
+class EI(Policy[FinishedTrials]):
+    """Expected improvement, or expected improvement per cost; every trial trains in full.
+
+    Pending trials count as observed at their mean.
+
+    Args:
+        initial: trials before the first fit. Sobol configurations; with a `cost`, configurations in the middle of the
+            space, cheap and far from each other. Default: None, 4, with a `cost` 3.
+        refit_every: finished trials, beyond 50, between fits of the kernel. Default: 10.
+        cost: "per" divides the expected improvement by the expected cost. "cooled" divides by cost^alpha, where alpha
+            is the share of the budget that is left (of several budgets the smallest share): the search starts cheap
+            and ends with the best. Default: None, costs are ignored.
+        cost_function: the cost of a configuration, where you know it: a function (config) or (config, previous config,
+            None before the first trial) to a number that is not negative, in the unit of the budget (seconds, or what
+            trials report as cost). Default: None, costs are learnt.
+        cost_model: how costs are learnt: "gp", a Gaussian process of their logarithms; a list of parameters in
+            which log cost is linear; or a function (config) whose scale is learnt. Learnt from what trials report
+            as `cost`, or from their seconds. Default: "gp".
+
+    Raises:
+        InvalidInput: for options outside these, and when the cost model does not suit the space.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import EI
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, EI(cost="per", initial=2, cost_model=["lr"]), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
+    """
+
+    initial: int | None = None
+    refit_every: int = 10
+    cost: Literal["per", "cooled"] | None = None
+    cost_function: CostFunction | None = None
+    cost_model: CostOption = "gp"
+    _first: int = field(init=False, repr=False, compare=False)
+    _surrogate: ImprovementSurrogate = field(init=False, repr=False, compare=False)
+    _remaining: RemainingBudget = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.cost not in (None, "per", "cooled"):
+            advice = ". Pass a function as cost_function=" * callable(self.cost)
+            raise InvalidInput(f"EI(cost={self.cost!r}): give 'per', 'cooled' or None{advice}")
+        if self.cost is None and (self.cost_function is not None or self.cost_model != "gp"):
+            raise InvalidInput(
+                "EI(cost_function=...) and EI(cost_model=...) need cost='per' or cost='cooled', else EI ignores costs."
+            )
+        first = self.initial if self.initial is not None else 3 if self.cost else 4
+        check_whole("EI", 1, MOST_POINTS, initial=first)
+        check_whole("EI", 1, refit_every=self.refit_every)
+        remaining = RemainingBudget("EI", self.cost_function, self.cost_model, refit_every=self.refit_every)
+        object.__setattr__(self, "_first", first)
+        object.__setattr__(self, "_surrogate", ImprovementSurrogate(self.refit_every))
+        object.__setattr__(self, "_remaining", remaining)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """JSON that rebuilds the policy, functions apart."""
+        return {**super().spec, "initial": self._first}
+
+    @property
+    def plans(self) -> bool:
+        """True when it goes by the study's budget."""
+        return self.cost == "cooled"
+
+    def start(self, problem: Problem) -> FinishedTrials:
+        """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
+        self._remaining.check(problem)
+        return ()
+
+    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
+        """The trials that ended, in log order."""
+        return fold_over(state, event)
+
+    def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
+        """The initial design, then the largest EI / cost^alpha."""
+        improvement = self._surrogate.improvement(history, state)
+        log_cost = self._remaining.log_cost(history, state) if self.cost else None
+        if len(history) < self._first or improvement is None:
+            return (
+                cheap_design(history, log_cost, rng)
+                if self.cost
+                else initial_design(history, self._first, rng)
+            )
+        alpha = 1.0 if self.cost else 0.0
+        if self.cost == "cooled":
+            alpha = min((left.share for left in self._remaining.lefts(history, state)), default=1.0)
+
+        def cooled(points: Array) -> tuple[Array, Array]:
+            assert log_cost is not None
+            value, slopes = log_cost(points)
+            return alpha * value, alpha * slopes
+
+        choice = improve(history, improvement, rng, cooled if log_cost else None)
+        point = history.problem.space.encode(choice.config)[None]
+        prediction = improvement.prediction(point)
+        words = improvement.in_words(prediction, history.problem.goal.metric)
+        evidence = {"ei": float(improvement.expected(point)[0]), **prediction, "alpha": alpha}
+        reason = f"largest expected improvement: {words}"
+        unit = self._remaining.unit(history)
+        if self.cost and (model := self._remaining.model(history, state, unit)) is not None:
+            cost = float(model.predict(point, self._remaining.standing(history)).mean[0])
+            evidence["cost"] = cost
+            power = "" if alpha == 1.0 else f"^{alpha:.2f}"
+            reason = (
+                f"largest expected improvement per cost{power}: {words}, for {amount(cost, UNITS[unit], 3)}"
+            )
+        return Start(choice.config, reason=reason + AGAIN * choice.exhausted, evidence=evidence)
+
+
+def EIPerCost(
+    initial: int = 3, refit_every: int = 10, cost: CostFunction | None = None, cost_model: CostOption = "gp"
+) -> EI:
+    """The name of EI(cost="per") until version 0.2."""
+    warn(
+        "EIPerCost is EI(cost='per') now. Write EI(cost='per'), and cost_function= for a cost that you know."
+    )
+    return EI(initial, refit_every, "per", cost, cost_model)
+
+
+def CostCooledEI(
+    initial: int = 3, refit_every: int = 10, cost: CostFunction | None = None, cost_model: CostOption = "gp"
+) -> EI:
+    """The name of EI(cost="cooled") until version 0.2."""
+    warn(
+        "CostCooledEI is EI(cost='cooled') now. Write EI(cost='cooled'), and cost_function= for a cost that you know."
+    )
+    return EI(initial, refit_every, "cooled", cost, cost_model)
+
+
+def recommend(history: History) -> Best | None:
+    """The configuration with the highest posterior mean among the trials that compare with the best: for noisy metrics.
+
+    These are the complete ones or, before there is one, those that went furthest; `Best.value` is what the trial counts
+    for. None before one has a value. Trials with values absurdly far below the best are left out.
+    """
+    groups = history.ranked()
+    if not groups:
+        return None
+    every = sorted(groups[0])
+    values = plausible([history.trial(i).target(history.problem.goal) for i in every], reach=1e3)
+    known = np.isfinite(values)
+    if not known.any():
+        return history.best()
+    ids, y = [i for i, kept in zip(every, known, strict=True) if kept], values[known]
+    x = history.points[ids]
+    means = fit(x, y, rng=history.rng("fit", 0)).mean(x) if x.shape[1] else y
+    return history.as_best(ids[int(np.argmax(means))])

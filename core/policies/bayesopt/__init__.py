@@ -1,1 +1,0 @@
-"""Bayesian optimisation: surrogate, acquisition, its maximiser; GP-UCB and expected improvement."""

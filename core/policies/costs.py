@@ -1,0 +1,604 @@
+"""What a training costs, and what is left of a search's budget.
+
+Notation: log c(x) ~ N(m(x), s(x)^2) at a point x of the unit cube, so that costs stay positive and errors are factors.
+exp(m) is the median, exp(m + s^2 / 2) the mean, exp(m + s z_p) the p-quantile. s is 0 where the cost is known. Lee et
+al. (2021), section 6, learn costs by a Gaussian process of their logarithms.
+
+Four budgets are told apart, each with a cost of its own: `seconds` (the tightest of wall-clock time, worker time and
+money), `cost` (what trials report), `epochs` and `trials`. Costs in seconds cover everything a worker spends on a
+trial: start-up, training, validation, checkpoints, deciding. A stopped trial counts with its cost scaled up to a full
+training; the share of a training that is trained on average is learnt, too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from haltune._utils.arrays import Array, Mask
+from haltune._utils.memo import Memo
+from haltune.errors import InvalidInput, NotSupported
+from haltune.gp import Posterior, fit, sample
+from haltune.log.events import Status
+from haltune.log.fold import FinishedTrials
+from haltune.log.history import History
+from haltune.log.policy import name_of
+from haltune.log.problem import Budget, Problem
+from haltune.log.records import TrialRecord
+from haltune.log.spending import Spent
+from haltune.space import Space
+
+CostFunction = Callable[..., float]  # (config) or (config, previous); previous is None before the first trial
+CostOption = str | Sequence[str] | CostFunction
+LogCost = Callable[[Array], tuple[Array, Array]]  # points (m, d) -> log cost (m,) and its derivatives (m, d)
+EARLY = 50  # finished trials up to which every one is a fit: with few an old fit misleads
+SLACK = 1.0 + 1e-9  # rounding may not make a plan unaffordable that spends all
+UNITS = {"seconds": "s", "cost": "of cost", "epochs": "epochs", "trials": "trials"}
+_LEAST_COST = 1e-12  # costs are taken at least this large: nothing is free, and its logarithm stays finite
+_NOISES = np.geomspace(1e-4, 2.0, 24) ** 2  # residual variances of log cost that a line is fitted with
+_SLOPE = 3.0  # prior deviation of a slope: e^3 is a factor of 20 across the cube
+_LARGEST_LOG = 700.0  # exp of 710 overflows
+_DIFFERENCE_STEP = 1e-4  # of the cube: a function's derivatives are differences
+
+
+# -- what trials cost --------------------------------------------------------------------------
+
+
+def full_cost(history: History, id: int, unit: str) -> float:
+    """Return what a finished trial would have cost if trained in full; 0 when unknown, as where it failed."""
+    trial, horizon = history.trial(id), history.problem.max_epochs
+    if trial.status is Status.FAILED:
+        return 0.0
+    trained = trial.epoch
+    more = horizon / trained - 1.0 if horizon and 0 < trained < horizon else 0.0
+    if unit == "cost":
+        return (history.cost(id) or 0.0) * (1.0 + more)
+    seconds = float(trial.seconds.sum())
+    return max(history.worker_seconds(id), seconds) + more * seconds  # an injected clock may stand still
+
+
+def trained_share(history: History, finished: FinishedTrials) -> float:
+    """Return the mean share of a full training before a trial is stopped; 1 where none is.
+
+    One imagined trial that was trained in full counts, too. Rollout's theory takes costs as deterministic: this is an
+    addition to it.
+    """
+    horizon = history.problem.max_epochs
+    ended = [t for id in finished if (t := history.trial(id)).status is not Status.FAILED]
+    stopped = [t for t in ended if t.status is Status.STOPPED]
+    if horizon is None or not stopped:
+        return 1.0
+    missing = math.fsum(1.0 - t.epoch / horizon for t in stopped)
+    return max(1.0 - missing / (len(ended) + 1.0), 1e-3)
+
+
+def _spent_by(history: History, trial: TrialRecord, unit: str) -> float:
+    if unit == "epochs":
+        return trial.epoch
+    return history.worker_seconds(trial.id) if unit == "seconds" else history.cost(trial.id) or 0.0
+
+
+def within_reach(costs: Array) -> Array:
+    """Limit costs (n,) to a billion times their median: a clock that jumped must not set the scale of all others."""
+    return np.minimum(costs, 1e9 * float(np.median(costs))) if len(costs) else costs
+
+
+# -- models of costs ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedCost:
+    """Log-normal costs of m points."""
+
+    log_median: Array  # (m,)
+    deviation: Array  # (m,) of the log cost of a single training, noise included
+
+    @property
+    def median(self) -> Array:
+        """(m,) exp(m)."""
+        return _exp(self.log_median)
+
+    @property
+    def mean(self) -> Array:
+        """(m,) exp(m + s^2 / 2)."""
+        return _exp(self.log_median + 0.5 * self.deviation**2)
+
+    def quantile(self, share: float) -> Array:
+        """(m,) the cost that a training stays below with this probability, in (0, 1)."""
+        return _exp(self.log_median + self.deviation * float(ndtri(share)))
+
+    def below(self, limit: float) -> Array:
+        """(m,) the probability that a training takes no more than a positive limit."""
+        off = math.log(limit) - self.log_median
+        # Of a known cost, which rounding may not make unaffordable where it is all that is left.
+        sure = np.where(off >= -1e-9, np.inf, -np.inf)
+        return np.asarray(ndtr(np.divide(off, self.deviation, out=sure, where=self.deviation > 0.0)))
+
+
+def _exp(log_cost: Array) -> Array:
+    return np.asarray(np.exp(np.minimum(log_cost, _LARGEST_LOG)))
+
+
+def _log(costs: Array) -> Array:
+    return np.log(np.maximum(costs, _LEAST_COST))
+
+
+@dataclass(frozen=True, eq=False)
+class GPCost:
+    """Equally probable Gaussian processes on log cost; their mixture is taken as log-normal."""
+
+    parts: tuple[Posterior, ...]
+
+    def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
+        """The deviation counts the uncertainty of each part, with noise, and their disagreement."""
+        found = [part.predict(points) for part in self.parts]
+        centres = np.array([mean for mean, _ in found])
+        deviations = [np.sqrt(v + part.noise) for (_, v), part in zip(found, self.parts, strict=True)]
+        within = np.mean([deviation**2 for deviation in deviations], axis=0)
+        return PredictedCost(centres.mean(axis=0), np.sqrt(within + centres.var(axis=0)))
+
+    def gradient(self, points: Array) -> tuple[Array, Array]:
+        """Log median (m,) and its derivatives (m, d)."""
+        found = [part.predict_with_gradient(points) for part in self.parts]
+        slopes = np.mean([one.mean_gradient for one in found], axis=0)
+        return np.mean([one.mean for one in found], axis=0), slopes
+
+    def expected(self, points: Array) -> tuple[Array, Array]:
+        """Log mean m + s^2 / 2 (m,) of the mixture's m and s, and its derivatives (m, d)."""
+        found = [part.predict_with_gradient(points) for part in self.parts]
+        means = np.array([one.mean for one in found])
+        slopes = np.array([one.mean_gradient for one in found])
+        off = means - means.mean(axis=0)
+        noise = float(np.mean([part.noise for part in self.parts]))
+        spread = noise + np.mean([one.variance for one in found], axis=0) + (off**2).mean(axis=0)
+        steeper = np.mean([one.variance_gradient for one in found], axis=0)
+        steeper += 2.0 * (off[:, :, None] * (slopes - slopes.mean(axis=0))).mean(axis=0)
+        return means.mean(axis=0) + 0.5 * spread, slopes.mean(axis=0) + 0.5 * steeper
+
+
+@dataclass(frozen=True, eq=False)
+class LineCost:
+    """log c(x) = weights . (1, x_S - 1/2) + N(0, noise): a power law in parameters on a logarithmic scale."""
+
+    columns: tuple[int, ...]  # S, coordinates of the cube
+    weights: Array  # (1 + |S|,)
+    covariance: Array  # of the weights
+    noise: float  # variance
+
+    def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
+        """The line and its uncertainty."""
+        design = _design(points, self.columns)
+        spread = np.einsum("ij,jk,ik->i", design, self.covariance, design) + self.noise
+        return PredictedCost(design @ self.weights, np.sqrt(spread))
+
+    def expected(self, points: Array) -> tuple[Array, Array]:
+        """The line and half of its variance, with derivatives."""
+        design, slopes = _design(points, self.columns), np.zeros_like(points)
+        slopes[:, list(self.columns)] = self.weights[1:]
+        slopes[:, list(self.columns)] += (design @ self.covariance)[:, 1:]
+        return design @ self.weights + 0.5 * self.predict(points).deviation ** 2, slopes
+
+
+@dataclass(frozen=True, eq=False)
+class KnownCost:
+    """A function of the configuration, or of it and the previous one (None at first), taken as exact.
+
+    Raises InvalidInput, naming the configuration, when the function raises or returns anything but a finite number
+    that is not negative.
+    """
+
+    function: CostFunction
+    space: Space
+
+    # Kept: it is asked for every configuration, and a signature takes longer than most functions.
+    @cached_property
+    def moves(self) -> bool:
+        """True when the cost depends on the previous configuration."""
+        return takes_previous(self.function)
+
+    def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
+        """Exact: the deviation is 0. after: the point (d,) where the search stands."""
+        previous = None if after is None else self.space.decode(after)
+        costs = self.of(self.space.decode_many(points), previous)
+        return PredictedCost(_log(costs), np.zeros(len(costs)))
+
+    def of(self, configs: Sequence[Mapping[str, Any]], previous: Mapping[str, Any] | None = None) -> Array:
+        """(m,) costs of configurations."""
+        return np.array([self._one(dict(config), previous) for config in configs], dtype=np.float64)
+
+    def gradient(self, points: Array) -> tuple[Array, Array]:
+        """Before the first trial; central differences, 0 across the steps of discrete parameters."""
+        value, slopes = self.predict(points).log_median, np.zeros_like(points)
+        for k in np.flatnonzero(self.space.continuous):
+            shift = np.zeros(points.shape[1])
+            shift[k] = _DIFFERENCE_STEP
+            up, down = np.minimum(points + shift, 1.0), np.maximum(points - shift, 0.0)
+            rise = self.predict(up).log_median - self.predict(down).log_median
+            slopes[:, k] = rise / (up - down)[:, k]
+        return value, slopes
+
+    expected = gradient  # it is exact: the mean is the median
+
+    def _one(self, config: dict[str, Any], previous: Mapping[str, Any] | None) -> float:
+        try:
+            cost = float(self.function(*((config, previous) if self.moves else (config,))))
+        except Exception as error:
+            raise InvalidInput(
+                f"The cost function {name_of(self.function)!r} raised {type(error).__name__}({error}) for {config!r}. "
+                "If a parameter is inactive it is absent: use config.get(name)."
+            ) from error
+        if not (np.isfinite(cost) and cost >= 0.0):
+            raise InvalidInput(
+                f"The cost function {name_of(self.function)!r} returned {cost} for {config!r}. "
+                "A cost must be finite and not negative."
+            )
+        return cost
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledCost:
+    """log c(x) = log g(x) + offset + N(0, noise): a function's shape, with scale and error learnt from trials."""
+
+    shape: KnownCost
+    offset: float
+    deviation: float  # of a single training's log cost, the offset's own included
+
+    def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
+        """The function, rescaled."""
+        log_shape = self.shape.predict(points, after).log_median
+        return PredictedCost(log_shape + self.offset, np.full(len(log_shape), self.deviation))
+
+    def expected(self, points: Array) -> tuple[Array, Array]:
+        """That of the function, and half the variance."""
+        value, slopes = self.shape.gradient(points)
+        return value + self.offset + 0.5 * self.deviation**2, slopes
+
+
+CostModel = GPCost | LineCost | KnownCost | ScaledCost
+
+
+def fit_gp(points: Array, costs: Array, rng: np.random.Generator | None = None) -> GPCost:
+    """Fit the most probable Gaussian process to the logarithms of costs (n,) > 0 at points (n, d), n >= 1."""
+    return GPCost((fit(points, _log(costs), rng=rng, learn_from=400),))
+
+
+def sample_gp(points: Array, costs: Array, count: int = 6, rng: np.random.Generator | None = None) -> GPCost:
+    """Draw `count` Gaussian processes from the posterior over their hyperparameters.
+
+    With few trainings many lengthscales are probable, and the most probable one misleads about costs farther away.
+    """
+    return GPCost(tuple(sample(points, _log(costs), count=count, rng=rng)))
+
+
+def fit_line(points: Array, costs: Array, columns: Sequence[int]) -> LineCost:
+    """Regress log costs (n,) on the given coordinates of points (n, d), n >= 1, in the Bayesian way.
+
+    Slopes are N(0, 3^2) beforehand, the intercept is almost free; of 24 residual variances the one of largest
+    marginal likelihood.
+    """
+    targets = _log(costs)
+    design = _design(points, tuple(columns))
+    prior = np.array([1e4] + [_SLOPE**2] * len(columns))
+    centred = targets - targets.mean()
+
+    def evidence(noise: float) -> float:
+        """log N(centred; 0, design diag(prior) design' + noise I), up to a constant."""
+        covariance = (design * prior) @ design.T + noise * np.eye(len(targets))
+        _, determinant = np.linalg.slogdet(covariance)
+        return -0.5 * float(determinant) - 0.5 * float(centred @ np.linalg.solve(covariance, centred))
+
+    noise = float(max(_NOISES[::-1], key=lambda noise: evidence(float(noise))))
+    precision = design.T @ design / noise + np.diag(1.0 / prior)
+    covariance: Array = np.linalg.inv(precision).astype(np.float64)
+    weights = covariance @ (design.T @ centred) / noise
+    weights[0] += targets.mean()
+    return LineCost(tuple(columns), weights, covariance, noise)
+
+
+def fit_scale(shape: KnownCost, points: Array, costs: Array) -> ScaledCost:
+    """Learn the scale of a function from costs (n,) at points (n, d); without any it is trusted within a factor e.
+
+    log offset ~ N(0, 1) beforehand; the residual variance has the weight of one trial at 0.1^2 beforehand.
+    Raises InvalidInput when the function depends on the previous configuration.
+    """
+    if shape.moves:
+        raise InvalidInput(
+            f"cost_model={name_of(shape.function)} takes the previous configuration, too, so its scale cannot be "
+            "learnt. Give a function of the configuration alone, or the exact cost instead of a cost_model."
+        )
+    rest = _log(costs) - shape.predict(points).log_median if len(points) else np.zeros(0)
+    around = float(np.sum((rest - rest.mean()) ** 2)) if len(rest) else 0.0
+    noise = (0.1**2 + around) / (1.0 + max(len(rest) - 1, 0))
+    variance = 1.0 / (1.0 + len(rest) / noise)  # of the offset
+    return ScaledCost(shape, variance * float(rest.sum()) / noise, float(np.sqrt(variance + noise)))
+
+
+def takes_previous(function: CostFunction) -> bool:
+    """Whether a cost function takes (config, previous). Raises InvalidInput when it takes neither one nor two."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty]
+    if len(needed) > 2:
+        raise InvalidInput(
+            f"The cost function {name_of(function)!r} takes {len(needed)} arguments. Write it as f(config) or "
+            "f(config, previous)."
+        )
+    return len(needed) == 2
+
+
+def _design(points: Array, columns: tuple[int, ...]) -> Array:
+    """(n, 1 + |S|); centred, so that intercept and slopes are nearly independent."""
+    return np.column_stack([np.ones(len(points)), points[:, list(columns)] - 0.5])
+
+
+# -- what is left of the budget ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Left:
+    """What may still be spent of one budget."""
+
+    unit: str  # a key of UNITS
+    amount: float  # less what running trials are expected to take
+    limit: float
+    aside: float = 0.0  # for running trials
+
+    @property
+    def share(self) -> float:
+        """Of the limit, from 0 to 1."""
+        return min(max(self.amount / self.limit, 0.0), 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class PlanningBudget:
+    """What is left of b budgets, and what the m points cost of each."""
+
+    left: Array  # (b,), infinite: no limit
+    first: Array  # (b, m), of a point from where the search stands
+    after: Array | None = None  # (b, m, m), of the column's point after the row's; None: `first` always
+
+    @property
+    def then(self) -> Array:
+        """(b, m or 1, m) costs after the first step, by the point before."""
+        return np.asarray(self.first[:, None, :] if self.after is None else self.after)
+
+    def affordable(self) -> Mask:
+        """(m,) the points that every budget can pay now."""
+        return np.asarray((self.first <= self.left[:, None] * SLACK).all(axis=0))
+
+    def price(self, costs: Array) -> Array:
+        """One cost (...,) of several (b, ...): the largest share of what is left. With one budget, its cost."""
+        finite = np.isfinite(self.left) & (self.left > 0)
+        if len(self.left) == 1 or not finite.any():
+            return np.asarray(costs[0])
+        shape = (-1,) + (1,) * (costs.ndim - 1)
+        return np.asarray((costs[finite] / self.left[finite].reshape(shape)).max(axis=0))
+
+
+@dataclass(frozen=True)
+class RemainingBudget:
+    """The costs and budgets that a policy plans with.
+
+    cost: a function (config) or (config, previous), known in advance, exact. cost_model: how costs are learnt:
+    "gp", names of parameters in which log cost is linear, or a function whose scale is learnt. Both are in the unit of
+    the budget: what trials report where it limits `cost`, or where they report it and it limits no time, else seconds.
+    affordable: the probability with which a trial keeps to what is left.
+
+    Raises InvalidInput for anything else, NotSupported for a function of which a log kept the name alone.
+    """
+
+    name: str  # of the policy, for its errors
+    cost: CostFunction | None = None
+    cost_model: CostOption = "gp"
+    affordable: float = 0.5
+    refit_every: int = 10
+    _fits: Memo[CostModel] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for option in (self.cost, self.cost_model):
+            if isinstance(option, dict):
+                raise NotSupported(
+                    f"{self.name} holds the function {option.get('function')!r}, and a log keeps only its name. "
+                    "Build the policy with it in your program."
+                )
+        if self.cost is not None and not callable(self.cost):
+            raise InvalidInput(
+                f"{self.name}: the cost must be a function of the configuration, or None, not {self.cost!r}"
+            )
+        if callable(self.cost):
+            takes_previous(self.cost)
+        model = self.cost_model
+        listed = isinstance(model, (list, tuple)) and all(isinstance(name, str) for name in model)
+        if model != "gp" and not callable(model) and not listed:
+            raise InvalidInput(
+                f"{self.name}(cost_model={self.cost_model!r}): give 'gp', a list of parameters in which log cost is "
+                "linear, or a function of the configuration"
+            )
+        if not 0.0 < self.affordable < 1.0:
+            raise InvalidInput(
+                f"{self.name}(affordable={self.affordable!r}): give a probability between 0 and 1"
+            )
+        object.__setattr__(self, "_fits", Memo(2 * self.refit_every + 1))
+
+    def check(self, problem: Problem) -> None:
+        """Raise InvalidInput when the cost model names a parameter that the space does not have."""
+        if not isinstance(self.cost_model, str) and not callable(self.cost_model):
+            known = problem.space.columns
+            if not self.cost_model or any(name not in known for name in self.cost_model):
+                raise InvalidInput(
+                    f"{self.name}(cost_model={list(self.cost_model)!r}): give parameters of the space, of {list(known)}"
+                )
+
+    def unit(self, history: History) -> str:
+        """What `cost` and `cost_model` count: "cost" or "seconds"."""
+        budget = history.budget
+        if budget is not None and (budget.time or budget.worker_time or budget.money) and not budget.cost:
+            return "seconds"
+        reported = any(history.cost(id) is not None for id in range(min(len(history), 3)))
+        return "cost" if reported or (budget is not None and budget.cost) else "seconds"
+
+    def model(self, history: History, finished: FinishedTrials, unit: str) -> CostModel | None:
+        """The model of the cost of a full training; None while nothing is known of it."""
+        own = unit == self.unit(history)
+        space = history.problem.space
+        if self.cost is not None and own:
+            return KnownCost(self.cost, space)
+        shape = KnownCost(self.cost_model, space) if callable(self.cost_model) and own else None
+        costs = [(id, c) for id in finished if (c := full_cost(history, id, unit)) > 0.0]
+        if not costs and shape is None:
+            return None
+        key = (history.seed, space, unit, tuple(costs))
+        return self._fits(key, partial(self._learnt, history, costs, shape))
+
+    def _learnt(self, history: History, costs: list[tuple[int, float]], shape: KnownCost | None) -> CostModel:
+        space = history.problem.space
+        x = history.points[[id for id, _ in costs]]
+        c = within_reach(np.array([cost for _, cost in costs]))
+        if shape is not None:
+            return fit_scale(shape, x, c)
+        if not isinstance(self.cost_model, str) and not callable(self.cost_model):
+            return fit_line(x, c, [k for n in self.cost_model for k in range(space.dim)[space.columns[n]]])
+        n = len(costs)
+        fitted = n if n <= EARLY else max(EARLY, n - n % self.refit_every)
+        model = sample_gp(x[:fitted], c[:fitted], rng=history.rng("fit", fitted, 1))
+        if fitted == n:
+            return model
+        return GPCost(tuple(part.condition(x[fitted:], _log(c[fitted:])) for part in model.parts))
+
+    def lefts(self, history: History, finished: FinishedTrials) -> list[Left]:
+        """What is left of each budget that is limited, less the expected costs of running trials."""
+        budget, spent = history.budget, history.spent
+        if budget is None:
+            return []
+        aside = {unit: self._aside(history, finished, unit) for unit in ("seconds", "cost", "epochs")}
+        found = []
+        if seconds := _seconds(budget, spent, aside["seconds"]):
+            found.append(min(seconds, key=lambda left: left.amount))
+        for unit, limit, gone in (("cost", budget.cost, spent.cost), ("epochs", budget.epochs, spent.epochs)):
+            if limit is not None:
+                found.append(Left(unit, limit - gone - aside[unit], limit, aside[unit]))
+        if budget.trials is not None:
+            found.append(Left("trials", float(budget.trials - spent.trials), float(budget.trials)))
+        return found
+
+    def _aside(self, history: History, finished: FinishedTrials, unit: str) -> float:
+        """What pending trials are still expected to take."""
+        pending = history.pending
+        if not pending:
+            return 0.0
+        costs = self.costs(history, finished, unit, history.points[[t.id for t in pending]])
+        gone = [_spent_by(history, t, unit) for t in pending]
+        return 0.0 if costs is None else float(np.maximum(costs - gone, 0.0).sum())
+
+    def costs(
+        self, history: History, finished: FinishedTrials, unit: str, points: Array, after: Array | None = None,
+        expected: bool = False,
+    ) -> Array | None:  # fmt: skip
+        """(m,) the planned (or expected) costs of trials at points (m, dim); None while nothing is known."""
+        share = trained_share(history, finished)
+        if unit == "trials":
+            return np.ones(len(points))
+        if unit == "epochs":
+            horizon = history.problem.max_epochs
+            return None if horizon is None else np.full(len(points), horizon * share)
+        model = self.model(history, finished, unit)
+        if model is None:
+            return None
+        found = model.predict(points, after)
+        return share * (found.mean if expected else found.quantile(self.affordable))
+
+    def log_cost(self, history: History, finished: FinishedTrials) -> LogCost | None:
+        """Log expected cost and its derivatives, for a maximiser; None while nothing is known of it."""
+        model = self.model(history, finished, self.unit(history))
+        standing = self.standing(history)
+        if model is None or standing is None:
+            return None if model is None else model.expected
+        return lambda points: (np.log(model.predict(points, standing).mean), np.zeros_like(points))
+
+    def planning(
+        self,
+        history: History,
+        finished: FinishedTrials,
+        points: Array,
+        lefts: Sequence[Left],
+        pairs: bool = True,
+    ) -> PlanningBudget:
+        """The budgets, in the order of `lefts`, and what points (m, dim) cost of each.
+
+        Unknown costs count as 0. Without a budget none is limited, and costs only weigh.
+        pairs: False leaves out the costs from point to point, of a cost that depends on the one before.
+        """
+        units, amounts, first = self._of_each(history, finished, points, lefts, expected=False)
+        if self.cost is None or not (pairs and self.moving):
+            return PlanningBudget(amounts, first)
+        known = KnownCost(self.cost, history.problem.space)
+        configs = history.problem.space.decode_many(points)
+        between = np.array([known.of(configs, previous) for previous in configs])
+        moved = trained_share(history, finished) * between
+        own = self.unit(history)
+        after = [
+            moved if u == own else np.tile(row, (len(points), 1)) for u, row in zip(units, first, strict=True)
+        ]
+        return PlanningBudget(amounts, first, np.array(after))
+
+    def price(
+        self, history: History, finished: FinishedTrials, points: Array, lefts: Sequence[Left]
+    ) -> Array:
+        """(m,) one expected cost of a trial at points (m, dim): with several budgets a share of what is left."""
+        _, amounts, costs = self._of_each(history, finished, points, lefts, expected=True)
+        return PlanningBudget(amounts, costs).price(costs)
+
+    def _of_each(
+        self, history: History, finished: FinishedTrials, points: Array, lefts: Sequence[Left], expected: bool
+    ) -> tuple[list[str], Array, Array]:
+        """Units, what is left (b,) and costs (b, m) of each budget."""
+        units, after = [left.unit for left in lefts] or [self.unit(history)], self.standing(history)
+        found = [self.costs(history, finished, unit, points, after, expected) for unit in units]
+        costs = np.array([np.zeros(len(points)) if row is None else row for row in found])
+        return units, np.array([left.amount for left in lefts] or [math.inf]), costs
+
+    def chance(
+        self, history: History, finished: FinishedTrials, points: Array, lefts: Sequence[Left]
+    ) -> Array:
+        """(m,) the probability that a trial at points (m, dim) keeps to what is left: one that does not is lost."""
+        least, after = np.ones(len(points)), self.standing(history)
+        share = trained_share(history, finished)
+        for left in lefts:
+            model = self.model(history, finished, left.unit) if left.unit in ("seconds", "cost") else None
+            if model is not None and left.amount > 0.0:
+                least = np.minimum(least, model.predict(points, after).below(left.amount / share))
+        return least
+
+    @property
+    def moving(self) -> bool:
+        """True when the cost depends on the configuration before."""
+        return self.cost is not None and takes_previous(self.cost)
+
+    def standing(self, history: History) -> Array | None:
+        """The configuration that was started last, where costs depend on it."""
+        return history.points[len(history) - 1] if self.moving and len(history) else None
+
+
+def _seconds(budget: Budget, spent: Spent, aside: float) -> list[Left]:
+    """The budgets that are spent by the second. Workers spend wall-clock time together: nothing is set aside."""
+    found = []
+    if budget.time is not None:
+        found.append(Left("seconds", float(budget.time) - spent.time, float(budget.time)))
+    if budget.worker_time is not None:
+        limit = float(budget.worker_time)
+        found.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
+    if budget.money is not None and budget.price:
+        # Within 1e-300 and 1e300, so that shares of it are numbers whatever the price.
+        limit = min(max(budget.money / budget.price * 3600.0, 1e-300), 1e300)
+        found.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
+    return found

@@ -1,1 +1,0 @@
-"""What trainings cost, and what is left of a budget."""

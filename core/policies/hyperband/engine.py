@@ -1,0 +1,854 @@
+"""Successive halving: trials come to rungs, and the best of each rung continue.
+
+One engine takes the events of a log in order and answers for the policies of this folder, in two modes:
+
+- `Synchronous`: a trial that reaches its rung pauses until the rung is complete; then the best n_{i+1} continue (Li et
+  al. 2018). A free worker gets, in this order: a trial that is to continue, in the oldest bracket first; a new
+  configuration where a first rung has places; the next bracket (section 6.1: nobody idles); else it waits.
+- `Asynchronous`: a trial continues as soon as it is among the top 1 / eta of those that have arrived at its rung (Li et
+  al. 2020, ASHA). In the promotion form it pauses there until it is; in the stopping form it is decided on arrival.
+
+What is not finite, failed or was stopped arrives at a rung as the worst and never continues.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from haltune._utils.words import amount, ordinal, plural
+from haltune.log import events as ev
+from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
+from haltune.log.events import OVER, Event, Status
+from haltune.log.history import History
+from haltune.log.problem import Problem
+from haltune.log.records import TrialRecord
+
+from .brackets import Bracket, Plan, Rung
+from .sampler import Sampler
+
+OUT = -math.inf  # the score of what never continues
+Key = tuple[float, int]  # (-score, trial): the best first, equal ones by their number
+_NO_MORE = "no new trial may begin, and those that continue are still trained"
+
+
+@dataclass(frozen=True, slots=True)
+class RungEntry:
+    """A trial on its way to a rung, or at it."""
+
+    attempt: int
+    last: float = OUT  # sign * the value that it counts for so far, OUT when there is none
+    had: float = 0.0  # resource so far
+    saved: float = 0.0  # resource at its last checkpoint
+    kept: float = OUT  # `last` at its last checkpoint
+    result: float | None = None  # sign * value at the rung; None until it arrives
+    whole: bool = False  # trained in full: it cannot continue, and need not
+    held: bool = True  # by a worker: what is reported after that is not in its curve
+    before: float = OUT  # its result at the rung before
+    idle: bool = False  # no better than at the rung before: it is only counted (see Promotion.rising)
+
+    def again(self, attempt: int, anew: bool) -> RungEntry:
+        """A later attempt, from the checkpoint or from the beginning."""
+        saved, kept = (0.0, OUT) if anew else (self.saved, self.kept)
+        return replace(self, attempt=attempt, last=kept, kept=kept, had=saved, saved=saved, held=True)
+
+    def checkpointed(self) -> RungEntry:
+        """A later attempt begins here."""
+        return replace(self, saved=self.had, kept=self.last)
+
+    def key(self, trial: int) -> Key:
+        """Where it ranks at its rung."""
+        return -(OUT if self.result is None else self.result), trial
+
+
+class Halving(ABC):
+    """What both modes share: the problem, the brackets that come, the sampler, and how many trials began.
+
+    unit: "epochs" or "seconds", counted here; another name: handed to the training as trial.resource. ends: the last
+    rung of a bracket is a full training; else there may be another bracket that trains further.
+    """
+
+    def __init__(self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, ends: bool = True) -> None:
+        self.sign, self.peaks = problem.goal.sign, problem.goal.of == "best"
+        self.horizon, self.min_epochs = problem.max_epochs, problem.min_epochs
+        self.plan, self.sampler, self.unit, self.ends = plan, sampler, unit, ends
+        self.began = 0  # trials so far
+        self.limit = math.inf  # on them, by the budget
+
+    def __repr__(self) -> str:  # all that it knows, for whoever asks whether two states are equal
+        known = {name: value for name, value in vars(self).items() if name not in ("plan", "sampler")}
+        return f"{type(self).__name__}({known})"
+
+    @property
+    def no_more(self) -> bool:
+        """True when nothing new may begin: rungs close with those that are there."""
+        return self.began >= self.limit
+
+    def take(self, event: Event) -> None:
+        """Take up the next event of the log."""
+        if isinstance(event, ev.Started):
+            self._started(event)
+            self.began = event.trial + 1
+            self._counted()
+        elif isinstance(event, ev.Budgeted) and event.plans:
+            self.limit = event.budget.get("trials", math.inf)
+            self._counted()
+        elif isinstance(event, ev.TrialEvent):
+            self._trained(event)
+
+    @abstractmethod
+    def _started(self, event: ev.Started) -> None: ...
+
+    @abstractmethod
+    def _trained(self, event: ev.TrialEvent) -> None: ...
+
+    def _counted(self) -> None:  # noqa: B027 - only brackets that fill up need it
+        """After `began` or `limit` changed."""
+
+    @abstractmethod
+    def propose(self, history: History) -> Move:
+        """What a free worker does next."""
+
+    @abstractmethod
+    def judge(self, history: History, trial: TrialRecord) -> Verdict:
+        """Whether a trial continues after its last report."""
+
+    def alive(self) -> frozenset[int] | None:
+        """The paused trials that may still continue; None: all of them."""
+        return None
+
+    # -- reports ---------------------------------------------------------------------------
+
+    def had(self, entry: RungEntry, epoch: float, seconds: float) -> float:
+        """The resource of a trial after a report."""
+        if self.unit == "epochs":
+            return epoch
+        return (
+            entry.had + seconds if self.unit == "seconds" else 0.0
+        )  # of another, it has all when it is over
+
+    def scored(self, entry: RungEntry, event: ev.Reported) -> tuple[float, float]:
+        """Of a report: sign * value, OUT where it is not finite; and what the trial counts for after it."""
+        last = self.sign * event.value if math.isfinite(event.value) else OUT
+        return last, max(entry.last, last) if self.peaks else last
+
+    def judged(self, trial: TrialRecord, history: History) -> float:
+        """sign * the value that a trial counts for at its last report; OUT where that report is not finite."""
+        finite = math.isfinite(trial.values[-1])
+        return self.sign * trial.result(history.problem.goal) if finite else OUT
+
+    def amount(self, resource: float) -> str:
+        """A resource in words."""
+        return amount(resource, self.unit)
+
+    def until(self, resource: float) -> float | None:
+        """The epoch to which a resource takes a trial, at most the horizon; None when it counts otherwise."""
+        if self.unit != "epochs":
+            return None
+        return resource if self.horizon is None else min(resource, float(self.horizon))
+
+    def first_compared(self, bracket: Bracket, rung: int) -> str:
+        """In words, when a new trial is first compared: at the rung, if its bracket has one beyond."""
+        if rung >= len(bracket.rungs) - 1:
+            return "compared with other runs only at its end"
+        return f"compared with other runs from {self.amount(bracket.rungs[rung].resource)} on"
+
+
+def refused(score: float, entry: RungEntry) -> Verdict | None:
+    """STOP for what is OUT at its rung now, or was when it arrived there, an attempt ago; else None."""
+    if OUT not in (score, entry.result):
+        return None
+    return stop("its value is not finite where runs are compared: it never continues")
+
+
+# -- synchronous ---------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class BracketState:
+    """A bracket under way: the rung that fills, and the trials that may enter it.
+
+    Trials that were trained in full carry their value along, and so do those whose last report was beyond the next
+    rung already.
+    """
+
+    number: int
+    bracket: Bracket
+    carries: bool  # False: another trial continues in the place of a winner
+    places: int  # how many enter this rung in all
+    rung: int = 0
+    members: dict[int, RungEntry] = field(default_factory=dict)
+    arrived: int = 0  # of the members
+    ranked: list[Key] = field(default_factory=list)  # those that arrived with a finite value
+    queue: list[int] = field(
+        default_factory=list
+    )  # winners of the rung before that have not entered, best first
+    past: dict[int, RungEntry] = field(default_factory=dict)  # the entries of those, from the rung before
+    planned: Bracket | None = None  # what the bracket was before it was cut to those that began
+
+    @property
+    def at(self) -> Rung:
+        """The rung that fills."""
+        return self.bracket.rungs[self.rung]
+
+    @property
+    def last(self) -> bool:
+        """True in the rung that ends the bracket."""
+        return self.rung == len(self.bracket.rungs) - 1
+
+    @property
+    def promotes(self) -> int:
+        """How many of this rung enter the next."""
+        return 0 if self.last else min(self.places, self.bracket.rungs[self.rung + 1].n)
+
+    @property
+    def free(self) -> int:
+        """Places of the first rung that wait for new configurations."""
+        return self.places - len(self.members) if self.rung == 0 else 0
+
+    def entry(self, trial: int) -> RungEntry | None:
+        """Of a trial in this rung, or in the queue for it."""
+        return self.members.get(trial) or self.past.get(trial)
+
+    def put(self, trial: int, entry: RungEntry) -> None:
+        """Another entry of a trial, which stays where it is."""
+        if trial in self.members:
+            self._place(trial, entry)
+        else:
+            self.past[trial] = entry
+
+    def enter(self, trial: int, entry: RungEntry, of: int | None = None) -> None:
+        """`trial` trains towards this rung; `of`: the winner in whose place it does, when not its own."""
+        self._leave_queue(trial if of is None else of)
+        self._place(trial, entry)
+
+    def report(self, trial: int, score: float, had: float, out: bool) -> BracketState | None:
+        """A trial of this rung has had so much resource; None when that closes the bracket."""
+        entry = replace(self.members[trial], last=score, had=had)
+        if entry.result is None and (out or had >= self.at.resource):
+            entry = replace(entry, result=OUT if out else score)
+        self._place(trial, entry)
+        return self.settled()
+
+    def leave(self, trial: int) -> BracketState | None:
+        """A trial will never continue; None when that closes the bracket."""
+        if (entry := self.members.get(trial)) is not None:
+            self._place(trial, replace(entry, result=OUT))
+        else:
+            self._leave_queue(trial)
+            self.places -= 1
+        return self.settled()
+
+    def done(self, trial: int) -> BracketState | None:
+        """A trial was trained in full: its value counts, in the rungs to come as well if it is carried."""
+        entry = self.entry(trial)
+        assert entry is not None
+        result = entry.last if entry.result is None else entry.result
+        self.enter(trial, replace(entry, result=result, whole=self.carries))
+        return self.settled()
+
+    def settled(self, trial: int = -1, arriving: RungEntry | None = None) -> BracketState | None:
+        """The next rung once this one is complete; None when there is nobody to enter it.
+
+        trial, arriving: as if that member of the rung had arrived with this entry.
+        """
+        arrives = arriving is not None and self.members[trial].result is None
+        if len(self.members) < self.places or self.arrived + arrives < len(self.members):
+            return self
+        ranked = self.ranked
+        if arriving is not None and arrives:
+            insort(ranked := list(ranked), arriving.key(trial))
+        winners = [id for _, id in ranked[: self.promotes]]  # all that are finite when they are fewer
+        if not winners:
+            return None
+        following = BracketState(self.number, self.bracket, self.carries, len(winners), self.rung + 1)
+        for id in winners:
+            entry = arriving if arriving is not None and id == trial else self.members[id]
+            if entry.whole or (self.carries and entry.had >= following.at.resource):
+                following._place(id, replace(entry, result=entry.last))
+            else:
+                following.queue.append(id)
+                following.past[id] = replace(entry, result=None)
+        return following.settled()
+
+    def bounded(self, no_more: bool) -> BracketState | None:
+        """Cut to those that began when no more may, whole again when they may; None when that closes the bracket.
+
+        Only while the first rung fills: later ones are made of those that arrived there.
+        """
+        if self.rung == 0 and no_more and self.free:
+            began = len(self.members)
+            self.planned = self.planned or self.bracket
+            self.bracket, self.places = self.planned.cut(began), began
+            return self.settled()
+        if self.rung == 0 and not no_more and self.planned is not None:
+            self.bracket, self.places, self.planned = self.planned, self.planned.rungs[0].n, None
+        return self
+
+    def _place(self, trial: int, entry: RungEntry) -> None:
+        before = self.members.get(trial)
+        if before is not None and before.result is not None:
+            self.arrived -= 1
+            if before.result != OUT:
+                self.ranked.remove(before.key(trial))
+        if entry.result is not None:
+            self.arrived += 1
+            if entry.result != OUT:
+                insort(self.ranked, entry.key(trial))
+        self.members[trial] = entry
+
+    def _leave_queue(self, trial: int) -> None:
+        if self.past.pop(trial, None) is not None:
+            self.queue.remove(trial)
+
+
+class Synchronous(Halving):
+    """Rungs that are compared when they are complete. resumes: winners continue from their checkpoints."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        sampler: Sampler,
+        unit: str,
+        ends: bool = True,
+        resume: bool = True,
+    ) -> None:
+        super().__init__(problem, plan, sampler, unit, ends)
+        self.counted = unit in ("epochs", "seconds")  # the resource is seen here, report by report
+        self.resumes = resume and self.counted  # else another trial begins with a winner's configuration
+        self.opened = 0  # brackets so far
+        self.open: list[BracketState] = []  # oldest first
+        self.aims: dict[int, float] = {}  # in seconds: the last rung that a trial trained towards
+        self.short: list[Bracket] = []  # closed with fewer than planned: they run again when more may begin
+
+    def _holding(self, trial: int) -> BracketState | None:
+        """The bracket in which a trial may still continue."""
+        return next((b for b in self.open if b.entry(trial) is not None), None)
+
+    def _put(self, before: BracketState, after: BracketState | None, planned: Bracket | None) -> None:
+        """Another state of a bracket, None: it is over. planned: what it was before it was cut, if it was."""
+        if planned is not None and (after is None or after.rung):
+            self.short.append(planned)
+        at = self.open.index(before)
+        self.open[at : at + 1] = [] if after is None else [after]
+
+    def _counted(self) -> None:
+        for bracket in list(self.open):
+            planned = bracket.planned
+            self._put(bracket, bracket.bounded(self.no_more), planned)
+
+    def _started(self, e: ev.Started) -> None:
+        number = self.plan.number(e)
+        if number >= self.opened:
+            if again := self._again(number):
+                self.short.pop(0)
+            self.opened = number + 1
+            self.open.append(self._bracket(number, again))
+        bracket = next((b for b in self.open if b.number == number), None)
+        if bracket is not None:
+            bracket.enter(e.trial, RungEntry(1), e.tags.get("of"))
+            self._aim(bracket, e.trial)
+
+    def _bracket(self, number: int, again: Bracket | None) -> BracketState:
+        bracket = again or self.plan(number)
+        return BracketState(number, bracket, self.resumes, bracket.rungs[0].n)
+
+    def _again(self, number: int) -> Bracket | None:
+        """What runs once more under a number beyond the plan: a bracket that could not be filled."""
+        ends = self.plan.ends
+        return self.short[0] if self.short and ends is not None and number >= ends else None
+
+    def _trained(self, e: ev.TrialEvent) -> None:
+        if (bracket := self._holding(e.trial)) is None:
+            return
+        planned = bracket.planned
+        after = self._moved(bracket, e)
+        if after is not bracket:
+            self._put(bracket, after, planned)
+        self._aim(after, e.trial)
+
+    def _aim(self, bracket: BracketState | None, trial: int) -> None:
+        """The record of a trial has its aim in epochs; that of one in seconds is kept here."""
+        if self.unit == "seconds" and bracket is not None and trial in bracket.members:
+            self.aims[trial] = bracket.at.resource
+
+    def _moved(self, bracket: BracketState, e: ev.TrialEvent) -> BracketState | None:
+        entry = bracket.entry(e.trial)
+        assert entry is not None
+        if isinstance(e, ev.Resumed):
+            again = entry.again(e.attempt, e.anew)
+            (bracket.enter if e.by_policy else bracket.put)(e.trial, again)
+        elif not isinstance(e, ev.AttemptEvent) or e.attempt != entry.attempt:
+            pass  # superseded
+        elif isinstance(e, ev.Reported) and entry.held:
+            return self._reported(bracket, entry, e)
+        elif isinstance(e, ev.Checkpointed):
+            bracket.put(e.trial, entry.checkpointed())
+        elif isinstance(e, ev.Ended | ev.Expired):
+            bracket.put(e.trial, replace(entry, held=False))
+            return self._over(bracket, e)
+        return bracket
+
+    def _reported(self, bracket: BracketState, entry: RungEntry, e: ev.Reported) -> BracketState | None:
+        (last, score), had = self.scored(entry, e), self.had(entry, e.epoch, e.seconds)
+        continues = self.resumes and e.verdict.action is Action.CONTINUE
+        if e.trial in bracket.queue and continues:
+            bracket.enter(e.trial, entry)
+        if e.trial not in bracket.members or e.epoch < self.min_epochs:
+            bracket.put(e.trial, replace(entry, last=score, had=had))
+            return bracket
+        stopped = e.verdict.action is Action.STOP
+        if stopped and e.verdict.resumable:
+            had = min(had, math.nextafter(bracket.at.resource, 0.0))  # cut by the budget: nobody judged it
+        out = stopped and not e.verdict.resumable and (self.resumes or had < bracket.at.resource)
+        out = out or (last == OUT and had >= bracket.at.resource)
+        after = bracket.report(e.trial, score, had, out)
+        if after is not None and continues and (won := after.past.get(e.trial)) is not None:
+            after.enter(e.trial, won)  # the last to arrive, it continues at once
+        return after
+
+    def _over(self, bracket: BracketState, e: ev.Ended | ev.Expired) -> BracketState | None:
+        if e.trial in bracket.queue and not self.resumes:
+            return bracket  # another trial continues in its place
+        if e.status is Status.COMPLETED:
+            return bracket.done(e.trial)
+        entry = bracket.members.get(e.trial)
+        if e.status is Status.STOPPED and not self.resumes and entry and entry.result is not None:
+            return bracket  # it had its resource
+        return bracket.leave(e.trial) if e.status in (Status.STOPPED, Status.FAILED) else bracket
+
+    def propose(self, history: History) -> Move:
+        """A winner, a new configuration, the next bracket, or a wait."""
+        for bracket in self.open:
+            if (move := self._promotion(bracket, history)) is not None:
+                return move
+            if bracket.free:
+                return self._new(bracket, history)
+        if self.no_more:
+            return Wait(_NO_MORE)
+        again = self._again(self.opened)
+        if again or self.plan.has(self.opened, history):
+            return self._new(self._bracket(self.opened, again), history)
+        if not self.open:
+            many = f"all {self.opened} brackets are complete"
+            return Finish("the one bracket is complete" if self.opened == 1 else many)
+        first = self.open[0]
+        return Wait(f"rung {first.rung} of bracket {first.number} waits for trials that are still trained")
+
+    def _promotion(self, bracket: BracketState, history: History) -> Move | None:
+        resource = bracket.at.resource
+        for id in bracket.queue:
+            trial = history.trial(id)
+            if self.resumes and trial.status is not Status.PAUSED:
+                continue  # still with its worker, or given back: the study offers it again
+            tags = {"bracket": bracket.number, "rung": bracket.rung}
+            before = self.amount(bracket.bracket.rungs[bracket.rung - 1].resource)
+            reason = f"among the best {bracket.places} after {before}: on to {self.amount(resource)}"
+            if self.resumes:
+                return Resume(id, self.until(resource), resource, tags, reason)
+            tags["of"] = id
+            end, partial = self.until(resource), self._partial(bracket)
+            return Start(trial.config, end, resource, tags, reason, partial=partial)
+        return None
+
+    def _new(self, bracket: BracketState, history: History) -> Start:
+        drawn = self.sampler.draw(history, bracket.number, bracket.bracket, len(bracket.members), self.unit)
+        resource, tags = bracket.at.resource, {"bracket": bracket.number, "rung": 0}
+        reason = f"{drawn.reason}; bracket {bracket.number}, {self.first_compared(bracket.bracket, 0)}"
+        end, partial = self.until(resource), self._partial(bracket)
+        return Start(drawn.config, end, resource, tags, reason, drawn.evidence, partial)
+
+    def _partial(self, bracket: BracketState) -> bool:
+        """True for a trial of this rung that is no full training, though nobody cuts it: on few samples, say."""
+        return not self.counted and not (bracket.last and self.ends)
+
+    def judge(self, history: History, trial: TrialRecord) -> Verdict:
+        """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
+        bracket = self._holding(trial.id)
+        if bracket is None or (trial.id in bracket.queue and not self.resumes):  # another trial continues
+            return self._alone(trial)
+        entry = bracket.entry(trial.id)
+        assert entry is not None
+        had, score = self.had(entry, trial.epoch, float(trial.seconds[-1])), self.judged(trial, history)
+        if trial.id in bracket.queue:
+            if score == OUT:
+                return stop("offered again, its value is not finite any more: it never continues")
+            return self._on(bracket, "it was among the best of its rung")
+        resource = bracket.at.resource
+        if not self.counted or had < resource:
+            return go_on(f"on to {self.amount(resource)}")
+        full = {FULL: True} if bracket.last and self.ends else {}
+        if not self.resumes:
+            return stop(f"trained its {self.amount(resource)}", **full)
+        if (verdict := refused(score, entry)) is not None:
+            return verdict
+        arrived = bracket.arrived + (entry.result is None)
+        if entry.result is None:
+            entry = replace(entry, last=score, had=had, result=score)
+        rank = 1 + bisect_left(bracket.ranked, entry.key(trial.id))
+        place = f"{ordinal(rank)} of {arrived} after {self.amount(resource)}"
+        evidence = {
+            "rank": rank, "arrived": arrived, "places": bracket.places, "go_on": bracket.promotes,
+            "bracket": bracket.number, "rung": bracket.rung,
+        }  # fmt: skip
+        if bracket.last:
+            return stop(f"{place}: the last rung of its bracket", **evidence, **full)
+        after = bracket.settled(trial.id, entry)
+        if after is not None and trial.id in after.queue:
+            why = f"{place}, the last to arrive: among the best {bracket.promotes}"
+            return replace(self._on(after, why), evidence=evidence)
+        those = plural(bracket.promotes, "continues", "continue")
+        if after is not None and after.entry(trial.id) is not None:
+            return Verdict(Action.PAUSE, f"{place}; once {bracket.places} are there, {those}", evidence)
+        return stop(f"{place}: {those}", **evidence)
+
+    def _alone(self, trial: TrialRecord) -> Verdict:
+        """Its bracket went on without it: it was offered again after a crash, and regains what it had."""
+        in_epochs = self.unit == "epochs"
+        had = trial.epoch if in_epochs else float(trial.seconds.sum())
+        target = (trial.until if in_epochs else self.aims.get(trial.id)) or 0.0
+        if not self.counted or had < target:
+            return go_on(f"offered again: on to the {self.amount(target)} that it had before")
+        last = self.plan(int(trial.tags["bracket"])).rungs[-1].resource
+        full = {FULL: True} if self.ends and target >= last else {}
+        return stop("its rung is complete, and it is not among those that continue", **full)
+
+    def _on(self, bracket: BracketState, why: str) -> Verdict:
+        resource = bracket.at.resource
+        return Verdict(Action.CONTINUE, f"{why}; on to {self.amount(resource)}", {}, self.until(resource))
+
+    def alive(self) -> frozenset[int]:
+        """The trials that may still continue."""
+        return frozenset(t for b in self.open for t in (*b.members, *b.queue))
+
+
+# -- asynchronous --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """How few of a rung continue, and from which rung on.
+
+    eta: one in so many of a rung continues; first: of the first rung, as of the others if None. stops: the stopping
+    form; else the promotion form. min_trials_per_rung: trials that arrive at the first rung before any continues. base:
+    the rung that counts as the first; below it nobody is compared, and all continue.
+    """
+
+    eta: Fraction
+    first: Fraction | None = None
+    stops: bool = False
+    min_trials_per_rung: int = 1
+    base: int = 0
+
+    def cut(self, rung: int) -> Fraction:
+        """One in so many of a rung continues."""
+        return self.eta if self.first is None or rung > self.base else self.first
+
+    def top(self, rung: int, arrived: int) -> int:
+        """How many of those that arrived at a rung continue."""
+        if rung < self.base:
+            return arrived
+        if rung == self.base and arrived < self.min_trials_per_rung:
+            return 0
+        return max(int(self.stops), arrived // self.cut(rung))
+
+
+@dataclass
+class RungState:
+    """One rung."""
+
+    arrived: list[Key] = field(default_factory=list)  # finite values
+    count: int = 0  # all that arrived, what is not finite and what failed among them
+    waiting: list[Key] = field(default_factory=list)  # paused here
+
+    def arrive(self, key: Key | None) -> None:
+        """One more; None: it can only be counted."""
+        self.count += 1
+        if key is not None:
+            insort(self.arrived, key)
+
+    def rank(self, key: Key) -> int:
+        """How many of those that arrived come before a key."""
+        return bisect_left(self.arrived, key)
+
+    def leave(self, key: Key) -> None:
+        """It waits no more, if it did."""
+        at = bisect_left(self.waiting, key)
+        if self.waiting[at : at + 1] == [key]:
+            del self.waiting[at]
+
+    def leading(self, top: int) -> Iterator[int]:
+        """Those that wait among the best so many of all that arrived, best first."""
+        return (key[1] for key in self.waiting[:top] if self.rank(key) < top)
+
+
+@dataclass(frozen=True, slots=True)
+class OnRung:
+    """A trial on a rung, or on the way to it."""
+
+    bracket: Bracket
+    rung: int
+    entry: RungEntry
+
+    @property
+    def needed(self) -> float:
+        """The resource of its rung."""
+        return self.bracket.rungs[self.rung].resource
+
+    @property
+    def last(self) -> bool:
+        """True on the last rung."""
+        return self.rung == len(self.bracket.rungs) - 1
+
+    def passing(self, had: float) -> Iterator[OnRung]:
+        """Here, and at every further rung that a report of so much resource has passed at once, in their order."""
+        yield self
+        for rung in range(self.rung + 1, len(self.bracket.rungs)):
+            if self.bracket.rungs[rung].resource > had:
+                return
+            yield replace(self, rung=rung)
+
+
+class Asynchronous(Halving):
+    """Rungs at which nobody waits for others. Equal brackets share their rungs.
+
+    rising: a trial that is no better than at the rung before continues only if it leads; else it is idle, only counted,
+    and the places go to others.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        sampler: Sampler,
+        unit: str,
+        promotion: Promotion,
+        ends: bool = True,
+        rising: bool = False,
+    ) -> None:
+        super().__init__(problem, plan, sampler, unit, ends)
+        self.promotion, self.rising = promotion, rising
+        self.number = 0  # the bracket that new trials belong to
+        self.started = 0  # of its configurations
+        self.rungs: dict[Bracket, list[RungState]] = {}
+        self.trials: dict[int, OnRung] = {}
+
+    def rung(self, on: OnRung) -> RungState:
+        """The rung at which a trial is."""
+        return self.rungs[on.bracket][on.rung]
+
+    @property
+    def one_in_full(self) -> bool:
+        """True when a trial has arrived at a last rung."""
+        return any(rungs[-1].arrived for rungs in self.rungs.values())
+
+    def _coming(self) -> set[tuple[Bracket, int]]:
+        """The rungs that somebody is on the way to."""
+        return {(on.bracket, on.rung) for on in self.trials.values() if on.entry.result is None}
+
+    def _started(self, e: ev.Started) -> None:
+        number = self.plan.number(e)
+        bracket = self.plan(number)
+        if bracket not in self.rungs:
+            self.rungs[bracket] = [RungState() for _ in bracket.rungs]
+        self.started = self.started + 1 if number == self.number else 1
+        self.number = number
+        self.trials[e.trial] = OnRung(bracket, 0, RungEntry(1))
+
+    def _trained(self, e: ev.TrialEvent) -> None:
+        if (on := self.trials.get(e.trial)) is None:
+            return
+        if isinstance(e, ev.Resumed):
+            on = replace(on, entry=on.entry.again(e.attempt, e.anew))
+            if e.by_policy:
+                self._climb(on, e.trial)
+            else:
+                self.trials[e.trial] = on
+        elif not isinstance(e, ev.AttemptEvent) or e.attempt != on.entry.attempt:
+            pass  # superseded
+        elif isinstance(e, ev.Reported) and on.entry.held:
+            self._reported(on, e)
+        elif isinstance(e, ev.Checkpointed):
+            self.trials[e.trial] = replace(on, entry=on.entry.checkpointed())
+        elif isinstance(e, ev.Ended | ev.Expired):
+            self.trials[e.trial] = on = replace(on, entry=replace(on.entry, held=False))
+            if e.status in OVER:
+                self._over(on, e.trial, e.status)
+
+    def _climb(self, on: OnRung, trial: int) -> None:
+        """On to the next rung."""
+        self.rung(on).leave(on.entry.key(trial))
+        before = OUT if on.entry.result is None else on.entry.result
+        entry = replace(on.entry, result=None, before=before, idle=False)
+        self.trials[trial] = replace(on, rung=on.rung + 1, entry=entry)
+
+    def _reported(self, on: OnRung, e: ev.Reported) -> None:
+        (last, score), had = self.scored(on.entry, e), self.had(on.entry, e.epoch, e.seconds)
+        stopped = e.verdict.action is Action.STOP
+        entry = replace(on.entry, last=score, had=had)
+        there = had >= on.needed and e.epoch >= self.min_epochs
+        arrives = there and on.entry.result is None and not (stopped and e.verdict.resumable)
+        if arrives:
+            entry = replace(entry, result=score if last > OUT else OUT)
+            for passed in on.passing(had):
+                entry = replace(entry, idle=self._idle(passed, entry, e.trial))
+                counts = last > OUT and not entry.idle
+                self.rung(passed).arrive(entry.key(e.trial) if counts else None)
+            on = passed
+        self.trials[e.trial] = on = replace(on, entry=entry)
+        if entry.result is None or had < on.needed or on.last:
+            return  # on its way, for the first time or again after a crash
+        # at the horizon nobody is asked: a CONTINUE that says nothing of the next rung
+        if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.until is not None):
+            self._climb(on, e.trial)
+        elif arrives and e.verdict.action is Action.PAUSE and not entry.idle:
+            insort(self.rung(on).waiting, entry.key(e.trial))
+
+    def _idle(self, on: OnRung, entry: RungEntry, trial: int) -> bool:
+        """Whether a trial that arrives at a rung is no better than at the one before, and does not lead."""
+        stays = self.rising and entry.result is not None and entry.result <= entry.before
+        return stays and not on.last and self.rung(on).rank(entry.key(trial)) > 0
+
+    def _over(self, on: OnRung, trial: int, status: Status) -> None:
+        """It arrives where it did not: with its value if it ended by itself, else only counted."""
+        rung, entry = self.rung(on), on.entry
+        if entry.result is not None:
+            rung.leave(entry.key(trial))
+            return
+        counts = status is Status.COMPLETED and entry.last > OUT
+        entry = replace(entry, result=entry.last if counts else OUT)
+        rung.arrive(entry.key(trial) if counts else None)
+        self.trials[trial] = replace(on, entry=entry)
+
+    def propose(self, history: History, by: Promotion | None = None) -> Move:
+        """The promotion at the highest rung, or a new configuration."""
+        by = by or self.promotion
+        for bracket, rungs in self.rungs.items():
+            for at in range(len(rungs) - 2, by.base - 1, -1):
+                id = self._paused(rungs[at], by.top(at, rungs[at].count), history)
+                if id is not None:
+                    return self._promoted(bracket, at, id, self._place(bracket, at, id), history)
+        return self._closing(by, history) if self.no_more else self._new(by, history)
+
+    def _paused(self, rung: RungState, top: int, history: History) -> int | None:
+        return next((id for id in rung.leading(top) if history.trial(id).status is Status.PAUSED), None)
+
+    def _place(self, bracket: Bracket, at: int, id: int) -> str:
+        """A paused trial's place among those that arrived at a rung."""
+        rung = self.rungs[bracket][at]
+        rank = rung.rank(self.trials[id].entry.key(id)) + 1
+        return f"{ordinal(rank)} of {rung.count} after {self.amount(bracket.rungs[at].resource)}"
+
+    def _promoted(self, bracket: Bracket, at: int, id: int, why: str, history: History) -> Resume:
+        resource = bracket.rungs[at + 1].resource
+        tags = {**history.trial(id).tags, "rung": at + 1}
+        return Resume(id, self.until(resource), resource, tags, f"{why}: on to {self.amount(resource)}")
+
+    def _closing(self, by: Promotion, history: History) -> Move:
+        """Nothing new begins: a rung that nobody is on the way to any more sends on its share, one at least."""
+        coming = self._coming()
+        for bracket, rungs in self.rungs.items():
+            for at, rung in enumerate(rungs[:-1]):
+                top = max(1, rung.count // by.cut(at))
+                if (bracket, at) in coming:
+                    break
+                if (id := self._paused(rung, top, history)) is not None:
+                    why = f"nothing new begins, and it is {self._place(bracket, at, id)}"
+                    return self._promoted(bracket, at, id, why, history)
+                if any(rung.leading(top)):
+                    break  # with its worker yet, or given back: the study offers it again
+        if self.one_in_full or history.running or history.interrupted:
+            return Wait(_NO_MORE)
+        # when all that continued failed, the best that is left continues: one is to be trained in full
+        left = [
+            (-bracket.rungs[at].resource, rung.waiting[0], bracket, at)
+            for bracket, rungs in self.rungs.items()
+            for at, rung in enumerate(rungs)
+            if rung.waiting
+        ]
+        for id, on in self.trials.items():
+            if on.entry.idle and history.trial(id).status is Status.PAUSED:
+                left.append((-on.needed, on.entry.key(id), on.bracket, on.rung))
+        if not left:
+            return Wait(_NO_MORE)
+        _, key, bracket, at = min(left, key=lambda found: found[:2])
+        return self._promoted(bracket, at, key[1], "nothing new begins, and it is the best left", history)
+
+    def _new(self, by: Promotion, history: History) -> Move:
+        number, index = self.number, self.started
+        if index >= self.plan(number).rungs[0].n:
+            number, index = number + 1, 0
+        if not self.plan.has(number, history):
+            if history.running:
+                some = "some are still trained, and may let others continue"
+                return Wait(f"all configurations are started; {some}")
+            return Finish("all configurations are started, and none is to continue")
+        bracket = self.plan(number)
+        drawn = self.sampler.draw(history, number, bracket, index, self.unit)
+        compared = self.until(bracket.rungs[by.base].resource)
+        reason = f"{drawn.reason}; {self.first_compared(bracket, by.base)}"
+        tags = {"bracket": number, "rung": 0}
+        return Start(drawn.config, compared, bracket.rungs[0].resource, tags, reason, drawn.evidence)
+
+    def reaches(self, trial: TrialRecord) -> bool:
+        """True when a trial is at its rung with its last report."""
+        on = self.trials.get(trial.id)
+        return on is not None and self.had(on.entry, trial.epoch, float(trial.seconds[-1])) >= on.needed
+
+    def judge(self, history: History, trial: TrialRecord, by: Promotion | None = None) -> Verdict:
+        """On to the rung; from there on, PAUSE or STOP by its rank among those that arrived."""
+        by, on = by or self.promotion, self.trials.get(trial.id)
+        if on is None:
+            return go_on("no schedule started this trial")
+        had = self.had(on.entry, trial.epoch, float(trial.seconds[-1]))
+        if had < on.needed:
+            return go_on(f"on to {self.amount(on.needed)}")
+        score = self.judged(trial, history)
+        if (verdict := refused(score, on.entry)) is not None:
+            return verdict
+        if on.entry.result is None:
+            *_, on = on.passing(had)
+        if on.last:
+            full = {FULL: True} if self.ends else {}
+            return stop(f"trained its {self.amount(on.needed)}", **full)
+        return self._ranked(by, on, replace(on.entry, had=had), trial.id, score)
+
+    def _ranked(self, by: Promotion, on: OnRung, entry: RungEntry, trial: int, score: float) -> Verdict:
+        rung, arrived = self.rung(on), self.rung(on).count
+        if entry.result is None:
+            entry, arrived = replace(entry, result=score), arrived + 1
+            entry = replace(entry, idle=self._idle(on, entry, trial))
+        if on.rung < by.base:
+            compared = on.bracket.rungs[by.base].resource
+            text = f"on to {self.amount(compared)}, where runs are first compared"
+            evidence = {"rung": on.rung, "first_rung": by.base}
+            return Verdict(Action.CONTINUE, text, evidence, self.until(compared))
+        rank, top = rung.rank(entry.key(trial)), by.top(on.rung, arrived)
+        evidence = {"rank": rank + 1, "arrived": arrived, "go_on": top, "rung": on.rung}
+        after = self.amount(entry.had if self.unit == "epochs" else on.needed)
+        going = f"the best {plural(top, 'continues', 'continue')}" if top else "too few yet to continue any"
+        if entry.idle:
+            going = f"no better than after {self.amount(on.bracket.rungs[on.rung - 1].resource)}"
+        text = f"{ordinal(rank + 1)} of {arrived} after {after}{'; ' if top or entry.idle else ', '}{going}"
+        if rank < top and not entry.idle:
+            return Verdict(
+                Action.CONTINUE, text, evidence, self.until(on.bracket.rungs[on.rung + 1].resource)
+            )
+        return Verdict(Action.STOP if by.stops else Action.PAUSE, text, evidence)
+
+    def alive(self) -> frozenset[int] | None:
+        """The trials that may still continue; None: any paused one, when more arrive at its rung."""
+        number, full = self.number, self.started >= self.plan(self.number).rungs[0].n
+        if self.plan.ends is None or number + full < self.plan.ends or self._coming():
+            return None
+        found = [
+            (r, self.promotion.top(at, r.count))
+            for rungs in self.rungs.values()
+            for at, r in enumerate(rungs)
+        ]
+        return frozenset(id for rung, top in found for id in rung.leading(top))

@@ -1,0 +1,353 @@
+"""What an earlier study found, as the log of a new one keeps it: of some of its runs what they had come to.
+
+It is taken once, when the new study is made, and recorded with its policy: whatever becomes of the earlier study, the
+new one decides by what it had then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial, reduce
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from haltune._utils.arrays import Array, Indices
+from haltune._utils.memo import Memo
+from haltune._utils.words import plural
+from haltune.errors import InvalidInput, InvalidSpace
+from haltune.gp.gp import subset
+from haltune.log.codec import plain
+from haltune.log.history import History
+from haltune.space import Space
+
+from .curve_rows import CurveRows, CurveTable, fitted
+from .stage_process import (
+    LEARNT,
+    VALUES_KEPT,
+    LogRegret,
+    Seen,
+    StageKernel,
+    StageProcess,
+    Stages,
+    density,
+    learn_kernel,
+    seen_at_stages,
+    spread,
+)
+
+RUNS_KEPT = 80  # runs of each earlier study
+_SCALE_TRIALS = 20  # trials that are taken for not chosen by their promise: they set the scale
+_DIGITS = 5  # of a target
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """A run of an earlier study. What diverged counts for its end: it stays so."""
+
+    config: Mapping[str, Any]
+    epochs: tuple[float, ...]  # at which it is known, ascending
+    targets: tuple[float, ...]  # -log(1 + regret there), as `LogRegret` has it on the scale of its own study
+
+    def to_json(self) -> dict[str, Any]:
+        """As a log keeps it."""
+        return {"config": plain(self.config), "epochs": list(self.epochs), "targets": list(self.targets)}
+
+
+@dataclass(frozen=True)
+class EarlierStudy:
+    """What an earlier study found."""
+
+    name: str
+    horizon: float  # epochs of a full training there
+    runs: tuple[EarlierRun, ...]  # some, best first
+    trials: int  # that it had begun
+
+    def __repr__(self) -> str:
+        return f"EarlierStudy({self.name!r}, {len(self.runs)} of {self.trials} runs)"
+
+    def to_json(self) -> dict[str, Any]:
+        """As a log keeps it."""
+        runs = [run.to_json() for run in self.runs]
+        return {"name": self.name, "horizon": self.horizon, "trials": self.trials, "runs": runs}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> EarlierStudy:
+        """The inverse of `to_json`. Raises InvalidInput for what is none."""
+        try:
+            runs = tuple(
+                EarlierRun(dict(r["config"]), _numbers(r["epochs"]), _numbers(r["targets"]))
+                for r in body["runs"]
+            )
+            found = cls(str(body["name"]), float(body["horizon"]), runs, int(body["trials"]))
+        except (TypeError, ValueError, KeyError) as error:
+            raise InvalidInput(f"learn_from= holds an earlier study that is not whole: {error!r}") from error
+        if any(len(run.epochs) != len(run.targets) for run in runs) or not 0 < found.horizon < math.inf:
+            raise InvalidInput(f"learn_from= holds an earlier study that is not whole: {found!r}")
+        return found
+
+    @classmethod
+    def of(cls, study: Any) -> EarlierStudy:
+        """Of a study as far as it is read. Raises InvalidInput for what is none."""
+        history = getattr(study, "history", None)
+        if not isinstance(history, History):
+            raise InvalidInput(
+                "learn_from=[...] takes studies, such as load_study('earlier.db') or read_study('earlier.db'), "
+                f"not {study!r}; stores are named to the study, Study(..., learn_from=['earlier.db'])"
+            )
+        rows = CurveRows(history.problem.goal)
+        for event in study.events():
+            rows.take(event)
+        horizon = float(history.problem.max_epochs or max([1.0, *rows.table.epoch]))
+        runs = _runs(history, _in_full(history, rows.table), horizon)
+        return cls(str(study.name), horizon, tuple(runs), len(history))
+
+
+def earlier_studies_of(given: Any) -> tuple[EarlierStudy, ...]:
+    """Of studies, or of what a log keeps of them. Raises InvalidInput for anything else."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise InvalidInput(f"learn_from= is a list of studies, learn_from=[study], not {given!r}")
+    return tuple(_one(study) for study in given)
+
+
+def _one(given: Any) -> EarlierStudy:
+    if isinstance(given, EarlierStudy):
+        return given
+    return EarlierStudy.from_json(given) if isinstance(given, Mapping) else EarlierStudy.of(given)
+
+
+def _numbers(values: Iterable[Any]) -> tuple[float, ...]:
+    found = tuple(float(v) for v in values)
+    if not all(map(math.isfinite, found)):
+        raise ValueError(f"{found} are not all finite")
+    return found
+
+
+def _in_full(history: History, rows: CurveTable) -> CurveTable:
+    """Without runs that were no full trainings, however far they got."""
+    whole = np.array([not t.partial for t in history.trials], dtype=bool)
+    kept = whole[rows.trial]
+    return CurveTable(rows.trial[kept], rows.epoch[kept], rows.value[kept])
+
+
+def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[EarlierRun]:
+    """The runs that are kept, best first."""
+    last = np.full(_SCALE_TRIALS, np.nan)
+    first = rows.trial < _SCALE_TRIALS
+    last[rows.trial[first]] = rows.value[first]  # of equals the later stays
+    scale = LogRegret.of(rows.value, last, history.problem.goal.sign)
+    if scale is None:
+        return
+    targets = np.round(scale.targets(rows.value), _DIGITS)
+    epochs = np.where(np.isfinite(rows.value), np.minimum(rows.epoch, horizon), horizon)
+    trials = np.unique(rows.trial)
+    ends, reached = np.empty(len(history)), np.zeros(len(history))
+    ends[rows.trial] = targets
+    np.maximum.at(reached, rows.trial, rows.epoch)
+    for trial in _spread(trials, history.points[trials], ends[trials], reached[trials]):
+        mine = np.flatnonzero(rows.trial == trial)
+        yield EarlierRun(
+            history.trials[trial].config, tuple(epochs[mine].tolist()), tuple(targets[mine].tolist())
+        )
+
+
+def _spread(trials: Indices, points: Array, ends: Array, reached: Array) -> Indices:
+    """At most `RUNS_KEPT` of the trials, best first: those that went furthest, the best, the latest, and a spread."""
+    kept = np.arange(len(trials))
+    if len(trials) > RUNS_KEPT:
+        far = np.argsort(-reached, kind="stable")[: RUNS_KEPT // 2]
+        rest = np.setdiff1d(kept, far)
+        kept = np.concatenate([far, rest[subset(points[rest], ends[rest], RUNS_KEPT - len(far))]])
+    order = np.lexsort((trials[kept], -ends[kept]))
+    return trials[kept[order]]
+
+
+_OF_KEPT = 120  # of the `VALUES_KEPT`
+_OF_LEARNT = 60  # of the `LEARNT` ones
+_BEST_RUNS = 3  # best runs of each whose neighbours are tried
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """Of J earlier studies."""
+
+    names: tuple[str, ...]
+    left_out: tuple[int, ...]  # runs of each that the new space does not hold
+    every: tuple[Seen, ...]  # of each
+    best: Array  # (k, d) the configurations of the best runs of all
+
+    @classmethod
+    def of(cls, studies: Sequence[EarlierStudy], space: Space, stages: Stages) -> Lessons:
+        """As the problem's space and stages have it."""
+        every, left_out, best = [], [], [np.empty((0, space.dim))]
+        for number, earlier in enumerate(studies, 1):
+            found = [(run, p) for run in earlier.runs if (p := _point(run, space)) is not None]
+            points = np.array([p for _, p in found]).reshape(len(found), space.dim)
+            every.append(_seen([run for run, _ in found], points, earlier.horizon, stages, number))
+            left_out.append(len(earlier.runs) - len(found))
+            best.append(points[:_BEST_RUNS])
+        return cls(tuple(e.name for e in studies), tuple(left_out), tuple(every), np.vstack(best))
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to learn from."""
+        return any(len(seen) for seen in self.every)
+
+    def remarks(self) -> list[str]:
+        """What is learnt from, and what not, a sentence for each study."""
+        return [
+            f"learns from {plural(len(seen.points), 'run')} of {name!r}"
+            + (f"; {out} more lie outside this space, or lack a parameter of it" if out else "")
+            for name, seen, out in zip(self.names, self.every, self.left_out, strict=True)
+        ]
+
+    @cached_property
+    def kept(self) -> Seen:
+        """What a process keeps of them."""
+        return self._at_most(_OF_KEPT)
+
+    @cached_property
+    def learnt(self) -> Seen:
+        """What hyperparameters are learnt from."""
+        return self._at_most(_OF_LEARNT)
+
+    def _at_most(self, limit: int) -> Seen:
+        each = max(1, limit // len(self.every))
+        return reduce(Seen.beside, [seen.at(spread(seen, each, None)) for seen in self.every])
+
+    def told(self, told: Array) -> list[dict[str, Any]]:
+        """What is learnt from, and how much that tells of this search; told: (J,) q of each study."""
+        return [
+            {"name": name, "runs": len(seen.points), "left_out": out, "tells": round(float(q), 3)}
+            for name, seen, q, out in zip(self.names, self.every, told, self.left_out, strict=True)
+        ]
+
+
+def earlier_in_words(name: str, runs: int, left_out: int, tells: float) -> str:
+    """One of these in a reason."""
+    without = f"; {left_out} outside this space" if left_out else ""
+    return f"{plural(runs, 'trial')} of {name!r} (estimated relevance {tells:.2f}{without})"
+
+
+def _point(run: EarlierRun, space: Space) -> Array | None:
+    """(d,) the configuration in the new space; None where that does not hold it."""
+    shared: dict[str, Any] = {name: run.config[name] for name in space.names if name in run.config}
+    try:
+        return space.encode(shared)
+    except (InvalidSpace, InvalidInput):
+        return None
+
+
+def _seen(runs: Sequence[EarlierRun], points: Array, horizon: float, stages: Stages, number: int) -> Seen:
+    """Each value at the stage that is nearest; of several there the latest."""
+    found: dict[tuple[int, int], float] = {}
+    for i, run in enumerate(runs):
+        t = np.log1p(run.epochs) / np.log1p(horizon)
+        for stage, target in zip(np.abs(stages.times[:, None] - t).argmin(axis=0), run.targets, strict=True):
+            found[i, int(stage)] = target
+    run_of, stage_of = np.array(list(found), dtype=np.intp).reshape(len(found), 2).T
+    values = np.array(list(found.values()), dtype=np.float64)
+    return Seen(points, run_of, stage_of, values, np.full(len(points), number))
+
+
+"""What a search believes: the kernel that its own rows and earlier studies have taught, and the process given all.
+
+An earlier study that misleads would leave more than its runs: the amplitudes, steps and lengthscales that it has
+taught. So studies are left out, with a q of 0, the one that tells least first, while the rows of this study are
+likelier without those that are left: while the largest density of all rows together, over that of the earlier ones by
+themselves, falls short of that of its own rows by more than `_DOUBT` in the logarithm.
+"""
+
+
+_TAUGHT = 16  # rows before the first fit: by then eight runs were seen at the first two rungs
+_DOUBTED = 16  # rows before it is asked whether earlier studies mislead
+_DOUBT = 2.0  # so much they may cost and stay: with few rows, the difference of two maxima is rough
+
+
+@dataclass(frozen=True)
+class Model:
+    """Of searches of one problem; what it learnt last is kept."""
+
+    stages: Stages
+    initial: int  # trials that set the scale
+    lessons: Lessons | None = None  # of earlier studies; None: nothing
+    _kernels: Memo[StageKernel] = field(
+        default_factory=lambda: Memo(2), init=False, repr=False, compare=False
+    )
+    _earlier: Memo[float] = field(default_factory=lambda: Memo(8), init=False, repr=False, compare=False)
+
+    def kernel(self, history: History, rows: CurveTable) -> StageKernel | None:
+        """Learnt from the first m rows, m growing by a fifth; None while there are too few."""
+        least = _TAUGHT if self.lessons is None else 0
+        if len(rows) < least:
+            return None
+        m = fitted(len(rows), least)
+        known = rows.upto(m)
+        own = self._own(history, known, self.scale(history, known))
+        earlier = None if self.lessons is None else self.lessons.learnt
+        if own is None and earlier is None:
+            return None
+
+        def learnt() -> StageKernel:
+            rng = history.rng("fit", m)
+            if own is None or earlier is None or len(own) < _DOUBTED:
+                return learn_kernel(self.stages, _both(own, earlier, LEARNT, rng))
+            part = own.at(spread(own, LEARNT - len(earlier), rng)).of_this()
+            return self._beside(part, earlier) or self._alone(own.at(spread(own, LEARNT, rng)).of_this())
+
+        key = tuple(seen and seen.key for seen in (own, earlier))
+        return self._kernels((history.seed, *key), learnt)
+
+    def _beside(self, own: Seen, earlier: Seen) -> StageKernel | None:
+        """Learnt from both but for the studies that mislead; None: all do."""
+        assert earlier.of is not None
+        kept = np.unique(earlier.of)
+        least = _density(self.stages, own) - _DOUBT
+        while len(kept):
+            taken = earlier.at(np.flatnonzero(np.isin(earlier.of, kept)))
+            both = own.beside(taken)
+            kernel = learn_kernel(self.stages, both)
+            before = self._earlier(tuple(kept.tolist()), partial(_density, self.stages, taken))
+            if density(self.stages, both, kernel) - before >= least:
+                return kernel.without([j for j in range(1, self.stages.earlier + 1) if j not in kept])
+            kept = np.delete(kept, kernel.told[kept].argmin())
+        return None
+
+    def _alone(self, own: Seen) -> StageKernel:
+        return learn_kernel(self.stages, own).without(range(1, self.stages.earlier + 1))
+
+    def process(
+        self, kernel: StageKernel, history: History, rows: CurveTable, scale: LogRegret | None
+    ) -> StageProcess:
+        """Given all that was seen, and pending trials as if they had ended where they are expected to."""
+        own = self._own(history, rows, scale)
+        earlier = None if self.lessons is None else self.lessons.kept
+        process = StageProcess.of(kernel, _both(own, earlier, VALUES_KEPT, None))
+        return process.with_ends(history.points[[t.id for t in history.pending]])
+
+    def scale(self, history: History, rows: CurveTable) -> LogRegret | None:
+        """By the best so far, and by what the first trials have come to; None while nothing is finite."""
+        last = np.full(self.initial, np.nan)
+        first = rows.trial < self.initial
+        last[rows.trial[first]] = rows.value[first]  # of equals the later stays
+        return LogRegret.of(rows.value, last, history.problem.goal.sign)
+
+    def _own(self, history: History, rows: CurveTable, scale: LogRegret | None) -> Seen | None:
+        return None if scale is None else seen_at_stages(history, rows, self.stages, scale)
+
+
+def _density(stages: Stages, seen: Seen) -> float:
+    """The largest there is."""
+    return density(stages, seen, learn_kernel(stages, seen))
+
+
+def _both(own: Seen | None, earlier: Seen | None, limit: int, rng: Generator | None) -> Seen:
+    """At most so many values of this study and of earlier ones; see `spread`."""
+    if own is None:
+        assert earlier is not None
+        return earlier
+    room = limit - (0 if earlier is None else len(earlier))
+    kept = own.at(spread(own, room, rng))
+    return kept if earlier is None else kept.beside(earlier)

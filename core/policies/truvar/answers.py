@@ -1,0 +1,361 @@
+"""What a search knows at the end: a level set with its rules, or the configurations that may be the best.
+
+Probabilities are of the posterior under the kernel learnt: the practical beta of the policy licenses none. Rules
+describe a region of a space in words: boxes of parameters, grown by cuts (in the manner of PRIM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from haltune._utils.arrays import Array, Mask
+from haltune._utils.checks import is_number
+from haltune._utils.threads import one_thread
+from haltune._utils.words import plural
+from haltune.display.notebook import lines
+from haltune.display.terminal import visible
+from haltune.errors import InvalidInput
+from haltune.gp.gp import factorise
+from haltune.log.decisions import Config
+from haltune.log.events import Event
+from haltune.log.history import History
+from haltune.log.policy import Policy
+from haltune.space import Space
+from haltune.space.domains import Choice, Constant
+
+from .belief import SiteBelief
+from .members import Look, MemberSet, Stage, TruVaRState
+from .policy import TruVaR, check_threshold
+
+_DRAWS = 2000  # joint samples
+_JOINT = 500  # configurations that are sampled together: of the highest upper bounds
+_CUTS = 20  # of a number that are tried at each step
+_GAIN = 1.005  # a cut must raise the measure by this factor, or the rule would only grow longer
+_WORTH = 0.05  # share of the region that another rule must add
+_BETA2 = 0.25  # beta^2 of F_beta
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A box: parameter -> (lowest, highest) or the options allowed; parameters that may be anything are absent."""
+
+    conditions: Mapping[str, Any]
+    coverage: float  # share of the region that is in the box
+    precision: float  # share of the box that is in the region
+
+    def holds(self, config: Mapping[str, Any]) -> bool:
+        """Whether a configuration is in the box; a parameter that it does not have counts as fitting."""
+        return all(_fits(config[name], kept) for name, kept in self.conditions.items() if name in config)
+
+    def __str__(self) -> str:
+        said = " and ".join(_said(name, kept) for name, kept in self.conditions.items()) or "anything"
+        return visible(f"{said}  (covers {self.coverage:.0%} of it, {self.precision:.0%} right)")
+
+
+def describe(
+    space: Space, configs: Sequence[Mapping[str, Any]], probability: Array, most: int = 3
+) -> tuple[Rule, ...]:
+    """At most `most` rules for the region to which each of n configurations belongs with a probability (n,).
+
+    Later rules describe what earlier ones leave. None when the region is empty in expectation.
+    """
+    columns = {n: _column(configs, n) for n, d in space.parameters.items() if not isinstance(d, Constant)}
+    choices = {n for n, d in space.parameters.items() if isinstance(d, Choice)}
+    total, left = float(probability.sum()), probability.copy()
+    rules: list[Rule] = []
+    while len(rules) < most and left.sum() > _WORTH * total and total > 0.5:
+        box, conditions = _grown(columns, choices, left)
+        inside = float(probability[box].sum())
+        if left[box].sum() < _WORTH * total or inside < 0.5 * box.sum():
+            break
+        rules.append(Rule(conditions, inside / total, inside / float(box.sum())))
+        left = np.where(box, 0.0, left)
+    return tuple(rules)
+
+
+Cut = tuple[str, str, Mask]  # parameter, side, and what is kept
+
+
+def _grown(
+    columns: Mapping[str, NDArray[Any]], choices: set[str], weight: Array
+) -> tuple[Mask, dict[str, Any]]:
+    box = np.ones(len(weight), dtype=np.bool_)
+    best = _measure(box, weight)
+    made: set[tuple[str, str]] = set()
+    while True:
+        cuts = [cut for name, column in columns.items() for cut in _cuts(name, column, name in choices, box)]
+        scored = [(_measure(box & kept, weight), i) for i, (_, _, kept) in enumerate(cuts)]
+        value, index = max(scored, key=lambda s: (s[0], -s[1]), default=(0.0, 0))
+        if not value > best * _GAIN:
+            return box, _conditions(columns, made, box)
+        name, side, kept = cuts[index]
+        box, best = box & kept, value
+        made.add((name, side))
+
+
+def _cuts(name: str, column: NDArray[Any], choice: bool, box: Mask) -> list[Cut]:
+    """What is kept by each cut; a configuration that does not have the parameter is never cut off."""
+    absent = _absent(column)
+    inside = column[box & ~absent]
+    if choice:
+        options = {repr(v): v for v in inside}
+        return [(name, "", absent | ~_equal(column, v)) for v in options.values()] if len(options) > 1 else []
+    values = np.unique(inside.astype(np.float64))
+    if len(values) < 2:
+        return []
+    number = np.where(absent, np.nan, column).astype(np.float64)
+    steps = values[np.unique(np.linspace(0, len(values) - 1, _CUTS).astype(int))]
+    low = [(name, "low", absent | (number >= v)) for v in steps[1:]]
+    return low + [(name, "high", absent | (number <= v)) for v in steps[:-1]]
+
+
+def _measure(box: Mask, weight: Array) -> float:
+    inside, total, size = float(weight[box].sum()), float(weight.sum()), float(box.sum())
+    return (1.0 + _BETA2) * inside / (_BETA2 * total + size) if size else 0.0
+
+
+def _conditions(columns: Mapping[str, NDArray[Any]], made: set[tuple[str, str]], box: Mask) -> dict[str, Any]:
+    """What the cuts that were made leave of each parameter; None at an end that was not cut."""
+    found: dict[str, Any] = {}
+    for name, column in columns.items():
+        inside = column[box & ~_absent(column)]
+        if (name, "") in made:
+            found[name] = tuple({repr(v): v for v in inside}.values())
+        elif {(name, "low"), (name, "high")} & made:
+            low = min(inside) if (name, "low") in made else None
+            found[name] = (low, max(inside) if (name, "high") in made else None)
+    return found
+
+
+def _fits(value: Any, kept: Any) -> bool:
+    if isinstance(kept, tuple) and len(kept) == 2 and not isinstance(value, str) and _is_interval(kept):
+        low, high = kept
+        return bool((low is None or value >= low) and (high is None or value <= high))
+    return value in kept
+
+
+def _is_interval(kept: tuple[Any, Any]) -> bool:
+    return all(end is None or isinstance(end, (int, float)) for end in kept)
+
+
+def _said(name: str, kept: Any) -> str:
+    if not (len(kept) == 2 and _is_interval(kept)):
+        return f"{name} is {' or '.join(map(repr, kept))}"
+    low, high = kept
+    if low is None or high is None:
+        return f"{name} <= {high:.4g}" if low is None else f"{name} >= {low:.4g}"
+    if low == high:
+        return f"{name} = {low:.4g}"
+    return f"{low:.4g} <= {name} <= {high:.4g}"
+
+
+def _column(configs: Sequence[Mapping[str, Any]], name: str) -> NDArray[Any]:
+    column = np.empty(len(configs), dtype=object)
+    column[:] = [config.get(name) for config in configs]
+    return column
+
+
+def _absent(column: NDArray[Any]) -> Mask:
+    return np.array([value is None for value in column], dtype=np.bool_)
+
+
+def _equal(column: NDArray[Any], option: Any) -> Mask:
+    return np.array([repr(value) == repr(option) for value in column], dtype=np.bool_)
+
+
+@dataclass(frozen=True, eq=False)
+class LevelSet:
+    """Which of n configurations reach a threshold. All arrays are (n,), all values in units of the metric."""
+
+    space: Space
+    metric: str
+    threshold: float  # an implicit one at the best mean
+    larger: bool  # True: high is above the threshold; False, for a goal to minimise: below
+    configs: Sequence[Config]
+    probability: Array  # that it reaches the threshold
+    mean: Array
+    sd: Array
+    open: Mask  # not settled by the policy's confidence bounds
+
+    @property
+    def reaches(self) -> Mask:
+        """(n,) the best guess for each, settled or not: its mean reaches the threshold."""
+        return self.mean >= self.threshold if self.larger else self.mean <= self.threshold
+
+    @property
+    def high(self) -> list[tuple[Config, float]]:
+        """Configurations that reach it, with the probability; the surest first."""
+        return self._listed(~self.open & self.reaches, -self.probability)
+
+    @property
+    def low(self) -> list[tuple[Config, float]]:
+        """Configurations that do not, with the probability that they do; the surest first."""
+        return self._listed(~self.open & ~self.reaches, self.probability)
+
+    @property
+    def undecided(self) -> list[tuple[Config, float]]:
+        """Configurations that are not settled, with the probability that they reach it; the likeliest first."""
+        return self._listed(self.open, -self.probability)
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """Boxes that describe the high region, each with coverage and precision."""
+        return describe(self.space, self.configs, self.probability)
+
+    def boundary(self, across: str, along: str) -> tuple[Array, Array, Array]:
+        """Values of two parameters, and the highest probability (rows: `along`) over all others: for a contour."""
+        pairs = [(c.get(across), c.get(along)) for c in self.configs]
+        there = [(x, y) for x, y in pairs if x is not None and y is not None]
+        xs, ys = sorted({x for x, _ in there}), sorted({y for _, y in there})
+        if not xs or not ys:
+            raise InvalidInput(f"{across!r} and {along!r} are not both parameters of any configuration")
+        field = np.full((len(ys), len(xs)), np.nan)
+        for (x, y), p in zip(pairs, self.probability, strict=True):
+            if x is not None and y is not None:
+                i, j = ys.index(y), xs.index(x)
+                field[i, j] = p if np.isnan(field[i, j]) else max(field[i, j], p)
+        return np.array(xs), np.array(ys), field
+
+    def _repr_html_(self) -> str:
+        return lines(self)
+
+    def __str__(self) -> str:
+        n, side = len(self.configs), "at least" if self.larger else "at most"
+        counts = f"{len(self.high)} reach it, {len(self.low)} do not, {len(self.undecided)} are undecided"
+        lines = [
+            f"{self.metric} {side} {self.threshold:.4g}: of {plural(n, 'configuration')} looked at {counts}"
+        ]
+        if self.rules:
+            lines[0] += "; the region, undecided ones counted by their probability:"
+        return visible("\n".join(lines + [f"  {rule}" for rule in self.rules]))
+
+    __repr__ = __str__  # of hundreds of configurations
+
+    def _listed(self, among: Mask, order: Array) -> list[tuple[Config, float]]:
+        ranked = np.argsort(order, kind="stable")
+        return [(self.configs[i], float(self.probability[i])) for i in ranked if among[i]]
+
+
+@dataclass(frozen=True, eq=False)
+class Maximisers:
+    """The configurations that may be the best, by the policy's confidence bounds; arrays (m,), the best mean first."""
+
+    configs: Sequence[Config]
+    mean: Array  # units of the metric
+    sd: Array
+    probability: Array  # to be the best of all, from joint samples
+    epsilon: float  # 4 (1 + slack) eta of the last stage that ended; inf before
+    shortfall: Array  # (draws,) joint samples of how far the first is from the best, units of the metric
+    space: Space
+    metric: str
+    others: Sequence[Config]  # that were looked at, and are not the best by these bounds
+    others_mean: Array  # units of the metric
+
+    def epsilon_at(self, probability: float) -> float:
+        """The first is within this of the best, with a probability. Raises InvalidInput outside (0, 1)."""
+        if not 0.0 < probability < 1.0:
+            raise InvalidInput(f"probability={probability!r}: between 0 and 1")
+        return float(np.quantile(self.shortfall, probability))
+
+    def _repr_html_(self) -> str:
+        return lines(self)
+
+    def __str__(self) -> str:
+        return (
+            f"{plural(len(self.configs), 'configuration')} may be the best; {dict(self.configs[0])} is within "
+            f"{self.epsilon_at(0.95):.3g} of it with probability 0.95"
+        )
+
+    __repr__ = __str__
+
+
+def level_set(
+    history: History, log: Iterable[Event], policy: Policy[Any], threshold: float | None = None
+) -> LevelSet:
+    """The level set of a search: by its policy's beliefs and bounds, at its own threshold or another.
+
+    A policy without beliefs is seen through TruVaR's. Raises InvalidInput without a threshold, where the best
+    leaves none of its shares to reach, and before anything can be said.
+    """
+    own = _own(history, policy)
+    if threshold is None and (own is None or not own.sets):
+        raise InvalidInput(f"{type(policy).__name__} has no threshold: study.level_set(threshold=0.92)")
+    if threshold is not None and not is_number(threshold):
+        raise InvalidInput(f"level_set(threshold={threshold!r}): a finite value of the metric")
+    check_threshold("level_set", threshold, history.problem)
+    member_set, state, belief = _known(history, log, own, threshold, as_asked=threshold is None)
+    if (why := member_set.vain(history, belief)) is not None:
+        raise InvalidInput(why)
+    spent = member_set.spent(history, state, belief)
+    sign, field = history.problem.goal.sign, belief.field
+    sd = np.sqrt(field.variance)
+    aim, _ = member_set.aim_of(history).between(field.mean, 0.0 * sd)
+    probability = ndtr((field.mean - aim) / np.maximum(sd, 1e-12 * belief.scale))
+    return LevelSet(
+        history.problem.space, history.problem.goal.metric, sign * aim, sign > 0, belief.sites.configs,
+        np.asarray(probability), sign * field.mean, sd, member_set.open(history, state, belief, spent),
+    )  # fmt: skip
+
+
+def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> Maximisers:
+    """What may be the best: by its policy's beliefs, or those of TruVaR. Raises InvalidInput before any can be had."""
+    member_set, state, belief = _known(history, log, _own(history, policy), None, as_asked=False)
+    spent = member_set.spent(history, state, belief)
+    members = np.flatnonzero(member_set.members(history, state, belief, spent))
+    stage = member_set.advance(state.stage, belief, np.isin(np.arange(len(belief.sites)), members), spent)
+    members = members[np.argsort(-belief.field.mean[members], kind="stable")]
+    others = np.setdiff1d(np.arange(len(belief.sites)), members)
+    best, shortfall = _sampled(belief, members, history.rng("design", 2))
+    mean = history.problem.goal.sign * belief.field.mean
+    return Maximisers(
+        [belief.sites.configs[int(i)] for i in members], mean[members], np.sqrt(belief.field.variance[members]), best,
+        member_set.confidence.accuracy(stage) * belief.scale, shortfall,
+        history.problem.space, history.problem.goal.metric,
+        [belief.sites.configs[int(i)] for i in others], mean[others],
+    )  # fmt: skip
+
+
+def _sampled(belief: SiteBelief, members: Any, rng: np.random.Generator) -> tuple[Array, Array]:
+    """How often each member is the best, and how far the first one is from the best, in joint samples.
+
+    Of members and others the `_JOINT` of highest upper bound are drawn; the rest count as never the best.
+    """
+    field = belief.field
+    upper = field.mean + 3.0 * np.sqrt(field.variance)
+    drawn = np.unique(np.concatenate([members[:1], np.argsort(-upper, kind="stable")[:_JOINT]]))
+    root, _ = factorise(field.rows(drawn)[:, drawn], field.prior)
+    draws = field.mean[drawn] + rng.standard_normal((_DRAWS, len(drawn))) @ root.T
+    wins = np.bincount(drawn[np.argmax(draws, axis=1)], minlength=len(field.mean)) / _DRAWS
+    first = int(np.searchsorted(drawn, members[0]))
+    return wins[members], draws.max(axis=1) - draws[:, first]
+
+
+def _own(history: History, policy: Policy[Any]) -> MemberSet | None:
+    """What a policy knows; of several goals, which it is asked for one at a time, it is nothing."""
+    return policy.part(MemberSet) if history.problem.plain else None
+
+
+def _known(
+    history: History, log: Iterable[Event], own: MemberSet | None, threshold: float | None, as_asked: bool
+) -> tuple[MemberSet, TruVaRState, SiteBelief]:
+    """The policy's beliefs after a log; for another question than its own as if a stage began now."""
+    member_set = TruVaR(initial=1).part(MemberSet) if own is None else own
+    assert member_set is not None
+    with one_thread():
+        state = TruVaRState()
+        for event in log:
+            state = state.after(event)
+        if not as_asked and (member_set.threshold, member_set.implicit) != (threshold, None):
+            member_set, seen = member_set.towards(threshold), len(state.finished)
+            state = TruVaRState(state.finished, (Look(seen, float(seen), Stage(1, seen + 1)),))
+        belief = member_set.surrogate.belief(history, state.finished)
+    if belief is None:
+        raise InvalidInput("Nothing can be said yet: too few trials have finished")
+    return member_set, state, belief

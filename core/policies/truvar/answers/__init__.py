@@ -1,1 +1,0 @@
-"""What a level-set search answers: regions, rules, maximisers."""

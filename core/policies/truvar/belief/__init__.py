@@ -1,1 +1,0 @@
-"""What is believed of every site: a Gaussian process over a finite set."""

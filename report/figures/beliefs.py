@@ -1,0 +1,549 @@
+"""What a policy predicts of configurations: AutoBCT's posterior of score and cost, TruVaR's regions.
+
+AutoBCT's are the figures 3, 5 and 7 of its paper, in the metric's units and in time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from haltune._utils.arrays import Array
+from haltune._utils.threads import one_thread
+from haltune._utils.words import plural, settings, short
+from haltune.errors import InvalidInput
+from haltune.log import events as ev
+from haltune.log.history import History
+from haltune.log.policy import in_words
+from haltune.policies.autobct.policy import TAG, Assessment, AutoBCT, Training
+from haltune.policies.truvar.answers import LevelSet, Maximisers
+from haltune.policies.truvar.members import MemberSet
+from haltune.study.results import Results
+
+from ..digest import need_study
+from ..metric_model import line_through
+
+# isort: off
+from .drawing import (
+    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, Spec, Trace, axis, band, diamonds, drawn, empty, layout,
+    middle, on, on_axis, plotly_text, scale_of, time_unit,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+# -- score against cost --------------------------------------------------------------------
+
+_TOO_EARLY = "Its first trainings teach how scores and costs spread: nothing is weighed yet"
+_LINE, _SURFACE = 41, 21  # values of a parameter
+_LABELLED = 16  # points, at most, beside which their numbers are written
+_BETTER = [(0.0, FAINT), (0.5, COOL_SOFT), (1.0, COOL)]
+_DEARER = [(0.0, RULE), (1.0, MUTED)]
+
+
+def posterior(study: Results, across: str | None = None) -> go.Figure:
+    """What AutoBCT believes: the metric and the time of a training, what another training is worth, and its path.
+
+    Of a study that `AutoBCT()` searches, once it knows enough to weigh score against cost. By one parameter, or over
+    two where there are two; of more by the one along which most is expected to change, the others as in the
+    configuration trained last, which is the one to keep. The search ends where no training is worth more than what is
+    expected of that one.
+
+    Args:
+        study: A Study, or one opened to look at. It is read up to its newest event.
+        across: The parameter from left to right. Default: None, as said.
+
+    Returns:
+        A figure of Plotly's, four panels.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study, for one of another policy, and for a name that is no parameter.
+
+    Example:
+        >>> from haltune import Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import AutoBCT
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=1)
+        >>> study = Study(problem, AutoBCT(max_trainings=3), seed=0, verbose=0)
+        >>> study.optimize(lambda trial: trial.report(0.9 / (1 + trial.config["lr"]), seconds=5.0))
+        >>> [axis.title.text for axis in posterior(study).select_yaxes()][:2]
+        ['acc expected', 'seconds of a training']
+    """
+    need_study(study).sync()
+    if study.policy.part(AutoBCT) is None:
+        raise InvalidInput("this search does not weigh scores against costs: AutoBCT() does")
+    names = list(study.history.problem.space.columns)
+    if across is not None and across not in names:
+        raise InvalidInput(f"posterior(across={across!r}): one of the parameters {', '.join(names)}")
+    return drawn(posterior_spec(beliefs_of(study), across))
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """Between two trainings. Scores."""
+
+    going: float  # what going on is worth
+    last: float | None  # what is expected of the last configuration; None before there is one
+
+    @property
+    def stops(self) -> bool:
+        """Whether going on does not pay."""
+        return self.last is not None and self.last >= self.going
+
+
+@dataclass(frozen=True, eq=False)
+class Beliefs:
+    """A search as AutoBCT sees it after the trainings that have ended."""
+
+    history: History
+    assessment: Assessment
+    worth: Array  # (g,) score: of training each control next; -inf where none was computed
+    weighed: Mapping[int, Weighing]  # by the trainings that had ended, in their order
+
+    @property
+    def now(self) -> Weighing:
+        """What is weighed now."""
+        return self.weighed[len(self.assessment.done)]
+
+    @property
+    def last(self) -> Array:
+        """(dim,) the point of the configuration trained last; the middle before there is one."""
+        done = self.assessment.done
+        if not done:
+            return np.full(self.history.problem.space.dim, 0.5)
+        return np.asarray(self.history.points[done[-1].trials[0]])
+
+    def score(self, points: Array) -> tuple[Array, Array, Array]:
+        """(n,) the metric expected at points of the cube, and with a deviation less and more of score."""
+        beliefs = self.assessment.beliefs
+        mean, cov = beliefs.score.at(beliefs.on(points))
+        sd = np.sqrt(np.maximum(np.diag(cov), 0.0))
+        return self.raw(mean), self.raw(mean - sd), self.raw(mean + sd)
+
+    def cost(self, points: Array) -> tuple[Array, Array]:
+        """(n,) the seconds, or cost, expected of a training there, and their deviation."""
+        beliefs, ruler = self.assessment.beliefs, self.assessment.ruler
+        mean, cov = beliefs.cost.at(beliefs.on(points))
+        return ruler.zero + ruler.unit * mean, ruler.unit * np.sqrt(np.maximum(np.diag(cov), 0.0))
+
+    def raw(self, scores: Any) -> Array:
+        """Scores in the metric's units."""
+        return np.array([self.assessment.ruler.raw(float(h)) for h in np.atleast_1d(scores)])
+
+
+def beliefs_of(study: Results) -> Beliefs | None:
+    """Of a study that AutoBCT searches; None for another, and while it knows too little to weigh anything."""
+    policy = study.policy.part(AutoBCT)
+    if policy is None:
+        return None
+    history, weighed = study.history, dict[int, Weighing]()
+    state = policy.start(history.problem)
+    for event in study.events():
+        state = policy.fold(state, event)
+        if isinstance(event, ev.Started) and "value" in event.evidence and TAG in event.tags:
+            weighed[event.tags[TAG]] = Weighing(event.evidence["value"], event.evidence.get("last"))
+    with one_thread():  # the same bits as in the search
+        assessment = policy.assess(history, state)
+        if assessment is None:
+            return None
+        worth = policy.worth(history.problem, assessment)
+    heights = assessment.heights
+    weighed[len(heights)] = Weighing(float(worth.max()), heights[-1] if heights else None)
+    return Beliefs(history, assessment, worth, weighed)
+
+
+def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
+    """`posterior` as plain data: expected score, cost, and worth by configuration; and the trainings in their order."""
+    names = list(found.history.problem.space.columns) if found else []
+    if found is None or not names:
+        return empty("Score against cost", _TOO_EARLY, order=11)
+    metric, space = found.history.problem.goal.metric, found.history.problem.space
+    if across is None and len(names) > 2:  # the one along which most is expected to change
+        lines = [found.score(line_through(space, name, _SURFACE, found.last)[1])[0] for name in names]
+        across = names[int(np.argmax([np.ptp(line) if len(line) else 0.0 for line in lines]))]
+    across = across or names[0]
+    along = next(n for n in names if n != across) if len(names) == 2 else None
+    view, now = _Landscape(found, across, along), found.now
+    worth = f"going on is worth {short(float(found.raw(now.going)[0]))} of {metric}"
+    told = f"Before the first training {worth}."
+    if now.last is not None:
+        pays = "no better than the" if now.stops else "better than the"
+        last = f"{short(float(found.raw(now.last)[0]))} expected of the last configuration"
+        told = f"After {plural(len(found.assessment.done), 'training')} {worth}, {pays} {last}."
+    where = (
+        f"Along {across}, the others as in the last configuration"
+        if len(names) > 2
+        else "Of each configuration"
+    )
+    takes = "cost of a training" if view.unit[1] == "cost" else f"{view.unit[1]} of a training"
+    axes: dict[str, Any] = {}
+    titles = (f"{view.metric} expected", takes, f"{view.metric}, the price of more counted")
+    for n, title in zip(("", "2", "3"), titles, strict=True):
+        over = {} if along is None else scale_of(space, along)
+        title += "" if along is None else f", over {plotly_text(along)}"
+        axes[f"xaxis{n}"] = axis(plotly_text(across), anchor=f"y{n}", **scale_of(space, across))
+        axes[f"yaxis{n}"] = axis(title, anchor=f"x{n}", **over)
+    first, most = min(found.weighed), max(found.weighed)
+    whole = {"dtick": 1} if most <= 12 else {}
+    axes["xaxis4"] = axis("trainings", anchor="y4", range=[min(first, 1) - 0.5, most + 0.5], **whole)
+    axes["yaxis4"] = axis(f"{view.metric}, seen and weighed", anchor="x4")
+    return {
+        "data": [*view.traces(), *view.path()],
+        "layout": layout(
+            "Score against cost", told, order=11, wide=True, height=300,
+            note=f"{told} {where}: what is expected, give or take a deviation; what a training takes; and what it is "
+            "worth to train it next, the price counted. Rings are those that do not pay: where all are, the search "
+            "ends. Numbers are trainings in their order.",
+            **axes,
+        ),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Landscape:
+    """Beliefs by one parameter, or over two."""
+
+    found: Beliefs
+    across: str
+    along: str | None  # None: by one
+
+    @cached_property
+    def metric(self) -> str:
+        return plotly_text(self.found.history.problem.goal.metric)
+
+    @cached_property
+    def numbered(self) -> list[tuple[int, Training]]:
+        """The trainings with a value that are at a place, by their numbers."""
+        done = enumerate(self.found.assessment.done, 1)
+        return [(k, t) for k, t in done if math.isfinite(t.value) and self.there(self.config(t))]
+
+    @cached_property
+    def unit(self) -> tuple[float, str]:
+        """That costs are drawn in, and its name."""
+        if self.found.assessment.own:
+            return 1.0, "cost"
+        return time_unit(max((t.seconds for _, t in self.numbered), default=0.0))
+
+    def config(self, training: Training) -> Mapping[str, Any]:
+        return self.found.history.trial(training.trials[0]).config
+
+    def there(self, config: Mapping[str, Any]) -> bool:
+        """Whether a configuration has a place: its parameters are active."""
+        return all(config.get(name) is not None for name in (self.across, self.along) if name)
+
+    def traces(self) -> list[Trace]:
+        """Score, cost and worth, panel by panel."""
+        return [*(self._lines() if self.along is None else self._surfaces(self.along)), self._worth()]
+
+    def _lines(self) -> list[Trace]:
+        names, points = line_through(self.found.history.problem.space, self.across, _LINE, self.found.last)
+        unit, xs = self.unit[0], [on_axis(x) for x in names]
+        cost, sd = (v / unit for v in self.found.cost(points))
+        traces = []
+        for n, (mean, low, high), ys in (
+            ("", self.found.score(points), [t.value for _, t in self.numbered]),
+            ("2", (cost, cost - sd, cost + sd), [t.seconds / unit for _, t in self.numbered]),
+        ):
+            if any(isinstance(x, str) for x in xs):
+                lines = [diamonds(xs, mean.tolist(), (np.abs(high - low) / 2).tolist())]
+            else:
+                lines = [band(xs, low.tolist(), high.tolist()), middle(xs, mean.tolist())]
+            traces += [{**line, "name": "expected", "showlegend": False, **on(n)} for line in lines]
+            traces.append(self._trainings(ys, n))
+        if self.found.now.last is not None and xs:  # what a training must be worth more than
+            y = float(self.found.raw(self.found.now.last)[0])
+            traces.append({
+                "type": "scatter", "mode": "lines", "name": "the last one", "showlegend": False, "hoverinfo": "skip",
+                "x": [xs[0], xs[-1]], "y": [y, y], "line": {"color": INK, "width": 1.5}, **on("3"),
+            })  # fmt: skip
+        return traces
+
+    def _surfaces(self, along: str) -> list[Trace]:
+        space, (unit, word) = self.found.history.problem.space, self.unit
+        (xs, right), (ys, up) = (
+            line_through(space, n, _SURFACE, self.found.last) for n in (self.across, along)
+        )
+        points = np.repeat(right[None], len(up), axis=0)
+        points[:, :, space.columns[along]] = up[:, None, space.columns[along]]
+        flat = points.reshape(-1, space.dim)
+        mean, low, high = self.found.score(flat)
+        cost, sd = self.found.cost(flat)
+        larger = self.found.history.problem.goal.sign > 0
+        better = _BETTER if larger else [(1.0 - at, colour) for at, colour in reversed(_BETTER)]
+        places = [on_axis(self.config(t)[along]) for _, t in self.numbered]
+        traces: list[Trace] = []
+        for n, z, spread, scale, said in (
+            ("", mean, np.abs(high - low) / 2, better, f"{self.metric} %{{z:.4~g}} expected"),
+            ("2", cost / unit, sd / unit, _DEARER, f"%{{z:.3~g}} {word} expected"),
+        ):
+            spreads = spread.reshape(len(ys), -1).tolist()
+            traces.append({
+                "type": "heatmap", "x": [on_axis(x) for x in xs], "y": [on_axis(y) for y in ys],
+                "z": z.reshape(len(ys), -1).tolist(), "colorscale": scale, "showscale": False, "showlegend": False,
+                "text": [[f"give or take {short(s, 2)}" for s in row] for row in spreads],
+                "hovertemplate": f"{said}<br>%{{text}}<extra></extra>", **on(n),
+            })  # fmt: skip
+            traces.append(self._trainings(places, n))
+        return traces
+
+    def _trainings(self, ys: Sequence[Any], n: str) -> Trace:
+        """The trainings at these heights, each with its number; over two parameters with the path between them.
+
+        The numbers of several at one place stand beside the last of them.
+        """
+        places = [
+            (on_axis(self.config(t)[self.across]), y) for (_, t), y in zip(self.numbered, ys, strict=True)
+        ]
+        at: dict[tuple[Any, Any], list[int]] = {}
+        for (k, _), place in zip(self.numbered, places, strict=True):
+            at.setdefault(place, []).append(k)
+        texts = [
+            ", ".join(map(str, at[place])) if at[place][-1] == k else ""
+            for (k, _), place in zip(self.numbered, places, strict=True)
+        ]
+        walk = {"mode": "lines+markers+text", "line": {"color": INK, "width": 0.8, "dash": "dot"}}
+        return {
+            **self._seen(), "mode": "markers+text", "cliponaxis": False, **(walk if self.along else {}),
+            "x": [x for x, _ in places], "y": [y for _, y in places], "text": texts, "textposition": "top right",
+            "showlegend": False, **on(n),
+        }  # fmt: skip
+
+    def _seen(self) -> Trace:
+        """Marks of the trainings, without places: the best in colour, and what is said of each."""
+        best = self.found.history.best()
+        leads = [best is not None and best.trial in t.trials for _, t in self.numbered]
+        return {
+            "type": "scatter", "name": "seen", "ids": [f"trial-{t.trials[0]}" for _, t in self.numbered],
+            "marker": {"size": 8, "color": [ACCENT if led else INK for led in leads],
+                       "line": {"color": PAPER, "width": 1}},
+            "customdata": [
+                [f"Training {k}, trial {t.trials[0]}", short(t.value), self.found.assessment.span(t.seconds),
+                 plotly_text(settings(self.config(t)))]
+                for k, t in self.numbered
+            ],
+            "meta": [self.metric],
+            "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{customdata[1]} for %{customdata[2]}"
+            "<br>%{customdata[3]}<extra></extra>",
+        }  # fmt: skip
+
+    def _worth(self) -> Trace:
+        """What training each control next is worth; those for which it does not pay are rings."""
+        worth, configs = self.found.worth, self.found.assessment.controls.configs
+        kept = [i for i in np.flatnonzero(np.isfinite(worth)).tolist() if self.there(configs[i])]
+        last = -math.inf if self.found.now.last is None else self.found.now.last
+        raw = self.found.raw(worth[kept]).tolist()
+        labels = {"mode": "markers+text", "cliponaxis": False, "text": [short(v) for v in raw],
+                  "textposition": "top right"}  # fmt: skip
+        few = labels if self.along and len(kept) <= _LABELLED else {"mode": "markers"}
+        coloured = {"color": worth[kept].tolist(), "colorscale": _BETTER} if self.along else {"color": COOL}
+        return {
+            "type": "scatter", **few, "name": "worth", "x": [on_axis(configs[i][self.across]) for i in kept],
+            "y": raw if self.along is None else [on_axis(configs[i][self.along]) for i in kept], "showlegend": False,
+            "marker": {"size": 11 if self.along else 6, **coloured,
+                       "symbol": ["circle" if worth[i] > last else "circle-open" for i in kept]},
+            "customdata": [[short(v), plotly_text(settings(configs[i]))] for i, v in zip(kept, raw, strict=True)],
+            "meta": [self.metric],
+            "hovertemplate": "worth %{customdata[0]} of %{meta[0]}<br>%{customdata[1]}<extra></extra>", **on("3"),
+        }  # fmt: skip
+
+    def path(self) -> list[Trace]:
+        """Training by training: what was seen, what going on was worth then, and what the last was expected to be."""
+        weighed = self.found.weighed
+        when = sorted(weighed)
+        known = [n for n in when if weighed[n].last is not None]
+        going = self.found.raw([weighed[n].going for n in when]).tolist()
+        last = self.found.raw([weighed[n].last for n in known]).tolist()
+        lines = (
+            ("going on", when, going, COOL, "worth"),
+            ("the last one", known, last, INK, "expected of it"),
+        )
+        return [
+            *(
+                {
+                    "type": "scatter", "mode": "lines+markers", "name": name, "x": xs, "y": ys, "meta": [self.metric],
+                    "line": {"color": colour, "width": 2}, "marker": {"size": 5, "color": colour},
+                    "hovertemplate": f"<b>{name}</b>, after %{{x}}<br>%{{meta[0]}} %{{y:.4~g}} {said}<extra></extra>",
+                    **on("4"),
+                }
+                for name, xs, ys, colour, said in lines
+            ),
+            {
+                **self._seen(), "mode": "markers", "x": [k for k, _ in self.numbered],
+                "y": [t.value for _, t in self.numbered], **on("4"),
+            },
+        ]  # fmt: skip
+
+
+# -- regions -------------------------------------------------------------------------------
+
+_KINDS = ((False, "settled", "circle"), (True, "undecided", "circle-open"))
+_SCALE = [[0.0, FAINT], [0.5, COOL_SOFT], [1.0, COOL]]  # probability
+_CANDIDATES = [[0.0, COOL_SOFT], [1.0, COOL]]  # likewise: over points that are faint
+
+
+def region(
+    found: LevelSet | Maximisers | Results, across: str | None = None, along: str | None = None
+) -> go.Figure:
+    """Configurations by two parameters (by default the first two), coloured by their probability.
+
+    Of a level set by that to reach the threshold; undecided ones are rings, and on a mesh the boundary, probability
+    1/2, is a line. Of what may be the best by that to be it; what cannot be any more is faint. Of those that differ in
+    other parameters alone the likeliest is shown. By the only parameter there is: what is expected of each, give or
+    take a deviation.
+
+    Args:
+        found: What `study.level_set()`, `study.level_set(threshold)` or `study.maximisers()` told; or a study by
+            TruVaR, for what it searches.
+        across: The parameter from left to right. Default: None, the first.
+        along: The one upwards. Default: None, the second, where there are two.
+
+    Returns:
+        A figure of Plotly's.
+
+    Raises:
+        InvalidInput: For names that are not two of the parameters, and for a study by another policy.
+        ImportError: When Plotly is missing.
+
+    Example:
+        See examples/08_levelset_lightning.py::
+
+            region(study.level_set(), "width", "dropout").write_html("region.html")
+    """
+    spec = region_spec(answer_of(found) if isinstance(found, Results) else found, across, along)
+    figure = drawn(spec)
+    figure.update_layout(title={"text": spec["layout"]["meta"]["title"]}, width=760, height=560)
+    return figure
+
+
+def answer_of(study: Results) -> LevelSet | Maximisers:
+    """What a study's own policy searches. Raises InvalidInput where it searches neither, or it is too early to say."""
+    searches = study.policy.part(MemberSet)
+    if searches is None:
+        raise InvalidInput(
+            f"region(study) draws what TruVaR searches, and this one is by {in_words(study.policy)}: "
+            "region(study.level_set(0.9)) draws where any reaches 0.9, region(study.maximisers()) what may be the best"
+        )
+    return study.level_set() if searches.sets else study.maximisers()
+
+
+def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: str | None = None) -> Spec:
+    """`region` as plain data. Raises InvalidInput for names that are not two of the parameters."""
+    names = [name for name in found.space.parameters if name in found.space.columns]
+    if not {across, along} <= {*names, None} or (across is not None and across == along):
+        raise InvalidInput(f"region({across!r}, {along!r}): two of the parameters {', '.join(names)}")
+    if not names:
+        raise InvalidInput("the space has no parameter that varies: there is no region to draw")
+    across = across or next((name for name in names if name != along), names[0])  # the first other there is
+    along = next((name for name in ([along, *names] if along else names) if name != across), None)
+    best: dict[
+        tuple[Any, Any], int
+    ] = {}  # of the configurations at each point the one of highest probability
+    for i in np.argsort(found.probability, kind="stable").tolist():
+        config = found.configs[i]
+        if {across, along} <= {*config, None}:
+            best[(config[across], config[along] if along else None)] = i
+    shown = sorted(best.values())
+    axes: dict[str, Any] = {
+        f"{name}axis": axis(
+            plotly_text(of or found.metric), **{"exponentformat": "power", **_scale_of(found, of)}
+        )
+        for name, of in (("x", across), ("y", along))
+    }
+    legend = {"legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}}}
+    if isinstance(found, Maximisers):
+        count = plural(len(found.configs), "configuration")
+        told = f"{count} of {len(found.configs) + len(found.others)} may be the best"
+        close = f"the first is within {found.epsilon_at(0.95):.2g} of it with probability 0.95"
+        note = f"{told}, the others are faint; {close}. The bluer, the likelier to be the best."
+        laid = layout("What may be the best", f"{told}; {close}.", order=5, wide=True, note=note, **axes)
+        return {"data": _candidates(found, across, along, shown), "layout": laid | legend}
+    traces = [] if along is None else _boundary(found, across, along)
+    bounded, every = bool(traces), range(len(found.configs)) if along is None else shown
+    for open_, name, symbol in _KINDS:
+        traces.append(
+            _points(found, across, along, [i for i in every if found.open[i] == open_], name, symbol)
+        )
+    others = len(set(found.space.columns) - {across, along})
+    more = f", at the likeliest of {plural(others, 'other parameter')}" if others else ""
+    line = {"type": "line", "xref": "x domain", "x0": 0.0, "x1": 1.0, "y0": found.threshold, "y1": found.threshold,
+            "line": {"color": INK, "width": 2}}  # fmt: skip
+    counts = f"{len(found.high)} configurations reach it, {len(found.low)} do not, {len(found.undecided)} are undecided"
+    note = f"{counts}, the rings."
+    note += " The bluer, the likelier to reach it." if along else " The line is the threshold."
+    note += " The line is where that is a half." * bounded
+    side = "at least" if found.larger else "at most"
+    return {
+        "data": traces,
+        "layout": layout(
+            f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more}", f"{counts}.", order=5,
+            wide=True, note=note, shapes=[] if along else [line], **axes,
+        ) | legend,
+    }  # fmt: skip
+
+
+def _boundary(found: LevelSet, across: str, along: str) -> list[Trace]:
+    """Where the probability is a half, on a mesh."""
+    xs, ys, field = found.boundary(across, along)
+    if not field.size or np.isnan(field).any() or min(field.shape) < 2:
+        return []
+    return [{
+        "type": "contour", "x": xs.tolist(), "y": ys.tolist(), "z": np.round(field, 4).tolist(), "showscale": False,
+        "contours": {"start": 0.5, "end": 0.5, "size": 1, "coloring": "none"}, "name": "boundary",
+        "showlegend": False, "line": {"color": INK, "width": 2}, "hoverinfo": "skip",
+    }]  # fmt: skip
+
+
+def _candidates(found: Maximisers, across: str, along: str | None, shown: list[int]) -> list[Trace]:
+    """What may be the best, over what cannot be any more."""
+    everyone = zip(found.others, found.others_mean, strict=True)
+    there = [(config, mean) for config, mean in everyone if {across, along} <= {*config, None}]
+    cannot = {
+        "type": "scatter", "mode": "markers", "name": "not the best", "showlegend": bool(there), "hoverinfo": "skip",
+        "x": [on_axis(config[across]) for config, _ in there],
+        "y": [on_axis(config[along]) if along else float(mean) for config, mean in there],
+        "marker": {"size": 4, "color": MUTED, "opacity": 0.5},
+    }  # fmt: skip
+    return [cannot, _points(found, across, along, shown, "may be the best", "circle")]
+
+
+def _points(
+    found: LevelSet | Maximisers, across: str, along: str | None, chosen: list[int], name: str, symbol: str
+) -> Trace:
+    hollow, best = symbol.endswith("open"), isinstance(found, Maximisers)
+    bars = {"array": found.sd[chosen].tolist(), "color": MUTED, "thickness": 1, "width": 0}
+    return {
+        "type": "scatter", "x": [on_axis(found.configs[i][across]) for i in chosen],
+        "y": [on_axis(found.configs[i][along]) if along else float(found.mean[i]) for i in chosen],
+        "mode": "markers", "name": name, "showlegend": bool(chosen),
+        "marker": {
+            "color": found.probability[chosen].tolist(), "cmin": 0.0,
+            "cmax": float(found.probability.max(initial=1e-9)) if best else 1.0,
+            "colorscale": _CANDIDATES if best else _SCALE, "symbol": symbol, "size": 8,
+            "line": {"width": 2.0 if hollow else 0.5, **({} if hollow else {"color": MUTED})},
+            "colorbar": {"title": "P(is the best)" if best else "P(reaches it)", "thickness": 12},
+            "showscale": not hollow,
+        },
+        "customdata": np.stack([found.probability, found.mean, found.sd], axis=1)[chosen].tolist(),
+        "hovertemplate": "P = %{customdata[0]:.2f}, %{customdata[1]:.4g} ± %{customdata[2]:.2g}<extra></extra>",
+        **({} if along else {"error_y": bars}),
+    }  # fmt: skip
+
+
+def _scale_of(found: LevelSet | Maximisers, name: str | None) -> dict[str, Any]:
+    """As `scale_of`, but with plain numbers on a logarithmic axis that spans less than two decades."""
+    usual = {} if name is None else scale_of(found.space, name)
+    if name is None or usual.get("type") != "log":
+        return usual
+    others = found.others if isinstance(found, Maximisers) else ()
+    values = [config[name] for config in (*found.configs, *others) if name in config]
+    low, high = min(values), max(values)
+    if high >= 100 * low:
+        return usual
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [m * 10.0**k for k in decades for m in (1, 2, 5) if low <= m * 10.0**k <= high]
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}

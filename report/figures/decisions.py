@@ -1,0 +1,517 @@
+"""How runs were decided: the ladder of rungs, one decision by optimal stopping, and whether its chances are right.
+
+A decision is drawn as in the figures 5 to 8 of the BO-BOS paper. The statistic by which optimal stopping decides is the
+mean of the errors so far; here it is the mean of the metric. Regions, paths and numbers are those of the run's last
+decision, made again from the log as far as that decision had seen it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from haltune._utils.arrays import Array
+from haltune._utils.words import amount, clipped, plural
+from haltune.errors import InvalidInput
+from haltune.log import events as ev
+from haltune.log.decisions import FULL, Verdict
+from haltune.log.events import OVER, Status
+from haltune.log.history import History
+from haltune.log.problem import Goal
+from haltune.policies.bobos.halting import Posed, Stopper
+from haltune.policies.bobos.optimal_stopping import DecisionTable
+from haltune.study.results import Results
+from haltune.study.session.judging import with_report
+from haltune.study.telling.rate import Rate
+
+from ..digest import MOST_TRIALS, Digest, Row, digest, need_study, story_of
+from ..story import Story, tells
+
+# isort: off
+from .drawing import (
+    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, Spec, Trace, axis, drawn, empty, layout, nothing, on,
+    padded, plotly_text,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+# -- rungs ---------------------------------------------------------------------------------
+
+_FATES = {  # at a rung -> what is said, mark, colour
+    "left": ("not continued", "x-thin-open", FAINT), "waits": ("waits to continue", "square-open", MUTED),
+    "on": ("continued", "circle", COOL), "end": ("trained to the last rung", "diamond", INK),
+}  # fmt: skip
+_WIDTH = 0.76  # of a rung's column
+
+
+@dataclass(frozen=True)
+class RungEntry:
+    """A run at a rung."""
+
+    row: Row
+    rung: float  # epochs
+    epoch: float  # reported: at the rung, or the first beyond
+    value: float  # that it counted for there
+    verdict: Verdict
+    fate: str = "left"  # one of _FATES
+
+
+def rungs(study: Results) -> go.Figure:
+    """The ladder of a search that compares runs at rungs: who went on from each, who waits there, who was left.
+
+    Args:
+        study: A Study, or one opened to look at. It is read up to its newest event.
+
+    Returns:
+        A figure of Plotly's: a column a rung, the best of each on its left.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import SuccessiveHalving
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=3)
+        >>> study = Study(problem, SuccessiveHalving(3), seed=0, budget=Budget(trials=3), verbose=0)
+        >>> study.optimize(lambda trial: [trial.report(trial.config["lr"] / e) for e in trial.epochs()])
+        >>> rungs(study).layout.xaxis.ticktext
+        ('1', '3')
+    """
+    story = story_of(study)
+    return drawn(rungs_spec(story, digest(study, MOST_TRIALS)))
+
+
+def rungs_spec(story: Story, facts: Digest) -> Spec:
+    """`rungs` as plain data."""
+    found, sign = rung_entries(story, facts), facts.problem.goal.sign
+    steps = sorted({p.rung for p in found})
+    later = len({p.row.record.id for p in found} - {p.row.record.id for p in found if p.rung == steps[0]})
+    metric = plotly_text(facts.problem.goal.metric)
+    spots: dict[tuple[int, float], float] = {}  # where each stands in its rung's column, the best on the left
+    counts: dict[float, str] = {}
+    heights: dict[float, list[float]] = {}
+    for k, step in enumerate(steps):
+        column = sorted(
+            (p for p in found if p.rung == step), key=lambda p: (-sign * p.value, p.row.record.id)
+        )
+        for i, p in enumerate(column):
+            spots[p.row.record.id, step] = round(k + _WIDTH * ((i + 0.5) / len(column) - 0.5), 4)
+        fates = Counter(p.fate for p in column)
+        counts[step] = (
+            f"{fates['on']} of {fates.total()}" if fates["end"] < fates.total() else f"{fates['end']}"
+        )
+        heights[step] = [sign * p.value for p in column]
+    data = [*_climbs(found, spots), *_marks(found, spots, metric)]
+    shown = None
+    if found:  # all values, but without bounds not the worst tenth of each rung, which may have diverged
+        share = 0.0 if facts.problem.goal.bounds else 0.1
+        low = min(float(np.quantile(column, share, method="lower")) for column in heights.values())
+        high = max(max(column) for column in heights.values())
+        pad = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
+        shown = sorted([sign * (low - pad), sign * (high + 2 * pad)])
+    heads = [
+        {"x": k, "y": 1.0, "yref": "paper", "yanchor": "top", "text": counts[step], "showarrow": False,
+         "font": {"color": MUTED, "size": 12}}
+        for k, step in enumerate(steps)
+    ]  # fmt: skip
+    none = "No run has come to a rung yet"
+    told = ", ".join(f"after {amount(step, 'epochs')} {counts[step]}" for step in steps)
+    return {
+        "data": data,
+        "layout": layout(
+            "Rungs", f"Of the runs that came to each rung so many continued: {told}." if found else f"{none}.",
+            order=15, wide=True,
+            note="A column is a rung, where runs are compared, the best on its left; above it stands how many of those "
+            "that came to it continued. A line is a run that did."
+            + f" {plural(later, 'run was', 'runs were')} compared first at a later rung than the others." * (later > 0),
+            annotations=heads if data else [nothing(none)],
+            xaxis=axis("epochs", range=[-0.5, max(0.5, len(steps) - 0.5)], tickvals=list(range(len(steps))),
+                       ticktext=[f"{s:g}" for s in steps]),
+            yaxis=axis(metric, range=shown),
+        ),
+    }  # fmt: skip
+
+
+def rung_entries(story: Story, facts: Digest) -> list[RungEntry]:
+    """Every run at every rung that it came to, of those that are shown and had a finite value there."""
+    levels, goal = np.array(sorted(story.rungs)), facts.problem.goal
+    found: dict[tuple[int, float], RungEntry] = {}
+    for row in facts.rows:
+        counting = row.record.counting(goal)
+        for epoch, verdict in story.compared.get(row.record.id, {}).items():
+            at = np.flatnonzero(row.record.epochs == epoch)
+            if len(at) and math.isfinite(value := float(counting[at[0]])):
+                rung = float(levels[levels <= epoch].max())
+                found[row.record.id, rung] = RungEntry(row, rung, epoch, value, verdict)
+    closed = _closed(list(found.values()), goal.sign)
+    return [replace(p, fate=_fate(p, facts.problem.max_epochs, closed, facts.over)) for p in found.values()]
+
+
+BracketRung = tuple[Any, float]  # a bracket, where runs are compared within one, and a rung of it
+
+
+def _closed(found: list[RungEntry], sign: float) -> dict[BracketRung, set[int]]:
+    """Of the rungs of brackets that all have come to the trials that are promoted."""
+    groups: dict[BracketRung, list[RungEntry]] = {}
+    for p in found:
+        if all(isinstance(p.verdict.evidence.get(name), int) for name in ("places", "arrived", "go_on")):
+            groups.setdefault((p.verdict.evidence["bracket"], p.rung), []).append(p)
+    due: dict[BracketRung, set[int]] = {}
+    for key, group in groups.items():
+        last = max(group, key=lambda p: p.verdict.evidence["arrived"]).verdict.evidence
+        if last["arrived"] >= last["places"]:
+            ranked = sorted(group, key=lambda p: (-sign * p.value, p.row.record.id))
+            due[key] = {p.row.record.id for p in ranked[: last["go_on"]]}
+    return due
+
+
+def _fate(p: RungEntry, horizon: int | None, closed: dict[BracketRung, set[int]], over: bool) -> str:
+    record, evidence = p.row.record, p.verdict.evidence
+    if FULL in evidence or ("rung" not in evidence if horizon is None else p.epoch >= horizon):
+        return "end"
+    if record.epoch > p.epoch or record.status is Status.RUNNING:
+        return "on"
+    due = closed.get((evidence.get("bracket"), p.rung))
+    lost = due is not None and record.id not in due
+    return "left" if record.status in OVER or over or lost else "waits"
+
+
+def _climbs(found: list[RungEntry], spots: dict[tuple[int, float], float]) -> list[Trace]:
+    """A line for each run that came to more than one rung, the best on top."""
+    runs: dict[int, list[RungEntry]] = {}
+    for p in found:
+        runs.setdefault(p.row.record.id, []).append(p)
+    climbs = [sorted(run, key=lambda p: p.rung) for run in runs.values() if len(run) > 1]
+    return [
+        {
+            "type": "scatter", "mode": "lines", "uid": f"trial-{run[0].row.record.id}", "showlegend": False,
+            "x": [spots[p.row.record.id, p.rung] for p in run], "y": [p.value for p in run], "hoverinfo": "skip",
+            "line": {"color": ACCENT, "width": 2} if run[0].row.leads else {"color": FAINT, "width": 1},
+        }
+        for run in sorted(climbs, key=lambda run: run[0].row.leads)
+    ]  # fmt: skip
+
+
+def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], metric: str) -> list[Trace]:
+    """A trace for each of what became of runs at rungs."""
+    traces = []
+    for fate, (words, symbol, colour) in _FATES.items():
+        mine = sorted((p for p in found if p.fate == fate), key=lambda p: p.row.leads)  # the best on top
+        said = []
+        for p in (
+            mine
+        ):  # where a trial did not continue, its rank as of now comes before the reason of that moment
+            now = [p.row.now] if fate in ("left", "waits") and p.row.now else []
+            told = [*now, f"{'when it came: ' * len(now)}{p.verdict.reason}"]
+            reason = "<br>".join(plotly_text(clipped(text, 200)) for text in told)
+            said.append([f"Trial {p.row.record.id}, {amount(p.epoch, 'epochs')}: {words}", reason])
+        line = {"width": 1.4, "color": colour} if symbol.endswith("open") else {"width": 0.6, "color": PAPER}
+        traces += [{
+            "type": "scatter", "mode": "markers", "name": words, "ids": [f"trial-{p.row.record.id}" for p in mine],
+            "x": [spots[p.row.record.id, p.rung] for p in mine], "y": [p.value for p in mine], "meta": [metric],
+            "marker": {"symbol": symbol, "size": 7, "color": [ACCENT if p.row.leads else colour for p in mine],
+                       "line": line},
+            "customdata": said,
+            "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata[1]}<extra></extra>",
+        }] * bool(mine)  # fmt: skip
+    return traces
+
+
+# -- one decision --------------------------------------------------------------------------
+
+_PATHS = 40  # drawn
+_LEVELS = 40  # of the mean
+_NO_CHANCES = "Nothing was decided by the chance to win yet"
+_SCALE = [(0.0, FAINT), (0.5, RULE), (1.0, COOL_SOFT)]  # stop, go on, a winner
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The last decision on a run, made again."""
+
+    event: ev.Reported
+    posed: Posed
+    table: DecisionTable
+    paths: Array  # (steps to come, _PATHS) errors that are drawn
+
+    @property
+    def means(self) -> Array:
+        """(n,) running means of the errors after each step."""
+        errors = self.posed.errors
+        return np.asarray(np.cumsum(errors) / np.arange(1.0, len(errors) + 1.0))
+
+    def value(self, errors: Any) -> Array:
+        """Errors, or means of them, in the metric's units."""
+        return np.asarray(self.posed.scale.raw(1.0 - np.asarray(errors)))
+
+    def epochs(self, first: int, last: int) -> list[int]:
+        """Those at which the steps `first` to `last` end."""
+        return [self.posed.epoch(step) for step in range(first, last + 1)]
+
+
+class Decisions:
+    """Decisions of a search by its optimal stopping, made again as they are asked for; the last is kept."""
+
+    def __init__(self, study: Results, stopper: Stopper) -> None:
+        self._study, self._stopper = study, stopper
+        self._history = History(study.history.problem)
+        self._last: tuple[ev.Reported, Decided | None] | None = None
+
+    def of(self, event: ev.Reported) -> Decided | None:
+        """The one of a report, which had its chance to win; None where no table decided it."""
+        if self._last is None or self._last[0] != event:
+            self._last = event, self._made(event)
+        return self._last[1]
+
+    def _made(self, event: ev.Reported) -> Decided | None:
+        if self._history.position > event.seen:
+            self._history = History(self._study.history.problem)
+        history = self._history
+        for following in self._study.events(history.position):
+            if history.position >= event.seen:
+                break
+            history.apply(following)
+        posed = self._stopper.posed(history, with_report(history, history.trial(event.trial), event))
+        if posed is None:
+            return None
+        settings = self._stopper.settings
+        decision, at = settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
+        table = posed.table(at) if decision is not None else None
+        if table is None or table.basis != "solved":
+            return None
+        rng = np.random.default_rng([history.seed, event.trial, at])
+        paths = settings.paths_of(posed.errors[:at], posed.horizon, _PATHS, rng, posed.others)
+        return Decided(event, posed, table, np.asarray(paths.values, dtype=np.float64))
+
+
+def decisions(study: Results, trial: int | None = None) -> go.Figure:
+    """A run's last decision: what it might still become, and the regions of stopping and going on ahead of it.
+
+    Of a study that decides by `BOBOS()` or `Halting()`. It is made again from the log, some tenths of a second.
+
+    Args:
+        study: A Study, or one opened to look at. It is read up to its newest event.
+        trial: Its number. Default: None, the one that was stopped last; before there is one, the last that was judged.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study, one that decides otherwise, and for a trial that was not judged so.
+    """
+    need_study(study).sync()
+    stopper = study.policy.part(Stopper)
+    if stopper is None:
+        raise InvalidInput("this search stops no run by its chance to win: BOBOS() does, and Halting(policy)")
+    event = telling(study.events(), trial)
+    if event is None and trial is not None:
+        raise InvalidInput(f"trial {trial} was never judged by its chance to win")
+    found = None if event is None else Decisions(study, stopper).of(event)
+    return drawn(decisions_spec(found, study.history.problem.goal))
+
+
+def telling(events: Iterable[ev.Event], trial: int | None = None) -> ev.Reported | None:
+    """The report whose decision is shown: the last stop by the chance to win, or else the last that has one."""
+    stopped: ev.Reported | None = None
+    last: ev.Reported | None = None
+    for event in events:
+        if tells(event) and trial in (None, event.trial):
+            last = event
+            stopped = event if event.verdict.stops else stopped
+    return stopped or last
+
+
+def decisions_spec(found: Decided | None, goal: Goal) -> Spec:
+    """`decisions` as plain data: on the left the curve and its paths, on the right their means and the regions."""
+    if found is None:
+        return empty("A decision", _NO_CHANCES, order=12)
+    trial, metric = found.event.trial, plotly_text(goal.metric)
+    start = found.table.start
+    incumbent = float(found.event.verdict.evidence["incumbent"])
+    wins = found.paths[-1] < found.table.threshold
+    ahead = found.posed.errors[:start].sum() + np.cumsum(found.paths, axis=0)
+    ahead /= np.arange(start + 1.0, found.table.horizon + 1.0)[:, None]
+    curve = found.value(found.posed.errors).tolist()
+    data = [
+        *_paths(found, found.paths, found.posed.errors[:start], wins, ""),
+        _line(found, curve, metric, ""), _regions(found),
+        *_paths(found, ahead, found.means[:start], wins, "2"),
+        _line(found, found.value(found.means).tolist(), f"mean {metric}", "2"),
+    ]  # fmt: skip
+    span, near, shown, means = _views(found, incumbent)
+    reason = clipped(found.event.verdict.reason, 300)
+    return {
+        "data": data,
+        "layout": layout(
+            f"Why trial {trial} was {'stopped' if found.event.verdict.stops else 'let go on'}",
+            f"The curve of trial {trial} after {amount(found.event.epoch, 'epochs')}, {_PATHS} curves that it may "
+            f"follow, {float(wins.mean()):.0%} of which beat the best {goal.metric}, and where the mean so far decides "
+            "to stop.",
+            order=12, wide=True, showlegend=False, height=320,
+            note=f"{reason[:1].upper()}{reason[1:]}. Left: what it might become, blue where it beats the "
+            f"{incumbent:.4g} of the line. Right: the mean so far, by which it is decided: grey is to stop, blue a "
+            "winner, between them one more epoch.",
+            shapes=[{"type": "line", "x0": span[0], "x1": span[1], "y0": incumbent, "y1": incumbent,
+                     "line": {"color": ACCENT, "width": 1.5}}],
+            xaxis=axis("epoch", range=span, anchor="y"), yaxis=axis(metric, range=shown, anchor="x"),
+            xaxis2=axis("epoch", range=near, anchor="y2"),
+            yaxis2=axis(f"mean {metric} so far", range=means, anchor="x2"),
+        ),
+    }  # fmt: skip
+
+
+def _views(found: Decided, incumbent: float) -> tuple[list[float], ...]:
+    """What is seen of both panels: all of the curve, and of the means what lies near the regions."""
+    start, end = found.table.start, found.posed.epoch(found.table.horizon)
+    from_ = max(1, start - max(3, (found.table.horizon - start) // 2))
+    grids = found.table.grids
+    curve = [incumbent, *found.value(found.posed.errors).tolist(), *found.value(found.paths).ravel().tolist()]
+    reached = [*grids.least.tolist(), *grids.most.tolist(), *found.means[from_ - 1 :].tolist()]
+    near = [found.posed.epoch(from_) - 0.5, end + 0.5]
+    means = found.value(reached).tolist()
+    whole = [padded(min(values), max(values), 0.06, 0.05) for values in (curve, means)]
+    return [0.0, end + 0.5], near, *whole
+
+
+def _paths(found: Decided, paths: Array, before: Array, wins: Any, number: str) -> list[Trace]:
+    """Two lines with gaps, one of those that lose and one of those that win."""
+    epochs = found.epochs(found.table.start, found.table.horizon)
+    traces = []
+    for name, chosen, colour in (("loses", ~wins, MUTED), ("wins", wins, COOL)):
+        xs: list[float | None] = []
+        ys: list[float | None] = []
+        for path in paths[:, chosen].T:
+            xs += [*epochs, None]
+            ys += [*found.value([before[-1], *path]).tolist(), None]
+        traces.append({
+            "type": "scatter", "mode": "lines", "name": name, "x": xs, "y": ys, "hoverinfo": "skip", "opacity": 0.5,
+            "line": {"color": colour, "width": 0.8}, **on(number),
+        })  # fmt: skip
+    return [t for t in traces if t["x"]]
+
+
+def _line(found: Decided, values: list[float], metric: str, number: str) -> Trace:
+    return {
+        "type": "scatter", "mode": "lines+markers", "name": f"trial {found.event.trial}",
+        "x": found.epochs(1, len(values)), "y": values, "ids": [f"trial-{found.event.trial}"] * len(values),
+        "line": {"color": INK, "width": 2.5}, "marker": {"color": INK, "size": 5}, "meta": [metric],
+        "hovertemplate": "%{meta[0]} %{y:.4~g} at epoch %{x}<extra></extra>",
+        **on(number),
+    }  # fmt: skip
+
+
+def _regions(found: Decided) -> Trace:
+    """A heat map of what is decided at each epoch by the mean so far; nothing where no path comes."""
+    table, decided = found.table, found.table.decided
+    cells = decided.shape[1] // table.slopes
+    weight = np.maximum(table.visits, 1e-9).reshape(-1, cells, table.slopes)
+    z = (decided.reshape(weight.shape) * weight).sum(axis=2) / weight.sum(axis=2)
+    p = (table.p_win.reshape(weight.shape) * weight).sum(axis=2) / weight.sum(axis=2)
+    levels = np.linspace(table.grids.least.min(), table.grids.most.max(), _LEVELS)
+    grids = table.grids
+    at = np.clip(((levels - grids.low[:, None]) * grids.scale[:, None]).astype(int), 0, cells - 1)
+    half = 0.5 * (levels[1] - levels[0])
+    there = (levels >= grids.least[:, None] - half) & (levels <= grids.most[:, None] + half)
+    rows = np.arange(len(z))[:, None]
+    heat, chance = np.where(there, z[rows, at], np.nan).T, p[rows, at].T
+    order = np.argsort(found.value(levels))
+    return {
+        "type": "heatmap", "x": found.epochs(table.start, table.horizon), "y": found.value(levels)[order].tolist(),
+        "z": [[None if np.isnan(v) else round(v, 2) for v in row] for row in heat[order].tolist()],
+        "zmin": -1.0, "zmax": 1.0, "colorscale": _SCALE, "showscale": False, "xaxis": "x2", "yaxis": "y2",
+        "text": [[f"P(beats) {v:.2g}" for v in row] for row in chance[order].tolist()], "name": "decision",
+        "hovertemplate": "%{text}<extra></extra>",
+    }  # fmt: skip
+
+
+# -- are the chances right? ------------------------------------------------------------------
+
+_EDGES = (0.0, 0.01, 0.05, 0.2, 0.5, 0.8, 1.0)  # of the chances that are told apart
+_NO_AUDIT = "No audited run has come to its end: BOBOS(audit=0.1), Halting(policy, audit=0.1)"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that were given about the same chance once."""
+
+    stated: float  # on average
+    won: Rate  # of the runs
+
+
+def calibration(study: Results) -> go.Figure:
+    """P(beats) as it was stated against the share of the runs that won, where runs were audited.
+
+    An audited run trains on where it would be stopped, so that its end is known; others would tell of those alone that
+    were let go on. In each range of chances a run counts once, by the first that was stated of it; the lines are exact
+    95% intervals.
+
+    Args:
+        study: A Study, or one opened to look at. It is read up to its newest event.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study.
+    """
+    story = story_of(study)
+    return drawn(calibration_spec(story, study.history))
+
+
+def calibration_spec(story: Story, history: History) -> Spec:
+    """`calibration` as plain data."""
+    groups = grouped(story, history)
+    ideal = {
+        "type": "scatter", "mode": "lines", "x": [0.0, 1.0], "y": [0.0, 1.0], "hoverinfo": "skip",
+        "line": {"color": MUTED, "width": 1, "dash": "dash"}, "name": "as stated",
+    }  # fmt: skip
+    dots = {
+        "type": "scatter", "mode": "markers", "name": "runs", "x": [g.stated for g in groups],
+        "y": [g.won.value for g in groups], "marker": {"size": 9, "color": COOL},
+        "customdata": [[plural(g.won.of, "run"), g.won.count, *g.won.interval] for g in groups],
+        "hovertemplate": "<b>P(beats) %{x:.2~g} was stated of %{customdata[0]}</b><br>%{customdata[1]} won: %{y:.0%}, "
+        "between %{customdata[2]:.0%} and %{customdata[3]:.0%} with 95% confidence<extra></extra>",
+    }  # fmt: skip
+    spans = [
+        {"type": "line", "x0": g.stated, "x1": g.stated, "y0": g.won.interval[0], "y1": g.won.interval[1],
+         "line": {"color": INK, "width": 1.4}}
+        for g in groups
+    ]  # fmt: skip
+    told = "; ".join(f"where {g.stated:.2g} was stated, {g.won.count} of {g.won.of} won" for g in groups)
+    ticks = {"tickvals": [0, 0.25, 0.5, 0.75, 1], "range": [-0.02, 1.02]}
+    return {
+        "data": [ideal, dots] if groups else [],
+        "layout": layout(
+            "Are the chances right?", f"Chances to win as they were stated of audited runs: {told or 'none yet'}.",
+            order=90, showlegend=False, shapes=spans,
+            note="Of audited runs: the chance to win that was stated, and the share that won, with its interval. On "
+            "the dashed line what was said is what came.",
+            annotations=[] if groups else [nothing(_NO_AUDIT)],
+            xaxis=axis("P(beats) as stated", **ticks), yaxis=axis("share that won", **ticks),
+        ),
+    }  # fmt: skip
+
+
+def grouped(story: Story, history: History) -> list[Group]:
+    """The audited runs whose end is known, by the chances that were stated of them."""
+    goal = history.problem.goal
+    found: list[list[tuple[float, bool]]] = [[] for _ in pairwise(_EDGES)]
+    for trial, said in story.stated.items():
+        record = history.trial(trial)
+        if not (record.complete and record.status in (Status.COMPLETED, Status.STOPPED)):
+            continue
+        came_to, seen = goal.sign * record.result(goal), set[int]()
+        for p, incumbent in said:
+            k = min(int(np.searchsorted(_EDGES, p, side="right")) - 1, len(found) - 1)
+            if k not in seen:
+                seen.add(k)
+                found[k].append((p, came_to > goal.sign * incumbent))
+    return [
+        Group(float(np.mean([p for p, _ in group])), Rate(sum(won for _, won in group), len(group)))
+        for group in found
+        if group
+    ]

@@ -1,0 +1,415 @@
+"""Which parameters matter, how the metric is expected to change along them, and every trial by its parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from haltune._utils.checks import LARGEST
+from haltune._utils.words import plural, settings, short
+from haltune.errors import InvalidInput
+from haltune.policies.multifidelity.final_values import FEWEST_TRIALS
+from haltune.space.domains import Choice, Constant, Float, Int
+
+from ..digest import MOST_TRIALS, Digest, Row, Source, digest, shown_trials
+from ..metric_model import Importance, MetricModel
+
+# isort: off
+from .drawing import (
+    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, SHARES, Spec, Trace, axis, band, diamonds, drawn, empty,
+    explained, layout, middle, nothing, on, on_axis, padded, plotly_text, scale_of, trial_ids, valued,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+SLICES = 6  # parameters
+_TOO_FEW = f"At least {FEWEST_TRIALS} trials with different values tell it"
+_PARAMETERS = 5  # of which any two are shown: ten pairs
+_LEVELS = 12  # of each: ten pairs are to be made in half a second
+_DOTS = 200  # trials that are shown where there are several pairs
+_HEAT: list[tuple[float, str]] = [(0.0, RULE), (0.5, COOL_SOFT), (1.0, COOL)]  # the worst, between, the best
+_AXES = 12  # parameters that have one
+_LINES = [[0.0, FAINT], [0.6, MUTED], [1.0, ACCENT]]  # the worst, most, the best
+
+
+def importance(study: Source) -> go.Figure:
+    """How much of the differences between configurations each parameter has a part in.
+
+    Total effects (Sobol') over the whole space, of full trainings as the Gaussian process of the search predicts them
+    from every report; the lines are 80% intervals.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> space = Space({"lr": Float(0.01, 1.0), "seed": Float(0.0, 1.0)})
+        >>> problem = Problem(space, Minimize("loss"), max_epochs=1)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=8))
+        >>> for trial in study:
+        ...     with trial:
+        ...         _ = trial.report(trial.config["lr"])
+        >>> importance(study).data[0].y[-1]
+        'lr'
+    """
+    return drawn(importance_spec(MetricModel.of(digest(study, 0).history)))
+
+
+def importance_spec(model: MetricModel | None, found: Importance | None = None) -> Spec:
+    """`importance` as plain data."""
+    if model is None:
+        return empty("Importance", _TOO_FEW, order=30)
+    found = found or model.importance()
+    names = [plotly_text(n) for n in reversed(found.names)]
+    mean, low, high = (v[::-1].tolist() for v in (found.mean, found.low, found.high))
+    bars = {
+        "type": "bar", "orientation": "h", "name": "importance", "y": names, "x": mean, "marker": {"color": COOL},
+        "customdata": [[a, b] for a, b in zip(low, high, strict=True)],
+        "hovertemplate": "<b>%{y}</b><br>%{x:.0%} of the differences"
+        "<br>80% interval: %{customdata[0]:.0%} to %{customdata[1]:.0%}<extra></extra>",
+    }  # fmt: skip
+    spans = [
+        {
+            "type": "line",
+            "x0": a,
+            "x1": b,
+            "y0": n,
+            "y1": n,
+            "line": {"color": INK, "width": 2},
+            "layer": "above",
+        }
+        for n, a, b in zip(names, low, high, strict=True)
+    ]
+    return {
+        "data": [bars],
+        "layout": layout(
+            "Importance",
+            f"{found.names[0]} matters most: {found.mean[0]:.0%} of the differences between configurations.",
+            order=30,
+            note="The share of the differences that a parameter takes part in: total effects in the Gaussian process "
+            f"of {plural(model.trials, 'trial')}. The lines are 80% intervals.",
+            height=70 + 34 * len(names), tall=True, shapes=spans, showlegend=False,
+            xaxis=axis(range=[0.0, 1.0], **SHARES), yaxis=axis(type="category", automargin=True),
+        ) | {"margin": {"l": 140, "r": 24, "t": 20, "b": 40}},
+    }  # fmt: skip
+
+
+def slices(study: Source) -> go.Figure:
+    """The metric expected along each of the six most important parameters, others averaged, and its 90% interval.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study.
+    """
+    facts = digest(study, MOST_TRIALS)
+    model = MetricModel.of(facts.history)
+    return drawn(slices_spec(facts, model, model.importance().names[:SLICES] if model else ()))
+
+
+def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]) -> Spec:
+    """`slices` as plain data, a pair of axes a parameter."""
+    metric = plotly_text(facts.problem.goal.metric)
+    data: list[Trace] = []
+    axes: dict[str, Any] = {}
+    for k, name in enumerate(names if model else ()):
+        n = "" if k == 0 else str(k + 1)
+        assert model is not None
+        data += [{**t, **on(n), "showlegend": False} for t in _slice(facts, model, name, metric)]
+        axes[f"xaxis{n}"] = axis(plotly_text(name), anchor=f"y{n}", **scale_of(facts.problem.space, name))
+        axes[f"yaxis{n}"] = axis(metric if k == 0 else "", anchor=f"x{n}", range=_better_range(facts))
+    return {
+        "data": data,
+        "layout": layout(
+            "Slices", f"The {facts.problem.goal.metric} expected along {', '.join(names) or 'no parameter yet'}.",
+            order=60, wide=True,
+            note="The metric expected of a full training along one parameter, with the others averaged, and its 90% "
+            "interval. Where the band is wide, the trials do not show the metric. Dots are trials; an open one was "
+            f"stopped, and stands at its last value.{_floor(model)}",
+            annotations=[] if data else [nothing(_TOO_FEW)], **axes,
+        ),
+    }  # fmt: skip
+
+
+def _floor(model: MetricModel | None) -> str:
+    """The sentence about values that are so bad that they count as alike."""
+    if model is None or model.floor is None:
+        return ""
+    return f" Values worse than {short(model.floor, 3)} count as {short(model.floor, 3)}."
+
+
+def _slice(facts: Digest, model: MetricModel, name: str, metric: str) -> list[Trace]:
+    found = model.slice(name)
+    xs, low, mean, high = list(found.values), found.low.tolist(), found.mean.tolist(), found.high.tolist()
+    dots = trial_dots(facts, name, None, metric)
+    if any(isinstance(v, (str, bool)) or v is None for v in xs):
+        return [
+            dots,
+            diamonds(
+                [plotly_text(v) for v in xs], mean, [abs(h - m) for h, m in zip(high, mean, strict=True)]
+            ),
+        ]
+    return [band(xs, low, high), dots, middle(xs, mean)]
+
+
+def trial_dots(facts: Digest, across: str, along: str | None, metric: str) -> Trace:
+    """The trials, by one parameter and their value or by two parameters: None where a trial has no value for one."""
+    rows = valued(facts)
+    if along is None:
+        rows = [r for r in rows if r.record.config.get(across) is not None]
+    return {
+        "type": "scatter", "mode": "markers", "name": "a trial",
+        "x": [_place(r, across) for r in rows],
+        "y": [r.value if along is None else _place(r, along) for r in rows],
+        "marker": {
+            "symbol": ["circle" if r.record.complete or along else "circle-open" for r in rows], "size": 6,
+            "color": [ACCENT if r.leads else INK if along else MUTED for r in rows],
+            **({"line": {"color": PAPER, "width": 1}} if along else {}),
+        },
+        **explained(rows, metric),
+    }  # fmt: skip
+
+
+def _place(row: Row, name: str) -> Any:
+    """Where a trial stands on the axis of a parameter; None where it has none."""
+    value = row.record.config.get(name)
+    return None if value is None else on_axis(value)
+
+
+def _better_range(facts: Digest) -> list[float] | None:
+    """Where the better nine tenths of the values are."""
+    values = sorted(r.value for r in facts.rows if r.value is not None and abs(r.value) <= LARGEST)
+    if len(values) < 2 or values[0] == values[-1]:
+        return None
+    cut = len(values) // 10
+    return padded(
+        *((values[cut], values[-1]) if facts.problem.goal.sign > 0 else (values[0], values[-1 - cut])), 0.08
+    )
+
+
+# -- two parameters ------------------------------------------------------------------------
+
+
+def contour(study: Source, across: str | None = None, along: str | None = None) -> go.Figure:
+    """What is expected over two parameters, the others averaged, and where the trials were.
+
+    Without names every pair of the five parameters that matter most, to choose from by a list.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+        across: The parameter from left to right. Default: None, any of the most important ones, that first.
+        along: The one upwards. Default: None, the most important other.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study, and for names that are not two of its parameters.
+    """
+    facts = digest(study, MOST_TRIALS)
+    known = list(facts.problem.space.columns)
+    given = [name for name in (across, along) if name is not None]
+    if not set(given) <= set(known) or len(set(given)) < len(given):
+        raise InvalidInput(f"contour({across!r}, {along!r}): two of the parameters {', '.join(known)}")
+    model = MetricModel.of(facts.history)
+    ranked = model.importance().names if model else tuple(known)
+    if not given:
+        return drawn(contour_spec(facts, model, ranked))
+    other = next((name for name in ranked if name not in given), None)
+    return drawn(contour_spec(facts, model, [across or other, along or other]))
+
+
+def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str | None]) -> Spec:
+    """`contour` as plain data: the pairs of the first few of these parameters, that of the first two first."""
+    title, known = "Two parameters", [name for name in names[:_PARAMETERS] if name is not None]
+    pairs = list(combinations(known, 2))
+    if len(pairs) > 1 and len(facts.rows) > _DOTS:  # each pair has its own places for them
+        shown = set(shown_trials(facts.history, _DOTS))
+        facts = replace(facts, rows=tuple(row for row in facts.rows if row.record.id in shown))
+    if model is None or not pairs:
+        alone = model is not None and len(known) < 2
+        return empty(title, "There is one parameter alone" if alone else _TOO_FEW, order=35)
+    buttons = [
+        _pair(facts, model, *pair)
+        for pair in pairs
+        if any(all(_place(row, name) is not None for name in pair) for row in valued(facts))
+    ]
+    if not buttons:
+        none = f"no trial with a value has both {' and '.join(pairs[0])}"
+        return empty(title, plotly_text(none), order=35)
+    first, laid = buttons[0]["args"]
+    goal, metric = facts.problem.goal, plotly_text(facts.problem.goal.metric)
+    heat = {
+        "type": "heatmap", "x": first["x"][0], "y": first["y"][0], "z": first["z"][0], "text": first["text"][0],
+        "colorscale": _HEAT if goal.sign > 0 else [(1 - at, colour) for at, colour in reversed(_HEAT)],
+        "showscale": False, "name": "expected", "meta": [metric],
+        "hovertemplate": "%{meta[0]} %{z:.4~g} expected<br>90% interval: %{text}<extra></extra>",
+    }  # fmt: skip
+    across, along = next(pair for pair in pairs if _label(*pair) == buttons[0]["label"])
+    menu = {"type": "dropdown", "name": "two parameters", "buttons": buttons, "x": 0, "xanchor": "left", "y": 1.02,
+            "yanchor": "bottom"}  # fmt: skip
+    return {
+        "data": [heat, trial_dots(facts, across, along, metric)],
+        "layout": layout(
+            title, laid["meta.alt"], order=35, showlegend=False,
+            note=f"The {goal.metric} expected of a full training, by two parameters, with the others averaged: the "
+            f"bluer, the better.{' The two that matter most come first.' * (len(buttons) > 1)} A cell is empty if one "
+            f"of them has no value there, or if its 90% interval covers all that the map shows.{_floor(model)}",
+            xaxis=axis(plotly_text(across), **scale_of(facts.problem.space, across)),
+            yaxis=axis(plotly_text(along), **scale_of(facts.problem.space, along)),
+            updatemenus=[menu] if len(buttons) > 1 else [],
+        ),
+    }  # fmt: skip
+
+
+def _label(across: str, along: str) -> str:
+    return plotly_text(f"{across} and {along}")
+
+
+def _pair(facts: Digest, model: MetricModel, across: str, along: str) -> dict[str, Any]:
+    """The button that shows a pair of parameters instead of another: its map, its dots and its axes."""
+    found, rows = model.contour(across, along, _LEVELS), valued(facts)
+    shown = np.where(found.known, found.mean, np.nan).tolist()
+    ends = zip(found.low.tolist(), found.high.tolist(), strict=True)
+    changed: dict[str, Any] = {
+        "z": [[[float(f"{z:.4g}") if math.isfinite(z) else None for z in row] for row in shown]],
+        "text": [[[f"{short(a, 3)} to {short(b, 3)}" for a, b in zip(*row, strict=True)] for row in ends]],
+    }
+    laid: dict[str, Any] = {
+        "meta.alt": f"The {facts.problem.goal.metric} expected over {across} and {along}."
+    }
+    for which, name, values in (("x", across, found.across), ("y", along, found.along)):
+        cells = [on_axis(value) for value in values]
+        changed[which] = cells, [_place(r, name) for r in rows]
+        kind = "category" if any(isinstance(cell, str) for cell in cells) else "linear"
+        told = {"type": kind, "categoryarray": None, "dtick": None, **scale_of(facts.problem.space, name)}
+        told |= {"title.text": plotly_text(name), "autorange": True}
+        laid |= {f"{which}axis.{key}": value for key, value in told.items()}
+    ordered = {key: changed[key] for key in ("x", "y", "z", "text")}
+    return {"label": _label(across, along), "method": "update", "args": [ordered, laid]}
+
+
+# -- parallel coordinates ------------------------------------------------------------------
+
+
+def parallel(study: Source) -> go.Figure:
+    """Every trial with a value as a line through its parameters; drag along an axis to choose some.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0, log=True)}), Minimize("loss"), max_epochs=2)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             _ = trial.report(trial.config["lr"] / epoch)
+        >>> [axis.label for axis in parallel(study).data[0].dimensions]
+        ['lr', 'loss']
+    """
+    return drawn(parallel_spec(digest(study, MOST_TRIALS)))
+
+
+def parallel_spec(facts: Digest) -> Spec:
+    """`parallel` as plain data; no trace while no trial has a value."""
+    rows, domains, goal = valued(facts), facts.problem.space.parameters, facts.problem.goal
+    varying = [n for n, d in domains.items() if not isinstance(d, Constant)]
+    names, metric = varying[:_AXES], plotly_text(goal.metric)
+    values = [float(r.value or 0.0) for r in rows]
+    rank = [1.0] * len(rows)  # from 0, the worst, to 1, the best: what diverged must not take all the colours
+    for k, i in enumerate(sorted(range(len(rows)), key=lambda i: goal.sign * values[i])):
+        rank[i] = k / (len(rows) - 1) if len(rows) > 1 else 1.0
+    columns = [_dimension(n, domains[n], [r.record.config.get(n) for r in rows]) for n in names]
+    trace = {
+        "type": "parcoords", "ids": trial_ids(rows), "dimensions": [*columns, _metric_dimension(metric, values)],
+        "line": {"color": rank, "cmin": 0.0, "cmax": 1.0, "colorscale": _LINES},
+        "customdata": [
+            [f"Trial {r.record.id}: {r.outcome}{r.praise}", f"{metric} {short(r.value)}",
+             plotly_text(settings(r.record.config))]
+            for r in rows
+        ],
+        "meta": {"hover": "<b>%{customdata[0]}</b><br>%{customdata[1]}<br><span>%{customdata[2]}</span>"},
+    }  # fmt: skip
+    return {
+        "data": [trace] if rows and names else [],
+        "layout": layout(
+            "Parameters", f"Parallel coordinates of {len(rows)} trials over {', '.join(names)} and {goal.metric}.",
+            order=40, wide=True,
+            note="A line is a trial, the best in colour. Drag along an axis, or press arrow keys on it, to see only "
+            f"the trials there.{f' The first {_AXES} parameters.' * (len(varying) > len(names))}",
+            annotations=[] if rows and names else [nothing("No trial has a value yet" if names else "No parameter")],
+        ) | {"margin": {"l": 68, "r": 68, "t": 80, "b": 30}},
+    }  # fmt: skip
+
+
+def _metric_dimension(metric: str, values: list[float]) -> dict[str, Any]:
+    low, high, known = min(values, default=0.0), max(values, default=1.0), sorted(values)
+    if len(known) > 9 and low < high:  # what diverged stands at the end of the axis
+        near = known[len(known) // 10], known[-1 - len(known) // 10]
+        reach = 5.0 * (near[1] - near[0])
+        if reach > 0:
+            low, high = max(low, near[0] - reach), min(high, near[1] + reach)
+    held = [min(max(v, low), high) for v in values]
+    return {"label": metric, "values": held, "range": padded(low, high, 0.02, 0.5)}
+
+
+def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
+    """An axis; a trial that lacks the parameter stands below it."""
+    given: dict[str, Any] = {}
+    if isinstance(domain, Choice):
+        options = [str(o) for o in domain.options]
+        ticks = {o: k for k, o in enumerate(options)}
+        held: list[float] = [float(ticks.get(str(v), -1)) for v in values]
+        low, high = 0.0, float(max(1, len(options) - 1))
+        given = {"tickvals": [*range(len(options))], "ticktext": [plotly_text(o) for o in options]}
+    else:  # a bound that depends on another parameter: of the trials' values
+        known = [float(v) for v in values if v is not None] or [1.0]
+        low = min(known) if isinstance(domain.low, str) else float(domain.low)
+        high = max(known) if isinstance(domain.high, str) else float(domain.high)
+        if isinstance(domain, (Float, Int)) and domain.log:
+            low, high = math.log10(low), math.log10(high)
+            held = [math.log10(v) if v else low - 1 for v in values]
+            marks = _decades(low, high)
+            texts = [
+                short(m).replace("e-0", "e-").replace("e+0", "e") for m in marks
+            ]  # as other axes write it: 1e-5
+            given = {"tickvals": [math.log10(m) for m in marks], "ticktext": texts}
+        else:
+            held = [float(v) if v is not None else low for v in values]
+            if isinstance(domain, Int):
+                whole = sorted({round(m) for m in np.linspace(low, high, 5)})
+                given = {"tickvals": whole, "ticktext": [str(m) for m in whole]}
+    if any(v is None for v in values):
+        below = low - 0.15 * (high - low or 1.0)
+        held = [below if v is None else h for v, h in zip(values, held, strict=True)]
+        marks = np.linspace(low, high, 5).tolist()
+        given = given or {"tickvals": marks, "ticktext": [short(m, 3) for m in marks]}
+        given = {"tickvals": [below, *given["tickvals"]], "ticktext": ["none", *given["ticktext"]]}
+        low = below
+    return {"label": plotly_text(name), "values": held, "range": padded(low, high, 0.02, 0.5), **given}
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """Round numbers between two powers of ten, both ends among them."""
+    inner = [10.0**k for k in range(math.ceil(low), math.floor(high) + 1)]
+    apart = 0.08 * (high - low)
+    kept = [v for v in inner if abs(math.log10(v) - low) > apart and abs(math.log10(v) - high) > apart]
+    return [10.0**low, *kept[:: -(-len(kept) // 6) or 1], 10.0**high]

@@ -1,0 +1,702 @@
+"""What a search came to, and what it took: best so far, spread of results, front, other metrics, budget, workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haltune._utils.arrays import Array
+from haltune._utils.process import named
+from haltune._utils.words import amount, counted, duration, plural, settings, short
+from haltune.errors import InvalidInput
+from haltune.log.events import Status
+from haltune.log.problem import Budget
+from haltune.log.spending import Spent
+from haltune.study.results import Results
+
+from ..digest import MOST_TRIALS, Digest, Row, Source, digest, evenly, story_of
+from ..story import Cost, Story, Stretch
+
+# isort: off
+from .drawing import (
+    ACCENT, COOL, COOL_SOFT, FAINT, GROUP_STYLES, INK, MUTED, RULE, SHARES, SOFT, GroupStyle, Spec, Trace, axis, drawn,
+    explained, layout, nothing, on, padded, plotly_text, time_unit, trial_ids, valued,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+# -- the best so far -----------------------------------------------------------------------
+
+_MOST_STEPS = 2000  # steps that are told apart
+_ABSURD = 100.0  # times as far below the last as the median: left outside the first view
+
+
+def progress(study: Results) -> go.Figure:
+    """The best so far, as it would have been told, against epochs trained; against time, and cost, by a button.
+
+    Args:
+        study: A Study, or one opened to look at. It is read up to its newest event.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study, and for one of several goals, which `front` draws.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=2)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             _ = trial.report(trial.config["lr"] / epoch)
+        >>> [round(float(y), 3) for y in progress(study).data[0].y]
+        [0.891, 0.445, 0.425, 0.425]
+    """
+    story = story_of(study)
+    if study.history.problem.further:
+        raise InvalidInput("progress(study) draws the best in one goal: front(study) draws several")
+    return drawn(progress_spec(story, digest(study, MOST_TRIALS)))
+
+
+class _Measure(NamedTuple):
+    """What progress is measured against."""
+
+    title: str
+    label: str  # of its button
+    at: Callable[[Cost], float]  # x of a cost
+
+
+def progress_spec(story: Story, facts: Digest) -> Spec:
+    """`progress` as plain data."""
+    goal, best, steps = facts.problem.goal, facts.best, story.steps
+    metric = plotly_text(goal.metric)
+    if len(steps) > _MOST_STEPS:  # where another run took the lead, and others at even distances
+        led = [i for i in range(1, len(steps)) if steps[i].trial != steps[i - 1].trial]
+        kept = {
+            0,
+            len(steps) - 1,
+            *evenly(len(steps), _MOST_STEPS // 2).tolist(),
+            *led[-(_MOST_STEPS // 2) :],
+        }
+        steps = [steps[i] for i in sorted(kept)]
+    taken = [s for i, s in enumerate(steps) if i in (0, len(steps) - 1) or s.trial != steps[i - 1].trial]
+    now = [Cost(epochs=story.epochs, seconds=story.now - story.begun, cost=story.cost)] if steps else []
+    costs: list[Cost] = [*steps, *now]
+    unit, name = time_unit(max((c.seconds for c in costs), default=0.0))
+    views = [
+        _Measure("epochs trained", "epochs", lambda c: c.epochs),
+        _Measure(f"{name} since the first trial", "time", lambda c: c.seconds / unit),
+        *[_Measure("cost", "cost", lambda c: c.cost)] * bool(story.cost),
+    ]
+    came = [row for row in _ended(facts) if row.record.id in story.ends]
+    xs = [
+        [[view.at(c) for c in group] for group in ([story.ends[row.record.id] for row in came], costs, taken)]
+        for view in views
+    ]
+    ys = [s.value for s in [*steps, *steps[-1:]]]
+    line = {
+        "type": "scatter", "mode": "lines", "name": "best so far", "showlegend": False, "x": xs[0][1], "y": ys,
+        "line": {"color": INK, "width": 2, "shape": "hv"}, "hoverinfo": "skip",
+    }  # fmt: skip
+    leads = [best is not None and s.trial == best.trial for s in taken]
+    dots = {
+        "type": "scatter", "mode": "markers", "name": "a new leader", "x": xs[0][2], "y": [s.value for s in taken],
+        "ids": [f"trial-{s.trial}" for s in taken], "meta": [metric],
+        "marker": {"size": 7, "color": [ACCENT if led else MUTED for led in leads]},
+        "customdata": [
+            [f"Trial {s.trial}", f"after {plural(round(s.epochs, 2), 'epoch')} of all trials, {duration(s.seconds)}"]
+            for s in taken
+        ],
+        "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata[1]}<extra></extra>",
+    }  # fmt: skip
+    results = {
+        "type": "scatter", "mode": "markers", "name": "a run", "x": xs[0][0], "y": [_value(row) for row in came],
+        **explained(came, metric),
+        "marker": {"size": 5, "color": SOFT,
+                   "symbol": ["circle" if row.record.complete else "circle-open" for row in came]},
+    }  # fmt: skip
+    buttons = [
+        {"label": view.label, "method": "update", "args": [{"x": x}, {"xaxis.title.text": view.title}]}
+        for view, x in zip(views, xs, strict=True)
+    ]
+    told = "No value yet."
+    if steps:
+        led_times = plural(sum(a.trial != b.trial for a, b in pairwise(steps)), "time")
+        told = (
+            f"The best {metric} went from {short(steps[0].value)} to {short(steps[-1].value)}; another run took the "
+            f"lead {led_times}, and nothing is better since {plural(round(steps[-1].epochs, 2), 'epoch')} of training."
+        )
+    return {
+        "data": [results, line, dots] if steps else [],
+        "layout": layout(
+            "Best so far", told, order=20, showlegend=False,
+            note="The line is the best as it would have been told at the time, of full trainings once there is one; at "
+            "a large dot another run took the lead. Small dots are what each run came to, hollow where it was cut.",
+            logs=bool(steps) and min(ys) > 0,
+            xaxis=axis(views[0].title, rangemode="tozero"),
+            yaxis=axis(metric, range=_first_view(ys, [_value(row) for row in came], goal.sign)),
+            annotations=[] if steps else [nothing("No trial has reported a finite value yet")],
+            updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons}] if steps else [],
+        ),
+    }  # fmt: skip
+
+
+def _first_view(steps: list[float], results: list[float], sign: float) -> list[float] | None:
+    """Where the best was, and all results but those far below the others (Tukey's fence); None: everything.
+
+    Of a best that began absurdly far below the rest, what is near the last.
+    """
+    heights = np.clip(sign * np.array(steps), -1e300, 1e300)
+    gaps, near = (heights[-1:] - heights)[:-1], None
+    reach = _ABSURD * float(np.median(gaps)) if len(gaps) > 1 else 0.0
+    if len(gaps) and 0.0 < reach < gaps.max():
+        low, high = float(heights[-1]) - reach, float(heights.max())
+        near = sorted(sign * v for v in padded(low, high, 0.06))
+    if not steps or not results:
+        return near
+    heights = np.clip(sign * np.array(results), -1e300, 1e300)
+    low, high = sorted(sign * v for v in (near or (min(steps), max(steps))))
+    quarter, three = np.quantile(heights, [0.25, 0.75])
+    fence = float(max(heights.min(), quarter - 1.5 * (three - quarter)))
+    if fence <= heights.min() and near is None:
+        return None
+    low, high = min(low, fence), max(high, float(heights.max()))
+    return sorted(sign * v for v in padded(low, high, 0.06)) if high > low else near
+
+
+def _ended(facts: Digest) -> list[Row]:
+    """What ended with a value."""
+    return [row for row in valued(facts) if row.kind != "running"]
+
+
+def _value(row: Row) -> float:
+    return math.nan if row.value is None else row.value
+
+
+# -- how results are spread ----------------------------------------------------------------
+
+
+def edf(study: Source) -> go.Figure:
+    """The empirical distribution of what runs came to: the share of them whose value is at most so much.
+
+    A line of all runs that ended with a value, and one of those that haltune did not cut where that are others. Of two
+    searches the better one's line lies to the right where larger is better, to the left where smaller is.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event. Of several goals, the first is drawn.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=1)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=4))
+        >>> for trial in study:
+        ...     with trial:
+        ...         _ = trial.report(trial.config["lr"])
+        >>> list(edf(study).data[0].y)
+        [0.25, 0.5, 0.75, 1.0]
+    """
+    return drawn(edf_spec(digest(study, MOST_TRIALS)))
+
+
+def edf_spec(facts: Digest) -> Spec:
+    """`edf` as plain data: a line rises by an equal share at each run."""
+    goal, metric = facts.problem.goal, plotly_text(facts.problem.goal.metric)
+    came = sorted(_ended(facts), key=_value)
+    full, values = [row for row in came if row.record.complete], [_value(row) for row in came]
+    groups = [(came, "all runs", SOFT, "dot")] if len(full) < len(came) else []
+    groups += [(full, "runs in full", INK, "solid")] if full else []
+    lines = [
+        {
+            "type": "scatter", "mode": "lines+markers", "name": name, "x": [_value(row) for row in rows],
+            "y": [(k + 1) / len(rows) for k in range(len(rows))], **explained(rows, metric),
+            "line": {"color": colour, "width": 2, "shape": "hv", "dash": dash}, "marker": {"size": 4, "color": colour},
+        }
+        for rows, name, colour, dash in groups
+    ]  # fmt: skip
+    told = "No run has ended with a finite value yet"
+    if came:
+        heights = goal.sign * np.array(values)
+        half, tenth = (short(float(goal.sign * np.quantile(heights, q, method="lower"))) for q in (0.5, 0.9))
+        half_of = f"Half of {plural(len(came), 'run')} came to {goal.metric} {half} or better"
+        told = f"{half_of}, the best tenth to {tenth} or better"
+    cut = ", cut ones by their last; in full, those that were not cut" * (len(lines) > 1)
+    return {
+        "data": lines,
+        "layout": layout(
+            "What runs came to", f"{told}.", order=26,
+            note=f"The share of runs with a value of at most so much{cut}.",
+            annotations=[] if came else [nothing(told)],
+            xaxis=axis(metric, range=_first_view(values[-1:] if goal.sign > 0 else values[:1], values, goal.sign)),
+            yaxis=axis("share of runs", range=[0.0, 1.03], **SHARES),
+        ),
+    }  # fmt: skip
+
+
+# -- several goals -------------------------------------------------------------------------
+
+
+def front(study: Source) -> go.Figure:
+    """What every run came to in the first goal, against each other goal; those on the front in colour.
+
+    Args:
+        study: A Study for several goals, or its history. A study is read up to its newest event.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study, and for a study of one goal.
+
+    Example:
+        >>> from haltune import Float, Maximize, Minimize, Study
+        >>> goals = [Maximize("acc"), Minimize("ms")]
+        >>> study = Study({"width": Float(1, 9)}, goals, max_epochs=1, seed=0, budget="4 trials")
+        >>> for trial in study:
+        ...     width = trial.config["width"]
+        ...     verdict = trial.report({"acc": 1 - 1 / width, "ms": 3 * width})
+        >>> [trace.name for trace in front(study).data]
+        ['other runs', 'the front']
+    """
+    facts = digest(study, MOST_TRIALS)
+    if not facts.problem.further:
+        raise InvalidInput(
+            f"front(study) draws several goals against each other, and this study has one, "
+            f"{facts.problem.goal.metric}: progress(study) draws its best"
+        )
+    return drawn(front_spec(facts))
+
+
+def front_spec(facts: Digest) -> Spec:
+    """`front` as plain data: a panel for each goal beyond the first."""
+    first, *others = facts.problem.goals
+    names = [goal.metric for goal in facts.problem.goals]
+    came = [(row, row.record.results(facts.problem)) for row in facts.rows]
+    found = [(row, results) for row, results in came if all(math.isfinite(results[name]) for name in names)]
+    data: list[Trace] = []
+    axes: dict[str, Any] = {}
+    for k, other in enumerate(others):
+        number = "" if k == 0 else str(k + 1)
+        leading = sorted((p for p in found if p[0].leads), key=lambda p: p[1][other.metric])
+        for name, kept, colour, size in (
+            (
+                "not trained in full",
+                [p for p in found if not p[0].leads and not p[0].record.complete],
+                FAINT,
+                6,
+            ),
+            ("other runs", [p for p in found if not p[0].leads and p[0].record.complete], MUTED, 6),
+            ("the front", leading, ACCENT, 9),
+        ):
+            joined = name == "the front" and not others[1:]
+            data += [{
+                "type": "scatter", "mode": "lines+markers" if joined else "markers", "name": name,
+                "showlegend": k == 0, "legendgroup": name, "x": [results[other.metric] for _, results in kept],
+                "y": [results[first.metric] for _, results in kept], **on(number),
+                "ids": trial_ids([row for row, _ in kept]), "marker": {"size": size, "color": colour},
+                **({"line": {"color": ACCENT, "width": 1}} if joined else {}),
+                "customdata": [_of_goals(row, results) for row, results in kept],
+                "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}<br>%{customdata[2]}<extra></extra>",
+            }] * bool(kept)  # fmt: skip
+        for which, goal, at in (("x", other, "y"), ("y", first, "x")):
+            title = f"{plotly_text(goal.metric)} ({'larger' if goal.sign > 0 else 'smaller'} is better)"
+            axes[f"{which}axis{number}"] = axis(title, **({"anchor": f"{at}{number}"} if number else {}))
+    return {
+        "data": data,
+        "layout": layout(
+            "The front", f"{plural(len(facts.front), 'run')} on the front of {plotly_text(' against '.join(names))}.",
+            order=5, wide=True,
+            note="A point is what a run came to by its last epoch. Nothing betters those on the front in all goals; "
+            "runs that were not trained in full, or are beyond a constraint, are not on it, wherever they lie.",
+            annotations=[] if found else [nothing("No run has a value in every goal yet")],
+            **axes,
+        ),
+    }  # fmt: skip
+
+
+def _of_goals(row: Row, results: dict[str, float]) -> list[str]:
+    values = ", ".join(f"{plotly_text(name)} {short(value)}" for name, value in results.items())
+    return [
+        f"Trial {row.record.id}: {row.outcome}{row.praise}",
+        values,
+        plotly_text(settings(row.record.config)),
+    ]
+
+
+# -- other metrics -------------------------------------------------------------------------
+
+_PANELS = 6  # metrics
+_TRIALS = 40  # the best
+_POINTS = 100  # of a curve
+_NO_METRIC = "No trial has reported another metric"
+
+
+def metrics(study: Source) -> go.Figure:
+    """The curves of the metrics that trials reported beside the goal's, a pair of axes each.
+
+    The first six metrics, of the best forty trials and of those that run.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study.
+    """
+    return drawn(metrics_spec(digest(study, MOST_TRIALS)))
+
+
+def metrics_spec(facts: Digest) -> Spec:
+    """`metrics` as plain data. The first pair of axes is left to the goal's metric, beside which a page shows them."""
+    rank = {id: n for n, id in enumerate(id for group in facts.history.ranked() for id in group)}
+    rows = sorted(facts.rows, key=lambda row: rank.get(row.record.id, len(rank)))
+    rows = [row for n, row in enumerate(rows) if n < _TRIALS or row.record.status is Status.RUNNING]
+    own = facts.problem.goal.metric  # callbacks record all that is logged
+    known = list(dict.fromkeys(name for row in rows for name in row.record.metrics if name != own))
+    names = [name for name in known if any(len(_points(row, name)) for row in rows)]
+    data: list[Trace] = []
+    axes: dict[str, Any] = {}
+    linear: dict[str, Any] = {}
+    logarithmic: dict[str, Any] = {}
+    for k, name in enumerate(names[:_PANELS], 2):
+        having = [  # in the order in which they are drawn, the best on top
+            (style, row, _points(row, name))
+            for group, style in GROUP_STYLES.items()
+            for row in rows
+            if row.group == group and len(_points(row, name))
+        ]
+        data += [_metric_curve(row, style, name, at, k) for style, row, at in having]
+        values = np.concatenate([row.record.metrics[name][at] for _, row, at in having])
+        axes[f"xaxis{k}"] = axis("epoch", anchor=f"y{k}")
+        axes[f"yaxis{k}"] = axis(plotly_text(name), anchor=f"x{k}", range=_most_values(values))
+        if (values > 0.0).all():
+            linear |= {f"yaxis{k}.type": "linear", f"yaxis{k}.range": _most_values(values)}
+            logarithmic |= {f"yaxis{k}.type": "log", f"yaxis{k}.range": _most_values(np.log10(values))}
+    buttons = [
+        {"label": label, "method": "update", "args": [{}, change]}
+        for label, change in (("linear", linear), ("log", logarithmic))
+    ]
+    menu = {
+        "type": "buttons",
+        "direction": "right",
+        "x": 1,
+        "y": 1.12,
+        "xanchor": "right",
+        "buttons": buttons,
+    }
+    some = len(rows) < len(facts.rows)
+    of = f"of the best {_TRIALS} trials and those that run" if some else "of all trials"
+    more = len(names) - _PANELS
+    left = f"; {plural(more, 'metric')} more are in `haltune export`" if more > 0 else ""
+    told = (
+        f"The curves of {', '.join(names[:_PANELS])} of {plural(len(rows), 'trial')}."
+        if names
+        else f"{_NO_METRIC}."
+    )
+    return {
+        "data": data,
+        "layout": layout(
+            "Other metrics", told, order=18, wide=True, height=280, showlegend=False,
+            note=f"What runs reported beside {own}, {of}{left}. A line is a trial." if names else "",
+            annotations=[] if names else [nothing(_NO_METRIC)], updatemenus=[menu] if linear else [], **axes,
+        ),
+    }  # fmt: skip
+
+
+def _points(row: Row, name: str) -> NDArray[np.int64]:
+    """The indices of the reports that are drawn of a metric."""
+    column = row.record.metrics.get(name)
+    found = np.arange(0) if column is None else np.flatnonzero(np.isfinite(column))
+    if len(found) <= _POINTS:
+        return found
+    return np.unique(np.concatenate([found[:1], found[evenly(len(found), _POINTS)], found[-1:]]))
+
+
+def _metric_curve(row: Row, style: GroupStyle, name: str, at: NDArray[np.int64], k: int) -> Trace:
+    return {
+        "type": "scatter", "mode": "lines" if len(at) > 1 else "markers",
+        "uid": f"trial-{row.record.id}", "name": f"trial {row.record.id}",
+        "x": row.record.epochs[at].tolist(), "y": row.record.metrics[name][at].tolist(), **on(k), "showlegend": False,
+        "line": {"color": style.line, "width": style.width, "dash": style.dash},
+        "marker": {"color": style.line, "size": 5},
+        "meta": [plotly_text(name), f"Trial {row.record.id}: {row.outcome}"],
+        "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}<extra></extra>",
+    }  # fmt: skip
+
+
+def _most_values(values: Array) -> list[float] | None:
+    """Where nine tenths of the values are, and as far again: what diverged is left outside the first view."""
+    values = np.clip(values, -1e300, 1e300)
+    few, most = (float(v) for v in np.quantile(values, [0.05, 0.95]))
+    low, high = max(float(values.min()), few - (most - few)), min(float(values.max()), most + (most - few))
+    return padded(low, high, 0.06) if low < high else None
+
+
+# -- the budget ----------------------------------------------------------------------------
+
+_ROOM = 10  # for bars of epochs: as wide as for so many
+_BARS = 150  # of epochs: where there are more trials, one stands for several
+
+
+def budget(study: Source) -> go.Figure:
+    """Each limit of the budget with what is spent of it; and how many epochs each trial got, and was saved.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> problem = Problem(Space({"lr": Float(0.01, 1.0)}), Minimize("loss"), max_epochs=2)
+        >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=4, epochs=6), verbose=0)
+        >>> study.optimize(lambda trial: [trial.report(trial.config["lr"]) for _ in trial.epochs()])
+        >>> [a.text for a in budget(study).layout.annotations]
+        ['6 of 6 epochs', '3 of 4 trials']
+    """
+    return drawn(budget_spec(digest(study, MOST_TRIALS)))
+
+
+def budget_spec(facts: Digest) -> Spec:
+    """`budget` as plain data."""
+    known = limits(facts.history.wishes.extended(facts.history.recorded), facts.history.spent)
+    bars = _epoch_bars(facts)
+    data: list[Trace] = []
+    axes: dict[str, Any] = {}
+    if known:
+        most = max(1.0, *(share for share, _ in known))
+        data.append({
+            "type": "bar", "orientation": "h", "name": "spent", "y": [words for _, words in known],
+            "x": [share for share, _ in known], "marker": {"color": COOL_SOFT}, "width": 0.8,
+            "hovertemplate": "<b>%{y}</b><br>%{x:.0%} spent<extra></extra>",
+        })  # fmt: skip
+        axes |= {
+            "xaxis": axis("", range=[0.0, 1.04 * most], tickvals=[0, 0.5, 1], ticktext=["0", "half", "all"],
+                          anchor="y"),
+            "yaxis": axis("", type="category", showticklabels=False, tickvals=[], anchor="x"),
+        }  # fmt: skip
+    if bars:
+        n = "2" if known else ""
+        data += [{**t, **on(n)} for t in bars]
+        across = [0.4, max(len(bars[0]["x"]), _ROOM) + 0.6]
+        axes[f"xaxis{n}"] = axis("trials, by their epochs", anchor=f"y{n}", tickvals=[], range=across)
+        axes[f"yaxis{n}"] = axis("epochs", anchor=f"x{n}", rangemode="tozero")
+    texts = [  # on the bars: they are longer than the axis has room for
+        {"x": 0.0, "y": words, "text": words, "showarrow": False, "xanchor": "left", "xshift": 8,
+         "font": {"color": INK, "size": 13}}
+        for _, words in reversed(known)
+    ]  # fmt: skip
+    savings, spent = facts.savings, ", ".join(words for _, words in known)
+    full = sum(r.record.complete for r in facts.rows)
+    got = f"{plural(round(facts.trained, 2), 'epoch')} trained in {plural(facts.trials, 'trial')}, {full} in full"
+    saved = f"{savings.most}{plural(round(savings.epochs, 2), 'epoch')} saved"
+    light = " Light is what stopping saved of full trainings." * bool(savings.epochs)
+    return {
+        "data": data,
+        "layout": layout(
+            "Budget", f"Spent: {spent or 'no limit was given'}. {got}; {saved}.", order=25, showlegend=False,
+            barmode="overlay", heights={"x": 44 + 36 * len(known)} if known and bars else None,
+            note=f"{'What is spent of each limit; and the' if known else 'The'} epochs of each trial, those with most "
+            f"first.{light}",
+            annotations=texts if data else [nothing("No trial has begun yet")],
+            **axes,
+        ),
+    }  # fmt: skip
+
+
+def limits(budget: Budget, spent: Spent) -> list[tuple[float, str]]:
+    """(share that is spent, in words) of every limit that was given, the last that will be reached first."""
+    given = (
+        (budget.trials, spent.trials, "trials"),
+        (budget.epochs, spent.epochs, "epochs"),
+        (budget.time, spent.time, "time"),
+        (budget.worker_time, spent.worker_time, "worker time"),
+        (budget.money, spent.money(budget.price), "money"),
+        (budget.cost, spent.cost, "cost"),
+    )
+    found = []
+    for limit, so_far, unit in given:
+        if limit is not None and math.isfinite(whole := float(limit)):
+            said = duration if unit.endswith("time") else lambda number: counted(round(number, 2))
+            name = amount(round(whole, 2), unit).split(" ", 1)[1] if unit in ("trials", "epochs") else unit
+            found.append((so_far / whole, f"{said(so_far)} of {said(whole)} {name}"))
+    return sorted(found)
+
+
+def _epoch_bars(facts: Digest) -> list[Trace]:
+    """Bars of the epochs of trials, the most first, and on top of them what stopping saved."""
+    rows = sorted(facts.rows, key=lambda r: (-r.record.epoch, r.record.id))
+    if not any(r.record.epoch for r in rows):
+        return []
+    each = math.ceil(len(rows) / _BARS)
+    groups = [rows[i : i + each] for i in range(0, len(rows), each)]
+    got = [float(np.mean([r.record.epoch for r in group])) for group in groups]
+    saved = [float(np.mean([r.saved for r in group])) for group in groups]
+    told, colours = [], []
+    for group, g, s in zip(groups, got, saved, strict=True):
+        row, several = group[0], len(group) > 1
+        title = f"{len(group)} trials" if several else f"Trial {row.record.id}: {row.outcome}"
+        spared = f", {amount(round(s, 2), 'epochs')} saved" if s else ""
+        told.append([title, f"{amount(round(g, 2), 'epochs')}{' each, on average' * several}{spared}"])
+        plain = MUTED if row.record.complete and each == 1 else COOL
+        colours.append(ACCENT if any(r.leads for r in group) else plain)
+    bar = {
+        "type": "bar", "x": [i + 1 for i in range(len(groups))], "width": 0.86,
+        "ids": [f"trial-{group[0].record.id}" if each == 1 else "" for group in groups], "customdata": told,
+        "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>",
+    }  # fmt: skip
+    return [
+        {**bar, "name": "trained", "y": got, "marker": {"color": colours}},
+        {**bar, "name": "saved", "y": saved, "base": got, "marker": {"color": RULE}},
+    ]
+
+
+# -- workers -------------------------------------------------------------------------------
+
+_MOST_STRETCHES = 3000  # stretches that are drawn, the newest
+_OUTCOMES = {  # how an attempt ended -> what is said, and its colour
+    "running": ("runs", COOL), "completed": ("trained to its end", MUTED), "stopped": ("stopped early", FAINT),
+    "paused": ("paused", COOL_SOFT), "failed": ("failed", ACCENT), "interrupted": ("interrupted", SOFT),
+    "lost": ("its worker was lost", ACCENT),
+}  # fmt: skip
+_PARTS = {  # of the time of workers
+    "training": "training", "validation": "validation", "checkpoint": "saving", "deciding": "deciding",
+    "other": "starting up and the rest", "lost": "lost", "idle": "idle",
+}  # fmt: skip
+_Line = tuple[str, int]  # a holder, and which of those that it holds trials on at a time
+
+
+def timeline(study: Results) -> go.Figure:
+    """A bar for each stretch of training, a line for each worker; and the shares of the workers' time.
+
+    Args:
+        study: A Study, or one opened to look at. It is read up to its newest event.
+
+    Raises:
+        ImportError: When Plotly is missing, saying how to get it.
+        InvalidInput: For what is no study.
+    """
+    return drawn(timeline_spec(story_of(study)))
+
+
+def timeline_spec(story: Story) -> Spec:
+    """`timeline` as plain data."""
+    stretches = story.stretches[-_MOST_STRETCHES:]
+    workers = _lines(stretches)
+    names = _names(list(workers))
+    name_of = {id(s): names[line] for line, mine in workers.items() for s in mine}
+    span = (story.now - story.begun) if stretches else 0.0
+    unit, word = time_unit(span)
+    data = []
+    for fate, (words, colour) in _OUTCOMES.items():
+        if mine := [s for s in stretches if s.fate == fate]:
+            data.append({
+                "type": "bar", "orientation": "h", "name": words, "y": [name_of[id(s)] for s in mine],
+                "base": [(s.start - story.begun) / unit for s in mine], "x": [(s.end - s.start) / unit for s in mine],
+                "marker": {"color": colour, "line": {"width": 0}}, "width": 0.7,
+                "ids": [f"trial-{s.trial}" for s in mine], "customdata": [_explained(s, words) for s in mine],
+                "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>",
+            })  # fmt: skip
+    spoken = ", ".join(_percent(story))
+    left = len(story.stretches) > _MOST_STRETCHES
+    more = f" The newest {_MOST_STRETCHES:,} of {len(story.stretches):,} stretches." if left else ""
+    return {
+        "data": data,
+        "layout": layout(
+            "Workers", f"{plural(len(workers), 'worker')} in {duration(span)}: {spoken}.", order=80, wide=True,
+            note=f"A bar is a stretch of training. Of the workers' time: {spoken or 'nothing yet'}.{more}",
+            height=96 + 26 * max(1, len(workers)), tall=True, barmode="overlay", bargap=0.3,
+            annotations=[] if data else [nothing("No trial has begun yet")],
+            xaxis=axis(f"{word} since the first trial", range=[0.0, (span or 1.0) / unit * 1.01]),
+            yaxis=axis(type="category", autorange="reversed", automargin=True, categoryarray=list(names.values())),
+        ) | {"margin": {"l": 140, "r": 24, "t": 46, "b": 56}},
+    }  # fmt: skip
+
+
+def _lines(stretches: list[Stretch]) -> dict[_Line, list[Stretch]]:
+    """Who trained what: a holder's stretches, in as many lines as it had at a time, for a launcher holds its workers'.
+
+    A stretch goes on the line that was free for the shortest time.
+    """
+    lines: dict[_Line, list[Stretch]] = {}
+    free: dict[str, list[float]] = {}  # holder -> from when on each of its lines is free
+    for s in sorted(stretches, key=lambda s: s.start):
+        mine = free.setdefault(s.worker, [])
+        at = max(
+            (i for i, end in enumerate(mine) if end <= s.start), key=lambda i: mine[i], default=len(mine)
+        )
+        mine[at : at + 1] = [math.inf if s.fate == "running" else s.end]
+        lines.setdefault((s.worker, at), []).append(s)
+    return lines
+
+
+def shares(story: Story) -> dict[str, float]:
+    """Seconds of the workers' time, by what they were spent on; idle is from a worker's first start to its last end."""
+    found = dict.fromkeys(_PARTS, 0.0)
+    for mine in _lines(story.stretches).values():
+        end = mine[0].start
+        for s in mine:
+            found["deciding"] += s.choosing
+            found["idle"] += max(0.0, s.start - end - s.choosing)
+            end = max(end, s.end)
+            if s.fate == "lost":
+                found["lost"] += s.end - s.start
+                continue
+            found["training"] += s.training
+            found["validation"] += s.validation
+            found["checkpoint"] += s.checkpoint
+            found["deciding"] += s.judging
+            found["other"] += s.other
+    return found
+
+
+def _percent(story: Story) -> list[str]:
+    """The shares, the largest first: in percent, a hundred in all."""
+    found = shares(story)
+    whole = math.fsum(found.values())
+    if not whole:
+        return []
+    exact = {name: 100.0 * seconds / whole for name, seconds in found.items()}
+    told = {name: math.floor(percent) for name, percent in exact.items()}
+    cut = sorted(exact, key=lambda name: told[name] - exact[name])  # those that lost most of a percent first
+    for name in cut[: 100 - sum(told.values())]:
+        told[name] += 1
+    return [
+        f"{_PARTS[name]} {told[name]}%" for name in sorted(told, key=lambda name: -exact[name]) if told[name]
+    ]
+
+
+def _names(lines: list[_Line]) -> dict[_Line, str]:
+    """What each is called: apart from others, if need be by a number."""
+    holders = [holder for holder, _ in lines]
+    alike = [named(holder) for holder in dict.fromkeys(holders)]
+    found = {}
+    for number, (holder, at) in enumerate(lines, 1):
+        same = alike.count(named(holder)) > 1
+        name = f"{plotly_text(named(holder))}{f' ({number})' * same}"
+        found[holder, at] = name if same or holders.count(holder) == 1 else f"{name}, {at + 1}"
+    return found
+
+
+def _explained(s: Stretch, words: str) -> list[str]:
+    parts = [
+        (s.training, "training"), (s.validation, "validation"), (s.checkpoint, "saving"), (s.judging, "deciding"),
+        (s.slept, "asleep"), (s.other, "starting up and the rest"),
+    ]  # fmt: skip
+    told = ", ".join(f"{duration(seconds)} {word}" for seconds, word in parts if seconds >= 0.05)
+    before = f", after {duration(s.choosing)} deciding" if s.choosing >= 0.05 else ""
+    took = f"{plural(round(s.epochs, 2), 'epoch')} in {duration(s.end - s.start)}{before}"
+    attempt = f", attempt {s.attempt}" if s.attempt > 1 else ""
+    return [f"Trial {s.trial}{attempt}: {words}", f"{took}: {told}" if told else took]

@@ -1,0 +1,299 @@
+"""The page's words and its table of trials, as HTML: the answer first, then what it cost and what is known.
+
+Whatever a user typed (names, the metric, configurations, errors) is escaped on its way in.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import version
+
+from haltune._utils.words import clipped, duration, plural, settings, short
+from haltune.display.notebook import escaped
+from haltune.errors import InvalidInput
+from haltune.log.fate import FATES, shared_error
+from haltune.study.telling.outlook import outlook as estimated
+from haltune.study.telling.receipt import short_receipt
+
+from ..digest import Digest, Row
+from ..metric_model import MetricModel
+from ..story import Story
+from ..summary import IDLE, epochs, kept, trained_again_line, why_left
+
+_LISTED = 50  # runs of a front, would-be stops of an audit
+_COLUMNS = 8  # parameters with a column of their own; more are written as one text
+_DASH = "\N{EN DASH}"
+
+
+def head(facts: Digest) -> str:
+    """The best value, and whether the search is over."""
+    found, after = "no value yet", ""
+    if facts.best is not None:
+        found, after = (
+            f"<b>{short(facts.best.value)}</b>",
+            f" after {plural(round(facts.best.epoch, 2), 'epoch')}",
+        )
+        if facts.best.epoch != facts.problem.max_epochs:  # others, at as many epochs, may have had more
+            after = f", of trial {facts.best.trial}{after}"
+    aim = "highest" if facts.problem.goal.sign > 0 else "lowest"
+    if facts.problem.further:
+        found = f"<b>{plural(len(facts.front), 'run')}</b>" if facts.front else "no run yet"
+        aim, after = "on the front of", ""
+    *before, last = (goal.metric for goal in facts.problem.goals)
+    metrics = f"{', '.join(before)} and {last}" if before else last
+    state = "The search is over" if facts.over else "The search continues"
+    if facts.held:
+        state = "The search is stopped for now"
+    elif facts.idle:
+        state = IDLE[0].upper() + IDLE[1:]
+    outcome = f": {escaped(facts.outcome)}" if facts.over and facts.outcome else ""
+    error = shared_error(facts.history)
+    return (
+        f'<p class="quiet">haltune &middot; {escaped(facts.name)}</p>\n'
+        f"<h1>{found} <small>{aim} {escaped(metrics)}{after}</small></h1>\n"
+        f'<p class="over">{state}{outcome}.</p>'
+        + (f'\n<p class="over"><b>{escaped(error)}</b></p>' if error else "")
+    )
+
+
+def stats(facts: Digest) -> str:
+    """Trials, epochs, and what was saved, with a bar of trained and saved epochs."""
+    savings, trained = facts.savings, plural(round(facts.trained, 1), "epoch")
+    found = [
+        (plural(facts.trials, "trial"), facts.states or "none yet"),
+        (trained, f"trained in {duration(facts.seconds)}{trained_again_line(facts)}"),
+    ]
+    told = []
+    if savings.epochs:
+        found.append((f"{savings.most}{facts.saved_share:.0%} saved", "of the epochs of full training"))
+        found.append((f"{savings.most or 'about '}{duration(savings.seconds)}", "of training saved"))
+        told.append(f"{savings.most}{plural(savings.epochs, 'epoch')} saved")
+    if savings.itself > 0:
+        told.append(savings.left)
+    tiles = "".join(f"<div><b>{b}</b><span>{t}</span></div>" for b, t in found)
+    bar = (
+        f'<svg class="saved" aria-hidden="true"><rect width="{facts.trained / facts.whole:.2%}" height="100%"/></svg>'
+        f'<div class="key"><span>{trained} trained</span><span>{", ".join(told)}</span></div>'
+        if told
+        else ""
+    )
+    return f'<div class="stats">{tiles}</div>{bar}'
+
+
+def outlook(facts: Digest, model: MetricModel | None, predicts: bool | None) -> str:
+    """How sure the best is, and whether as much search again would find a better one; nothing that was not measured."""
+    if facts.best is None:
+        return ""
+    told = []
+    if model is not None:
+        behind = model.behind(facts.history, facts.best.trial)
+        more = f" by more than {short(behind, 2)}" if behind > 0.0 else ""
+        told.append(
+            f"With 90% probability, no trial so far would end better{more} if it were trained in full."
+        )
+    with suppress(InvalidInput):  # too few trials, say
+        told.append(escaped(str(estimated(facts.history, predicts))))
+    return f'<p class="facts">{" ".join(told)}</p>' if told else ""
+
+
+def best(facts: Digest) -> str:
+    """The best configuration; with several goals all that are on the front, the best in the first goal first."""
+    if not facts.problem.further:
+        if facts.best is None:
+            return ""
+        items = "".join(
+            f"<div><dt>{escaped(k)}</dt><dd>{escaped(clipped(short(v)))}</dd></div>"
+            for k, v in facts.best.config.items()
+        )
+        return (
+            f'<h2>Best configuration <small class="quiet">trial {facts.best.trial}, '
+            f"at epoch {facts.best.epoch:g}</small></h2>\n"
+            f"<dl>{items or '<div><dd>the only one there is</dd></div>'}</dl>"
+        )
+    if not facts.front:
+        return ""
+    names = [*facts.front[0].values]
+    heads = "".join(f"<th>{escaped(name)}</th>" for name in ("trial", *names, "configuration"))
+    rows = "".join(
+        f'<tr data-trial="trial-{run.trial}"><td>{run.trial}</td>'
+        + "".join(f"<td>{short(run.values[name])}</td>" for name in names)
+        + f'<td class="long">{escaped(clipped(settings(run.config)))}</td></tr>'
+        for run in facts.front[:_LISTED]
+    )
+    more = len(facts.front) - _LISTED
+    rest = f'<p class="quiet">and {plural(more, "other")}</p>' if more > 0 else ""
+    return (
+        '<h2>Runs on the front <small class="quiet">nothing betters them in all goals</small></h2>\n'
+        f'<div class="front wide-table"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{rest}'
+    )
+
+
+def audit(facts: Digest) -> str:
+    """What runs came to that would have been stopped, where a share of them trains on."""
+    if facts.audit is None:
+        return ""
+    found = "<br>".join(escaped(line) for line in str(facts.audit).splitlines())
+    runs = "".join(f"<li>{escaped(run)}</li>" for run in facts.audit.runs[:_LISTED])
+    more = len(facts.audit.runs) - _LISTED
+    rest = f"<li>and {plural(more, 'other')}</li>" if more > 0 else ""
+    return f"<h2>Audit</h2>\n<p>{found}</p>" + (f'\n<ul class="quiet">{runs}{rest}</ul>' if runs else "")
+
+
+def about(facts: Digest, story: Story | None, policy: str) -> str:
+    """Goal, space, policy, dates and versions."""
+    space, dates = facts.problem.space, ""
+    if story is not None and story.stretches:
+        dates = " to ".join(
+            time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at)) for at in (story.begun, story.now)
+        )
+    pairs = [
+        ("goal", ", ".join(map(repr, facts.problem.goals))),
+        ("within", ", ".join(map(str, facts.problem.constraints))),
+        ("epochs", f"at most {facts.problem.max_epochs} a trial" if facts.problem.max_epochs else "without an end"),
+        *((name, repr(domain)) for name, domain in space.parameters.items()),
+        *((f"constraint {i}", str(c)) for i, c in enumerate(space.constraints, 1)),
+        ("policy", policy),
+        ("seed", str(facts.history.seed)),
+        ("dates", dates),
+        ("haltune", version("haltune")),
+    ]  # fmt: skip
+    rows = "".join(
+        f"<tr><th>{escaped(k)}</th><td>{escaped(clipped(text))}</td></tr>" for k, text in pairs if text
+    )
+    return f"<details><summary>About this search</summary><table>{rows}</table></details>"
+
+
+def foot(facts: Digest) -> str:
+    """What was left, what is kept, and how saving is counted."""
+    notes = [why_left(facts)] if facts.left else []
+    notes += [kept(facts.kept)] if facts.kept else []
+    told = "".join(f"{escaped(note[0].upper() + note[1:])}.<br>" for note in notes)
+    if not facts.savings.epochs:
+        return told
+    most = " At most so much: where some ended by themselves before that, those that were stopped might have, too."
+    return told + (
+        f"Saved: epochs of the full {facts.problem.max_epochs} that trials did not train which were stopped or left, "
+        f"at the median time of that trial's own epochs.{most * bool(facts.savings.most)}"
+    )
+
+
+# -- the table of trials: a row each, and below it the reason and, opened, its receipt -----
+
+
+def table(facts: Digest, rows: Sequence[str]) -> str:
+    """The heading, the filters and the table with rows made by `row`."""
+    options = "".join(f'<option value="{kind}">{words[1]}</option>' for kind, words in FATES.items())
+    return (
+        f'<section class="trials">\n<h2 id="trials">{heading(facts)}</h2>\n'
+        '<div class="filters">'
+        '<input type="search" placeholder="Filter: words, or epochs&lt;9" '
+        'aria-label="Filter trials by words or conditions">'
+        f'<select aria-label="Filter trials by outcome"><option value="">every outcome</option>{options}</select>'
+        '<button type="button" data-table="reasons" aria-pressed="true" hidden>Reasons</button>'
+        '<button type="button" data-table="save" hidden>Save as CSV</button>'
+        "<output></output></div>\n"
+        f'<div class="wide-table"><table>\n<thead><tr id="heads">{heads(facts)}</tr></thead>\n<tbody>\n'
+        + "\n".join(rows)
+        + '\n</tbody></table></div>\n<button type="button" class="more" hidden></button>\n</section>'
+    )
+
+
+def heading(facts: Digest) -> str:
+    """What stands above the table."""
+    count = len(facts.rows)
+    some = f' <small class="quiet">{count:,} of {facts.trials:,}</small>' if count < facts.trials else ""
+    return f"Trials{some}"
+
+
+def heads(facts: Digest) -> str:
+    """The cells of its head: a space that is widened has more of them, and so has a search with levels of noise.
+
+    data-first=down: a first click sorts the highest first.
+    """
+    found = [("trial", False), ("epochs", True), (facts.problem.goal.metric, facts.problem.goal.sign > 0)]
+    found += [(name, True) for name in facts.problem.measured]
+    found += [("level", False)] * facts.levels
+    found += [(name, False) for name in columns(facts) or ("configuration",)]
+    return "".join(
+        f'<th{" data-first=down" if down else ""}><button type="button">{escaped(title)}</button></th>'
+        for title, down in [*found, ("outcome", False)]
+    )
+
+
+def columns(facts: Digest) -> tuple[str, ...]:
+    """The parameters that have a column of their own."""
+    names = facts.problem.space.names
+    return names if len(names) <= _COLUMNS else ()
+
+
+def order(facts: Digest) -> list[int]:
+    """The trials that are shown, the best first, then those without a value by their numbers."""
+    shown = {row.record.id for row in facts.rows}
+    ranked = [id for group in facts.history.ranked() for id in group if id in shown]
+    return [*ranked, *sorted(shown.difference(ranked))]
+
+
+def row(facts: Digest, row: Row, traceback: str = "") -> str:
+    """Its row, and one below for its reason and its receipt."""
+    t, names, horizon = row.record, columns(facts), facts.problem.max_epochs
+    config = [_cell(name, t.config.get(name)) for name in names]
+    if not config:
+        text = escaped(clipped(settings(t.config)))
+        config = [f'<td class="long" data-whole title="{text}">{text}</td>']
+    finite = row.value is not None and math.isfinite(row.value)
+    results = t.results(facts.problem) if facts.problem.measured else {}
+    share = min(1.0, t.epoch / horizon) if horizon else 0.0
+    bar = (
+        f'<svg class="run" aria-hidden="true"><rect width="{share:.0%}" height="100%"/></svg>'
+        if horizon
+        else ""
+    )
+    cells = [
+        f'<td data-of="trial" data-v="{t.id}">{t.id}</td>',
+        f'<td data-of="epochs" data-v="{t.epoch:g}">{bar}{epochs(facts, row)}</td>',
+        f'<td data-of="{escaped(facts.problem.goal.metric)}" data-v="{row.value if finite else ""}">'
+        f"{_DASH if row.value is None else short(row.value)}</td>",
+        *(_cell(name, float(results[name]), 4) for name in facts.problem.measured),
+        *[_cell("level", t.tags.get("level"))] * facts.levels,
+        *config,
+        f"<td>{row.outcome}{row.praise}</td>",
+    ]
+    lasts = [(name, float(values[-1])) for name, values in t.metrics.items() if len(values)]
+    numbers = [*row.evidence.items(), *((name, short(last)) for name, last in lasts)]
+    receipt = clipped(short_receipt(facts.comparisons, t.id), 6000)
+    receipt += "".join(f"\n  {name:<24} {value}" for name, value in numbers)
+    receipt += f"\n\n{clipped(traceback, 6000)}" if traceback else ""
+    chosen = f"Proposed: {t.proposed}" if t.proposed else ""
+    because = "<br>".join(escaped(clipped(text)) for text in (row.reason, chosen) if text)
+    # what has no column, for who compares trials or saves the table: [[of what, its name, value]]
+    more: list[tuple[str, str, object]] = []
+    if not names:
+        more += [("parameter", name, _plain(value)) for name, value in t.config.items()]
+    more += [("metric", name, _plain(last)) for name, last in lasts if name not in facts.problem.measured]
+    if len(t.seconds):
+        more.append(("", "seconds", _plain(float(f"{float(t.seconds.sum()):.4g}"))))
+    found = escaped(json.dumps(more, separators=(",", ":"), ensure_ascii=False))
+    leads = ' class="best"' if row.leads else ""
+    return (
+        f'<tr data-trial="trial-{t.id}" data-kind="{row.kind}"{leads} data-more="{found}">{"".join(cells)}</tr>\n'
+        f'<tr class="why" data-trial="trial-{t.id}"><td colspan="{len(cells)}">'
+        f'<div class="because">{because}</div><pre>{escaped(receipt)}</pre></td></tr>'
+    )
+
+
+def _plain(value: object) -> object:
+    """A number that JSON has, or words."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return value if number else clipped(short(value))
+
+
+def _cell(name: str, value: object, digits: int = 3) -> str:
+    text = _DASH if value is None else escaped(clipped(short(value, digits)))
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    sort = f' data-v="{value}"' if number else ""
+    long = f' class="long" title="{text}"' if len(text) > 24 else ""
+    return f'<td data-of="{escaped(name)}"{sort}{long}>{text}</td>'

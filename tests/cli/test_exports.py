@@ -1,0 +1,224 @@
+"""Taking a search elsewhere: tables, TensorBoard and figures hold what the log does."""
+
+import csv
+import io
+import json
+import math
+import subprocess
+import sys
+
+import plotly.graph_objects
+import pytest
+from typer.testing import CliRunner
+
+from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
+from haltune.cli.app import app
+from haltune.policies import RandomSearch, TruVaR
+
+
+def haltune(*arguments, code=0):
+    """What the command prints; its exit code is checked."""
+    done = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"})
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    path = tmp_path_factory.mktemp("exports") / "a.db"
+    space = Space({"lr": Float(0.01, 1.0), "kind": Choice(["a", 1, None]), "flag": Choice([True, False])})
+    study = Study(
+        Problem(space, Maximize("acc", (0, 1)), 3), RandomSearch(), f"sqlite:///{path}", seed=0,
+        budget=Budget(trials=8), verbose=0,
+    )  # fmt: skip
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                value = math.nan if (trial.id, epoch) == (3, 2) else trial.id / 10 + epoch / 100
+                trial.report(value, seconds=1.0, metrics={"loss": 1 / epoch})
+    return path, study
+
+
+def test_a_row_for_each_trial_with_its_configuration_and_its_last_metrics(log):
+    path, study = log
+    rows = list(csv.DictReader(io.StringIO(haltune("export", path, "--of", "trials"))))
+    assert [int(row["trial"]) for row in rows] == [t.id for t in study.trials]
+    assert [float(row["value"]) for row in rows] == [t.values[-1] for t in study.trials]
+    assert [float(row["config.lr"]) for row in rows] == [t.config["lr"] for t in study.trials]
+    assert {row["metric.loss"] for row in rows} == {str(1 / 3)}
+    assert json.loads(haltune("export", path, "--of", "trials", "--format", "json"))[0]["config.flag"] in (
+        True,
+        False,
+    )
+
+
+def test_parquet_holds_the_same_as_json_each_column_of_one_type(log, tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    path, _ = log
+    for of, count in (("reports", 24), ("trials", 8)):
+        out = tmp_path / f"{of}.parquet"
+        assert haltune("export", path, "--of", of, "--format", "parquet", "--out", out) == ""
+        rows, table = (
+            json.loads(haltune("export", path, "--of", of, "--format", "json")),
+            pd.read_parquet(out),
+        )
+        assert len(table) == len(rows) == count
+        for name in rows[0]:
+            told = [None if v is None else str(v) for v in (row[name] for row in rows)]
+            if table[name].dtype.kind == "f":
+                expected = [float("nan" if row[name] is None else row[name]) for row in rows]
+                assert table[name].tolist() == pytest.approx(expected, abs=0, nan_ok=True)
+            else:
+                assert [None if pd.isna(v) else str(v) for v in table[name]] == told
+
+
+def test_each_trial_is_a_run_of_tensorboard_with_its_curve_and_configuration(log, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+
+    path, study = log
+    said = haltune("export", path, "--format", "tensorboard", "--out", tmp_path / "runs")
+    assert said.strip() == f"tensorboard --logdir {tmp_path / 'runs'}"
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == [f"trial-{n}" for n in range(8)]
+    run = EventAccumulator(str(tmp_path / "runs" / "trial-3"))
+    run.Reload()
+    assert [(e.step, round(e.value, 5)) for e in run.Scalars("acc")] == [
+        (1, 0.31),
+        (3, 0.33),
+    ]  # NaN is left out
+    assert [e.step for e in run.Scalars("loss")] == [1, 2, 3]
+    content = run.PluginTagToContent("hparams")
+    told = metadata.parse_session_start_info_plugin_data(content[metadata.SESSION_START_INFO_TAG]).hparams
+    config = study.trials[3].config
+    assert told["lr"].number_value == config["lr"]
+    assert told["flag"].bool_value == config["flag"]
+    again = haltune("export", path, "--format", "tensorboard", "--out", tmp_path / "runs", code=2)
+    assert "has a run trial-0 already" in again
+    (tmp_path / "a file").touch()
+    no_folder = haltune("export", path, "--format", "tensorboard", "--out", tmp_path / "a file", code=2)
+    assert f"cannot write {tmp_path / 'a file'}: File exists" in no_folder
+
+
+@pytest.mark.parametrize("to", ["parquet", "tensorboard"])
+def test_what_is_no_text_needs_a_place(log, to):
+    assert "say where to: --out" in haltune("export", log[0], "--format", to, code=2)
+
+
+def test_a_figure_is_a_page_of_its_own_or_data(log, tmp_path):
+    path, _ = log
+    for what in (
+        "learning_curves",
+        "metrics",
+        "progress",
+        "edf",
+        "budget",
+        "parallel",
+        "importance",
+        "slices",
+        "contour",
+        "timeline",
+    ):
+        haltune("figure", path, what, "-o", tmp_path / f"{what}.json")
+        assert json.loads((tmp_path / f"{what}.json").read_text(encoding="utf-8"))["data"]
+    haltune("figure", path, "progress", "-o", tmp_path / "a.html")
+    assert "Plotly.newPlot" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "ends in .html, .json, .png, .svg or .pdf" in haltune(
+        "figure", path, "progress", "-o", "a.gif", code=2
+    )
+
+
+def test_an_image_is_as_high_as_its_figure_unless_it_is_said(log, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setitem(sys.modules, "kaleido", object())
+    monkeypatch.setattr(
+        plotly.graph_objects.Figure,
+        "write_image",
+        lambda self, out, **size: drawn.append(size | {"buttons": len(self.layout.updatemenus)}),
+    )
+    for what, more in (("timeline", ()), ("progress", ()), ("timeline", ("--height", 300))):
+        haltune("figure", log[0], what, "-o", tmp_path / "a.png", *more)
+    assert [size["height"] for size in drawn] == [122, 620, 300]
+    assert {size["width"] for size in drawn} == {1100}
+    assert {size["buttons"] for size in drawn} == {0}
+
+
+def test_the_figures_of_a_front_and_of_a_level_set_are_files_too(log, tmp_path):
+    goals = [Maximize("acc", (0, 1)), Minimize("ms")]
+    study = Study(
+        {"x": Float(0.0, 1.0)}, goals, tmp_path / "goals.db", max_epochs=1, budget="3 trials", verbose=0
+    )
+    for trial in study:
+        with trial:
+            trial.report({"acc": trial.config["x"], "ms": trial.config["x"]})
+    policy = TruVaR(threshold=0.5, rule="gchk", grid=6, initial=4)
+    study = Study(
+        {"x": Float(0.0, 1.0)},
+        "acc",
+        tmp_path / "sets.db",
+        max_epochs=1,
+        budget="6 trials",
+        policy=policy,
+        verbose=0,
+    )
+    for trial in study:
+        with trial:
+            trial.report(trial.config["x"])
+    for what, store in (("front", "goals.db"), ("region", "sets.db")):
+        haltune("figure", tmp_path / store, what, "-o", tmp_path / f"{what}.json")
+        assert json.loads((tmp_path / f"{what}.json").read_text(encoding="utf-8"))["data"]
+    assert "region(study.level_set(0.9))" in haltune(
+        "figure", log[0], "region", "-o", tmp_path / "a.json", code=2
+    )
+
+
+def test_without_kaleido_an_image_says_what_to_install(log, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kaleido", None)
+    assert "pip install kaleido" in haltune("figure", log[0], "progress", "-o", tmp_path / "a.png", code=2)
+
+
+def test_no_cell_is_a_formula_and_numbers_are_as_they_are(tmp_path):
+    """What a user typed may begin like one; a spreadsheet would run it."""
+    path, evil = tmp_path / "evil.db", '=HYPERLINK("http://x","y")'
+    space = Space({evil: Choice(["@SUM(A1)", "+1+1", "-2", "plain"]), "x": Float(-1.0, -0.5)})
+    study = Study(
+        Problem(space, Maximize("-acc"), 1), RandomSearch(), f"sqlite:///{path}", seed=0, budget=Budget(trials=12),
+        verbose=0,
+    )  # fmt: skip
+    for trial in study:
+        with trial:
+            trial.report(-1e-17 if trial.id else -math.inf)
+    for of in ("trials", "reports"):
+        rows = list(csv.DictReader(io.StringIO(haltune("export", path, "--of", of))))
+        kinds = {row[f"config.{evil}"] for row in rows}
+        assert kinds == {"'@SUM(A1)", "'+1+1", "-2", "plain"}
+        assert [float(row["config.x"]) for row in rows] == [t.config["x"] for t in study.trials]
+        assert [row["value"] for row in rows] == ["-inf", *["-1e-17"] * 11]
+
+
+def test_into_a_file_or_a_pipe_csv_is_as_it_was_recorded_and_json_is_ascii(tmp_path):
+    name = "\x1b[31mred\x07\x9b2J\u202e"
+    study = Study(
+        {"opt": Choice([name, "sgd"])}, "acc", tmp_path / "s.db", max_epochs=1, policy=RandomSearch(trials=4)
+    )
+    study.optimize(lambda trial: 0.5)
+    recorded = [t.config["opt"] for t in study.trials]
+    assert name in recorded
+
+    def exported(*arguments):
+        done = subprocess.run(
+            [sys.executable, "-m", "haltune.cli", "export", tmp_path / "s.db", *arguments],
+            capture_output=True,
+        )
+        assert done.returncode == 0
+        return done.stdout.decode("utf-8")
+
+    assert [row["config.opt"] for row in csv.DictReader(io.StringIO(exported(), newline=""))] == recorded
+    exported("-o", tmp_path / "s.csv")
+    with open(tmp_path / "s.csv", encoding="utf-8", newline="") as file:
+        assert [row["config.opt"] for row in csv.DictReader(file)] == recorded
+    told = exported("--format", "json")
+    assert [row["config.opt"] for row in json.loads(told)] == recorded
+    assert told.replace("\n", "").isprintable()
+    assert told.isascii()

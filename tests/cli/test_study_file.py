@@ -1,0 +1,486 @@
+"""A study file says everything about a search; what it does not say well is told with its line."""
+
+import json
+import math
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from examples import many
+from haltune import (
+    Budget,
+    Choice,
+    Constant,
+    Constraint,
+    Float,
+    Int,
+    Maximize,
+    Minimize,
+    OptimalStopping,
+    Space,
+)
+from haltune.cli.study_file import read
+from haltune.errors import HaltuneError, InvalidInput
+from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity, TruVaR
+
+GOOD = """# a search
+[study]
+max_epochs = 30
+seed = 4
+
+[goal]
+maximize = "val_acc"
+bounds = [0, 1]
+
+[space]
+lr = { float = [1e-4, 1e-1], log = true }
+kernel = { choice = [
+    "rbf",
+    "lr = 3",
+] }
+degree = { int = [2, 5], when = { kernel = "rbf" } }
+wide = { int = ["degree", 9], when = { degree = [">", 2] } }
+batch = 64
+
+[policy]
+name = "BOBOS"
+
+[budget]
+time = "30min"
+"""
+
+
+def test_a_minimum_of_epochs_and_old_names_of_options_are_read(file):
+    policy = '"MultiFidelity"\npatience = 7'
+    with pytest.warns(UserWarning, match="min_trials_per_rung=7"):
+        found = read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 4"), ('"BOBOS"', policy)))
+    assert found.problem.min_epochs == 4
+    assert found.policy == MultiFidelity(min_trials_per_rung=7)
+    old = '"LevelSetSearch"\nthreshold = 0.7\nroot_beta = 2.0'
+    with pytest.warns(UserWarning, match="LevelSetSearch is called TruVaR now"):
+        assert read(file(('"BOBOS"', old))).policy == TruVaR(0.7, rule="gchk", a=4.0)
+    with pytest.raises(InvalidInput, match=r"line 4.*min_epochs=40 is more than max_epochs=30"):
+        read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 40")))
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes a study file, by default the good one with some of its text replaced."""
+
+    def write(*replaced, text=GOOD):
+        for old, new in replaced:
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        path = tmp_path / "digits.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_a_file_is_read_as_it_says(file, tmp_path):
+    study = read(file())
+    assert study.problem.max_epochs == 30
+    assert study.problem.goal == Maximize("val_acc", (0, 1))
+    assert study.problem.space == Space(
+        {
+            "lr": Float(1e-4, 1e-1, log=True),
+            "kernel": Choice(["rbf", "lr = 3"]),
+            "degree": Int(2, 5, when={"kernel": "rbf"}),
+            "wide": Int("degree", 9, when={"degree": (">", 2)}),
+            "batch": Constant(64),
+        }
+    )
+    assert study.policy == BOBOS()
+    assert study.budget == Budget(time=1800)
+    assert study.options == {"seed": 4, "store": f"sqlite:///{tmp_path / 'digits.db'}"}
+
+
+def test_what_is_left_out_has_a_default(file, tmp_path):
+    text = '[goal]\nminimize = "loss"\n[space]\nx = { float = [0, 1] }\n'
+    study = read(file(text=text))
+    assert study.policy == MultiFidelity()
+    assert study.problem.goal == Minimize("loss")
+    assert (study.problem.max_epochs, study.name, study.budget) == (None, "study", Budget())
+    assert study.store == f"sqlite:///{tmp_path / 'digits.db'}"
+
+
+def test_configurations_to_start_with_are_part_of_the_problem(file):
+    first = '[[start]]\nlr = 1e-3\nkernel = "lr = 3"\n[[start]]\nlr = 0.1\nkernel = "lr = 3"\n\n[policy]'
+    study = read(file(("[policy]", first)))
+    assert [dict(config) for config in study.problem.start] == [
+        {"lr": lr, "kernel": "lr = 3", "batch": 64} for lr in (1e-3, 0.1)
+    ]
+
+
+def test_a_goal_may_count_the_best_epoch(file):
+    study = read(file(("bounds = [0, 1]", 'bounds = [0, 1]\nof = "best"')))
+    assert study.problem.goal == Maximize("val_acc", (0, 1), of="best")
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("other.db", "sqlite:///{}/other.db"),
+        ("sqlite:///runs/other.db", "sqlite:///{}/runs/other.db"),
+        ("sqlite:////var/other.db", "sqlite:////var/other.db"),
+        ("/var/other.db", "sqlite:////var/other.db"),
+        ("postgresql+psycopg://u:p@host/d", "postgresql+psycopg://u:p@host/d"),
+    ],
+)
+def test_a_store_is_beside_the_study_file_wherever_the_command_is_given(
+    said, meant, file, tmp_path, monkeypatch
+):
+    path = file(("seed = 4", f'store = "{said}"'))
+    monkeypatch.chdir("/")
+    assert read(path).store == meant.format(tmp_path)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert read("../digits.toml").store.replace("/below/..", "") == meant.format(tmp_path)
+
+
+def test_earlier_studies_are_beside_the_study_file_too(file, tmp_path):
+    said = 'learn_from = ["a.db", "postgresql://h/d", { store = "all.db", name = "digits" }]\nseed = 4'
+    study = read(file(("seed = 4", said), ('name = "BOBOS"', "")))
+    beside = f"sqlite:///{tmp_path}"
+    assert study.options["learn_from"] == [
+        f"{beside}/a.db", "postgresql://h/d", (f"{beside}/all.db", "digits")
+    ]  # fmt: skip
+
+
+def test_a_search_written_down_learns_from_an_earlier_one(file, tmp_path):
+    text = (
+        '[study]\nmax_epochs = 3\nstore = "one.db"\n[goal]\nmaximize = "a"\n[space]\nx = { float = [0, 1] }\n'
+    )
+    for name, more in (("one", ""), ("two", 'learn_from = ["one.db"]\n')):
+        said = text.replace("one", name, 1).replace("[study]\n", f"[study]\n{more}")
+        study = read(file(text=said)).open(Budget(trials=2))
+        for trial in study:
+            for epoch in trial.epochs():
+                trial.report(trial.config["x"] * epoch)
+            trial.finish()
+    assert [(e.name, e.trials) for e in study.policy.learn_from] == [("study", 2)]
+
+
+def test_policies_within_policies_and_their_stopping_are_read(file):
+    text = 'name = "Halting"\npolicy = { name = "Hyperband", eta = 2 }\nstopping = { first = 4, mode = "faithful" }'
+    study = read(file(('name = "BOBOS"', text)))
+    assert study.policy == Halting(Hyperband(eta=2), OptimalStopping("faithful", first=4))
+    nested = 'name = "Hyperband"\n[policy.sampler]\nname = "GPUCB"\ninitial = 3'
+    assert read(file(('name = "BOBOS"', nested))).policy == Hyperband(sampler=GPUCB(initial=3))
+
+
+ERRORS = [
+    ("[goal]", "[gaol]", 6, "unknown; did you mean 'goal'?"),
+    ("max_epochs = 30", 'maximize = "val_acc"', 3, "unknown; it belongs under [goal]"),
+    ("max_epochs = 30", "max_epoch = 30", 3, "did you mean 'max_epochs'?"),
+    ("max_epochs = 30", "max_epochs = 0", 3, "at least 1"),
+    ("[policy]", "[[start]]\nlr = 0.01\n\n[policy]", 20, "start[0]: 'kernel' is missing"),
+    ("[policy]", "[start]\nlr = 0.01\n\n[policy]", 20, "a list of configurations"),
+    ('name = "BOBOS"', 'name = "BOBOS"\nK1 = "x"', 22, "(K1='x'): a number, or None, not str"),
+    (
+        'name = "BOBOS"',
+        'name = "Halting"',
+        21,
+        'write it below, [policy.policy] and in it name = "RandomSearch"',
+    ),
+    (
+        'name = "BOBOS"',
+        'name = "Halting"\n[policy.policy]\nname = "Halting"',
+        23,
+        "[policy.policy.policy] and in it name",
+    ),
+    ("seed = 4", "seed = -4", 4, "a whole number, 0 or more"),
+    ("seed = 4", "store = 4", 4, "a text that is not empty"),
+    ("seed = 4", 'learn_from = "a.db"', 4, 'a list of stores such as ["earlier.db"]'),
+    ("seed = 4", 'learn_from = [{ store = "a.db" }]', 4, "where it holds several studies"),
+    ("seed = 4", 'learn_from = [""]', 4, "a list of stores"),
+    ("seed = 4", 'disk_quota = "lots"', 4, "'20GB'"),
+    ("seed = 4", "lease = 0", 4, "more than 0"),
+    ("seed = 4", 'patience = "long"', 4, "seconds, more than 0"),
+    ('maximize = "val_acc"', 'maximise = "val_acc"', 7, "did you mean 'maximize'?"),
+    ('maximize = "val_acc"', 'maximize = "val_acc"\nminimize = "loss"', 6, "one of them"),
+    ('maximize = "val_acc"', "maximize = 3", 6, "a name such as 'val_loss'"),
+    ("bounds = [0, 1]", "bounds = [1, 0]", 8, "the first the smaller"),
+    ("bounds = [0, 1]", 'of = "top"', 8, "for its 'last' epoch, or for its 'best'"),
+    ("bounds = [0, 1]", "bounds = 1", 8, "two numbers"),
+    ("float = [1e-4, 1e-1]", "float = [1e-4]", 11, "two bounds, [low, high]"),
+    ("float = [1e-4, 1e-1]", "float = [1e-1, 1e-4]", 11, "1e-1|0.1"),
+    ("float = [1e-4, 1e-1]", "float = [0, 1e-1]", 11, "above 0"),
+    ("{ float = [1e-4, 1e-1], log = true }", "[1e-4, 1e-1]", 11, "may mean several things"),
+    ("{ float = [1e-4, 1e-1], log = true }", "{ floats = [1e-4, 1e-1] }", 11, "say what it is"),
+    ("log = true", "logs = true", 11, "did you mean 'log'?"),
+    ("log = true", 'log = "true"', 11, "true or false"),
+    ("{ choice = [\n", '{ choice = "rbf" }\nother = { choice = [\n', 12, "a list of the options"),
+    ('kernel = "rbf"', 'kernel = "linear"', 16, "which 'kernel' never is"),
+    ('kernel = "rbf"', 'kernels = "rbf"', 16, "kernels"),
+    ('["degree", 9]', '["degre", 9]', 17, "degre"),
+    ("batch = 64", "batch = 2020-01-01", 18, "JSON cannot keep"),
+    ('name = "BOBOS"', 'name = "BoBos"', 21, "no policy 'BoBos'; did you mean 'BOBOS'?"),
+    ('name = "BOBOS"', 'name = "BOBOS"\nintial = 3', 22, "did you mean 'initial'?"),
+    ('name = "BOBOS"', 'name = "BOBOS"\nstopping = { K3 = 1 }', 22, "known are mode, first"),
+    ('name = "BOBOS"', 'name = "BOBOS"\nwrong_stop = 7', 22, "wrong_stop"),
+    ('name = "BOBOS"', 'name = "Halting"\npolicy = { name = "GPUB" }', 22, "did you mean 'GPUCB'?"),
+    ('time = "30min"', 'time = "half an hour"', 24, "write a duration"),
+    ('time = "30min"', "trials = 30\nepoch = 4", 25, "did you mean 'epochs'?"),
+    ('time = "30min"', "money = 3", 23, "price"),
+    ('time = "30min"', "trials = -3", 24, "a positive number"),
+    ('time = "30min"', 'time = "30min', 24, "(at line 24, column"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "line", "teaches"), ERRORS, ids=[f"{e[1]!r}" for e in ERRORS])
+def test_an_error_names_the_line_and_says_what_to_do(old, new, line, teaches, file):
+    with pytest.raises(InvalidInput) as caught:
+        read(file((old, new)))
+    text = str(caught.value)
+    assert f"line {line}" in text, text
+    assert any(part in text for part in teaches.split("|")), text
+    assert "digits.toml" in text
+
+
+def test_a_missing_table_a_missing_file_and_what_is_not_utf8_are_told(file, tmp_path):
+    with pytest.raises(InvalidInput, match=r"there is no table \[goal\]"):
+        read(file(text="[space]\nx = 1\n"))
+    with pytest.raises(InvalidInput, match="No such file"):
+        read(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes(b'[goal]\nmaximize = "pr\xe9cision"')
+    with pytest.raises(InvalidInput, match="utf-8"):
+        read(tmp_path / "latin.toml")
+
+
+def test_a_search_that_would_never_end_is_refused_when_it_is_opened(file):
+    study = read(file(('time = "30min"', "")))
+    with pytest.raises(InvalidInput, match=r"digits.toml: BOBOS never ends by itself: give a \[budget\]"):
+        study.open()
+    assert study.open(Budget(trials=3)).budget.trials == 3
+
+
+# -- any space --------------------------------------------------------------------------------
+
+NAMES = st.text(min_size=1, max_size=6).filter(lambda name: name == name.strip())
+VALUES = st.booleans() | st.integers(-9, 9) | st.floats(-3, 3).map(lambda x: x + 0.0) | st.text(max_size=5)
+
+
+def spoken(value):
+    """A value as TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return "".join(f"\\u{ord(c):04x}" if 0x80 <= ord(c) < 0xA0 else c for c in text)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(spoken, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{spoken(k)} = {spoken(v)}' for k, v in value.items())} }}"
+    return repr(value)
+
+
+def written(space):
+    """A space as the table of a study file."""
+    lines = []
+    for name, d in space.parameters.items():
+        if isinstance(d, Choice):
+            table = {"choice": list(d.options), "ordered": d.ordered}
+        elif isinstance(d, Constant):
+            table = {"constant": d.value}
+        else:
+            table = {"float" if isinstance(d, Float) else "int": [d.low, d.high], "log": d.log}
+        lines.append(f"{spoken(name)} = {spoken(table | ({'when': dict(d.when)} if d.when else {}))}\n")
+    return "".join(lines)
+
+
+@st.composite
+def spaces(draw):
+    found = {}
+    for name in draw(st.lists(NAMES, min_size=1, max_size=5, unique=True)):
+        when = draw(conditions(found))
+        kind = draw(st.sampled_from(["float", "int", "choice", "constant"]))
+        low = draw(st.integers(1, 50))
+        bound = draw(
+            st.sampled_from([None, *(n for n, d in found.items() if type(d) is Int and d.high == 99)])
+        )
+        if kind == "float":
+            found[name] = Float(low / 7, low / 7 + draw(st.floats(0, 9)), log=draw(st.booleans()), when=when)
+        elif kind == "int":
+            found[name] = Int(low, 99, log=draw(st.booleans()), when=when) if bound is None else Int(1, bound)
+        elif kind == "choice":
+            options = draw(st.lists(VALUES, min_size=1, max_size=4, unique_by=lambda v: repr(level(v))))
+            found[name] = Choice(options, ordered=draw(st.booleans()), when=when)
+        else:
+            found[name] = Constant(draw(VALUES | st.lists(VALUES, max_size=3)), when=when)
+    return Space(found)
+
+
+@st.composite
+def conditions(draw, found):
+    parents = {n: d for n, d in found.items() if not isinstance(d, Constant)}
+    if not parents or draw(st.booleans()):
+        return None
+    name = draw(st.sampled_from(sorted(parents)))
+    parent = parents[name]
+    if isinstance(parent, Choice):
+        return {name: draw(st.lists(st.sampled_from(parent.options), min_size=1, unique_by=repr))}
+    if isinstance(parent.low, str) or isinstance(parent.high, str):
+        return None
+    return {name: draw(st.sampled_from([(">=", parent.low), [("<=", parent.high), parent.low], parent.low]))}
+
+
+def level(value):
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@settings(max_examples=many(150), deadline=None)
+@given(space=spaces())
+def test_a_space_written_down_is_read_back_equal(space, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "space.toml"
+    path.write_text('[goal]\nmaximize = "acc"\n[space]\n' + written(space), encoding="utf-8", newline="")
+    assert read(path).problem.space == space
+
+
+@settings(max_examples=many(60), deadline=None)
+@given(space=spaces(), data=st.data())
+def test_the_line_of_a_parameter_is_found_whatever_stands_around_it(space, data, tmp_path_factory):
+    lines = written(space).split("\n")[:-1]
+    at = data.draw(st.integers(0, len(lines)))
+    noise = data.draw(st.sampled_from(["", "# wrong = 1\n\n", 'text = """\n[goal]\nwrong = 1\n"""\n']))
+    text = (
+        '[goal]\nmaximize = "acc"\n[space]\n'
+        + noise
+        + "\n".join([*lines[:at], "wrong = [1, 2]", *lines[at:]])
+    )
+    path = tmp_path_factory.getbasetemp() / "space.toml"
+    path.write_text(text + "\n", encoding="utf-8", newline="")
+    line = text.split("\n").index("wrong = [1, 2]") + 1
+    with pytest.raises(InvalidInput, match=rf"line {line}: space.wrong: .*several things"):
+        read(path)
+
+
+def test_infinite_options_are_read(file):
+    assert read(file(('name = "BOBOS"', 'name = "BOBOS"\nkappa = inf'))).policy.kappa == math.inf
+
+
+# -- files that no editor of ours wrote ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", r"there is no table \[goal\]"),
+        (GOOD.encode("utf-16"), "text in UTF-8"),
+        (GOOD.replace("rbf", "\xe9").encode("latin-1"), "text in UTF-8"),
+        (b"\0" * 99, "Invalid"),
+        (b"a = " + b"[" * 50_000 + b"]" * 50_000, "nested too deep"),
+        (b"a." * 5000 + b"a = 1", "nested too deep"),
+        (b"a = " + b"9" * 5000, "digits"),
+        (b"a = 0x" + b"f" * 50_000, "line 1: a: a whole number of 200000 bits: they have 64"),
+        (
+            GOOD.replace("batch = 64", "batch = 9" + "9" * 40).encode(),
+            "line 18: space.batch: a whole number of",
+        ),
+        (
+            GOOD.replace("seed = 4", "seed = 4\nlease = 9" + "9" * 400).encode(),
+            "line 5: study.lease: a whole number",
+        ),
+        (GOOD.replace('"30min"', "9" * 60).encode(), "line 24: budget.time: a whole number"),
+        (
+            GOOD.replace("seed = 4", 'store = "\\u0000"').encode(),
+            "line 4: study.store: .*without the character 0",
+        ),
+        (GOOD.replace('"BOBOS"', '"BOBOS"\nstopping = "x"').encode(), "line 22: policy.stopping"),
+        (GOOD.replace('"BOBOS"', '"AutoBCT"\nprior = {}').encode(), "line 22: policy.prior"),
+        (
+            GOOD.replace('"BOBOS"', '"EI"\ncost_model = [[1]]').encode(),
+            "line 22: policy.cost_model",
+        ),
+        (GOOD.replace('"BOBOS"', '"TruVaR"\nkernel = {}').encode(), "line 22: policy"),
+        (
+            b'budget = "2 trials"\n' + GOOD.replace('[budget]\ntime = "30min"\n', "").encode(),
+            r"line 1: budget: a table \[budget\], not .2 trials., such as \[budget\] and below it trials = 20",
+        ),
+        (
+            GOOD.replace("seed = 4", 'seed = 4\nbudget = "2 trials"').encode(),
+            r"line 5: study.budget: a table \[budget\]",
+        ),
+        (b"study = 1\n" + GOOD[GOOD.index("[goal]") :].encode(), r"line 1: study: a table \[study\], not 1"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_a_sentence_with_its_place(content, says, tmp_path):
+    path = tmp_path / "digits.toml"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=says) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_begins_with_a_mark_of_its_encoding_is_read(tmp_path):
+    path = tmp_path / "digits.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    assert read(path).problem.max_epochs == 30
+
+
+@pytest.mark.parametrize("path", ["", "no/such.toml", "a\0b.toml", "/", "/dev/null"])
+def test_a_place_where_no_study_file_is_is_a_sentence(path):
+    with pytest.raises(InvalidInput):
+        read(path)
+
+
+_ODD = [
+    '""', '"x"', "0", "-1", "1.5", "nan", "inf", "1e400", "9" * 400, str(2**63 - 1), "true", "[]", "[1]", "[[1]]",
+    '[1, "a"]', "{}", "{a = 1}", "1979-05-27", "07:32:00", '["a", "a"]', "[nan, nan]", "[2, 1]", "{ float = 1 }",
+    "{ int = [1.5, 2] }", "{ float = [0, 1], log = true }", "{ float = [0, 1], when = 3 }", "{ choice = [] }",
+    "{ float = [0, 1], when = { kernel = [] } }", "{ choice = [1979-05-27] }", "{ choice = [[1, 2], [3]] }",
+    "{ constant = {a=1} }", '"BOBOS"', '"Nope"', "{ name = 3 }", '"sqlite://"', '"nonsense://x"', '"://"', '"-1GB"',
+]  # fmt: skip
+_LINES = [n for n, line in enumerate(GOOD.split("\n")) if " = " in line and '"lr = 3"' not in line]
+
+
+@settings(max_examples=many(120), deadline=None)
+@given(data=st.data())
+def test_a_file_that_somebody_mistyped_is_read_or_a_sentence(data, tmp_path_factory):
+    lines = GOOD.split("\n")
+    for _ in range(data.draw(st.integers(1, 2))):
+        at = data.draw(st.sampled_from(_LINES))
+        key = lines[at].partition(" = ")[0]
+        lines[at] = data.draw(
+            st.sampled_from([f"{key} = {value}" for value in _ODD] + ["", key, f"{key} =", f"[{key}]"])
+        )
+    raw = bytearray("\n".join(lines).encode())
+    for at in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=2)):
+        raw[at] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.getbasetemp() / "mistyped.toml"
+    path.write_bytes(raw)
+    with suppress(HaltuneError):
+        assert read(path).store
+
+
+def test_several_goals_and_constraints_are_read(file):
+    found = read(
+        file(
+            text='[study]\nmax_epochs = 3\n[[goal]]\nmaximize = "val_acc"\nbounds = [0, 1]\n[[goal]]\nminimize = "ms"\n'
+            "[constraints]\nparams = { at_most = 5e6 }\n[space]\nlr = { float = [1e-4, 1e-1] }\n"
+        )
+    )
+    assert found.problem.goals == (Maximize("val_acc", (0, 1)), Minimize("ms"))
+    assert found.problem.constraints == (Constraint("params", at_most=5e6),)
+
+
+@pytest.mark.parametrize(
+    ("goal", "limits", "says"),
+    [
+        ('[[goal]]\nmaximize = "a"\n[[goal]]\nminimize = "a"', "", "two goals of 'a'"),
+        ('[[goal]]\nmaximise = "a"', "", "maximise"),
+        ('[goal]\nmaximize = "a"', "[constraints]\nparams = 5", "at_most = 5e6"),
+        ('[goal]\nmaximize = "a"', "[constraints]\nparams = { at_mots = 5 }", "at_mots"),
+        ('[goal]\nmaximize = "a"', "[constraints]\nparams = { at_most = nan }", "a finite number"),
+    ],
+)
+def test_goals_and_constraints_that_cannot_be_meant_are_a_sentence(goal, limits, says, file):
+    with pytest.raises(InvalidInput, match=says):
+        read(
+            file(
+                text=f"[study]\nmax_epochs = 3\n{goal}\n{limits}\n[space]\nlr = {{ float = [1e-4, 1e-1] }}\n"
+            )
+        )

@@ -1,0 +1,54 @@
+"""Rules find boxes that were hidden."""
+
+import numpy as np
+
+from haltune import Choice, Float, Int, Space
+from haltune.policies.truvar.answers import describe
+
+SPACE = Space(
+    {
+        "lr": Float(1e-4, 1e-1, log=True),
+        "layers": Int(1, 6),
+        "norm": Choice(["batch", "layer", "none"]),
+        "momentum": Float(0, 1, when={"norm": "batch"}),
+    }
+)
+CONFIGS = SPACE.sample(3000, np.random.default_rng(0), "sobol")
+
+
+def inside(config):
+    return 1e-3 <= config["lr"] <= 2e-2 and config["layers"] >= 3 and config["norm"] != "none"
+
+
+def test_a_hidden_box_is_found_in_few_words():
+    truth = np.array([float(inside(c)) for c in CONFIGS])
+    rule = describe(SPACE, CONFIGS, truth)[0]
+    assert set(rule.conditions) == {"lr", "layers", "norm"}
+    assert set(rule.conditions["norm"]) == {"batch", "layer"}
+    assert rule.conditions["layers"] == (3, None)
+    assert rule.coverage > 0.9
+    assert rule.precision > 0.9
+    assert "layers >= 3" in str(rule)
+
+
+def test_coverage_and_precision_are_what_counting_gives():
+    truth = np.array([float(inside(c)) for c in CONFIGS])
+    for rule in describe(SPACE, CONFIGS, truth):
+        holds = np.array([rule.holds(c) for c in CONFIGS])
+        assert np.isclose(rule.coverage, truth[holds].sum() / truth.sum())
+        assert np.isclose(rule.precision, truth[holds].mean())
+
+
+def test_two_boxes_get_a_rule_each():
+    truth = np.array([float(c["lr"] < 3e-4 or (c["lr"] > 3e-2 and c["layers"] == 6)) for c in CONFIGS])
+    rules = describe(SPACE, CONFIGS, truth)
+    assert len(rules) == 2
+    assert rules[0].conditions["lr"][0] is None
+    assert rules[1].conditions["layers"] == (6, None)
+
+
+def test_there_is_no_rule_for_nothing_and_one_without_conditions_for_everything():
+    assert describe(SPACE, CONFIGS, np.zeros(len(CONFIGS))) == ()
+    (rule,) = describe(SPACE, CONFIGS, np.ones(len(CONFIGS)))
+    assert rule.conditions == {}
+    assert "anything" in str(rule)
