@@ -58,9 +58,14 @@ class Fold:
         """Take up the next event. Raises StoreError for one that cannot follow, and what the policy raises."""
         if isinstance(event, Started):
             self.history.check(event)  # a policy makes room up to the trial's number
-        self.torn = True  # until the policy's state and the history have both taken it
-        self.state = self.policy.fold(self._state_for(event), event)
-        self.history.apply(event)
+        try:
+            state = self.policy.fold(self._state_for(event), event)
+            self.torn = True
+            self.history.apply(event)
+        except BaseException:
+            self.torn = True  # the policy's state may have changed
+            raise
+        self.state = state
         self.last = event
         if self._kept is not None:
             self._kept.append(event)
