@@ -402,7 +402,7 @@ class OptimalStopping:
     def __post_init__(self) -> None:
         pythonic(self)
         check_kinds(self)
-        if self.mode not in _DEFAULTS:
+        if self.mode not in tuple(_DEFAULTS):  # what cannot be hashed is refused in words, too
             raise InvalidInput(f"mode is {self.mode!r}; it is 'robust' or 'faithful'.")
         for name, default in _DEFAULTS[self.mode].items():
             if getattr(self, name) is None:
