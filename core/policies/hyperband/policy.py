@@ -31,8 +31,29 @@ from .sampler import Design, Sampler
 FEWEST_COMPARED, MOST_COMPARED = 8, 40  # limits of the usual min_trials_per_rung
 
 
+class ByEngine(Policy[Halving]):
+    """A policy whose `start` makes an engine: the state takes events and answers."""
+
+    def fold(self, state: Halving, event: Event) -> Halving:
+        """The brackets after `event`."""
+        state.take(event)
+        return state
+
+    def propose(self, state: Halving, history: History, rng: Generator) -> Move:
+        """A winner, a new configuration, the next bracket, or a wait; Finish after the last bracket."""
+        return state.propose(history)
+
+    def judge(self, state: Halving, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
+        return state.judge(history, trial)
+
+    def alive(self, state: Halving) -> frozenset[int] | None:
+        """The paused trials that may still continue; None: all of them."""
+        return state.alive()
+
+
 @dataclass(frozen=True, kw_only=True)
-class Bracketed(Policy[Halving]):
+class Bracketed(ByEngine):
     """A policy of brackets; each says in `_plan` which there are."""
 
     resource: str = "epochs"
@@ -73,23 +94,6 @@ class Bracketed(Policy[Halving]):
             return Synchronous(problem, plan, sampler, self.resource, self._ends, self.resume)
         promotion = Promotion(exact(self.eta), stops=self.asynchronous == "stop")
         return Asynchronous(problem, plan, sampler, self.resource, promotion, self._ends)
-
-    def fold(self, state: Halving, event: Event) -> Halving:
-        """The brackets after `event`."""
-        state.take(event)
-        return state
-
-    def propose(self, state: Halving, history: History, rng: Generator) -> Move:
-        """A winner, a new configuration, the next bracket, or a wait; Finish after the last bracket."""
-        return state.propose(history)
-
-    def judge(self, state: Halving, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
-        return state.judge(history, trial)
-
-    def alive(self, state: Halving) -> frozenset[int] | None:
-        """The paused trials that may still continue; None: all of them."""
-        return state.alive()
 
     @property
     def retrains(self) -> bool:
@@ -420,7 +424,7 @@ class InfiniteHyperband(Bracketed):
 
 @takes_old_names
 @dataclass(frozen=True)
-class Ladder(Policy[Halving]):
+class Ladder(ByEngine):
     """Asynchronous successive halving on one ladder of rungs: the best of each continue from where they paused.
 
     A trial continues when it is in the top share of all that ever arrived at its rung: one that lost early may still
@@ -496,19 +500,6 @@ class Ladder(Policy[Halving]):
         rungs = tuple(Rung(n, float(epochs)) for epochs in self.rungs(horizon, problem.min_epochs))
         promotion = Promotion(exact(self.eta), exact(self.first_cut), min_trials_per_rung=n)
         return Asynchronous(problem, Plan(repeat(Bracket(rungs, 0))), sampler, "epochs", promotion)
-
-    def fold(self, state: Halving, event: Event) -> Halving:
-        """The ladder after `event`."""
-        state.take(event)
-        return state
-
-    def propose(self, state: Halving, history: History, rng: Generator) -> Move:
-        """The trial that continues at the highest rung, or a new configuration."""
-        return state.propose(history)
-
-    def judge(self, state: Halving, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """On to the rung; there PAUSE, or on at once."""
-        return state.judge(history, trial)
 
     def _first(self, min_epochs: int) -> int:
         """Return the epochs of the first rung."""

@@ -376,13 +376,12 @@ class Pauses:
 
 # -- what continues as the budget ends
 
-"""What goes on as the budget ends: what begins or goes on by then can still be trained in full.
-
-Where what the ladder would do cannot, a paused run that can is trained in full, of several the one that promises most
-of what it takes: by its expected improvement, over the best that was trained in full, for its share of what is left.
-Where none can, the search is over once one run was trained in full; before that the ladder does what it would, unless
-one under way can still be. A run that leads goes on by the same rule: not on what another needs for its end.
-"""
+# What goes on as the budget ends: what begins or goes on by then can still be trained in full.
+#
+# Where what the ladder would do cannot, a paused run that can is trained in full, of several the one that promises most
+# of what it takes: by its expected improvement, over the best that was trained in full, for its share of what is left.
+# Where none can, the search is over once one run was trained in full; before that the ladder does what it would, unless
+# one under way can still be. A run that leads goes on by the same rule: not on what another needs for its end.
 CLOSING = "closing"  # tag of a run that is trained in full, for the budget ends
 
 
@@ -483,14 +482,14 @@ def trained_in_full(
     return Resume(id, horizon, horizon, tags, reason, evidence)
 
 
-"""What is left of a budget, and whether a run can still be trained in full with it.
+# What is left of a budget, and whether a run can still be trained in full with it.
+#
+# What a run takes is what its epochs took so far, for each epoch that it lacks; a new one takes what an epoch took in
+# the mean. By the clock each attempt also takes what attempts took beside their epochs: start-up, checkpoints,
+# decisions. Wall-clock time is spent by all workers together; of anything else is set aside what runs under way are
+# to take until they are compared next. A run under way takes no new attempt; while it is judged, what it has just
+# trained is not in the log yet.
 
-What a run takes is what its epochs took so far, for each epoch that it lacks; a new one takes what an epoch took in
-the mean. By the clock each attempt also takes what attempts took beside their epochs: start-up, checkpoints, decisions.
-Wall-clock time is spent by all workers together; of anything else is set aside what runs under way are to take until
-they are compared next. A run under way takes no new attempt; while it is judged, what it has just trained is not in the
-log yet.
-"""
 _SPARE = 1.1  # seconds and costs are not known exactly, epochs are
 _HOUR = 3600.0
 

@@ -135,10 +135,7 @@ def _in_full(history: History, rows: CurveTable) -> CurveTable:
 
 def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[EarlierRun]:
     """The runs that are kept, best first."""
-    last = np.full(_SCALE_TRIALS, np.nan)
-    first = rows.trial < _SCALE_TRIALS
-    last[rows.trial[first]] = rows.value[first]  # of equals the later stays
-    scale = LogRegret.of(rows.value, last, history.problem.goal.sign)
+    scale = _scale(rows, _SCALE_TRIALS, history.problem.goal.sign)
     if scale is None:
         return
     targets = np.round(scale.targets(rows.value), _DIGITS)
@@ -252,13 +249,12 @@ def _seen(runs: Sequence[EarlierRun], points: Array, horizon: float, stages: Sta
     return Seen(points, run_of, stage_of, values, np.full(len(points), number))
 
 
-"""What a search believes: the kernel that its own rows and earlier studies have taught, and the process given all.
-
-An earlier study that misleads would leave more than its runs: the amplitudes, steps and lengthscales that it has
-taught. So studies are left out, with a q of 0, the one that tells least first, while the rows of this study are
-likelier without those that are left: while the largest density of all rows together, over that of the earlier ones by
-themselves, falls short of that of its own rows by more than `_DOUBT` in the logarithm.
-"""
+# What a search believes: the kernel that its own rows and earlier studies have taught, and the process given all.
+#
+# An earlier study that misleads would leave more than its runs: the amplitudes, steps and lengthscales that it has
+# taught. So studies are left out, with a q of 0, the one that tells least first, while the rows of this study are
+# likelier without those that are left: while the largest density of all rows together, over that of the earlier ones by
+# themselves, falls short of that of its own rows by more than `_DOUBT` in the logarithm.
 
 
 _TAUGHT = 16  # rows before the first fit: by then eight runs were seen at the first two rungs
@@ -329,13 +325,18 @@ class Model:
 
     def scale(self, history: History, rows: CurveTable) -> LogRegret | None:
         """By the best so far, and by what the first trials have come to; None while nothing is finite."""
-        last = np.full(self.initial, np.nan)
-        first = rows.trial < self.initial
-        last[rows.trial[first]] = rows.value[first]  # of equals the later stays
-        return LogRegret.of(rows.value, last, history.problem.goal.sign)
+        return _scale(rows, self.initial, history.problem.goal.sign)
 
     def _own(self, history: History, rows: CurveTable, scale: LogRegret | None) -> Seen | None:
         return None if scale is None else seen_at_stages(history, rows, self.stages, scale)
+
+
+def _scale(rows: CurveTable, initial: int, sign: float) -> LogRegret | None:
+    """By the best of all rows, and by what the first trials have come to; None while nothing is finite."""
+    last = np.full(initial, np.nan)
+    first = rows.trial < initial
+    last[rows.trial[first]] = rows.value[first]  # of equals the later stays
+    return LogRegret.of(rows.value, last, sign)
 
 
 def _density(stages: Stages, seen: Seen) -> float:
