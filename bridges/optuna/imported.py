@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from haltune._utils.words import one_line, plural
+from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
 from haltune.log.codec import plain

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from haltune._utils.checks import check_seconds
-from haltune._utils.words import one_line, plural
+from haltune.display import one_line, plural
 from haltune.errors import warn
 from haltune.log import events as ev
 from haltune.log.events import Event, Status

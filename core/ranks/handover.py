@@ -24,7 +24,7 @@ from typing import Any
 from haltune import errors
 from haltune._utils.process import surely_gone
 from haltune._utils.scratch import remove
-from haltune._utils.words import one_line, plural
+from haltune.display import one_line, plural
 from haltune.errors import HaltuneError, InvalidInput, RankLost
 
 from .meeting import (

@@ -6,8 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence, Set
 from typing import Any
 
-from haltune._utils.words import plural, settings, short
-from haltune.display.notebook import table
+from haltune.display import plural, settings, short, table
 from haltune.errors import InvalidInput
 from haltune.log.fate import fate_of
 from haltune.log.records import Best, OnFront, TrialRecord

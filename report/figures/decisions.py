@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune._utils.words import amount, clipped, plural
+from haltune.display import amount, clipped, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import FULL, Verdict

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.checks import number
-from haltune._utils.words import short
+from haltune.display import short
 from haltune.errors import InvalidInput
 
 from ..trial import Trial

@@ -11,9 +11,7 @@ from typing import Any, TypedDict, Unpack, overload
 
 from haltune._utils.checks import check_counts, check_seconds, number, python_number
 from haltune._utils.disk import StrPath
-from haltune._utils.words import plural
-from haltune.display.notebook import lines
-from haltune.display.terminal import heard
+from haltune.display import heard, plural, preformatted
 from haltune.errors import InvalidInput, warn
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Constraint, Goal, Problem
@@ -181,7 +179,7 @@ class Opened(Results):
         return f"Study({self.name!r}, {plural(len(self.history), 'trial')}, {self.store.url})"
 
     def _repr_html_(self) -> str:
-        return lines(repr(self)) if self._session is None else super()._repr_html_()
+        return preformatted(repr(self)) if self._session is None else super()._repr_html_()
 
     @property
     def _log(self) -> Log:

@@ -9,7 +9,7 @@ from typing import Any
 
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune._utils.words import plural, settings
+from haltune.display import plural, settings
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.codec import plain

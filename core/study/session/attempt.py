@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from haltune._utils.words import settings
-from haltune.display.notebook import facts
+from haltune.display import facts, settings
 from haltune.log.codec import verdict_from_json, verdict_to_json
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from haltune._utils.words import one_line, plural
+from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, is_shortage, told_shortage
 from haltune.log import events as ev
 from haltune.log.decisions import Action

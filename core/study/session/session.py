@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import OUT_OF_MEMORY, InvalidInput, is_shortage
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Event, Status
