@@ -33,8 +33,8 @@ from haltune.log.decisions import Action, Verdict
 from haltune.log.problem.measures import Measures
 from haltune.log.problem.metric_names import direction
 from haltune.study import Trial
-from haltune.study.session.session import Report
-from haltune.study.session.spawned import spawning
+from haltune.study.attempt import Report
+from haltune.study.session import spawning
 
 from .interruption import Interruption
 

@@ -29,8 +29,8 @@ from haltune.log.events import Status
 from haltune.log.fate import lead_of
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
-from haltune.study.session.session import Failure
-from haltune.study.session.voice import spending_line
+from haltune.study.attempt import Failure
+from haltune.study.messages import spending_line
 
 from .limits import VISIBLE, Limits, devices_of
 

@@ -32,7 +32,7 @@ from haltune.store.base import Store
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 from haltune.study import Study
-from haltune.study.joining.loading import load_study
+from haltune.study.loading import load_study
 
 from .library import PREFIX, PROBLEM, optuna
 from .spaces import ENDS, WHOLE, FrozenTrial, Translated, TrialState, alike, curve_of, space_of

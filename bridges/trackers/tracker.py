@@ -31,7 +31,7 @@ from haltune.log.fate import lead_of
 from haltune.log.policy import called
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.ranks.agreement import follows
+from haltune.ranks import follows
 from haltune.study import Study
 from haltune.study.reading import Reading, follow_study
 

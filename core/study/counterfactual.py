@@ -25,7 +25,7 @@ from haltune.log.problem import Problem
 from haltune.log.scores import outgrown
 from haltune.policies.from_spec import suited
 
-from .session.judging import judge, with_report
+from .judging import judge, with_report
 
 
 class Lived:

@@ -13,7 +13,7 @@ from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Spent
 from haltune.store.base import Store
 
-from .session.voice import standing_line
+from .messages import standing_line
 from .telling.questions import Questions
 
 _ROWS = 50  # trials that a notebook shows, the newest

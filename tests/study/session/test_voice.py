@@ -16,7 +16,7 @@ from haltune.log.problem import Budget as Limits
 from haltune.policies import BOBOS, Hyperband, RandomSearch
 from haltune.report import live
 from haltune.store.studies import hold
-from haltune.study.session.voice import Voice, spending_line
+from haltune.study.messages import Voice, spending_line
 
 PROBLEM = Problem(Space({"lr": Float(0.1, 0.2), "opt": Choice(["adam"])}), Maximize("acc", (0, 1)), 4)
 
@@ -301,7 +301,7 @@ def silent_console():
 
 
 def test_what_cannot_be_said_ends_no_search(said, monkeypatch):
-    monkeypatch.setattr("haltune.study.session.voice.begun", lambda _: 1 / 0)
+    monkeypatch.setattr("haltune.study.messages.begun", lambda _: 1 / 0)
     assert len(searched().trials) == 2
 
 

@@ -23,9 +23,8 @@ from haltune.log.records import TrialRecord
 from haltune.log.spending import Spent
 from haltune.store.base import Conflict, settled
 
-from .attempt import Attempt, epoch_number
+from .attempt import Attempt, MonotonicClock, Report, epoch_number
 from .replica import Replica
-from .session import MonotonicClock, Report
 
 _log = logging.getLogger("haltune")
 
