@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack, overload
 from haltune._utils.checks import check_counts, check_seconds, check_whole, number, python_number
 from haltune._utils.disk import StrPath
 from haltune.above import above
-from haltune.display import heard, lines, plural
+from haltune.display import heard, plural, preformatted
 from haltune.errors import InvalidInput, StoreError, warn
 from haltune.errors.foreign_words import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
@@ -192,7 +192,7 @@ class Opened(Results):
         return f"Study({self.name!r}, {plural(len(self.history), 'trial')}, {self.store.url})"
 
     def _repr_html_(self) -> str:
-        return lines(repr(self)) if self._session is None else super()._repr_html_()
+        return preformatted(repr(self)) if self._session is None else super()._repr_html_()
 
     @property
     def _log(self) -> Log:
