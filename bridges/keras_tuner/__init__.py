@@ -32,7 +32,7 @@ from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
 from haltune.study import Study, Trial
-from haltune.study.session.session import Failure
+from haltune.study.attempt import Failure
 from haltune.tuners import MOST_VALUES, check_epochs
 
 try:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from haltune._utils.words import amount, ordinal, plural
+from haltune.display import amount, ordinal, plural
 from haltune.log import events as ev
 from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import OVER, Event, Status

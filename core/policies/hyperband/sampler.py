@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.memo import Memo
-from haltune._utils.words import amount, plural
+from haltune.display import amount, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Start
 from haltune.log.events import Ended, Status
