@@ -25,7 +25,7 @@ from haltune.space.domains import Choice, Constant, Domain, Float, Int, token
 from haltune.tuners import grid_values
 
 try:
-    import optuna
+    import optuna as optuna
 except ImportError as error:
     raise ImportError(f"haltune.optuna needs Optuna: {installing('optuna')}") from error
 

@@ -31,7 +31,6 @@ from haltune.policies import Halting, RandomSearch
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
 from haltune.space import Space
 from haltune.space.domains import Domain
-from haltune.space.space import Constraints
 from haltune.tuners import UNLIMITED, Conducting, Conductor, check_epochs, domain_of, goal_of, read_result
 
 try:
@@ -220,7 +219,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
             goal = self.study.problem.goal
             self._metric, self._mode = goal.metric, "max" if goal.sign > 0 else "min"
 
-    def _constraints(self) -> Constraints:
+    def _constraints(self) -> Any:
         return () if self._space is None else self._space.constraints
 
     def _problem_now(self) -> Problem:

@@ -91,7 +91,7 @@ def read_result(
         if isinstance(number, numbers.Real) and not isinstance(number, bool) and name not in (metric, epoch)
         and not is_own(str(name))
     }  # fmt: skip
-    took = float(took) if isinstance(took, numbers.Real) and took > 0 else None
+    took = float(took) if isinstance(took, numbers.Real) and float(took) > 0 else None
     return {"value": float(value), "epoch": float(at), "seconds": took, "metrics": metrics}
 
 
@@ -285,7 +285,7 @@ class Conducting:
     def _problem_now(self) -> Problem:
         raise NotImplementedError
 
-    def _constraints(self) -> Constraints:
+    def _constraints(self) -> Any:
         return ()
 
     @property
