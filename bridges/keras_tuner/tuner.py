@@ -26,7 +26,7 @@ from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
 from haltune.study import Study, Trial
-from haltune.study.session.session import Failure
+from haltune.study.attempt import Failure
 from haltune.tuners.conductor import check_epochs
 from haltune.tuners.domains import MOST_VALUES
 

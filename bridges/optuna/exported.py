@@ -16,7 +16,7 @@ import warnings
 from datetime import datetime
 from typing import Any
 
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput
 from haltune.log.codec import plain
 from haltune.log.events import Created, Ended, Expired, Status

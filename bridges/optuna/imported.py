@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from haltune._utils.words import one_line, plural
+from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
 from haltune.log.codec import plain
@@ -32,7 +32,7 @@ from haltune.store.base import Store
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 from haltune.study import Study
-from haltune.study.joining.loading import load_study
+from haltune.study.loading import load_study
 
 from .library import PREFIX, PROBLEM, optuna
 from .spaces import ENDS, WHOLE, FrozenTrial, Translated, TrialState, alike, curve_of, space_of

@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import reduce
 from typing import Any
 
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidSpace
 from haltune.log.events import Status
 from haltune.space import Space

@@ -34,8 +34,8 @@ from haltune.space.space import Constraints
 from haltune.store.base import Lease, Store
 from haltune.store.memory import MemoryStore
 from haltune.study import Study, Trial
-from haltune.study.joining.loading import load_study
-from haltune.study.session.session import Failure
+from haltune.study.attempt import Failure
+from haltune.study.loading import load_study
 
 UNLIMITED = Budget(epochs=math.inf)  # the other tuner ends the search
 _log = logging.getLogger("haltune")

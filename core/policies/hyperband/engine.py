@@ -26,7 +26,7 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.memo import Memo
-from haltune._utils.words import amount, ordinal, plural
+from haltune.display import amount, ordinal, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop

@@ -28,7 +28,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput
 from haltune.errors.old_names import takes_old_names
 from haltune.log.decisions import AUDIT, ENQUEUED, Action, Finish, Move, Resume, Start, Verdict, Wait
