@@ -36,7 +36,7 @@ def test_another_column_by_its_name_and_alone():
 
 
 def test_a_misspelt_metric_lists_the_columns_and_the_nearest_name():
-    with pytest.raises(InvalidInput, match=r"mae, train_loss, valid_loss\. Did you mean 'valid_loss'"):
+    with pytest.raises(InvalidInput, match=r"mae, train_loss, valid_loss\. If you mean 'valid_loss'"):
         train(HaltuneCallback(FakeTrial("val_loss")))
 
 

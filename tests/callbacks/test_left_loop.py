@@ -111,7 +111,7 @@ def test_an_epoch_that_fails_saves_nothing_of_what_it_trained():
 def test_reports_that_wait_for_a_server_are_delivered_at_the_end():
     trial = FakeTrial(max_epochs=3)
     loop = TrainingLoop(trial)
-    with pytest.warns(HaltuneWarning, match="training continues"):
+    with pytest.warns(HaltuneWarning, match="raining continues"):
         for epoch in loop:
             trial.broken = OUTAGE
             loop.report(1.0 / epoch)

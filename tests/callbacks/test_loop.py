@@ -69,7 +69,7 @@ def test_an_outage_does_not_end_the_training():
             trial.broken = OUTAGE if epoch < 3 else None
             loop.report(0.5)
 
-    with pytest.warns(HaltuneWarning, match="training continues"):
+    with pytest.warns(HaltuneWarning, match="raining continues"):
         train()
     assert trial.epochs == [1, 2, 3]
 

@@ -69,7 +69,7 @@ class XGBoost(Fit):
         "max_depth": 3,
     }
     drawing = {"subsample": 0.5, "colsample_bynode": 0.5}
-    nothing_to_measure = r"Nothing was logged at all\. Give xgb\.train evals="
+    nothing_to_measure = r"Nothing was logged\. Give xgb\.train evals="
     fold_loss, fold_column = "test-logloss", "test-logloss-mean"
     exact = {
         "hist": {},
@@ -129,7 +129,7 @@ class LightGBM(Fit):
         "verbose": -1,
     }  # fmt: skip
     drawing = {"bagging_fraction": 0.5, "bagging_freq": 1, "feature_fraction": 0.5}
-    nothing_to_measure = r"Nothing was logged at all\. Give lgb\.train valid_sets="
+    nothing_to_measure = r"Nothing was logged\. Give lgb\.train valid_sets="
     fold_loss, fold_column = "valid-binary_logloss", "valid binary_logloss-mean"
     exact = {
         "gbdt": {},

@@ -244,7 +244,7 @@ def test_an_outage_does_not_end_the_training():
         def on_epoch_begin(self, epoch, logs=None):
             trial.broken = OUTAGE if epoch < 2 else None
 
-    with pytest.warns(HaltuneWarning, match="training continues") as caught:
+    with pytest.warns(HaltuneWarning, match="raining continues") as caught:
         fit(trial, Breaks())
     assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
     assert trial.epochs == [1, 2, 3]

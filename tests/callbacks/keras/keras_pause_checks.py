@@ -139,7 +139,7 @@ def test_random_generators_that_do_not_match_are_named():
 def test_a_random_state_too_large_for_the_file_declines_the_pause(monkeypatch):
     monkeypatch.setattr(saving, "_COMMENT_LIMIT", 100)
     study = pausing_study()
-    with study.ask() as trial, pytest.warns(HaltuneWarning, match="room for 100: .*trains on"):
+    with study.ask() as trial, pytest.warns(HaltuneWarning, match="room for 100: .*keeps training"):
         fit(trial)
     assert study.trials[0].status == "completed"
 
@@ -167,7 +167,7 @@ def test_two_phases_with_two_optimizers_are_one_trial():
 def test_a_pause_that_cannot_be_saved_is_declined_with_one_warning():
     trial = FakeTrial(max_epochs=4, verdicts={1.0: PAUSE, 2.0: PAUSE, 3.0: STOP})
     trial.full = NoRoom("the disk is full")
-    with pytest.warns(HaltuneWarning, match="the disk is full.*trains on") as caught:
+    with pytest.warns(HaltuneWarning, match="the disk is full.*keeps training") as caught:
         fit(trial)
     assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 2)

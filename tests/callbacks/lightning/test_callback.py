@@ -341,7 +341,7 @@ def test_a_real_sigterm_interrupts_the_trial():
 
 
 def test_a_fit_that_ends_without_one_value_says_what_was_logged():
-    with pytest.raises(InvalidInput, match=r"in this fit\. What was logged: val_loss\."):
+    with pytest.raises(InvalidInput, match=r"in this fit\. Logged names: val_loss\."):
         fit(FakeTrial(max_epochs=1), monitor="zzz", epochs=1)
 
 

@@ -172,7 +172,7 @@ def test_several_validation_loaders_name_their_metrics_in_the_advice():
         trainer = make_trainer(HaltuneCallback(trial, monitor), epochs=3)
         trainer.fit(Two(), shuffled(), [shuffled(), shuffled()])
 
-    advice = r"val_loss/dataloader_idx_1\. Did you mean 'val_loss/dataloader_idx_0'\?"
+    advice = r"val_loss/dataloader_idx_1\. If you mean 'val_loss/dataloader_idx_0'"
     with pytest.raises(InvalidInput, match=advice):
         run(FakeTrial())
     trial = FakeTrial()

@@ -1,5 +1,7 @@
 """What a Lightning fit cannot be says so; LightningCLI and automatic optimization's other shapes work."""
 
+import warnings
+
 import pytest
 from callback_fakes import STOP, FakeTrial
 
@@ -9,7 +11,7 @@ pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed
 from lightning_nets import BATCHES, Net, make_trainer, shuffled  # noqa: E402
 
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
-from haltune.errors import NotSupported  # noqa: E402
+from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -81,6 +83,35 @@ def test_a_users_early_stopping_ends_a_trial_as_it_always_did():
     assert trial.epochs == [1]
     assert trial.endings == []  # its `with trial` ends it: completed
     assert trainer.state.finished
+
+
+@pytest.mark.parametrize(
+    ("until", "patience", "options", "named"),
+    [
+        (4, 2, {}, "before epoch 4"),
+        (4, 8, {"val_check_interval": 1 / 3}, "patience=8"),  # 8 validations are under 3 epochs
+        (4, 3, {}, None),  # the first epoch always improves
+        (2, 0, {}, None),
+        (6, 1, {}, None),  # no rung before the end
+        (4, 2, {"check_val_every_n_epoch": 2}, None),
+    ],
+)
+def test_an_early_stopping_that_can_end_a_trial_before_its_first_rung_is_warned_about(
+    until, patience, options, named
+):
+    from lightning.pytorch.callbacks import EarlyStopping
+
+    class Once(pl.Callback):
+        def on_train_batch_start(self, trainer, *args):
+            trainer.should_stop = True
+
+    trial = FakeTrial("drawn", max_epochs=6)
+    trial.until = until
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HaltuneWarning)
+        fit(trial, Once(), EarlyStopping("val_loss", patience=patience, strict=False), **options)
+    found = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
+    assert [named in sentence for sentence in found] == [True] * (named is not None)
 
 
 def test_fabric_says_which_loop_to_use():

@@ -229,4 +229,4 @@ def test_a_second_fit_of_an_ended_trial_is_told_that_it_has_ended_and_nothing_el
     with pytest.warns(HaltuneWarning) as caught:
         make_trainer(callback, epochs=4).fit(Net(), shuffled(), shuffled())
     told = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
-    assert told == ["trial 0 has ended: what this fit trains is not reported"]
+    assert told == ["Trial 0 has ended: the epochs of this fit are not reported."]

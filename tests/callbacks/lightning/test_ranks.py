@@ -142,7 +142,7 @@ def test_rank_0_alone_reports_and_both_stop(ranks):
 def test_a_missing_metric_raises_the_same_on_every_rank(ranks):
     for case in ("misspelt", "only on rank 1"):
         errors = [r[case][3] for r in ranks]
-        assert errors[0].startswith("InvalidInput: the metric 'val_los")
+        assert errors[0].startswith("InvalidInput: The metric 'val_los")
         assert errors[0] == errors[1]
 
 
