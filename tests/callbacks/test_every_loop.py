@@ -1,8 +1,9 @@
-"""What holds in every training loop, in real trainings. Keras, a backend a process, has its own checks."""
+"""What holds in every training loop, in real trainings; for Keras run by keras/test_callback.py on each backend."""
 
 import copy
 import gc
 import pickle
+import warnings
 import weakref
 
 import numpy as np
@@ -128,6 +129,25 @@ def test_a_training_begun_again_is_ignored_with_a_warning_that_says_how_to_conti
     with pytest.warns(HaltuneWarning, match=lib.hint):
         lib.train(lib.told(trial), rounds=3)
     assert trial.epochs == [3]
+
+
+def test_a_fit_of_a_trial_that_has_ended_is_said_not_to_be_reported_and_nothing_else(lib):
+    trial = FakeTrial(epoch=3.0)
+    trial.ended, trial.checkpoint = "completed", "kept"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        lib.train(lib.told(trial), rounds=2)
+    ours = [str(w.message) for w in told if w.category is HaltuneWarning]
+    assert ours == ["Trial 7 has ended: the epochs of this fit are not reported."]
+    assert (trial.epochs, trial.endings) == ([], [])
+
+
+@pytest.mark.parametrize("lib", [name for name in FITS if name != "catboost"], indirect=True)
+def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name(lib):
+    trial = FakeTrial()
+    with pytest.raises(InvalidInput, match=rf"Logged names: .*{lib.monitor}.*mean '{lib.monitor}'"):
+        lib.train(lib.callback(trial, lib.monitor[:-1]), rounds=3)
+    assert trial.reports == []
 
 
 @pytest.mark.parametrize(

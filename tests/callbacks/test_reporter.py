@@ -2,8 +2,11 @@
 
 import copy
 import gc
+import json
 import math
 import pickle
+import random
+import sys
 import threading
 
 import numpy as np
@@ -12,8 +15,10 @@ from callback_fakes import OUTAGE, PAUSE, STOP, Clock, FakeTrial
 from paused_studies import pausing_study
 
 from haltune import Float, Maximize, Minimize, Study
+from haltune.callbacks.randomness import capture, restore
+from haltune.callbacks.ranks import Agreement
 from haltune.callbacks.reporter import Reporter, missing, nearest
-from haltune.errors import HaltuneWarning, InvalidInput, LeaseLost, NotSupported
+from haltune.errors import HaltuneWarning, InvalidInput, LeaseLost, NoRoom, NotSupported
 from haltune.log.decisions import stop
 from haltune.policies import RandomSearch
 
@@ -442,3 +447,139 @@ def test_no_name_is_advised_that_would_search_for_something_else(name, logged, m
     said = str(missing(name, logged, "in the first epoch", "Log it"))
     assert f"monitor={meant or 'name'!r}" in said
     assert ("If you mean" in said) == bool(meant)
+
+
+# Ranks agree: rank 0 answers or raises for all, and nobody waits alone
+
+
+class Ranks:
+    """Broadcasts between threads; a rank that waits alone breaks the barrier instead of hanging."""
+
+    def __init__(self, size):
+        self.size, self.sent = size, {}
+        self.barrier = threading.Barrier(size, timeout=20)
+
+    def run(self, work):
+        """What `work(agreement)` returned or raised, by rank."""
+        outcomes = [None] * self.size
+
+        def one(rank):
+            def broadcast(value, source):
+                if rank == source:
+                    self.sent["value"] = value
+                self.barrier.wait()
+                heard = self.sent["value"]
+                self.barrier.wait()
+                return heard
+
+            try:
+                outcomes[rank] = work(Agreement(rank, self.size, broadcast))
+            except BaseException as error:
+                outcomes[rank] = error
+
+        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(self.size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        return outcomes
+
+
+def test_only_rank_0_is_asked_and_all_hear_its_answer():
+    asked = []
+
+    def work(ranks):
+        return ranks.decide(lambda: asked.append(ranks.rank) or ("stop", ranks.rank))
+
+    assert Ranks(3).run(work) == [("stop", 0)] * 3
+    assert asked == [0]
+
+
+@pytest.mark.parametrize("error", [InvalidInput("no 'val_los'"), NoRoom("full"), KeyboardInterrupt("enough")])
+def test_what_rank_0_raises_is_raised_on_all_of_the_same_type_and_in_the_same_words(error):
+    def work(ranks):
+        def question():
+            raise error
+
+        ranks.decide(question)
+
+    outcomes = Ranks(3).run(work)
+    assert [(type(e), str(e)) for e in outcomes] == [(type(error), str(error))] * 3
+    assert outcomes[0] is error  # with its traceback
+
+
+class Unsendable(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+def test_an_error_that_cannot_be_sent_arrives_in_words():
+    def work(ranks):
+        def question():
+            raise Unsendable("this", "that")
+
+        ranks.decide(question)
+
+    own, other = Ranks(2).run(work)
+    assert isinstance(own, Unsendable)
+    assert (type(other), str(other)) == (RuntimeError, "Unsendable: this and that")
+
+
+def test_every_ranks_value_is_gathered_in_order():
+    assert Ranks(3).run(lambda ranks: ranks.gather(10 * ranks.rank)) == [[0, 10, 20]] * 3
+
+
+def test_a_process_by_itself_broadcasts_nothing():
+    def broadcast(value, source):
+        raise AssertionError("nobody is there")
+
+    alone = Agreement(0, 1, broadcast)
+    assert (alone.decide(lambda: 3), alone.gather("x")) == (3, ["x"])
+    with pytest.raises(InvalidInput, match="mine"):
+        alone.decide(lambda: (_ for _ in ()).throw(InvalidInput("mine")))
+
+
+# Random state: what was captured goes on with the same numbers, through JSON, in another process
+
+
+def draws():
+    some = [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn()]  # noqa: NPY002
+    if (torch := sys.modules.get("torch")) is not None:
+        some += [*torch.rand(3).tolist(), *torch.randperm(5).tolist()]
+    return some
+
+
+def test_restored_generators_draw_the_same_numbers():
+    pytest.importorskip("torch")
+    for burnt in range(4):  # gauss keeps every other number back
+        for _ in range(burnt):
+            draws()
+        state = json.loads(json.dumps(capture()))
+        first = draws()
+        random.seed(1), np.random.seed(1), sys.modules["torch"].manual_seed(1)  # noqa: NPY002
+        assert draws() != first
+        restore(state)
+        assert draws() == first
+
+
+def test_another_process_goes_on_where_this_one_was(in_a_process):
+    state, first = json.dumps(capture()), [random.random(), np.random.rand()]  # noqa: NPY002
+    source = (
+        "import json, random, sys\nimport numpy as np\nfrom haltune.callbacks.randomness import restore\n"
+        f"restore(json.loads({state!r}))\nprint([random.random(), np.random.rand()])\n"
+        "assert 'torch' not in sys.modules"
+    )
+    assert json.loads(in_a_process(source)) == first
+
+
+@pytest.mark.gpu
+def test_cuda_generators_are_among_them():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    torch.rand(1, device="cuda")
+    state = json.loads(json.dumps(capture()))
+    first = torch.rand(4, device="cuda")
+    torch.cuda.manual_seed_all(3)
+    restore(state)
+    assert torch.equal(torch.rand(4, device="cuda"), first)

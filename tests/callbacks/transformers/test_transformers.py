@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -40,17 +39,6 @@ def test_every_evaluation_is_reported_with_every_scalar_logged(tmp_path):
     for name in ("eval_mae", "loss", "learning_rate", "grad_norm"):
         assert [r["metrics"][name] for r in trial.reports] == logged(t, name)
     assert "epoch" not in trial.reports[0]["metrics"]
-
-
-def test_of_a_trial_that_has_ended_it_is_said_that_this_fit_is_not_reported_and_nothing_else(tmp_path):
-    trial = FakeTrial("eval_loss", epoch=3.0)
-    trial.ended, trial.checkpoint = "completed", str(tmp_path / "kept")
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        trainer(tmp_path, HaltuneCallback(trial)).train()
-    ours = [str(w.message) for w in told if w.category is HaltuneWarning]
-    assert ours == ["Trial 7 has ended: the epochs of this fit are not reported."]
-    assert (trial.epochs, trial.endings) == ([], [])
 
 
 @pytest.mark.parametrize("name", ["mae", "eval_mae"])
@@ -159,13 +147,6 @@ def test_several_evaluation_sets_are_one_report_an_epoch(tmp_path):
     t.train()
     assert (trial.epochs, trial.values) == ([1, 2, 3], logged(t, "eval_hard_loss"))
     assert [r["metrics"]["eval_easy_loss"] for r in trial.reports] == logged(t, "eval_easy_loss")
-
-
-def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name(tmp_path):
-    t = trainer(tmp_path, HaltuneCallback(FakeTrial(), "eval_mea"))
-    with pytest.raises(InvalidInput, match=r"'eval_mea' was not.*eval_loss, eval_mae, .*mean 'eval_mae'"):
-        t.train()
-    assert t.state.epoch == 1.0
 
 
 def test_a_trainer_that_never_evaluates_says_so_after_two_epochs_and_at_the_end(tmp_path):
@@ -317,14 +298,6 @@ def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial_wherever_it_
         trainer(tmp_path, *(company[::-1] if behind else company), epochs=4).train()
     assert [(t.status.value, t.epochs.tolist()) for t in s.trials] == [("completed", [1, 2])]
     assert not list(tmp_path.glob("checkpoint-*"))
-
-
-def test_the_best_trials_keep_their_final_checkpoints(tmp_path):
-    s = pausing_study(f"{tmp_path}/s.db", at=(), epochs=2, metric="eval_loss", keep_checkpoints=1)
-    t = search(s, tmp_path / "out")
-    kept = trainer(tmp_path / "again", epochs=2)
-    kept.train(resume_from_checkpoint=s.checkpoints.located(s.trials[0].checkpoint))
-    assert same(weights(kept), weights(t))
 
 
 # several processes, outages, and what is left behind
