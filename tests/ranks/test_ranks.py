@@ -22,7 +22,7 @@ from haltune.errors import NotSupported
 from haltune.log.events import Created, Ended, Reported, Started
 from haltune.ranks.handover import error_from_json, error_to_json
 from haltune.ranks.place import Mark, Place, ThisProcess, place
-from haltune.store.sql.open import open_sql
+from haltune.store.open import open_sql
 
 Ranks = Callable[..., list[list[Any]]]
 Scenes = tuple[dict[str, list[Any]], dict[str, list[Any]], Path]

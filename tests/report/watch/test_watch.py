@@ -21,7 +21,7 @@ from haltune.report.watch.app import ACTIONS, Board, Location, _stream, applicat
 from haltune.report.watch.serve import users
 from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store
-from haltune.store.sql.store import SqlStore
+from haltune.store.sql import SqlStore
 from haltune.study.reading import follow_study
 
 TOKEN = "a-token-that-nobody-guesses"
