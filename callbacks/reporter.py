@@ -31,8 +31,8 @@ from haltune._utils.words import one_line, plural
 from haltune.display.terminal import visible
 from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict
-from haltune.log.problem.measures import Measures
-from haltune.log.problem.metric_names import direction
+from haltune.log.metric_names import direction
+from haltune.log.problem import Measures
 from haltune.study import Trial
 from haltune.study.session.session import Report
 from haltune.study.session.spawned import spawning

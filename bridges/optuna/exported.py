@@ -18,8 +18,7 @@ from typing import Any
 
 from haltune._utils.words import plural
 from haltune.errors import InvalidInput
-from haltune.log.codec import plain
-from haltune.log.events import Created, Ended, Expired, Status
+from haltune.log.events import Created, Ended, Expired, Status, plain
 from haltune.log.records import TrialRecord
 from haltune.space.domains import bounding
 from haltune.store.base import Store

@@ -19,11 +19,9 @@ from typing import Any
 from haltune._utils.words import one_line, plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
-from haltune.log.codec import plain
 from haltune.log.decisions import ASKED, ENQUEUED, Action, Verdict, stop
-from haltune.log.events import Created, Event, Status
-from haltune.log.fold import Fold
-from haltune.log.policy import Policy
+from haltune.log.events import Created, Event, Status, plain
+from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Constraint, Goal, Maximize, Minimize, Problem, goal_from_json
 from haltune.log.scores import outgrown
 from haltune.policies import RandomSearch

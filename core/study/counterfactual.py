@@ -18,9 +18,8 @@ from haltune.errors import HaltuneError, InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import ASKED, CUT, FULL, Action, Verdict
 from haltune.log.events import Reported, Status, trial_of
-from haltune.log.fold import Fold
 from haltune.log.history import History
-from haltune.log.policy import Policy
+from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Problem
 from haltune.log.scores import outgrown
 from haltune.policies.from_spec import suited

@@ -17,8 +17,7 @@ from haltune.errors.misreading import explain_misreading
 from haltune.errors.uncalled import answers_uncalled
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
-from haltune.log.problem import ENDLESS
-from haltune.log.problem.measures import Measures
+from haltune.log.problem import ENDLESS, Measures
 
 from .session.attempt import Attempt
 from .session.saving import SavedAttempt

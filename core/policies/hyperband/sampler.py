@@ -14,7 +14,7 @@ from haltune.errors import InvalidInput
 from haltune.log.decisions import Start
 from haltune.log.events import Ended, Status
 from haltune.log.history import History
-from haltune.log.policy import Policy, policy_of
+from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.policies.random import fresh
@@ -44,13 +44,10 @@ class Sampler:
     _designs: Memo[Drawn] = field(default_factory=lambda: Memo(8), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.source in _DESIGNS:
-            return
-        if (proposes := policy_of(self.source)) is None:
+        if self.source not in _DESIGNS and not isinstance(self.source, Policy):
             raise InvalidInput(
                 f"sampler={self.source!r}: one of {', '.join(_DESIGNS)}, or a policy such as GPUCB()"
             )
-        object.__setattr__(self, "source", proposes)
 
     def check(self, problem: Problem) -> None:
         """Raises InvalidInput when the problem does not suit the policy that proposes."""

@@ -15,9 +15,9 @@ from typing import Any
 
 from haltune import policies
 from haltune.errors import InvalidInput, warn
+from haltune.log.metric_names import direction, meant
 from haltune.log.policy import Policy, check_policy
 from haltune.log.problem import Budget, Goal, Maximize, Minimize, Problem, seconds_of
-from haltune.log.problem.metric_names import direction, meant
 from haltune.ranks.agreement import follows
 from haltune.space import Space
 from haltune.space.domains import Constant

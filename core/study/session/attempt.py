@@ -9,9 +9,8 @@ from typing import Any
 
 from haltune._utils.words import settings
 from haltune.display.notebook import facts
-from haltune.log.codec import verdict_from_json, verdict_to_json
 from haltune.log.decisions import Finish, Verdict, Wait
-from haltune.log.events import Status
+from haltune.log.events import Status, verdict_from_json, verdict_to_json
 from haltune.log.records import TrialRecord
 from haltune.space.domains import pack, unpack
 

@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 from haltune._utils.forks import heirs, is_free
 from haltune._utils.process import new_holder
 from haltune.errors import RankLost, warn
-from haltune.log.codec import from_json, verdict_from_json
 from haltune.log.decisions import Finish, Verdict, Wait
-from haltune.log.events import Event, Status
-from haltune.log.fold import Fold
+from haltune.log.events import Event, Status, from_json, verdict_from_json
 from haltune.log.history import History
+from haltune.log.policy import Fold
 from haltune.log.problem import Budget, Problem
 from haltune.ranks import agreement
 from haltune.ranks.agreement import Follower, same

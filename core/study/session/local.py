@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 from haltune._utils.retry import retry
 from haltune.errors import LeaseLost, warn
 from haltune.log import events as ev
-from haltune.log.codec import plain, to_json, verdict_to_json
 from haltune.log.decisions import Finish, Verdict, Wait
-from haltune.log.events import Status
+from haltune.log.events import Status, plain, to_json, verdict_to_json
 from haltune.log.fate import shared_error
 from haltune.ranks import agreement
 from haltune.ranks.agreement import alone, same
