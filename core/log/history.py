@@ -18,7 +18,7 @@ import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune._utils.checks import LARGEST
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import HaltuneError, InvalidInput, InvalidSpace, StoreError, told_shortage
 from haltune.space import Space
 from haltune.space.space import Points

@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 from numpy.random import Generator
 
 from haltune._utils.checks import check_kinds, pythonic
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import HaltuneError, InvalidInput, StoreError
 from haltune.errors.foreign_words import KnowsArguments
 

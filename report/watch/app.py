@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from haltune.display.notebook import escaped
+from haltune.display import escaped
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log.fate import lead_of
 from haltune.log.history import History
