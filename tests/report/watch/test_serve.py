@@ -242,13 +242,7 @@ def test_fifty_streams_and_one_that_never_reads_leave_the_server_quick_to_end(se
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        "/../../etc/passwd",
-        "/%2e%2e/%2e%2e/etc/passwd",
-        "/0/..%2f..%2fetc/passwd",
-        "/page.js/../../x",
-    ],
+    "path", ["/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/0/..%2f..%2fetc/passwd", "/page.js/../../x"]
 )
 def test_a_path_leads_to_no_file(served, path):
     connection = sent(served[0], f"GET /{TOKEN}{path} HTTP/1.1")
@@ -268,8 +262,7 @@ def test_what_a_header_holds_comes_back_in_none(served, head):
 
 
 @pytest.mark.parametrize(
-    "head",
-    ["Connection: Upgrade\r\nUpgrade: websocket", "Content-Length: -1", "a line that is none"],
+    "head", ["Connection: Upgrade\r\nUpgrade: websocket", "Content-Length: -1", "a line that is none"]
 )
 def test_what_a_stranger_sends_writes_no_line_on_the_terminal(served, caplog, head):
     logger = logging.getLogger("uvicorn.error")
