@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from haltune._utils.words import duration, plural
+from haltune.display import duration, plural
 from haltune.errors import InvalidInput, NotSupported, installing
 from haltune.launch import run_script
 from haltune.log.problem import Budget

@@ -32,7 +32,7 @@ from recorded import OnRows, Task, load_kinds
 from haltune import Budget, Maximize, Minimize, Problem, Study
 from haltune.log.problem.dominance import hypervolume
 from haltune.policies import BOBOS, EI, Halting, MultiFidelity, RandomSearch
-from haltune.ranks.agreement import alone
+from haltune.ranks import alone
 
 BUDGETS = (5, 10, 20)  # full trainings
 

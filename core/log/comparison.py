@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune._utils.words import amount, counted, ordinal, plural
+from haltune.display import amount, counted, ordinal, plural
 
 from .decisions import ASKED, CUT, FULL
 from .events import Status

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array, Mask
-from haltune._utils.words import settings, short
 from haltune.above import above
-from haltune.display.notebook import facts
+from haltune.display import facts, settings, short
 from haltune.errors.foreign_words import KnowsAttributes
 
 from .decisions import Config, Verdict

@@ -15,7 +15,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, cast
 
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import HaltuneError, InvalidInput, InvalidSpace, StoreError
 from haltune.space import Space
 

@@ -26,7 +26,7 @@ from scipy.special import ndtr
 from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole, is_number
 from haltune._utils.memo import Memo
-from haltune._utils.words import amount, short
+from haltune.display import amount, short
 from haltune.errors import InvalidInput, warn
 from haltune.gp import Posterior, condition_on, fit
 from haltune.log.decisions import Move, Start

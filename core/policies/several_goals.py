@@ -35,7 +35,7 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.arrays import Array
-from haltune._utils.words import short
+from haltune.display import short
 from haltune.errors import InvalidInput
 from haltune.log.comparison import front_at
 from haltune.log.decisions import FULL, Action, Move, Resume, Start, Verdict, Wait, stop

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.codec import plain
 from haltune.log.events import OVER, Asked, Created, Enqueued, Held, Raised, Status

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import ASKED, CUT, FULL, Action, Verdict
@@ -25,7 +25,7 @@ from haltune.log.problem import Problem
 from haltune.log.scores import outgrown
 from haltune.policies.from_spec import suited
 
-from .session.judging import judge, with_report
+from .judging import judge, with_report
 
 
 class Lived:

@@ -27,9 +27,9 @@ from haltune.store.folders import own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
 
+from .asking import propose
+from .attempt import Log
 from .results import Results
-from .session.asking import propose
-from .session.session import Log
 
 _BETWEEN = 10.0  # seconds that a program may take from one trial to the next
 

@@ -17,8 +17,8 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.policies.from_spec import suited
 
-from .session.asking import propose
-from .session.judging import judge, with_report
+from .asking import propose
+from .judging import judge, with_report
 
 
 def replay(problem: Problem, policy: Policy[Any], log: Iterable[ev.Event]) -> Iterator[tuple[int, Any, Any]]:

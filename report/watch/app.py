@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from haltune.display.notebook import escaped
+from haltune.display import escaped
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log.fate import lead_of
 from haltune.log.history import History

@@ -13,7 +13,7 @@ from bisect import insort
 from dataclasses import dataclass, replace
 
 from haltune._utils.checks import LARGEST
-from haltune._utils.words import amount, plural
+from haltune.display import amount, plural
 
 from ..events import Reported
 from ..problem import Budget

@@ -18,7 +18,7 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array
 from haltune._utils.checks import is_number
 from haltune._utils.memo import Memo
-from haltune._utils.words import chance, plural
+from haltune.display import chance, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import AUDIT, Action, Move, Start, Verdict, go_on, stop
 from haltune.log.events import Event, Reported, Started, Status

@@ -19,7 +19,7 @@ from itertools import count, cycle, islice
 from math import ceil, floor
 from typing import Literal
 
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.events import Started
 from haltune.log.history import History

@@ -17,7 +17,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Indices
 from haltune._utils.memo import Memo
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.gp.gp import subset
 from haltune.log.codec import plain

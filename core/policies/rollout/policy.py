@@ -21,7 +21,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Indices
 from haltune._utils.checks import MOST_POINTS, check_whole
-from haltune._utils.words import amount, plural
+from haltune.display import amount, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Event

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haltune._utils.words import duration, plural, short
+from haltune.display import duration, plural, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.history import History

@@ -11,7 +11,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune._utils.words import one_line, short
+from haltune.display import one_line, short
 from haltune.log import events as ev
 from haltune.log.codec import plain
 from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, go_on, stop
@@ -23,9 +23,8 @@ from haltune.log.records import TrialRecord
 from haltune.log.spending import Spent
 from haltune.store.base import Conflict, settled
 
-from .attempt import Attempt, epoch_number
+from .attempt import Attempt, MonotonicClock, Report, epoch_number
 from .replica import Replica
-from .session import MonotonicClock, Report
 
 _log = logging.getLogger("haltune")
 

@@ -1,34 +1,129 @@
-"""What one process does for a study: one interface, and a kind of it for each part that a process can have.
-
-LocalSession     rank 0 of a distributed training, or a process by itself: reads and writes the store
-FollowerSession  another rank: hears what rank 0 did, and writes nothing
-SpawnedSession   a process that a training spawned: opens a LocalSession when something is asked of it
-"""
+"""What one process holds of a trial: its attempt, a report, a failure; and the settings that open a study."""
 
 from __future__ import annotations
 
+import math
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from haltune._utils.words import one_line
+from haltune.display import facts, one_line, settings
 from haltune.errors import OUT_OF_MEMORY, InvalidInput, is_shortage
+from haltune.log.codec import verdict_from_json, verdict_to_json
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Event, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
-from haltune.ranks.agreement import same
+from haltune.log.records import TrialRecord
+from haltune.space.domains import pack, unpack
 from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
 
-from .attempt import Attempt
-from .voice import Voice
+Json = dict[str, Any]
 
-T = TypeVar("T")
+
+@dataclass(eq=False)
+class Attempt:
+    """One attempt at one configuration, held by a worker under a lease."""
+
+    id: int
+    attempt: int  # from 1
+    config: dict[str, Any]  # without inactive parameters
+    until: float | None  # epochs: the end of this leg
+    resource: float | None
+    tags: dict[str, Any]
+    checkpoint: str | None  # the path to go on from
+    epoch: float  # the last one reported; where this attempt begins
+    verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
+    ended: Status | None = None
+    patient: bool = True  # its reports wait for a server that is away; callbacks keep them instead
+
+    @classmethod
+    def of(cls, record: TrialRecord) -> Attempt:
+        """As the log begins it."""
+        resource = None if record.resource is None else epoch_number(record.resource)
+        return Attempt(
+            record.id, record.attempt, dict(record.config), record.until, resource, dict(record.tags),
+            record.checkpoint, epoch_number(record.epoch),
+        )  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        until = "" if self.until is None else f"{self.until:g}"
+        verdict = "" if self.verdict is None else f"{self.verdict.action}: {self.verdict.reason}"
+        return facts(
+            f"Trial {self.id}, attempt {self.attempt}",
+            [("configuration", settings(self.config)), ("epochs reported", f"{self.epoch:g}"),
+             ("trains to epoch", until), ("verdict", verdict), ("ended", self.ended or ""),
+             ("checkpoint", self.checkpoint or "")],
+        )  # fmt: skip
+
+    @property
+    def label(self) -> str:
+        """This attempt in words."""
+        return label(self.id, self.attempt)
+
+    def changes(self) -> Json:
+        """What of it changes while it trains; a verdict as a function that converts it."""
+        return {
+            "epoch": self.epoch,
+            "until": self.until,
+            "checkpoint": self.checkpoint,
+            "verdict": None if self.verdict is None else partial(verdict_to_json, self.verdict),
+            "ended": self.ended,
+        }
+
+    def change(self, changes: Json) -> None:
+        """The inverse of `changes`."""
+        self.epoch, self.until, self.checkpoint = (changes[name] for name in ("epoch", "until", "checkpoint"))
+        self.verdict = None if changes["verdict"] is None else verdict_from_json(changes["verdict"])
+        self.ended = None if changes["ended"] is None else Status(changes["ended"])
+
+    def to_json(self) -> Json:
+        """As it is handed out."""
+        fixed = {name: getattr(self, name) for name in ("id", "attempt", "resource", "tags")}
+        return fixed | {"config": {name: pack(v) for name, v in self.config.items()}} | self.changes()
+
+    @staticmethod
+    def from_json(told: Json) -> Attempt:
+        """The inverse of `to_json`."""
+        config = {name: unpack(v) for name, v in told["config"].items()}
+        fixed = {
+            name: told[name] for name in ("id", "attempt", "resource", "tags", "until", "checkpoint", "epoch")
+        }
+        attempt = Attempt(config=config, **fixed)
+        attempt.change(told)
+        return attempt
+
+
+def label(id: int, attempt: int, **_: Any) -> str:
+    """An attempt in words, as topics name it."""
+    return f"trial {id}, attempt {attempt}"
+
+
+def answer_to_json(answer: Attempt | Wait | Finish) -> Json:
+    """What a worker that asked was answered."""
+    if isinstance(answer, Wait | Finish):
+        return {"finish" if isinstance(answer, Finish) else "wait": answer.reason}
+    return {"trial": answer.to_json()}
+
+
+def answer_from_json(told: Json) -> Attempt | Wait | Finish:
+    """The inverse of `answer_to_json`, on another rank."""
+    if "trial" in told:
+        return Attempt.from_json(told["trial"])
+    return Finish(told["finish"]) if "finish" in told else Wait(told["wait"])
+
+
+def epoch_number(epoch: float) -> float:
+    """An epoch as an int where it is whole: frameworks count with it."""
+    return int(epoch) if epoch == math.floor(epoch) else epoch
+
+
 A = TypeVar("A", bound=Attempt)
 MonotonicClock = Callable[[], float]  # monotonic, seconds
 
@@ -141,121 +236,4 @@ class Log(Protocol):
 
     def events(self, start: int = 0) -> Iterator[Event]:
         """From position `start` on, in order, never beyond the history."""
-        ...
-
-
-class Session(Protocol):
-    """One process's work for one study. What changes an attempt writes it there, on every rank."""
-
-    budget: Budget
-    monotonic: MonotonicClock
-    voice: Voice
-    waits: bool  # for a server that is away; a launcher does not: it has others to look after
-
-    @property
-    def log(self) -> Log: ...
-
-    @property
-    def checkpoints(self) -> Checkpoints: ...
-
-    @property
-    def settings(self) -> Settings:
-        """What opens this study again, with the store and the folder of checkpoints that were found."""
-        ...
-
-    @property
-    def holder(self) -> str:
-        """This process, as its leases name it."""
-        ...
-
-    @property
-    def lease_seconds(self) -> float:
-        """How long a silent worker is taken to live."""
-        ...
-
-    def sync(self) -> None:
-        """Read what other workers appended since."""
-        ...
-
-    def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
-        """See Study.ask. make: what the worker is given of its attempt; while it lives the attempt is trained here."""
-        ...
-
-    def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
-        """See Study.enqueue. config: in canonical form."""
-        ...
-
-    def take(
-        self,
-        id: int,
-        attempt: int,
-        holder: str,
-        leaving: Callable[[], str | None],
-        make: Callable[[Attempt], A],
-    ) -> A: ...
-
-    def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
-        """Append a report with its verdict; see Trial.report."""
-        ...
-
-    def recall(self, attempt: Attempt) -> None:
-        """Take from the log what a report came to that was interrupted."""
-        ...
-
-    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
-        """Append a checkpoint; False when the trial is not this worker's any more. See Trial.checkpointed.
-
-        keep: of its best epoch, and not to go on from.
-        """
-        ...
-
-    def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
-        """Append the end of an attempt and give the lease back; see Trial.finish."""
-        ...
-
-    def tell(self) -> None:
-        """Say how the trials went that have ended: by now their training draws nothing on the terminal."""
-        ...
-
-    def warn(self, text: str, about: str | None = None) -> None:
-        """A HaltuneWarning, and in the log, once a search: the same text, or the first `about` a matter."""
-        ...
-
-    def lose(self, attempt: Attempt, reason: str) -> None:
-        """Append that the training of a trial was lost: it is offered again, up to max_retries times."""
-        ...
-
-    def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
-        """True when the search goes on after `error`, which is in the log already."""
-        ...
-
-    def wake(self, attempt: Attempt) -> None:
-        """Log what this machine slept since it was handed the trial."""
-        ...
-
-    def renew(self, attempt: Attempt) -> None:
-        """Renew a lease; see Trial.heartbeat."""
-        ...
-
-    def adopt(self, attempt: Attempt) -> None:
-        """Go on with an attempt in a forked or spawned process; see Trial.adopt."""
-        ...
-
-    def decide(
-        self,
-        attempt: Attempt,
-        about: str,
-        work: Callable[[], T],
-        to_json: Callable[[T], Any] = same,
-        from_json: Callable[[Any], T] = same,
-    ) -> T:
-        """What `work` does on rank 0 and comes to on all ranks of a distributed training; see ranks.agreement."""
-        ...
-
-    def wait(self, seconds: float, why: str | None) -> None:
-        """Wait between two asks; `why`: to be told."""
-        ...
-
-    def pass_over(self) -> None:
-        """Leave out the trials that were over before this process was started: their training is not repeated."""
         ...

@@ -1,4 +1,4 @@
-"""What a Study is made with, whichever way it is said, as a problem, a policy and a budget.
+"""What a Study is made with, whichever way it is given, as a problem, a policy and a budget.
 
 Study(Problem(space, Maximize("val_acc"), 30), BOBOS())
 Study({"lr": Float(1e-4, 1e-1, log=True)}, "val_acc", max_epochs=30, budget="30min")
@@ -6,21 +6,36 @@ Study({"lr": Float(1e-4, 1e-1, log=True)}, "val_acc", max_epochs=30, budget="30m
 
 from __future__ import annotations
 
+import inspect
 import logging
+import math
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
+
 from haltune import policies
-from haltune.errors import InvalidInput, warn
-from haltune.log.policy import Policy, check_policy
+from haltune._utils.checks import number
+from haltune._utils.disk import StrPath
+from haltune.display import short
+from haltune.errors import HaltuneError, InvalidInput, StoreError, warn
+from haltune.log.events import Reported
+from haltune.log.policy import Policy, check_policy, in_words
 from haltune.log.problem import Budget, Goal, Maximize, Minimize, Problem, seconds_of
 from haltune.log.problem.metric_names import direction, meant
-from haltune.ranks.agreement import follows
+from haltune.ranks import follows
 from haltune.space import Space
 from haltune.space.domains import Constant
+from haltune.store.base import Store
+from haltune.store.open import open_store
+
+from .reading import Reading, read_study
+from .results import Results
+from .trial import Trial
 
 _log = logging.getLogger("haltune")
 
@@ -238,3 +253,136 @@ def check_name(name: Any) -> None:
             f"name={name!r}: a study's name is a text that is not empty, which a file can be called: without the "
             "character 0 and half surrogate pairs"
         )
+
+
+Earlier = Results | StrPath | tuple[StrPath, str]
+
+
+def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | None, name: str) -> Sequence[Any]:
+    """The same, with studies in the place of stores; store, name: of the one that learns.
+
+    One to which something was reported keeps what it took when it was made: those in stores are left out then, and need
+    not be there any more. Raises StoreError, or InvalidInput, for what cannot be read.
+    """
+    named = [e for e in given if _named(e)] if isinstance(given, list | tuple) else []
+    if not named:
+        return given
+    if follows() or _under_way(store, name):
+        return [e for e in given if not _named(e)]
+    return [_read(e) if _named(e) else e for e in given]
+
+
+def taught(policy: Policy[Any], studies: Sequence[Any]) -> Policy[Any]:
+    """The policy, having learnt from earlier studies. Raises InvalidInput for one that cannot."""
+    learnt = policy.taught_by(studies)
+    if learnt is None:
+        raise InvalidInput(
+            f"learn_from=: {in_words(policy)} learns from its own study alone; MultiFidelity(), the default, learns "
+            "from earlier ones, within Halting(MultiFidelity()) too"
+        )
+    return learnt
+
+
+def _named(given: Any) -> bool:
+    pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str)
+    return isinstance(given[0] if pair else given, str | os.PathLike)
+
+
+def _read(given: Any) -> Reading:
+    where, name = given if isinstance(given, tuple) else (given, None)
+    try:
+        store = open_store(where, reading=True)
+        names = store.names()
+        if name is None and len(names) > 1:
+            listing = ", ".join(map(repr, names))
+            raise StoreError(
+                f"it holds {len(names)} studies: {listing}. Say which: ({os.fspath(where)!r}, {names[0]!r})"
+            )
+        return read_study(store, name)
+    except HaltuneError as error:
+        kind = InvalidInput if isinstance(error, InvalidInput) else StoreError
+        raise kind(f"learn_from={os.fspath(where)!r}: {error}") from error
+
+
+def _under_way(store: StrPath | Store | None, name: str) -> bool:
+    """Whether there is such a study, and something was reported to it."""
+    if store is None:
+        return False
+    try:
+        found = open_store(store, reading=True)
+        return name in found.names() and any(isinstance(e, Reported) for e in found.read(name))
+    except HaltuneError:
+        return False  # not made yet; or who opens it says what is wrong
+
+
+_log = logging.getLogger("haltune")
+
+
+class ReportingFunction:
+    """`train`, and what it returns reported as the value of a full training, unless it reported itself."""
+
+    def __init__(self, train: Callable[[Trial], object]) -> None:
+        if not callable(train):
+            raise InvalidInput(f"train is a function of a trial, optimize(train), not {train!r}")
+        _check_takes_a_trial(train)
+        self.train = train
+        self._doubted = False
+
+    def __repr__(self) -> str:
+        return repr(self.train)
+
+    def __call__(self, trial: Trial) -> None:
+        """Train. Raises InvalidInput where there is neither a value nor a report."""
+        before = trial.epoch
+        value: Any = self.train(trial)
+        if trial.epoch == before:
+            trial.session.recall(trial)  # a process that the training spawned may have reported
+        if trial.epoch > before:
+            self._doubt(trial, value)
+            return
+        if value is None:
+            raise InvalidInput(
+                "train(trial) returned nothing and reported nothing: return the value, or call trial.report(value) "
+                "after every epoch"
+            )
+        if not isinstance(value, Mapping):
+            value = number(f"what train(trial) returns, the {trial.goal.metric},", value)
+        trial.report(value, trial.horizon)
+
+    def _doubt(self, trial: Trial, value: Any) -> None:
+        """Say once of a number that is returned after reports, and is not what the run counts for, that it is none."""
+        if isinstance(value, bool):
+            return
+        goal, record = trial.goal, trial.session.log.history.trial(trial.id)
+        try:
+            returned = number("", value.get(goal.metric) if isinstance(value, Mapping) else value)
+        except InvalidInput:
+            return  # a model, say
+        counts = record.result(goal)
+        if self._doubted or math.isclose(returned, counts, rel_tol=1e-6) or math.isnan(returned):
+            return
+        self._doubted = True
+        hint = ""
+        if goal.of == "last" and np.isclose(record.values, returned, rtol=1e-6).any():
+            hint = f"; where the best epoch counts, {type(goal).__name__}({goal.metric!r}, of='best')"
+        _log.warning(
+            "train(trial) returned %s after it had reported its epochs: trial %d counts for what it reported, %s %s at "
+            "epoch %g, and what is returned is left out. Report what counts, or return it and report nothing%s",
+            short(returned), trial.id, goal.metric, short(counts), record.epoch, hint,
+        )  # fmt: skip
+
+
+def _check_takes_a_trial(train: Callable[..., object]) -> None:
+    """Raises InvalidInput for a function that cannot be called with one argument, as far as that is known."""
+    try:
+        signature = inspect.signature(train)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        name = getattr(train, "__name__", "train")
+        raise InvalidInput(
+            f"train is called with the trial alone, train(trial), and {name}{signature} takes something else: its "
+            "configuration is trial.config, so that optimize(lambda trial: train(**trial.config)) hands it on"
+        ) from None
