@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from haltune._utils.words import duration, plural
+from haltune.display import duration, plural
 from haltune.errors import InvalidInput, NotSupported, installing
 from haltune.launch import run_script
 from haltune.log.problem import Budget
@@ -217,7 +217,7 @@ def watch(
     with errors(interrupted="The page is no longer served. The search continues."):
         try:
             from haltune.report.watch.app import Board, application
-            from haltune.report.watch.serve import serve
+            from haltune.report.watch.serve import server
         except ImportError:
             raise ImportError(
                 f"haltune watch serves with Starlette and uvicorn: {installing('watch')}"
@@ -242,7 +242,7 @@ def watch(
             ticket = address.replace(token, app.ticket(), 1)
             # in a thread: a browser in the terminal returns only when it ends
             threading.Thread(target=webbrowser.open, args=(ticket,), daemon=True).start()
-        serve(app, listening)
+        server(app).run(sockets=[listening])
 
 
 def names_of(host: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from haltune._utils.disk import is_gone
-from haltune.display.terminal import visible
+from haltune.display import visible
 from haltune.errors import HaltuneError, StoreError, StudyMismatch, TrainingFailed
 from haltune.store.base import Store
 from haltune.store.open import only_study, open_store

@@ -24,7 +24,7 @@ import typer
 
 from haltune._utils.process import named, surely_gone
 from haltune._utils.scratch import lasting, remove
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError
 from haltune.launch import run_script
 from haltune.launch.limits import devices_of

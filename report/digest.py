@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haltune._utils import disk
-from haltune._utils.words import counted, short
+from haltune.display import counted, short
 from haltune.errors import InvalidInput
 from haltune.log.comparison import Comparisons
 from haltune.log.events import Status

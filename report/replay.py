@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
-from haltune._utils.words import counted, plural, short
-from haltune.display.terminal import visible
+from haltune.display import counted, plural, short, visible
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.policy import Policy, check_policy, name_of

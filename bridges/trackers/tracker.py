@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from haltune._utils.checks import check_seconds
-from haltune._utils.words import one_line, plural
+from haltune.display import one_line, plural
 from haltune.errors import warn
 from haltune.log import events as ev
 from haltune.log.events import Event, Status
@@ -31,7 +31,7 @@ from haltune.log.fate import lead_of
 from haltune.log.policy import called
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.ranks.agreement import follows
+from haltune.ranks import follows
 from haltune.study import Study
 from haltune.study.reading import Reading, follow_study
 

@@ -1,7 +1,7 @@
 """An event as a row of a SQL database: the tables, checksums, and the way there and back.
 
 A report is one row of typed columns; every other event keeps its JSON in `body`. Rows that are read are checked, so
-that the fold may trust them: the checksum, JSON that is JSON, fields in their ranges (`log.validity`).
+that the fold may trust them: the checksum, JSON that is JSON, fields in their ranges.
 
 A checksum is a CRC-32 of a row's values as they were written and of a report's other metrics: numbers as 64 bits,
 little-endian, NULL as the one NaN; texts in UTF-8. It finds every change of up to 32 neighbouring bits, and all others
@@ -24,10 +24,8 @@ import sqlalchemy as sa
 
 from haltune.errors import InvalidInput, StoreError
 from haltune.log import events as ev
-from haltune.log.codec import from_json, plain, to_json
 from haltune.log.decisions import Action, Verdict
-from haltune.log.events import Event
-from haltune.log.validity import ADVICE, check
+from haltune.log.events import ADVICE, Event, check, from_json, plain, to_json
 
 # -- tables ---------------------------------------------------------------------------------
 

@@ -25,8 +25,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError, StatementError
 from haltune._utils.forks import heirs
 from haltune._utils.signals import undisturbed
 from haltune.errors import InvalidInput, StoreAway, StoreError, StoreReadOnly
-from haltune.log.events import MOVES, Event
-from haltune.log.validity import ADVICE
+from haltune.log.events import ADVICE, MOVES, Event
 
 from . import rows
 from .base import CLAIM, Lease, Release

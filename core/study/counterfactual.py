@@ -13,19 +13,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import ASKED, CUT, FULL, Action, Verdict
 from haltune.log.events import Reported, Status, trial_of
-from haltune.log.fold import Fold
 from haltune.log.history import History
-from haltune.log.policy import Policy
+from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Problem
 from haltune.log.scores import outgrown
 from haltune.policies.from_spec import suited
 
-from .session.judging import judge, with_report
+from .judging import judge, with_report
 
 
 class Lived:

@@ -14,22 +14,20 @@ from haltune._utils.disk import StrPath, is_gone
 from haltune._utils.process import surely_gone
 from haltune.errors import HaltuneError, StoreError
 from haltune.log.decisions import Finish, Move, Resume
-from haltune.log.events import Budgeted, Created, Event, Status
-from haltune.log.fold import Fold
+from haltune.log.events import ADVICE, Budgeted, Created, Event, Status
 from haltune.log.history import History
-from haltune.log.policy import Policy
+from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Outcome
-from haltune.log.validity import ADVICE
 from haltune.store.base import Lease, Store, settled
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.folders import own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
 
+from .asking import propose
+from .attempt import Log
 from .results import Results
-from .session.asking import propose
-from .session.session import Log
 
 _BETWEEN = 10.0  # seconds that a program may take from one trial to the next
 

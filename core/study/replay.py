@@ -10,15 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from haltune.log import events as ev
-from haltune.log.codec import plain, verdict_to_json
 from haltune.log.decisions import ASKED, CUT, Action, Resume, Start
-from haltune.log.fold import Fold
-from haltune.log.policy import Policy
+from haltune.log.events import plain, verdict_to_json
+from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Problem
 from haltune.policies.from_spec import suited
 
-from .session.asking import propose
-from .session.judging import judge, with_report
+from .asking import propose
+from .judging import judge, with_report
 
 
 def replay(problem: Problem, policy: Policy[Any], log: Iterable[ev.Event]) -> Iterator[tuple[int, Any, Any]]:

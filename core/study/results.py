@@ -6,15 +6,14 @@ from abc import abstractmethod
 from collections.abc import Sequence, Set
 from typing import Any
 
-from haltune._utils.words import plural, settings, short
-from haltune.display.notebook import table
+from haltune.display import plural, settings, short, table
 from haltune.errors import InvalidInput
 from haltune.log.fate import fate_of
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Spent
 from haltune.store.base import Store
 
-from .session.voice import standing_line
+from .messages import standing_line
 from .telling.questions import Questions
 
 _ROWS = 50  # trials that a notebook shows, the newest

@@ -15,7 +15,7 @@ import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune._utils.threads import one_thread
-from haltune._utils.words import plural, settings, short
+from haltune.display import plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.history import History

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune._utils.words import clipped, counted, plural, settings, short
+from haltune.display import clipped, counted, plural, settings, short
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord

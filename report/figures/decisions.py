@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune._utils.words import amount, clipped, plural
+from haltune.display import amount, clipped, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import FULL, Verdict
@@ -26,8 +26,8 @@ from haltune.log.history import History
 from haltune.log.problem import Goal
 from haltune.policies.bobos.halting import Posed, Stopper
 from haltune.policies.bobos.optimal_stopping import DecisionTable
+from haltune.study.judging import with_report
 from haltune.study.results import Results
-from haltune.study.session.judging import with_report
 from haltune.study.telling.rate import Rate
 
 from ..digest import MOST_TRIALS, Digest, Row, digest, need_study, story_of

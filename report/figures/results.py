@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from haltune._utils.arrays import Array
 from haltune._utils.process import named
-from haltune._utils.words import amount, counted, duration, plural, settings, short
+from haltune.display import amount, counted, duration, plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.problem import Budget

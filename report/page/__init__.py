@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.disk import keep, need_folder
-from haltune.display.notebook import escaped
+from haltune.display import escaped
 from haltune.errors import InvalidInput
 from haltune.study.results import Results
 

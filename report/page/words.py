@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 
-from haltune._utils.words import clipped, duration, plural, settings, short
-from haltune.display.notebook import escaped
+from haltune.display import clipped, duration, escaped, plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.fate import FATES, shared_error
 from haltune.study.telling.outlook import outlook as estimated

@@ -17,7 +17,7 @@ import haltune
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
 from haltune.cli.app import app
 from haltune.cli.common import as_json
-from haltune.display.terminal import visible
+from haltune.display import visible
 from haltune.errors import HaltuneWarning, InvalidInput, warn
 from haltune.launch.crew import LiveTable
 from haltune.policies import RandomSearch
@@ -174,9 +174,7 @@ def test_nothing_prints_by_another_door():
             if said.split(".")[-1] in ("print", "echo", "secho") and name not in doors:
                 fine = all(a.startswith(("visible(", "cell(", "_picture(", "table", "line(")) for a in shown)
                 found += [] if fine else [f"{name}:{call.lineno} {ast.unparse(call)}"]
-            if said in ("Text", "Text.from_markup", "warnings.warn") and name not in (
-                "core/display/terminal.py",
-            ):
+            if said in ("Text", "Text.from_markup", "warnings.warn") and name not in ("core/display.py",):
                 fine = said == "warnings.warn" and "visible(text)" in shown[0]
                 found += [] if fine else [f"{name}:{call.lineno} {ast.unparse(call)}"]
     assert found == []

@@ -198,7 +198,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def make(store: Path, folder: Path, text: str, name: str = "study") -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("haltune.study.session.replica.secrets.token_hex", lambda n: "")
+            patch.setattr("haltune.study.replica.secrets.token_hex", lambda n: "")
             study = opened(store, name=name, checkpoints=store.parent / "aside")
         assert next(study.events()) == replace(next(study.events()), id="")  # type: ignore[type-var]
         trial = asked(study)

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from haltune._utils.checks import is_number
-from haltune._utils.words import chance, plural
+from haltune.display import chance, percent, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import AUDIT
@@ -27,7 +27,7 @@ from haltune.log.fate import saved_epochs
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 
-from .rate import Rate, enough, percent
+from .rate import Rate, enough
 
 
 @dataclass(frozen=True)

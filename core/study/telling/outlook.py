@@ -21,12 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haltune._utils.words import duration, plural, short
+from haltune.display import duration, plural, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.history import History
+from haltune.log.metric_names import limit
 from haltune.log.problem import Goal
-from haltune.log.problem.metric_names import limit
 from haltune.log.records import Best
 
 FEWEST, MOST = 5, 200  # trials: the range over which the probabilities were measured

@@ -21,9 +21,8 @@ from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome
 from haltune.store.checkpoints import Checkpoints
 
-from ..session.asking import outcome
-from ..session.attempt import Attempt
-from ..session.session import Log
+from ..asking import outcome
+from ..attempt import Attempt, Log
 
 if TYPE_CHECKING:
     import pandas as pd

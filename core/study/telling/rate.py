@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from haltune.display import percent
+
 _TAIL = 0.025  # beyond each end of a 95% interval
 
 
@@ -40,8 +42,3 @@ class Rate:
 def enough(share: float) -> int:
     """How many that are counted without one tell that at most this share are; above 0."""
     return math.ceil(math.log(_TAIL) / math.log1p(-share))
-
-
-def percent(share: float) -> str:
-    """2%, 45.9%."""
-    return f"{100.0 * share:.3g}%"

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from haltune._utils.process import named
-from haltune._utils.words import plural
-from haltune.display.terminal import visible
+from haltune.display import plural, visible
 from haltune.log import events as ev
 from haltune.log.comparison import Comparisons
 from haltune.log.events import trial_of

@@ -26,7 +26,7 @@ from haltune import (
     Space,
     Study,
 )  # fmt: skip
-from haltune._utils.words import duration
+from haltune.display import duration
 from haltune.log.events import Budgeted, Raised, Status
 from haltune.policies import GPUCB, Halting, RandomSearch
 from haltune.report import learning_curves, summary, write
