@@ -23,8 +23,7 @@ from haltune.log.events import Created, Ended, Expired, Status
 from haltune.log.records import TrialRecord
 from haltune.space.domains import bounding
 from haltune.store.base import Store
-from haltune.study.reading import read_study
-from haltune.study.results import Results
+from haltune.study.view import StudyView, read_study
 
 from .imported import told_limits
 from .library import PREFIX, optuna
@@ -35,7 +34,7 @@ _ID = f"{PREFIX}id"
 
 
 def to_study(
-    study: Results | Store | str | os.PathLike[str],
+    study: StudyView | Store | str | os.PathLike[str],
     storage: Any = None,
     name: str | None = None,
 ) -> optuna.Study:
@@ -67,7 +66,7 @@ def to_study(
         >>> len(there.trials), there.best_value == study.best_value
         (3, True)
     """
-    if not isinstance(study, Results):
+    if not isinstance(study, StudyView):
         study = read_study(study)
     study.sync()
     made = _made(study, optuna.storages.get_storage(storage), name or study.name)
@@ -82,7 +81,7 @@ def to_study(
     return made
 
 
-def _made(study: Results, storage: Any, name: str) -> optuna.Study:
+def _made(study: StudyView, storage: Any, name: str) -> optuna.Study:
     """An empty study of Optuna's, in the place of an earlier copy."""
     way = optuna.study.StudyDirection
     directions = [way.MAXIMIZE if goal.sign > 0 else way.MINIMIZE for goal in study.history.problem.goals]
@@ -104,7 +103,7 @@ def _made(study: Results, storage: Any, name: str) -> optuna.Study:
 
 
 def _trial(
-    t: TrialRecord, study: Results, translated: Translated, ended: float | None
+    t: TrialRecord, study: StudyView, translated: Translated, ended: float | None
 ) -> optuna.trial.FrozenTrial:
     problem = study.history.problem
     results = t.results(problem)
@@ -150,7 +149,7 @@ def _attributes(t: TrialRecord, measured: dict[str, float]) -> dict[str, Any]:
     return {name: plain(value) for name, value in (metrics | measured | told).items()}
 
 
-def _describe(made: optuna.Study, study: Results, left_out: list[str]) -> None:
+def _describe(made: optuna.Study, study: StudyView, left_out: list[str]) -> None:
     """The attributes of the study itself."""
     problem, outcome = study.history.problem, study.outcome
     with warnings.catch_warnings():
@@ -164,7 +163,7 @@ def _describe(made: optuna.Study, study: Results, left_out: list[str]) -> None:
         made.set_user_attr(PREFIX + key, value)
 
 
-def _left_out(study: Results) -> list[str]:
+def _left_out(study: StudyView) -> list[str]:
     """What Optuna cannot keep of this study, a sentence for each."""
     parts = sum(int((~t.whole).sum()) for t in study.trials)
     again = sum(t.attempt > 1 for t in study.trials)

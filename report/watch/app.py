@@ -28,7 +28,7 @@ from haltune.log.history import History
 from haltune.store.base import Store
 from haltune.store.open import open_store
 from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, raise_limits
-from haltune.study.reading import Following, follow_study
+from haltune.study.view import RecordedStudy, follow_study
 
 from ..page import script, style
 from .serve import Guard
@@ -63,7 +63,7 @@ class Board:
     find: Callable[[], Sequence[Location]]  # lists the studies there are now
     locations: list[Location] = field(default_factory=list)
     _open: dict[int, Watched] = field(default_factory=dict)
-    _read: dict[int, Following] = field(default_factory=dict)
+    _read: dict[int, RecordedStudy] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def listed(self) -> list[Location]:
@@ -87,7 +87,7 @@ class Board:
                 self._open[number] = Watched(self._following(number, location))
             return self._open[number]
 
-    def _following(self, number: int, location: Location) -> Following:
+    def _following(self, number: int, location: Location) -> RecordedStudy:
         """Open the study for reading, once. The caller holds the lock."""
         if number not in self._read:
             self._read[number] = follow_study(location.store, location.name, location.checkpoints)
@@ -117,7 +117,7 @@ def _best(history: History) -> str:
     return "no value yet" if best is None else f"{history.problem.goal.metric} {best.value:.4g}"
 
 
-def stop(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+def stop(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Hold the search: runs finish their epochs and are saved."""
     training = study.history.running > len(study.lost)
     if study.outcome.over and not training:
@@ -130,14 +130,14 @@ def stop(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
     return "it stops: each run ends after the epoch under way" if training else "it stops: nobody trains now"
 
 
-def resume(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+def resume(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Let a search that was stopped go on."""
     if not lift(location.written, location.name, study.history):
         return "nobody had stopped it"
     return "it continues: its workers go on, or will when they are started"
 
 
-def enqueue(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+def enqueue(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Have a configuration trained before any that the policy chooses."""
     config = asked.get("config")
     if not isinstance(config, dict):
@@ -146,32 +146,32 @@ def enqueue(location: Location, study: Following, asked: Mapping[str, Any]) -> s
     return f"it waits to be trained{if_allowed(study.problem)}" if waits else "it was begun already, or waits"
 
 
-def end(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+def end(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Stop one run for good."""
     _ask(location, study, asked, "stop", "stopped by you, on the search's page")
     return f"trial {asked['trial']} ends after the epoch under way"
 
 
-def pause(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+def pause(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Set one run aside: it is saved, and offered to nobody."""
     _ask(location, study, asked, "pause", "paused by you, on the search's page: Continue there lets it go on")
     return f"trial {asked['trial']} pauses after the epoch under way, until you let it continue"
 
 
-def proceed(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+def proceed(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Let one run go on that was paused or was to end."""
     _ask(location, study, asked, "continue", "let go on by you, on the search's page")
     return f"trial {asked['trial']} continues"
 
 
-def _ask(location: Location, study: Following, asked: Mapping[str, Any], wish: str, reason: str) -> None:
+def _ask(location: Location, study: RecordedStudy, asked: Mapping[str, Any], wish: str, reason: str) -> None:
     trial = asked.get("trial")
     if not isinstance(trial, int) or isinstance(trial, bool):
         raise InvalidInput('{"trial": 7}: the number of a trial')
     ask_of(location.written, location.name, study.history, trial, wish, reason)
 
 
-def extend(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+def extend(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Raise limits of the budget."""
     limits = asked.get("limits")
     if not isinstance(limits, dict):
@@ -181,7 +181,7 @@ def extend(location: Location, study: Following, asked: Mapping[str, Any]) -> st
     return f"the budget is {limits_of(raised)} now{now}"
 
 
-ACTIONS: dict[str, Callable[[Location, Following, Mapping[str, Any]], str]] = {
+ACTIONS: dict[str, Callable[[Location, RecordedStudy, Mapping[str, Any]], str]] = {
     "stop": stop, "resume": resume, "enqueue": enqueue, "end": end, "pause": pause, "continue": proceed,
     "extend": extend,
 }  # fmt: skip

@@ -18,7 +18,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from haltune.errors import HaltuneError
-from haltune.study.reading import Following, follow_study
+from haltune.study.view import RecordedStudy, follow_study
 
 from ..page import picture_json, shell
 from ..page.items import ToldSearch, learnt_from
@@ -143,7 +143,7 @@ class Watched:
     Models take long: a thread makes them, of a reading of its own, and what they tell comes when it is there.
     """
 
-    def __init__(self, study: Following, rests: bool = True) -> None:
+    def __init__(self, study: RecordedStudy, rests: bool = True) -> None:
         """rests: looks no more often than leaves time for others."""
         self.study, self._rests, self._lock = study, rests, Lock()
         self._told = ToldSearch(study)
@@ -174,7 +174,7 @@ class Watched:
                 self._think()
             return self.moment
 
-    def acted(self, does: Callable[[Following, Mapping[str, Any]], str], asked: Mapping[str, Any]) -> str:
+    def acted(self, does: Callable[[RecordedStudy, Mapping[str, Any]], str], asked: Mapping[str, Any]) -> str:
         """What an action says that was asked for, with the study as it is now."""
         with self._lock:
             self.study.sync()

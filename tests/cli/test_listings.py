@@ -33,7 +33,7 @@ from haltune.policies import (
 from haltune.store.open import open_store
 from haltune.store.studies import hold
 from haltune.study import reading
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 LISTINGS = ("status", "trials", "best", "explain", "export")
 
@@ -109,7 +109,7 @@ def test_the_status_of_an_audited_search_tells_what_it_found(tmp_path):
         with trial:
             for epoch in trial.epochs():
                 trial.report((0.9, 0.3)[trial.id] - 0.1 / epoch, seconds=1.0)
-    assert "audit of 100% of the runs: 2 drawn so far, 1 of them would have been stopped" in haltune(
+    assert "audit of 100% of the trials: 2 drawn so far, 1 of them would have been stopped" in haltune(
         "status", path
     )
     told = strict(haltune("status", path, "--format", "json"))["audit"]
