@@ -31,8 +31,18 @@ from haltune.policies.multifidelity.curve_rows import CurveRows, candidates, fir
 from haltune.policies.multifidelity.prior_studies import Model
 from haltune.policies.multifidelity.stage_process import StageKernel, Stages
 
-from .library import PREFIX, optuna
-from .spaces import ENDS, WHOLE, Distribution, FrozenTrial, Translated, TrialState, curve_of, inward
+from .spaces import (
+    ENDS,
+    PREFIX,
+    WHOLE,
+    Distribution,
+    FrozenTrial,
+    Translated,
+    TrialState,
+    curve_of,
+    inward,
+    optuna,
+)  # fmt: skip
 
 _CHOSEN = f"{PREFIX}relative"  # attribute of a trial that runs
 _TOLD = Verdict(Action.UNJUDGED, "reported to Optuna")

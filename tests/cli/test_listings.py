@@ -32,7 +32,7 @@ from haltune.policies import (
 )
 from haltune.store.open import open_store
 from haltune.store.studies import hold
-from haltune.study import reading
+from haltune.study import view
 from haltune.study.view import read_study
 
 LISTINGS = ("status", "trials", "best", "explain", "export")
@@ -480,7 +480,7 @@ def test_status_names_workers_as_people_do_and_says_at_once_who_is_gone(tmp_path
     host = study.session.holder.split("/")[0]
     assert f"ago: process {os.getpid()} on {host}" in haltune("status", path)
     monkeypatch.setattr(listings, "surely_gone", lambda holder: holder == study.session.holder)
-    monkeypatch.setattr(reading, "surely_gone", lambda holder: holder == study.session.holder)
+    monkeypatch.setattr(view, "surely_gone", lambda holder: holder == study.session.holder)
     told = haltune("status", path)
     assert f"trial 0: lost, process {os.getpid()} on {host} is gone" in told
     assert ": nobody trains now\n" in told
