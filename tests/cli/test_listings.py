@@ -402,7 +402,7 @@ def test_of_a_log_without_a_budget_only_its_program_knows_whether_it_is_over(tmp
         study.session.replica.store.append("study", [event], seen=10**6, about=None)
     told = strict(haltune("status", tmp_path / "a.db", "--format", "json"))
     assert told["state"] == "continues"
-    assert "its program knows" in told["reason"]
+    assert "search's own program" in told["reason"]
 
 
 def test_a_run_that_ended_by_itself_is_said_to_have(tmp_path):
