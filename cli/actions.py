@@ -217,7 +217,7 @@ def watch(
     with errors(interrupted="The page is no longer served. The search continues."):
         try:
             from haltune.report.watch.app import Board, application
-            from haltune.report.watch.serve import serve
+            from haltune.report.watch.serve import server
         except ImportError:
             raise ImportError(
                 f"haltune watch serves with Starlette and uvicorn: {installing('watch')}"
@@ -242,7 +242,7 @@ def watch(
             ticket = address.replace(token, app.ticket(), 1)
             # in a thread: a browser in the terminal returns only when it ends
             threading.Thread(target=webbrowser.open, args=(ticket,), daemon=True).start()
-        serve(app, listening)
+        server(app).run(sockets=[listening])
 
 
 def names_of(host: str) -> tuple[str, ...]:

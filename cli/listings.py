@@ -21,9 +21,8 @@ from haltune._utils.disk import keep
 from haltune._utils.process import named, surely_gone
 from haltune.display import cell, duration, settings, short
 from haltune.errors import InvalidInput
-from haltune.log.codec import plain, to_json
 from haltune.log.comparison import Comparisons
-from haltune.log.events import Status, trial_of
+from haltune.log.events import Status, plain, to_json, trial_of
 from haltune.log.fate import FATES, Savings, fate_of, lead_of, trained_again
 from haltune.log.history import History
 from haltune.log.records import Best, OnFront, TrialRecord

@@ -28,10 +28,9 @@ from typing import Any
 from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
-from haltune.log.codec import plain
 from haltune.log.decisions import ASKED, ENQUEUED, Action, Verdict, stop
-from haltune.log.events import Created, Ended, Event, Expired, Status
-from haltune.log.fold import Fold
+from haltune.log.events import Created, Ended, Event, Expired, Status, plain
+from haltune.log.policy import Fold
 from haltune.log.problem import Constraint, Goal, Maximize, Minimize, Problem, goal_from_json
 from haltune.log.records import TrialRecord
 from haltune.log.scores import outgrown

@@ -24,9 +24,9 @@ from haltune._utils.disk import StrPath
 from haltune.display import short
 from haltune.errors import HaltuneError, InvalidInput, StoreError, warn
 from haltune.log.events import Reported
+from haltune.log.metric_names import direction, meant
 from haltune.log.policy import Policy, check_policy, in_words
 from haltune.log.problem import Budget, Goal, Maximize, Minimize, Problem, seconds_of
-from haltune.log.problem.metric_names import direction, meant
 from haltune.ranks import follows
 from haltune.space import Space
 from haltune.space.domains import Constant

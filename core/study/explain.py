@@ -26,8 +26,8 @@ from haltune.log.decisions import AUDIT
 from haltune.log.events import Status, trial_of
 from haltune.log.fate import fate_of, saved_epochs, saved_seconds
 from haltune.log.history import History
+from haltune.log.metric_names import limit
 from haltune.log.problem import Goal
-from haltune.log.problem.metric_names import limit
 from haltune.log.records import Best, TrialRecord
 
 if TYPE_CHECKING:

@@ -20,12 +20,10 @@ from typing import Any
 from haltune.display import one_line
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log import events as ev
-from haltune.log.codec import plain, verdict_to_json
 from haltune.log.decisions import ASKED, CUT, FULL, Action, Resume, Start, Verdict
-from haltune.log.events import Reported, Status, trial_of
-from haltune.log.fold import Fold
+from haltune.log.events import Reported, Status, plain, trial_of, verdict_to_json
 from haltune.log.history import History
-from haltune.log.policy import Policy
+from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Problem
 from haltune.log.scores import outgrown
 from haltune.policies.from_spec import suited

@@ -19,15 +19,13 @@ from haltune.display import plural, settings, short, table
 from haltune.errors import HaltuneError, InvalidInput, StoreError
 from haltune.log.comparison import Comparisons
 from haltune.log.decisions import Finish, Move, Resume
-from haltune.log.events import Budgeted, Created, Event, Status
+from haltune.log.events import ADVICE, Budgeted, Created, Event, Status
 from haltune.log.fate import fate_of
-from haltune.log.fold import Fold
 from haltune.log.history import History
-from haltune.log.policy import Policy
+from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome, Spent
-from haltune.log.validity import ADVICE
 from haltune.store.base import Lease, Store, settled
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.folders import own_folder

@@ -14,8 +14,7 @@ from functools import partial
 from typing import Any
 
 from haltune.errors import InvalidInput
-from haltune.log.codec import plain
-from haltune.log.events import Status
+from haltune.log.events import Status, plain
 from haltune.log.policy import in_words
 from haltune.policies.autobct.policy import AutoBCT
 from haltune.policies.bobos.halting import Stopper

@@ -20,16 +20,7 @@ from haltune import Budget, Choice, Float, Maximize, Minimize, OptimalStopping, 
 from haltune.cli import listings
 from haltune.cli.app import app
 from haltune.log.events import Budgeted
-from haltune.policies import (
-    BOBOS,
-    EI,
-    GPUCB,
-    Halting,
-    Ladder,
-    RandomSearch,
-    Rollout,
-    SuccessiveHalving,
-)
+from haltune.policies import BOBOS, EI, GPUCB, Halting, Ladder, RandomSearch, Rollout, SuccessiveHalving
 from haltune.store.open import open_store
 from haltune.store.studies import hold
 from haltune.study import view

@@ -26,8 +26,8 @@ from haltune import Budget, Maximize, Minimize, Problem, Study, Trial
 from haltune.cli import listings
 from haltune.errors import HaltuneWarning
 from haltune.log import events as ev
-from haltune.log.codec import to_json
 from haltune.log.comparison import Comparisons
+from haltune.log.events import to_json
 from haltune.log.fate import FATES
 from haltune.report import summary
 from haltune.report.digest import digest

@@ -393,7 +393,7 @@ def test_a_process_by_itself_writes_and_converts_nothing_until_it_starts_a_progr
         """
 import subprocess
 from pathlib import Path
-from haltune.log import codec
+from haltune.log import events as codec
 from haltune import ranks as handover
 from haltune.study import attempt, session as local
 converted = []

@@ -14,8 +14,8 @@ from told_rules import At, Behind, Scripted, Told, written
 
 from haltune import HaltuneError, Maximize, Minimize, OptimalStopping, Study
 from haltune.errors import InvalidInput
-from haltune.log.codec import to_json
 from haltune.log.decisions import Action
+from haltune.log.events import to_json
 from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch
 from haltune.report import replay
 from haltune.report.replay import RuleOutcome

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from examples import many
 from haltune import Budget, Constraint, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.errors import InvalidInput
-from haltune.log.codec import from_json, to_json
-from haltune.log.events import Reported, Status
+from haltune.log.events import Reported, Status, from_json, to_json
 from haltune.log.history import History
 from haltune.policies import RandomSearch
 from haltune.store.checkpoints import keepers

@@ -14,7 +14,6 @@ from worlds import problem, search, small_study
 
 from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, Verdict
 from haltune.errors import InvalidInput
-from haltune.log.codec import verdict_from_json, verdict_to_json
 from haltune.log.decisions import AUDIT, Action, go_on, stop
 from haltune.log.events import (
     Checkpointed,
@@ -26,6 +25,8 @@ from haltune.log.events import (
     Resumed,
     Started,
     Status,
+    verdict_from_json,
+    verdict_to_json,
 )
 from haltune.log.history import History
 from haltune.policies import BOBOS, Halting, RandomSearch

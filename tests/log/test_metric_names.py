@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from haltune.log.problem.metric_names import direction
+from haltune.log.metric_names import direction
 
 DOWN = """loss val_loss train-rmse validation-logloss eval/loss rmse MSE val_mae mean_squared_error error err
 perplexity val.ppl WER cer FID nll bpc bpb eval_loss merror valLoss CrossEntropyLoss binary_crossentropy

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from examples import many
-from haltune.log.problem.dominance import hypervolume, non_dominated
+from haltune.log.scores import hypervolume, non_dominated
 
 SMALL = st.integers(0, 4).map(float)  # with ties
 

@@ -9,15 +9,14 @@ machine slept.
 from __future__ import annotations
 
 import math
-from bisect import insort
-from dataclasses import dataclass, replace
+from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass, field
 
 from haltune._utils.checks import LARGEST
 from haltune.display import amount, plural
 
-from ..events import Reported
-from ..problem import Budget
-from .held_time import HeldTime
+from .events import Reported
+from .problem import Budget
 
 _SET_BACK = 1.0  # seconds: less is how far the clocks of two processes are apart
 
@@ -81,24 +80,83 @@ class Spent:
         return None
 
 
+@dataclass
+class HeldTime:
+    """The union of the intervals during which trials were held, kept as trials come and go.
+
+    Closed intervals are disjoint and sorted; each running trial adds one open interval
+    that ends at its last sign of life.
+    """
+
+    starts: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    total: float = 0.0  # length of the closed union
+    summed: float = 0.0  # sum of the closed intervals' lengths
+    open: dict[int, tuple[float, float]] = field(default_factory=dict)  # trial -> (start, last alive)
+
+    def begin(self, trial: int, start: float) -> None:
+        self.open[trial] = (start, start)
+
+    def alive(self, trial: int, at: float) -> None:
+        if trial in self.open:
+            start, last = self.open[trial]
+            self.open[trial] = (start, max(last, at))
+
+    def end(self, trial: int, at: float) -> None:
+        """Close the interval of `trial` at `at`, or at its last sign of life when that was later."""
+        if trial in self.open:
+            start, last = self.open.pop(trial)
+            self.add(start, max(last, at))
+
+    def add(self, start: float, end: float) -> None:
+        """One closed interval more."""
+        self.summed += end - start
+        first, last = bisect_left(self.ends, start), bisect_right(self.starts, end)
+        if first < last:  # merges with what it touches
+            start, end = min(start, self.starts[first]), max(end, self.ends[last - 1])
+            self.total -= sum(self.ends[i] - self.starts[i] for i in range(first, last))
+        self.starts[first:last], self.ends[first:last] = [start], [end]
+        self.total += end - start
+
+    def wall(self) -> float:
+        """Seconds during which any trial was held."""
+        if not self.open:
+            return self.total
+        first = bisect_left(self.ends, min(start for start, _ in self.open.values()))
+        extra = HeldTime(self.starts[first:], self.ends[first:])  # its total counts only what is added
+        for start, last in self.open.values():
+            extra.add(start, last)
+        return self.total + extra.total
+
+    def worker(self) -> float:
+        """Seconds summed over trials."""
+        return self.summed + sum(last - start for start, last in self.open.values())
+
+    def at(self, trial: int, now: float) -> HeldTime:
+        """The same with one more sign of life; the closed intervals are shared, and left as they are."""
+        later = HeldTime(self.starts, self.ends, self.total, self.summed, dict(self.open))
+        later.alive(trial, now)
+        return later
+
+
 class Spending:
     """What a search costs, folded from its events."""
 
     def __init__(self) -> None:
         self.trials = 0
         self.longest_epoch = 0.0  # seconds
+        self.costs: dict[int, float] = {}  # trial -> what it reported as cost
         self._clock = HeldTime()
         self._epochs = self._training = self._validation = 0.0
         self._checkpoint = self._start_up = self._deciding = 0.0
         self._fresh: dict[int, float] = {}  # trial that has not reported yet -> start of its attempt
         self._held: dict[int, float] = {}  # trial -> worker seconds of its attempts that ended
-        self._costs: dict[int, float] = {}  # trial -> what it reported as cost
         self._back = 0.0  # seconds by which the clock was set back so far
-        self._later: dict[int, list[int]] = {}  # running trial -> those begun since it was heard of
+        # running trial -> those that started since its last sign of life
+        self._later: dict[int, list[int]] = {}
         self._naps: list[tuple[float, float]] = []  # from, to: where somebody slept
-        self._told: dict[
-            int, list[tuple[float, float]]
-        ] = {}  # running trial -> its sleeps: told when, seconds
+        # running trial -> its sleeps: recorded when, seconds
+        self._slept: dict[int, list[tuple[float, float]]] = {}
 
     def begin(self, trial: int, at: float, deciding: float) -> None:
         """An attempt begins, after `deciding` seconds of thought."""
@@ -117,17 +175,18 @@ class Spending:
     def report(self, e: Reported, epochs: float) -> None:
         """A report of the current attempt, which trained `epochs` more."""
         at = self._heard(e.trial, e.at)
-        validation = min(e.validation or 0.0, e.seconds)  # logs of older versions may say more
+        seconds = min(e.seconds, LARGEST)  # logs of older versions may have more, whose sums are no numbers
+        validation = min(e.validation or 0.0, seconds)
         self._epochs += epochs
         self._validation += validation
-        self._training += e.seconds - validation
+        self._training += seconds - validation
         self._deciding += e.deciding
         if e.cost is not None:
-            self._costs[e.trial] = self._costs.get(e.trial, 0.0) + e.cost
-        self.longest_epoch = max(self.longest_epoch, e.seconds)
+            self.costs[e.trial] = self.costs.get(e.trial, 0.0) + min(e.cost, LARGEST)
+        self.longest_epoch = max(self.longest_epoch, seconds)
         if e.trial in self._fresh:
             # its verdict came after `at`
-            self._start_up += max(0.0, at - self._fresh.pop(e.trial) - e.seconds)
+            self._start_up += max(0.0, at - self._fresh.pop(e.trial) - seconds)
         self._clock.alive(e.trial, at)
 
     def save(self, trial: int, at: float, seconds: float) -> None:
@@ -136,16 +195,15 @@ class Spending:
         self._clock.alive(trial, self._heard(trial, at))
 
     def sleep(self, trial: int, since: float, at: float, seconds: float) -> None:
-        """Of the time between `since` and `at` so many seconds did not pass. Two processes may tell of one sleep."""
+        """Of the time between `since` and `at` so many seconds did not pass. Two processes may record one sleep."""
         time = self._heard(trial, at)
         if trial not in self._clock.open:
             return
         since = min(max(since + self._back, self._clock.open[trial][0]), time)
-        slept = min(
-            seconds - sum(gap for told, gap in self._told.get(trial, ()) if told > since), time - since
-        )
+        known = sum(gap for told, gap in self._slept.get(trial, ()) if told > since)
+        slept = min(seconds - known, time - since)
         if slept > 0.0:
-            self._told.setdefault(trial, []).append((time, slept))
+            self._slept.setdefault(trial, []).append((time, slept))
             self._cut(trial, since, time, slept)
             if trial in self._fresh:
                 self._fresh[trial] += slept
@@ -158,7 +216,7 @@ class Spending:
                 self._nap(trial, start, end)
                 since, slept = end, slept - (end - start)
         if slept > _SET_BACK:
-            # who shares the machine would have told of a sleep before its last sign of life
+            # another trial of the same machine would have recorded a sleep before its last sign of life
             lives = [last for _, last in self._clock.open.values()] + self._clock.ends[-1:]
             start = max((last for last in lives if since <= last <= until - slept), default=since)
             insort(self._naps, (start, start + slept))
@@ -174,7 +232,7 @@ class Spending:
     def end(self, trial: int, at: float, lost: bool = False) -> None:
         """An attempt ended at `at`, or its worker was lost, and last known to live then."""
         self._fresh.pop(trial, None)
-        self._told.pop(trial, None)
+        self._slept.pop(trial, None)
         self._close(trial, at + self._back if lost else self._heard(trial, at))
         self._later.pop(trial, None)
 
@@ -184,16 +242,18 @@ class Spending:
         self._held[trial] = self._held.get(trial, 0.0) + self._clock.summed - before
 
     def _heard(self, trial: int, at: float) -> float:
-        """`at` on a clock that was never set back: what a trial said before was earlier without doubt."""
+        """`at` on a clock that was never set back: an earlier event of the trial was earlier without doubt."""
         last = self._clock.open.get(trial, (0.0, -math.inf))[1]
+        later = self._later.get(trial, [])
         if (back := last - at - self._back) > _SET_BACK:
             self._back += back
-            for other in self._later.get(trial, ()):  # begun by the clock as it was set
+            for other in later:  # started by the clock as it was set
                 began, alive = self._clock.open.get(other, (math.inf, 0.0))
                 if began < last - _SET_BACK:
                     self._clock.open[other] = began + back, alive + back
-                    self._fresh |= {other: self._fresh[other] + back} if other in self._fresh else {}
-        self._later.get(trial, []).clear()
+                    if other in self._fresh:
+                        self._fresh[other] += back
+        later.clear()
         return at + self._back
 
     def worker_seconds(self, trial: int) -> float:
@@ -201,56 +261,13 @@ class Spending:
         start, last = self._clock.open.get(trial, (0.0, 0.0))
         return self._held.get(trial, 0.0) + last - start
 
-    def cost(self, trial: int) -> float | None:
-        """What a trial reported as cost so far; None when it never did."""
-        return self._costs.get(trial)
-
-    def spent(self) -> Spent:
-        """The totals so far."""
-        return self._spent(self._clock, 0.0)
-
-    def spent_at(self, trial: int, now: float, epochs: float, cost: float = 0.0) -> Spent:
-        """The totals at `now`, when a running trial has trained `epochs` more, for `cost`, than it reported."""
-        return self._spent(self._clock.at(trial, now + self._back), epochs, cost)
-
-    def _spent(self, clock: HeldTime, more: float, cost: float = 0.0) -> Spent:
+    def spent(
+        self, trial: int | None = None, now: float = 0.0, epochs: float = 0.0, cost: float = 0.0
+    ) -> Spent:
+        """The totals so far; or those at `now`, when a running trial has trained `epochs` more, for `cost`."""
+        clock = self._clock if trial is None else self._clock.at(trial, now + self._back)
         return Spent(
-            trials=self.trials, epochs=self._epochs + more, time=clock.wall(), worker_time=clock.worker(),
+            trials=self.trials, epochs=self._epochs + epochs, time=clock.wall(), worker_time=clock.worker(),
             training=self._training, validation=self._validation, checkpoint=self._checkpoint,
-            start_up=self._start_up, deciding=self._deciding, cost=math.fsum(self._costs.values()) + cost,
+            start_up=self._start_up, deciding=self._deciding, cost=math.fsum(self.costs.values()) + cost,
         )  # fmt: skip
-
-
-class Accounted:
-    """What a history says of costs."""
-
-    _spending: Spending
-
-    @property
-    def spent(self) -> Spent:
-        """What the search has cost so far."""
-        return self._spending.spent()
-
-    def spent_at(self, trial: int, now: float, epochs: float, cost: float = 0.0) -> Spent:
-        """What is spent at `now`, when a running trial has trained `epochs` more, for `cost`, than it reported."""
-        return self._spending.spent_at(trial, now, epochs, cost)
-
-    def worker_seconds(self, trial: int) -> float:
-        """Worker time of one trial so far, over all its attempts, start-up and decisions included."""
-        return self._spending.worker_seconds(trial)
-
-    def cost(self, trial: int) -> float | None:
-        """What one trial reported as cost so far, own units; None when it never did."""
-        return self._spending.cost(trial)
-
-    @property
-    def longest_epoch(self) -> float:
-        """Seconds of the longest epoch reported."""
-        return self._spending.longest_epoch
-
-
-def summable(e: Reported) -> Reported:
-    """The report as it is, unless a log of an older version has seconds or a cost whose sums are no numbers."""
-    if e.seconds <= LARGEST and (e.cost is None or e.cost <= LARGEST):
-        return e
-    return replace(e, seconds=min(e.seconds, LARGEST), cost=None if e.cost is None else min(e.cost, LARGEST))

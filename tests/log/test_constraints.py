@@ -63,7 +63,7 @@ def test_a_constraint_that_makes_no_sense_is_refused(options: dict[str, object],
 @pytest.mark.parametrize(
     ("goal", "constraints", "said"),
     [
-        ([], (), "says nothing"),
+        ([], (), "empty"),
         (["acc", Minimize("ms")], (), "the goal is Maximize"),
         ([Maximize("acc"), 3], (), "or a list of such"),
         ([Maximize("acc"), Minimize("acc")], (), "two goals of 'acc'"),
