@@ -37,9 +37,9 @@ from .arguments import (
     wrong_way,
 )
 from .attempt import Log, Settings
-from .results import Results
 from .session import FollowerSession, LocalSession, Session
 from .trial import Trial
+from .view import StudyView
 
 _log = logging.getLogger("haltune")
 
@@ -57,7 +57,7 @@ class Rarer(TypedDict, total=False):
     sleep: Callable[[float], None]
 
 
-class Opened(Results):
+class Opened(StudyView):
     """A study as it is opened: what it is made of, and its sessions. What is asked of it is Study's."""
 
     _speaks = False

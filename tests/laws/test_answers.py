@@ -34,7 +34,7 @@ from haltune.report.digest import digest
 from haltune.report.page.items import ToldSearch
 from haltune.store.checkpoints import keepers
 from haltune.store.memory import MemoryStore
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 EPOCHS = 6
 

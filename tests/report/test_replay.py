@@ -272,7 +272,7 @@ def test_what_is_no_study_and_no_rule_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_schedule_cannot_judge_runs_that_it_has_no_place_for() -> None:
-    with pytest.raises(InvalidInput, match="Hyperband cannot take up"):
+    with pytest.raises(InvalidInput, match="Hyperband cannot judge"):
         replay(written(CURVES), Hyperband(eta=2))
 
 

@@ -27,7 +27,7 @@ from haltune.report import summary
 from haltune.report.page import page, write
 from haltune.store.open import open_sql, open_store
 from haltune.store.rows import restored, stored
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 PROBLEM = problem(9)
 BAD = os.fsdecode(b"/data/img_\xff.png")  # a path that is not UTF-8

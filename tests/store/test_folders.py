@@ -19,7 +19,7 @@ from haltune.log import events as ev
 from haltune.store.folders import own_folder
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 Open = Callable[[], Study]
 

@@ -17,7 +17,7 @@ from workers import created
 from haltune import Budget, Study, Trial
 from haltune.errors import StoreError
 from haltune.store.open import open_sql, open_store
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 
 @pytest.fixture
