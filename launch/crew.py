@@ -22,16 +22,15 @@ from typing import Any, Self
 
 from haltune._utils.checks import python_number
 from haltune._utils.scratch import Scratch
-from haltune._utils.words import plural
-from haltune.display.terminal import cell
+from haltune.display import cell, plural
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed, installing
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status
 from haltune.log.fate import lead_of
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
-from haltune.study.session.session import Failure
-from haltune.study.session.voice import spending_line
+from haltune.study.attempt import Failure
+from haltune.study.messages import spending_line
 
 from .limits import VISIBLE, Limits, devices_of
 

@@ -18,13 +18,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import InvalidInput, LeaseLost, NotSupported
 from haltune.log.spending import Outcome
-from haltune.ranks.place import this
+from haltune.ranks import this
 from haltune.study import Study, Trial
-from haltune.study.joining.current import leave_when
-from haltune.study.session.session import Settings
+from haltune.study.attempt import Settings
+from haltune.study.loading import leave_when
 
 from . import limits
 from .crew import Child, Crew, Ending, Options, Slot

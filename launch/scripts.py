@@ -12,8 +12,8 @@ from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
-from haltune.study.joining.current import VARIABLE, told
-from haltune.study.session.session import Failure
+from haltune.study.attempt import Failure
+from haltune.study.loading import VARIABLE, told
 
 from . import limits
 from .crew import Child, Crew, Ending, Options, Slot

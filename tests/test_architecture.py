@@ -48,21 +48,20 @@ ARROWS: dict[str, set[str]] = {
     "policies.truvar": BAYES,
     "policies.several_goals": LOG,
     "policies.autobct": MODELS | {"policies.bobos"},
-    "study.session": LOG | {"store", "ranks"},
 }
 ABOVE = {  # which may ask all that stands below, policies included
     "policies": set(),  # the face, and from_spec
-    "study": {"store", "ranks", "study.session"},
-    "callbacks": {"store", "ranks", "study.session", "study"},
-    "launch": {"store", "ranks", "study.session", "study"},
-    "report": {"store", "ranks", "study.session", "study"},
-    "tuners": {"store", "ranks", "study.session", "study"},
-    "optuna": {"store", "ranks", "study.session", "study", "tuners"},
-    "syne_tune": {"store", "ranks", "study.session", "study", "tuners"},
-    "keras_tuner": {"store", "ranks", "study.session", "study", "tuners", "callbacks"},
-    "ray_tune": {"store", "ranks", "study.session", "study", "tuners"},
-    "trackers": {"store", "ranks", "study.session", "study"},
-    "cli": {"store", "ranks", "study.session", "study", "callbacks", "launch", "report", "trackers"},
+    "study": {"store", "ranks"},
+    "callbacks": {"store", "ranks", "study"},
+    "launch": {"store", "ranks", "study"},
+    "report": {"store", "ranks", "study"},
+    "tuners": {"store", "ranks", "study"},
+    "optuna": {"store", "ranks", "study", "tuners"},
+    "syne_tune": {"store", "ranks", "study", "tuners"},
+    "keras_tuner": {"store", "ranks", "study", "tuners", "callbacks"},
+    "ray_tune": {"store", "ranks", "study", "tuners"},
+    "trackers": {"store", "ranks", "study"},
+    "cli": {"store", "ranks", "study", "callbacks", "launch", "report", "trackers"},
     "haltune": {"store", "study"},  # its face
     "__main__": {"cli"},
 }
@@ -120,8 +119,6 @@ def room(module: str) -> str:
         return "haltune"
     if parts[0] == "policies":
         return ".".join(parts[:2]) if len(parts) > 1 and parts[1] != "from_spec" else "policies"
-    if parts[:2] == ["study", "session"]:
-        return "study.session"
     return parts[0]
 
 
@@ -129,7 +126,7 @@ def allowed(asks: str) -> set[str]:
     """The rooms that a room may ask."""
     if asks in ARROWS:
         return ARROWS[asks] | (set() if asks in GROUND else GROUND)
-    return ABOVE[asks] | GROUND | set(ARROWS) - {"store", "ranks", "study.session"} | {"policies"}
+    return ABOVE[asks] | GROUND | set(ARROWS) - {"store", "ranks"} | {"policies"}
 
 
 def test_every_room_asks_only_what_stands_below_it() -> None:

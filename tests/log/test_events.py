@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from examples import many
 from haltune import Verdict
 from haltune.errors import InvalidInput
-from haltune.log.codec import from_json, plain, to_json
 from haltune.log.decisions import Action, go_on
-from haltune.log.events import Created, Event, Reported, Status
+from haltune.log.events import Created, Event, Reported, Status, from_json, plain, to_json
 from haltune.store.sql.sqlite.store import SqliteStore
 
 

@@ -13,7 +13,7 @@ from haltune.report import summary
 from haltune.report.digest import digest
 from haltune.report.page import page
 from haltune.report.page.words import stats
-from haltune.study.session.voice import spending_line, standing_line
+from haltune.study.messages import spending_line, standing_line
 
 PROBLEM = Problem(Space({"lr": Float(0.1, 1.0)}), Maximize("acc", (0, 1)), 9)
 

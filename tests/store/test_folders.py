@@ -19,7 +19,7 @@ from haltune.log import events as ev
 from haltune.store.folders import own_folder
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 Open = Callable[[], Study]
 
@@ -200,7 +200,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def make(store: Path, folder: Path, text: str, name: str = "study") -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("haltune.study.session.replica.secrets.token_hex", lambda n: "")
+            patch.setattr("haltune.study.replica.secrets.token_hex", lambda n: "")
             study = opened(store, name=name, checkpoints=store.parent / "aside")
         assert next(study.events()) == replace(next(study.events()), id="")  # type: ignore[type-var]
         trial = asked(study)

@@ -18,7 +18,7 @@ from haltune import Budget, HaltuneWarning, Study, Trial
 from haltune.errors import StoreError
 from haltune.store.open import open_store
 from haltune.store.sql.open import open_sql
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 
 @pytest.fixture

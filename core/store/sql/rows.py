@@ -18,10 +18,8 @@ import sqlalchemy as sa
 
 from haltune.errors import InvalidInput, StoreError
 from haltune.log import events as ev
-from haltune.log.codec import from_json
 from haltune.log.decisions import Action, Verdict
-from haltune.log.events import Event
-from haltune.log.validity import ADVICE, check
+from haltune.log.events import ADVICE, Event, check, from_json
 
 from ..base import Lease
 from . import checksums, tables

@@ -16,8 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from haltune.log import events as ev
-from haltune.log.codec import plain, to_json
-from haltune.log.events import MOVES, Event
+from haltune.log.events import MOVES, Event, plain, to_json
 
 from ..base import CLAIM, Lease, Release
 from . import checksums

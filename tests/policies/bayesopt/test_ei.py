@@ -15,7 +15,7 @@ from haltune.policies.bayesopt import ImprovementSurrogate, Squash
 from haltune.policies.costs import RemainingBudget
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
-from haltune.study.session.asking import propose
+from haltune.study.asking import propose
 
 GRID = Space(
     {"a": Choice([i / 9 for i in range(10)], ordered=True), "b": Choice([0.1, 0.3, 0.5], ordered=True)}

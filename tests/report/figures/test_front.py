@@ -19,7 +19,7 @@ from haltune.report.digest import digest
 from haltune.report.figures.curves import marks
 from haltune.report.figures.results import front_spec
 from haltune.report.page import page
-from haltune.study.session.voice import ending, standing_line
+from haltune.study.messages import ending, standing_line
 
 SPACE = Space({"<x>": Float(0.0, 1.0)})
 ROWS = [(0.5, 3.0, 1.0), (0.9, 9.0, 1.0), (0.4, 4.0, 1.0), (math.nan, 1.0, 1.0), (0.99, 1.0, 6.0)]

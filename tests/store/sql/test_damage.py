@@ -28,7 +28,7 @@ from haltune.report.page import page, write
 from haltune.store.open import open_store
 from haltune.store.sql.open import open_sql
 from haltune.store.sql.tables import restored, stored
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 PROBLEM = problem(9)
 BAD = os.fsdecode(b"/data/img_\xff.png")  # a path that is not UTF-8
