@@ -25,9 +25,8 @@ from haltune.log.events import Created, Reported
 from haltune.policies import RandomSearch
 from haltune.report import summary
 from haltune.report.page import page, write
-from haltune.store.open import open_store
-from haltune.store.sql.open import open_sql
-from haltune.store.sql.tables import restored, stored
+from haltune.store.open import open_sql, open_store
+from haltune.store.rows import restored, stored
 from haltune.study.view import read_study
 
 PROBLEM = problem(9)
@@ -354,7 +353,7 @@ def test_a_log_of_a_version_without_checksums_opens_and_what_comes_has_them(
         c.execute("PRAGMA journal_mode=WAL")  # as haltune leaves it
         c.execute("ALTER TABLE haltune_events DROP COLUMN checksum")
     c.close()
-    read_only = open_store(f"sqlite:///file:{path}?mode=ro&uri=true")
+    read_only = open_store(path, reading=True)
     assert [image(e) for e in read_only.read("study")] == before
     study = Study(PROBLEM, RandomSearch(), path, seed=1, budget=Budget(trials=9))
     study.ask().report(0.5)

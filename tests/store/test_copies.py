@@ -16,9 +16,9 @@ from filled import fill, report
 from workers import created
 
 from haltune.errors import HaltuneWarning
+from haltune.store import sqlite
 from haltune.store.open import open_store
-from haltune.store.sql.sqlite import journal
-from haltune.store.sql.sqlite.store import SqliteStore
+from haltune.store.sqlite import SqliteStore
 
 
 def read(path: Path, reading: bool) -> tuple[int, list[str]]:
@@ -43,7 +43,7 @@ def alone(path: Path) -> Path:
 def test_a_copy_without_the_journal_lacks_events_and_says_so(
     tmp_path: Path, reports: int, reading: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "LIMIT", 100_000)
+    monkeypatch.setattr(sqlite, "LIMIT", 100_000)
     store = SqliteStore(f"sqlite:///{tmp_path}/a.db")
     fill(store, reports, "r" * 3000)
     found, (said,) = read(alone(tmp_path / "a.db"), reading)
@@ -77,10 +77,10 @@ def test_a_database_that_is_whole_says_nothing(tmp_path: Path, reading: bool) ->
 def test_it_holds_after_a_kill_and_after_another_program_has_closed_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     code = (
-        "import os, signal\nfrom filled import fill\nfrom haltune.store.sql.sqlite.store import SqliteStore\n"
+        "import os, signal\nfrom filled import fill\nfrom haltune.store.sqlite import SqliteStore\n"
         f"fill(SqliteStore('sqlite:///{path}'), 30)\nos.kill(os.getpid(), signal.SIGKILL)"
     )
-    here = {"PYTHONPATH": str(Path(__file__).parents[3] / "support")}
+    here = {"PYTHONPATH": str(Path(__file__).parents[1] / "support")}
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | here, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     found, said = read(alone(path), True)
@@ -97,7 +97,7 @@ def test_it_holds_after_a_kill_and_after_another_program_has_closed_the_file(tmp
 def test_somebody_who_reads_an_older_state_delays_the_journal_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "LIMIT", 100_000)
+    monkeypatch.setattr(sqlite, "LIMIT", 100_000)
     path = tmp_path / "a.db"
     store = SqliteStore(f"sqlite:///{path}")
     store.create("s", created())
@@ -107,7 +107,7 @@ def test_somebody_who_reads_an_older_state_delays_the_journal_and_nothing_is_los
     for epoch in range(1, 41):
         store.append("s", [report(float(epoch), "r" * 3000)], seen=10**9, about=None)
     assert reader.execute("SELECT count(*) FROM haltune_events").fetchone() == (1,)
-    assert (kept := os.path.getsize(f"{path}-wal")) > journal.LIMIT
+    assert (kept := os.path.getsize(f"{path}-wal")) > sqlite.LIMIT
     reader.close()
     for epoch in range(41, 121):
         store.append("s", [report(float(epoch), "r" * 3000)], seen=10**9, about=None)
@@ -118,8 +118,7 @@ def test_somebody_who_reads_an_older_state_delays_the_journal_and_nothing_is_los
 def test_a_journal_that_grows_slowly_goes_to_the_file_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "LIMIT", 100_000)
-    monkeypatch.setattr(journal, "PERIOD", 0.0)  # it is looked after many times before it is long
+    monkeypatch.setattr(sqlite, "LIMIT", 100_000)
     path = tmp_path / "a.db"
     store = SqliteStore(f"sqlite:///{path}")
     sizes = []
@@ -127,7 +126,7 @@ def test_a_journal_that_grows_slowly_goes_to_the_file_all_the_same(
     for epoch in range(1, 121):
         store.append("s", [report(float(epoch), "r" * 3000)], seen=10**9, about=None)
         sizes.append(os.path.getsize(f"{path}-wal"))
-    assert max(sizes) < 2 * journal.LIMIT
+    assert max(sizes) < 2 * sqlite.LIMIT
     assert sizes.count(min(sizes)) > 1  # begun anew more than once
 
 
