@@ -16,7 +16,6 @@ from haltune._utils.differences import differences
 from haltune._utils.process import checkable, surely_gone
 from haltune.display import one_line
 from haltune.errors import InvalidInput, StoreError, StudyMismatch
-from haltune.errors.old_names import renamed
 from haltune.log.events import (
     ADVICE,
     OVER,
@@ -38,6 +37,7 @@ from haltune.log.events import (
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
+from haltune.old_names import renamed
 
 from .base import Store
 
