@@ -238,8 +238,7 @@ def _training_state(trained: Any) -> dict[str, Any]:
             "learning rate": [[group["lr"] for group in o.param_groups] for o in optimizers],
             "schedules": [c.scheduler.state_dict() for c in trained.lr_scheduler_configs],
         }
-    model: Any = getattr(sys.modules.get("keras"), "Model", None)
-    if isinstance(model, type) and isinstance(trained, model):
+    if isinstance(trained, getattr(sys.modules.get("keras"), "Model", ())):
         found: dict[str, Any] = {"weights": [_array(w) for w in trained.weights]}
         if (optimizer := getattr(trained, "optimizer", None)) is not None:
             found["optimizer"] = [_array(v) for v in optimizer.variables]

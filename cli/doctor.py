@@ -35,13 +35,12 @@ from haltune.log.records import TrialRecord
 from haltune.policies import RandomSearch
 from haltune.policies.from_spec import policy_from
 from haltune.store.base import Lease, Store
-from haltune.store.checkpoints import Checkpoints, readable
-from haltune.store.folders import own_folder
+from haltune.store.checkpoints import Checkpoints, own_folder, readable
 from haltune.store.open import open_store
-from haltune.store.sql.sqlite.file import path_at
+from haltune.store.sqlite import path_at
 from haltune.study import Study
-from haltune.study.reading import folded
 from haltune.study.replay import decided, replay
+from haltune.study.view import folded
 
 from .common import BUG, DONE, As, Format, Name, NotStarted, Where, errors, find, say, say_json
 from .study_file import StudyFile, read
@@ -403,7 +402,7 @@ def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Findin
     created = next(store.read(name, stop=1), None) if history is not None else None
     if isinstance(created, Created):
         try:
-            folder = own_folder(store, name, created, given, mark=False)
+            folder = own_folder(store, name, created, given)
         except InvalidInput as error:
             yield Finding("checkpoints", False, str(error))
         else:
