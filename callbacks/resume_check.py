@@ -238,7 +238,8 @@ def _training_state(trained: Any) -> dict[str, Any]:
             "learning rate": [[group["lr"] for group in o.param_groups] for o in optimizers],
             "schedules": [c.scheduler.state_dict() for c in trained.lr_scheduler_configs],
         }
-    if isinstance(trained, getattr(sys.modules.get("keras"), "Model", ())):
+    keras: Any = sys.modules.get("keras")
+    if keras is not None and isinstance(trained, keras.Model):
         found: dict[str, Any] = {"weights": [_array(w) for w in trained.weights]}
         if (optimizer := getattr(trained, "optimizer", None)) is not None:
             found["optimizer"] = [_array(v) for v in optimizer.variables]
