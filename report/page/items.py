@@ -18,7 +18,7 @@ from haltune.log.codec import plain
 from haltune.log.events import Status
 from haltune.log.policy import in_words
 from haltune.policies.autobct.policy import AutoBCT
-from haltune.policies.bobos.halting import Stopper
+from haltune.policies.bobos.policy import Stopper
 from haltune.policies.truvar.members import MemberSet
 from haltune.study.results import Results
 

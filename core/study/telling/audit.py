@@ -1,6 +1,6 @@
 """What an audit found: how often a run that would have been stopped would have won, and what it cost to know.
 
-A share of the runs is drawn before they start and trains on where the rule would stop it: `policies/bobos/halting.py`.
+A share of the runs is drawn before they start and trains on where the rule would stop it: `policies/bobos/policy.py`.
 Here they are counted, from the log alone.
 
     would-be stop   the report at which an audited run would have been stopped, with that decision's numbers
