@@ -38,10 +38,10 @@ from haltune.store.base import Lease, Store
 from haltune.store.checkpoints import Checkpoints, readable
 from haltune.store.folders import own_folder
 from haltune.store.open import open_store
-from haltune.store.sql.sqlite.file import path_at
+from haltune.store.sqlite import path_at
 from haltune.study import Study
-from haltune.study.reading import folded
 from haltune.study.replay import decided, replay
+from haltune.study.view import folded
 
 from .common import BUG, DONE, As, Format, Name, NotStarted, Where, errors, find, say, say_json
 from .study_file import StudyFile, read

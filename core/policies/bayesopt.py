@@ -31,9 +31,8 @@ from haltune.errors import InvalidInput, warn
 from haltune.gp import Posterior, condition_on, fit
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event, Status
-from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
-from haltune.log.policy import Policy
+from haltune.log.policy import FinishedTrials, Policy, fold_over
 from haltune.log.problem import Problem
 from haltune.log.records import Best, TrialRecord
 from haltune.log.scores import measured, plausible

@@ -27,9 +27,8 @@ from haltune.display import chance, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import AUDIT, Action, Move, Start, Verdict, go_on, stop
 from haltune.log.events import Event, Reported, Started, Status
-from haltune.log.fold import FinishedTrials, fold_finished, fold_over
 from haltune.log.history import History
-from haltune.log.policy import Policy, T, Wrapper, check_policy
+from haltune.log.policy import FinishedTrials, Policy, T, Wrapper, check_policy, fold_finished, fold_over
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import FALL, Scale, measured

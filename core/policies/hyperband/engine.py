@@ -32,7 +32,7 @@ from haltune.log import events as ev
 from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import OVER, Event, Status
 from haltune.log.history import History
-from haltune.log.policy import Policy, policy_of
+from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.policies.random import fresh
@@ -65,13 +65,10 @@ class Sampler:
     )
 
     def __post_init__(self) -> None:
-        if self.source in ("random", "sobol", "lhs"):
-            return
-        if (proposes := policy_of(self.source)) is None:
+        if self.source not in ("random", "sobol", "lhs") and not isinstance(self.source, Policy):
             raise InvalidInput(
                 f"sampler={self.source!r}: one of random, sobol, lhs, or a policy such as GPUCB()"
             )
-        object.__setattr__(self, "source", proposes)
 
     def check(self, problem: Problem) -> None:
         if not isinstance(self.source, str):

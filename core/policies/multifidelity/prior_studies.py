@@ -20,7 +20,7 @@ from haltune._utils.memo import Memo
 from haltune.display import plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.gp.gp import subset
-from haltune.log.codec import plain
+from haltune.log.events import plain
 from haltune.log.history import History
 from haltune.space import Space
 
