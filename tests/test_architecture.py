@@ -45,6 +45,7 @@ ARROWS: dict[str, set[str]] = {  # a policy without a row asks what BAYES has
     "policies.hyperband": MODELS | {"policies.random"},
     "policies.multifidelity": BAYES | {"policies.hyperband"},
     "policies.guided": BAYES | {"policies.hyperband", "policies.multifidelity"},
+    "policies.bobos": BAYES,
     "policies.several_goals": LOG,
     "policies.autobct": MODELS | {"policies.bobos"},
 }
