@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from haltune._utils.forks import heirs
+from haltune._utils.forks import fork_handlers
 from haltune._utils.signals import interrupts
 from haltune.display import one_line, plural, visible
 from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError
@@ -79,7 +79,7 @@ class Heartbeat:
         self._owner = weakref.ref(owner)
         self._enough = threading.Event()
         self._thread: threading.Thread | None = None
-        heirs.add(self)
+        fork_handlers.add(self)
 
     def after_fork(self) -> None:
         """See haltune._utils.forks: the thread, which may have held the event's lock, is the parent's."""
