@@ -50,4 +50,4 @@ def test_a_program_that_wants_a_process_of_its_own_runs(page, package, instead, 
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the search is over" in done.stderr + done.stdout
+    assert "he search is over" in done.stderr + done.stdout

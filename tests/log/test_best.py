@@ -15,8 +15,8 @@ from worlds import quick, search, small_study
 from haltune import Budget, Float, Maximize, Minimize, OptimalStopping, Problem, Space, Study
 from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Status
-from haltune.log.fate import fate_of
 from haltune.log.history import History
+from haltune.log.outcomes import outcome_of
 from haltune.log.problem import Goal, goal_from_json
 from haltune.log.records import Best
 from haltune.policies import (
@@ -333,7 +333,7 @@ def test_a_run_without_a_value_or_on_a_part_of_its_resource_is_never_said_to_be_
                 "epoch 6 of 6: trained in full" if full else "epoch 6 of 6: its last, with a resource of 1"
             )
             break
-    assert [fate_of(t, few.problem).words for t in few.trials] == ["trained in part, with a resource of 1"]
+    assert [outcome_of(t, few.problem).words for t in few.trials] == ["trained in part, with a resource of 1"]
 
 
 def test_what_became_of_a_run_is_said_by_where_it_ended() -> None:
@@ -341,7 +341,7 @@ def test_what_became_of_a_run_is_said_by_where_it_ended() -> None:
     tell_trial(history, [0.5] * 4)
     tell_trial(history, [0.5, math.nan])
     tell_trial(history, [0.5] * 3, Status.STOPPED)
-    words = [fate_of(t, history.problem).words for t in history.trials]
+    words = [outcome_of(t, history.problem).words for t in history.trials]
     assert words == [
         "trained in full", "ended by itself at epoch 4 of 10", "ended without a value at epoch 2 of 10",
         "stopped early",
