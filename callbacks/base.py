@@ -15,7 +15,7 @@ import sys
 from typing import Any, ClassVar, Self
 
 from haltune.errors import installing
-from haltune.errors.foreign_words import check_call
+from haltune.hints import check_call
 from haltune.study import Trial
 
 from .reporter import Reporter
@@ -32,7 +32,7 @@ class Portable:
     _held: ClassVar[frozenset[str]] = frozenset()  # attributes that frameworks set and that hold a model
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
-        check_call(cls, args, named)
+        check_call(cls, named)
         return _blank(cls)  # type: ignore[no-any-return]
 
     def _forget(self) -> None:

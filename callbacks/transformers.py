@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from haltune.errors import InvalidInput, NotSupported
-from haltune.errors.foreign_words import answering
+from haltune.hints import answering
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.study import Study, Trial

@@ -18,7 +18,7 @@ from haltune.display import visible
 from haltune.errors import HaltuneError, StoreError, StudyMismatch, TrainingFailed
 from haltune.store.base import Store
 from haltune.store.open import only_study, open_store
-from haltune.store.sql.sqlite.file import need_file, path_at
+from haltune.store.sqlite import need_file, path_at
 from haltune.study.view import RecordedStudy, read_study
 
 from .study_file import StudyFile, read

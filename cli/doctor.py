@@ -38,7 +38,7 @@ from haltune.store.base import Lease, Store
 from haltune.store.checkpoints import Checkpoints, readable
 from haltune.store.folders import own_folder
 from haltune.store.open import open_store
-from haltune.store.sql.sqlite.file import path_at
+from haltune.store.sqlite import path_at
 from haltune.study import Study
 from haltune.study.replay import decided, replay
 from haltune.study.view import folded

@@ -22,7 +22,7 @@ TOPS = {
     "bridges/ray_tune": "haltune.ray_tune", "bridges/keras_tuner": "haltune.keras_tuner",
     "bridges/syne_tune": "haltune.syne_tune", "cli": "haltune.cli",
 }  # fmt: skip
-GROUND = {"above", "display", "errors"}  # on which everything stands
+GROUND = {"above", "display", "errors", "hints", "old_names"}  # on which everything stands
 LOG = {"log", "space", "_utils"}
 MODELS = LOG | {"gp"}
 BAYES = MODELS | {"policies.acquisition", "policies.bayesopt", "policies.costs", "policies.random"}
@@ -30,6 +30,8 @@ ARROWS: dict[str, set[str]] = {
     "display": set(),
     "errors": {"display"},
     "above": {"errors"},
+    "hints": {"errors"},
+    "old_names": {"errors"},
     "_utils": set(),
     "space": {"_utils"},
     "gp": {"_utils"},

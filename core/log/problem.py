@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from haltune._utils.checks import pythonic
 from haltune.errors import InvalidInput, InvalidSpace
-from haltune.errors.foreign_words import KnowsArguments
+from haltune.hints import KnowsArguments
 from haltune.space import Space
 
 from .metric_names import is_learnt

@@ -26,7 +26,7 @@ from haltune._utils.checks import LARGEST
 from haltune._utils.process import named
 from haltune.above import above
 from haltune.display import facts, settings, short
-from haltune.errors.foreign_words import KnowsAttributes
+from haltune.hints import KnowsAttributes
 
 from .decisions import EARLIER, FULL, Action, Config, Verdict
 from .events import AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status

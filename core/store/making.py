@@ -14,7 +14,6 @@ from typing import Any
 from haltune._utils.differences import differences
 from haltune._utils.process import checkable, surely_gone
 from haltune.errors import StoreError, StudyMismatch
-from haltune.errors.old_names import renamed
 from haltune.log.events import (
     ADVICE,
     Budgeted,
@@ -29,6 +28,7 @@ from haltune.log.events import (
 )
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
+from haltune.old_names import renamed
 
 from .base import Store
 from .studies import recorded_problem

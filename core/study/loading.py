@@ -15,7 +15,7 @@ from haltune._utils.disk import StrPath
 from haltune._utils.process import surely_gone
 from haltune._utils.retry import retry
 from haltune.errors import InvalidInput, NotSupported, StoreError, StoreReadOnly
-from haltune.errors.foreign_words import answering
+from haltune.hints import answering
 from haltune.log.events import Created, Event, Status
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Goal, Maximize, Problem

@@ -18,7 +18,7 @@ from haltune import Verdict
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Action, go_on
 from haltune.log.events import Created, Event, Reported, Status, from_json, plain, to_json
-from haltune.store.sql.sqlite.store import SqliteStore
+from haltune.store.sqlite import SqliteStore
 
 
 @given(some_event)

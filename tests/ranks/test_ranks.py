@@ -21,7 +21,7 @@ from haltune import Trial
 from haltune.errors import NotSupported
 from haltune.log.events import Created, Ended, Reported, Started
 from haltune.ranks import Mark, Place, ThisProcess, error_from_json, error_to_json, place
-from haltune.store.sql.open import open_sql
+from haltune.store.open import open_sql
 
 Ranks = Callable[..., list[list[Any]]]
 Scenes = tuple[dict[str, list[Any]], dict[str, list[Any]], Path]

@@ -16,13 +16,13 @@ from numpy.random import Generator
 
 from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput
-from haltune.errors.old_names import takes_old_names
 from haltune.log.decisions import Move, Verdict
 from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
+from haltune.old_names import takes_old_names
 
 from .brackets import Bracket, Number, Plan, Rung, Schedule, exact, growing, halving, hyperband, infinite
 from .engine import Asynchronous, Design, Halving, Promotion, Sampler, Synchronous

@@ -30,13 +30,13 @@ from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune.display import plural
 from haltune.errors import InvalidInput
-from haltune.errors.old_names import takes_old_names
 from haltune.log.decisions import AUDIT, ENQUEUED, Action, Finish, Move, Resume, Start, Verdict, Wait
 from haltune.log.events import Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
+from haltune.old_names import takes_old_names
 from haltune.policies.acquisition import expected_improvement
 from haltune.policies.bayesopt import chosen_to
 from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact

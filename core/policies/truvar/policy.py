@@ -25,7 +25,6 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import MOST_POINTS, check_whole, is_number, within
 from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported, warn
-from haltune.errors.old_names import policy_now
 from haltune.gp import Kernel
 from haltune.gp.kernels import KernelName
 from haltune.log.decisions import Finish, Move, Start, Wait
@@ -33,6 +32,7 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy, T
 from haltune.log.problem import Problem
+from haltune.old_names import policy_now
 from haltune.policies.costs import RemainingBudget
 from haltune.policies.random import fresh
 

@@ -16,7 +16,7 @@ from haltune.report.metric_model import MetricModel
 from haltune.report.watch.app import ACTIONS, Board, Location, _stream, application
 from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store
-from haltune.store.sql.store import SqlStore
+from haltune.store.sql import SqlStore
 from haltune.study.view import follow_study
 
 TOKEN = "a-token-that-nobody-guesses"
