@@ -35,8 +35,7 @@ from haltune.log.records import TrialRecord
 from haltune.policies import RandomSearch
 from haltune.policies.from_spec import policy_from
 from haltune.store.base import Lease, Store
-from haltune.store.checkpoints import Checkpoints, readable
-from haltune.store.folders import own_folder
+from haltune.store.checkpoints import Checkpoints, own_folder, readable
 from haltune.store.open import open_store
 from haltune.store.sqlite import path_at
 from haltune.study import Study
@@ -403,7 +402,7 @@ def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Findin
     created = next(store.read(name, stop=1), None) if history is not None else None
     if isinstance(created, Created):
         try:
-            folder = own_folder(store, name, created, given, mark=False)
+            folder = own_folder(store, name, created, given)
         except InvalidInput as error:
             yield Finding("checkpoints", False, str(error))
         else:

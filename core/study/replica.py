@@ -29,7 +29,7 @@ from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.store.base import Conflict, Lease, Release, Store, settled
 from haltune.store.checkpoints import Checkpoints
-from haltune.store.making import make, widens
+from haltune.store.studies import make, widens
 
 _LEAST_JUMP = (
     5.0  # seconds that are called a jump: a server's time comes by the network, and may be some late

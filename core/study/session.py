@@ -48,8 +48,7 @@ from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.ranks import Follower, Line, alone, error_from_json, follower, leader, same
 from haltune.store.base import Release, Store
-from haltune.store.checkpoints import Checkpoints
-from haltune.store.folders import own_folder
+from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 
