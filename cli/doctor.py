@@ -23,7 +23,6 @@ from typing import Annotated, Any
 import typer
 
 from haltune._utils.process import named, surely_gone
-from haltune._utils.scratch import lasting, remove
 from haltune.display import plural
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError
 from haltune.launch import run_script
@@ -414,10 +413,10 @@ def _rehearsed(problem: Problem, command: list[str], epochs: int) -> Iterator[Fi
     if problem.space.constraints:
         yield Finding("resume", None, f"the program cannot be rehearsed: {_LACKS}")
         return
-    folder, found = lasting(), list[Finding]()
+    folder, found = Path(tempfile.mkdtemp(prefix="haltune-doctor-")), list[Finding]()
     try:
         found += rehearse(problem, command, folder, epochs)
     finally:
         if all(finding.well is not False for finding in found):
-            remove(folder)  # else its logs may say more
+            shutil.rmtree(folder, ignore_errors=True)  # else its logs may say more
     yield from found
