@@ -109,7 +109,7 @@ def _number_of(value: Any) -> str:
 # -- audit -------------------------------------------------------------------------------------------------------------
 #
 # A share of the trials is drawn before they start and trains on where the rule would stop it
-# (`policies/bobos/halting.py`). Here they are counted, from the log alone.
+# (`policies/bobos/policy.py`). Here they are counted, from the log alone.
 #
 #   would-be stop   the report at which an audited trial would have been stopped, with the numbers of that decision
 #   wrong           the trial ended above the incumbent of that report, both by the value that counts for the goal

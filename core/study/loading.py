@@ -13,7 +13,6 @@ from typing import Any, NoReturn, Unpack
 from haltune._utils.checks import is_number
 from haltune._utils.disk import StrPath
 from haltune._utils.process import surely_gone
-from haltune._utils.retry import retry
 from haltune.errors import InvalidInput, NotSupported, StoreError, StoreReadOnly
 from haltune.hints import answering
 from haltune.log.events import Created, Event, Status
@@ -24,7 +23,7 @@ from haltune.ranks import same
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.space.space import Constraints, constraints_from
-from haltune.store.base import Store
+from haltune.store.base import Store, retry
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import recorded_problem
 

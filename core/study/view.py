@@ -26,8 +26,7 @@ from haltune.log.problem import Budget, Problem
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome, Spent
 from haltune.store.base import Lease, Store, settled
-from haltune.store.checkpoints import Checkpoints
-from haltune.store.folders import own_folder
+from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
 
@@ -481,7 +480,7 @@ class RecordedStudy(StudyView):
         self.name, self.problem, self._follow = name, history.problem, follow
         self.policy, self._known = _rebuilt(created, self.problem)
         self.budget = history.recorded or Budget()
-        kept = Checkpoints(own_folder(store, name, created, checkpoints, mark=False))
+        kept = Checkpoints(own_folder(store, name, created, checkpoints))
         self.log = _ReadLog(store, name, self.policy, history, kept)
         history.locate = self._locate
 
