@@ -18,8 +18,8 @@ from haltune.log.events import MOVES, Event, trial_of
 from .base import CLAIM, Conflict, Lease, Release
 
 _ELSEWHERE = (
-    "give the study a file, store='sqlite:///search.db', or train by a strategy that runs the script once for each rank, "
-    "such as 'ddp'"
+    "give the study a file, store='sqlite:///search.db', or train by a strategy that runs the script once for each "
+    "rank, such as 'ddp'"
 )
 
 
