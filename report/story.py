@@ -34,7 +34,6 @@ class Stretch:
 
     @property
     def other(self) -> float:
-        """Starting up, and what nobody accounts for."""
         known = self.training + self.validation + self.judging + self.checkpoint + self.slept
         return max(0.0, self.end - self.start - known)
 
@@ -84,7 +83,6 @@ class Story:
     _top: scores.TopRun = field(default_factory=scores.TopRun)
 
     def fold(self, events: Iterable[ev.Event]) -> Story:
-        """Itself, with some events more."""
         for event in events:
             self.position += 1
             self.now = event.at if math.isnan(self.now) else max(self.now, event.at)
