@@ -21,7 +21,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from haltune._utils.checks import python_number
-from haltune._utils.scratch import Scratch
+from haltune._utils.process import Scratch
 from haltune.display import cell, plural
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed, installing
 from haltune.log.decisions import Finish, Wait

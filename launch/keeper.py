@@ -25,11 +25,10 @@ from typing import Any, NoReturn
 from urllib.parse import quote, unquote
 
 from haltune._utils.disk import discard
-from haltune._utils.process import new_holder, surely_gone
-from haltune._utils.scratch import remove
+from haltune._utils.process import new_holder, remove, surely_gone
 from haltune.errors import HaltuneError, NotSupported
 from haltune.log import events as ev
-from haltune.log.codec import to_json
+from haltune.log.events import to_json
 from haltune.store.base import Conflict, Lease, Release, Store
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.open import open_store

@@ -24,7 +24,7 @@ from haltune.log.events import OVER, Reported, Status
 from haltune.log.fate import lead_of
 from haltune.log.history import History
 from haltune.study import Study
-from haltune.study.reading import follow_study
+from haltune.study.view import follow_study
 
 from .digest import Digest, Row, digest
 from .figures.drawing import GROUP_STYLES

@@ -21,9 +21,8 @@ from haltune._utils.memo import Memo
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
-from haltune.log.codec import plain
 from haltune.log.decisions import Action, Verdict
-from haltune.log.events import Event
+from haltune.log.events import Event, plain
 from haltune.log.history import History
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.policies import MultiFidelity

@@ -28,10 +28,9 @@ from typing import Any
 from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
-from haltune.log.codec import plain
 from haltune.log.decisions import ASKED, ENQUEUED, Action, Verdict, stop
-from haltune.log.events import Created, Ended, Event, Expired, Status
-from haltune.log.fold import Fold
+from haltune.log.events import Created, Ended, Event, Expired, Status, plain
+from haltune.log.policy import Fold
 from haltune.log.problem import Constraint, Goal, Maximize, Minimize, Problem, goal_from_json
 from haltune.log.records import TrialRecord
 from haltune.log.scores import outgrown
@@ -43,8 +42,7 @@ from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 from haltune.study import Study
 from haltune.study.loading import load_study
-from haltune.study.reading import read_study
-from haltune.study.results import Results
+from haltune.study.view import StudyView, read_study
 
 from .spaces import (
     ENDS,
@@ -67,7 +65,7 @@ _DIRECTION = optuna.study.StudyDirection
 
 
 def to_study(
-    study: Results | Store | str | os.PathLike[str],
+    study: StudyView | Store | str | os.PathLike[str],
     storage: Any = None,
     name: str | None = None,
 ) -> optuna.Study:
@@ -97,7 +95,7 @@ def to_study(
         >>> len(there.trials), there.best_value == study.best_value
         (3, True)
     """
-    if not isinstance(study, Results):
+    if not isinstance(study, StudyView):
         study = read_study(study)
     study.sync()
     made = _empty(study, optuna.storages.get_storage(storage), name or study.name)
@@ -120,7 +118,7 @@ def to_study(
     return made
 
 
-def _empty(study: Results, storage: Any, name: str) -> optuna.Study:
+def _empty(study: StudyView, storage: Any, name: str) -> optuna.Study:
     """Create an empty study of Optuna; replace an earlier copy."""
     goals = study.history.problem.goals
     directions = [_DIRECTION.MAXIMIZE if goal.sign > 0 else _DIRECTION.MINIMIZE for goal in goals]
@@ -142,7 +140,7 @@ def _empty(study: Results, storage: Any, name: str) -> optuna.Study:
 
 
 def _trial(
-    t: TrialRecord, study: Results, translated: Translated, ended: float | None
+    t: TrialRecord, study: StudyView, translated: Translated, ended: float | None
 ) -> optuna.trial.FrozenTrial:
     problem = study.history.problem
     results = t.results(problem)
@@ -190,7 +188,7 @@ def _attributes(t: TrialRecord, measured: dict[str, float]) -> dict[str, Any]:
     return {name: plain(value) for name, value in (metrics | measured | ours).items()}
 
 
-def _left_out(study: Results) -> list[str]:
+def _left_out(study: StudyView) -> list[str]:
     """Return what Optuna cannot keep of this study, a sentence each."""
     parts = sum(int((~t.whole).sum()) for t in study.trials)
     again = sum(t.attempt > 1 for t in study.trials)

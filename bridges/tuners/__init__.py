@@ -26,9 +26,8 @@ from typing import Any
 
 from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput, InvalidSpace, LeaseLost, warn
-from haltune.log.codec import from_json, to_json, verdict_from_json, verdict_to_json
 from haltune.log.decisions import Action, Finish, Verdict, Wait, go_on
-from haltune.log.events import OVER, Status
+from haltune.log.events import OVER, Status, from_json, to_json, verdict_from_json, verdict_to_json
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.space.domains import Choice, Constant, Domain, Float, Int

@@ -13,9 +13,8 @@ from typing import Any, NoReturn, Unpack
 from haltune._utils.checks import is_number
 from haltune._utils.disk import StrPath
 from haltune._utils.process import surely_gone
-from haltune._utils.retry import retry
 from haltune.errors import InvalidInput, NotSupported, StoreError, StoreReadOnly
-from haltune.errors.foreign_words import answering
+from haltune.hints import answering
 from haltune.log.events import Created, Event, Status
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Goal, Maximize, Problem
@@ -24,15 +23,15 @@ from haltune.ranks import same
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.space.space import Constraints, constraints_from
-from haltune.store.base import Store
+from haltune.store.base import Store, retry
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import recorded_problem
 
 from .attempt import Attempt, Failure, Report, Settings
 from .messages import Voice
-from .reading import Reading, first_event, read_study
 from .study import Rarer, Study
 from .trial import Trial
+from .view import RecordedStudy, first_event, read_study
 
 
 class ReadingSession:
@@ -43,7 +42,7 @@ class ReadingSession:
         why: What refusals say.
     """
 
-    def __init__(self, reading: Reading, why: str) -> None:
+    def __init__(self, reading: RecordedStudy, why: str) -> None:
         self.log, self.checkpoints, self.budget = reading.log, reading.checkpoints, reading.budget
         self.monotonic, self.voice, self.waits = time.perf_counter, Voice(0), False
         self._why = why
@@ -223,7 +222,7 @@ def _folder(options: Rarer) -> StrPath | None:
 class _Shown(Study):
     """A study whose log does not hold all that decides, or cannot be written: to look at."""
 
-    def __init__(self, reading: Reading, why: str) -> None:
+    def __init__(self, reading: RecordedStudy, why: str) -> None:
         self.name, self.policy = reading.name, reading.policy
         self._reading, self._why = (
             reading,

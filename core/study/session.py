@@ -16,9 +16,8 @@ from functools import partial
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Protocol, TypeVar
 
-from haltune._utils.forks import heirs, is_free
+from haltune._utils.forks import fork_handlers, is_free
 from haltune._utils.process import new_holder
-from haltune._utils.retry import retry
 from haltune.display import one_line, plural
 from haltune.errors import (
     InvalidInput,
@@ -30,19 +29,25 @@ from haltune.errors import (
     warn,
 )
 from haltune.log import events as ev
-from haltune.log.codec import from_json, plain, to_json, verdict_from_json, verdict_to_json
 from haltune.log.decisions import Action, Finish, Verdict, Wait
-from haltune.log.events import OVER, Event, Status
+from haltune.log.events import (
+    OVER,
+    Event,
+    Status,
+    from_json,
+    plain,
+    to_json,
+    verdict_from_json,
+    verdict_to_json,
+)
 from haltune.log.fate import shared_error
-from haltune.log.fold import Fold
 from haltune.log.history import History
-from haltune.log.policy import Wrapper
+from haltune.log.policy import Fold, Wrapper
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.ranks import Follower, Line, alone, error_from_json, follower, leader, same
-from haltune.store.base import Release, Store
-from haltune.store.checkpoints import Checkpoints
-from haltune.store.folders import own_folder
+from haltune.store.base import Release, Store, retry
+from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 
@@ -859,7 +864,7 @@ class HeardLog:
         self._where, self._rank_0 = settings.store, rank_0
         self._store: Store | None = _ToldStore(rank_0) if told["url"] == "memory" else None
         self._begin()
-        heirs.add(self)
+        fork_handlers.add(self)
 
     def _begin(self) -> None:
         """Nothing is read yet."""

@@ -14,7 +14,7 @@ from haltune._utils.disk import StrPath
 from haltune.above import above
 from haltune.display import heard, plural, preformatted
 from haltune.errors import InvalidInput, StoreError, warn
-from haltune.errors.foreign_words import KnowsArguments, KnowsAttributes, answering
+from haltune.hints import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import Policy, called
 from haltune.log.problem import Budget, Constraint, Goal, Problem
@@ -37,9 +37,9 @@ from .arguments import (
     wrong_way,
 )
 from .attempt import Log, Settings
-from .results import Results
 from .session import FollowerSession, LocalSession, Session
 from .trial import Trial
+from .view import StudyView
 
 _log = logging.getLogger("haltune")
 
@@ -57,7 +57,7 @@ class Rarer(TypedDict, total=False):
     sleep: Callable[[float], None]
 
 
-class Opened(Results):
+class Opened(StudyView):
     """A study as it is opened: what it is made of, and its sessions. What is asked of it is Study's."""
 
     _speaks = False

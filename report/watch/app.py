@@ -29,7 +29,7 @@ from haltune.log.history import History
 from haltune.store.base import Store
 from haltune.store.open import open_store
 from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, raise_limits
-from haltune.study.reading import Following, follow_study
+from haltune.study.view import RecordedStudy, follow_study
 
 from ..page import script, style
 from .serve import Guard
@@ -62,7 +62,7 @@ class Board:
     find: Callable[[], Sequence[Location]]  # lists the studies there are now
     locations: list[Location] = field(default_factory=list)
     _open: dict[int, Watched] = field(default_factory=dict)
-    _read: dict[int, Following] = field(default_factory=dict)
+    _read: dict[int, RecordedStudy] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def listed(self) -> list[Location]:
@@ -86,7 +86,7 @@ class Board:
                 self._open[number] = Watched(self._following(number, location))
             return self._open[number]
 
-    def _following(self, number: int, location: Location) -> Following:
+    def _following(self, number: int, location: Location) -> RecordedStudy:
         """Open the study for reading, once. The caller holds the lock."""
         if number not in self._read:
             self._read[number] = follow_study(location.store, location.name, location.checkpoints)
@@ -116,7 +116,7 @@ def _best(history: History) -> str:
     return "no value yet" if best is None else f"{history.problem.goal.metric} {best.value:.4g}"
 
 
-def stop(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+def stop(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Hold the search: runs finish their epochs and are saved."""
     training = study.history.running > len(study.lost)
     if study.outcome.over and not training:
@@ -126,14 +126,14 @@ def stop(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
     return "it stops: each run ends after the epoch under way" if training else "it stops: nobody trains now"
 
 
-def resume(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+def resume(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Let a search that was stopped go on."""
     if not lift(location.written, location.name, study.history):
         return "nobody had stopped it"
     return "it continues: its workers go on, or will when they are started"
 
 
-def enqueue(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+def enqueue(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Have a configuration trained before any that the policy chooses."""
     config = asked.get("config")
     if not isinstance(config, dict):
@@ -143,7 +143,7 @@ def enqueue(location: Location, study: Following, asked: Mapping[str, Any]) -> s
 
 
 def _ask(  # have one trial end, pause or continue
-    wish: str, reason: str, told: str, location: Location, study: Following, asked: Mapping[str, Any]
+    wish: str, reason: str, told: str, location: Location, study: RecordedStudy, asked: Mapping[str, Any]
 ) -> str:
     trial = asked.get("trial")
     if not isinstance(trial, int) or isinstance(trial, bool):
@@ -152,7 +152,7 @@ def _ask(  # have one trial end, pause or continue
     return f"trial {trial} {told}"
 
 
-def extend(location: Location, study: Following, asked: Mapping[str, Any]) -> str:
+def extend(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Raise limits of the budget."""
     limits = asked.get("limits")
     if not isinstance(limits, dict):
@@ -162,7 +162,7 @@ def extend(location: Location, study: Following, asked: Mapping[str, Any]) -> st
     return f"the budget is {limits_of(raised)} now{now}"
 
 
-ACTIONS: dict[str, Callable[[Location, Following, Mapping[str, Any]], str]] = {
+ACTIONS: dict[str, Callable[[Location, RecordedStudy, Mapping[str, Any]], str]] = {
     "stop": stop, "resume": resume, "enqueue": enqueue, "extend": extend,
     "end": partial(_ask, "stop", "stopped by you, on the search's page", "ends after the epoch under way"),
     "pause": partial(

@@ -11,7 +11,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from haltune.errors import HaltuneError
-from haltune.study.reading import Following, follow_study
+from haltune.study.view import RecordedStudy, follow_study
 
 from ..page import picture_json, shell
 from ..page.items import ToldSearch, learnt_from
@@ -37,7 +37,7 @@ class Watched:
     Models take long: a thread makes them from its own reading, and their items change when they are ready.
     """
 
-    def __init__(self, study: Following, rests: bool = True) -> None:
+    def __init__(self, study: RecordedStudy, rests: bool = True) -> None:
         """rests: looks no more often than leaves time for others."""
         self.study, self._rests, self._lock = study, rests, Lock()
         self._told = ToldSearch(study)
@@ -68,7 +68,7 @@ class Watched:
                 self._think()
             return self.moment
 
-    def acted(self, does: Callable[[Following, Mapping[str, Any]], str], asked: Mapping[str, Any]) -> str:
+    def acted(self, does: Callable[[RecordedStudy, Mapping[str, Any]], str], asked: Mapping[str, Any]) -> str:
         """Do what a page asked for, with the study as it is now, and return what to say."""
         with self._lock:
             self.study.sync()

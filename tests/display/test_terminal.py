@@ -22,7 +22,7 @@ from haltune.errors import HaltuneWarning, InvalidInput, warn
 from haltune.launch.crew import LiveTable
 from haltune.policies import RandomSearch
 from haltune.report import live, summary
-from haltune.study.telling.receipt import receipt
+from haltune.study.explain import explanation
 
 rich_console = pytest.importorskip("rich.console")
 
@@ -146,7 +146,7 @@ def test_the_tables_that_renew_themselves_show_names_as_typed(study):
 
 def test_summaries_and_receipts_are_made_visible(study):
     assert SHOWN in harmless(summary(study))
-    assert SHOWN in harmless(receipt(study.history, 1, study.events()))
+    assert SHOWN in harmless(explanation(study.history, 1, study.events()))
 
 
 def test_errors_warnings_and_the_log_are_made_visible(caplog):

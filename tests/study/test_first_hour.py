@@ -294,7 +294,7 @@ def test_recommend_within_constraints_points_to_the_best() -> None:
         constraints=[Constraint("ms", at_most=5)],
         verbose=0,
     )
-    with pytest.raises(InvalidInput, match=r"study\.best keeps to them"):
+    with pytest.raises(InvalidInput, match=r"study\.best, which"):
         one.recommend()
 
 
@@ -328,7 +328,7 @@ def test_modules_are_imported_as_before(line: str) -> None:
 def test_more_words_of_a_study_and_of_a_verdict_are_answered() -> None:
     one = Study({"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=3, budget="2 trials", verbose=0)
     with pytest.raises(UnknownArgument, match="budget='100 trials'"):
-        one.optimize(lambda trial: 0.5, 100)  # another tool's number of trials, and never of processes
+        one.optimize(lambda trial: 0.5, n_trials=100)  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match=r"max_epochs=30"):
         Study({"x": Float(0.0, 1.0)}, Maximize("acc"), 30).optimize(lambda trial: 0.5)
     with pytest.raises(UnknownArgument, match="a configuration is one dict"):
@@ -342,16 +342,6 @@ def test_more_words_of_a_study_and_of_a_verdict_are_answered() -> None:
     assert pickle.loads(pickle.dumps(verdict)) == copy.deepcopy(verdict) == verdict
     with pytest.raises(InvalidInput, match="called with the path to write to"):
         trial.save(lambda: None)
-
-
-def test_epochs_without_its_parentheses_is_answered() -> None:
-    trial = asked(study())
-    with pytest.raises(TypeError, match=r"parentheses are missing: for epoch in trial\.epochs\(\):"):
-        for _ in trial.epochs:  # type: ignore[attr-defined]
-            pass
-    assert next(trial.epochs()) == 1
-    assert Trial.epochs.__doc__
-    assert trial.epochs.__doc__ == Trial.epochs.__doc__
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,8 @@ from typing import Literal
 
 from haltune.display import plural
 from haltune.errors import InvalidInput, StoreError
-from haltune.log.events import Started
+from haltune.log.events import ADVICE, Started
 from haltune.log.history import History
-from haltune.log.validity import ADVICE
 
 Number = float | int | Fraction
 Sizes = Literal["line2", "table1"]
@@ -69,7 +68,6 @@ class Schedule:
     brackets: tuple[Bracket, ...]
 
     def total(self, resume: bool = True) -> float:
-        """The resource that all brackets spend."""
         return sum(b.total(resume) for b in self.brackets)
 
     def table(self) -> str:

@@ -16,8 +16,8 @@ from haltune.report.metric_model import MetricModel
 from haltune.report.watch.app import ACTIONS, Board, Location, _stream, application
 from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store
-from haltune.store.sql.store import SqlStore
-from haltune.study.reading import follow_study
+from haltune.store.sql import SqlStore
+from haltune.study.view import follow_study
 
 TOKEN = "a-token-that-nobody-guesses"
 PROBLEM = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 4)

@@ -18,7 +18,7 @@ from haltune.log.events import Reported, Started
 from haltune.log.history import History
 from haltune.store.base import CLAIM, Conflict, Lease, Store
 from haltune.store.memory import MemoryStore
-from haltune.store.sql.open import open_sql
+from haltune.store.open import open_sql
 from haltune.study import asking as claims
 from haltune.study.asking import TERM, WORTH
 from haltune.study.replay import replay
