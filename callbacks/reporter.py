@@ -135,7 +135,7 @@ class Detached:
             "its reports would be lost. Make a new one where the training runs, HaltuneCallback(trial)"
         )
 
-    adopt = before_end = report
+    adopt = before_end = _record = report
 
     def finish(self, *args: Any) -> None:
         """Does nothing: the trial ends where it lives."""
@@ -309,7 +309,7 @@ class Reporter:
             trial.patient = False  # a server that is away does not hold up the training
             try:
                 self._deliver_waiting()
-                verdict = trial.report(**_arguments(report), judge=judge and self.verdict is None)
+                verdict = trial._record(report, judge and self.verdict is None)
             except LeaseLost as error:
                 self._lost(error)
             except Exception as error:
@@ -516,7 +516,7 @@ class Reporter:
 
     def _deliver_waiting(self) -> None:
         while self._waiting:
-            self.trial.report(**_arguments(self._waiting[0]), judge=False)
+            self.trial._record(self._waiting[0], judge=False)
             self._waiting.pop(0)
 
     def _undelivered(self, report: Report, error: Exception) -> None:
@@ -558,16 +558,6 @@ class Reporter:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._heartbeat = Heartbeat(self)
-
-
-def _arguments(report: Report) -> dict[str, Any]:
-    return {
-        "value": report.value,
-        "epoch": report.epoch,
-        "seconds": report.seconds,
-        "validation": report.validation,
-        "metrics": report.metrics or None,
-    }
 
 
 _VERDICTS = {Action.PAUSE: 1.0, Action.STOP: 2.0}  # every other verdict is 0: the trial trained to its end

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -24,24 +25,205 @@ from haltune.errors.misreading import explain_misreading
 from haltune.errors.uncalled import answers_uncalled
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
-from haltune.log.problem import ENDLESS, Goal
+from haltune.log.problem import ENDLESS
 from haltune.log.problem.measures import Measures
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report
 from .session import Session
 
+_FINISHES = ("completed", "stopped", "interrupted", "failed")
 
-class SavedAttempt(Attempt):
-    """An attempt whose states are saved."""
 
-    goal: Goal
+class Trial(Attempt, KnowsAttributes):
+    """One attempt at one configuration, held by this worker under a lease.
+
+    Use it as a context manager: an exception inside is recorded, Ctrl-C gives the trial back. A Study makes it; its
+    data: `config`, a plain dict without inactive parameters; `max_epochs` for the Trainer; `checkpoint`, the path of
+    the state to go on from, or None; `epoch`, the last that was reported; `verdict`, the last answer; `resource` and
+    `tags`, the policy's.
+
+    Args:
+        session: Of the process that holds it.
+        attempt: Its data, as the log has it.
+
+    Raises:
+        StoreError: As any use of the study, when the log is out of reach for longer than its `patience`.
+
+    Example:
+        >>> study = Study({"lr": Float(1e-3, 1.0, log=True)}, "acc", max_epochs=3, seed=0, budget="2 trials")
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(1 - trial.config["lr"] ** epoch)
+        >>> len(study.trials)
+        2
+    """
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
         super().__init__(**vars(attempt))
         self.session = session  # what this process does for its study
+        problem = session.log.problem
+        self.horizon = problem.max_epochs  # epochs of a full training; None: the policy alone says
+        self.goal, self.measures = problem.goal, Measures.of(problem)
         self._lap = session.monotonic()
-        self._last_act: Callable[[], object] | None = None
+        self._last_act: Callable[[], object] | None = None  # see before_end
+        self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, name: Any) -> Any:
+            raise TypeError(f"a trial is not its configuration: write trial.config[{name!r}]")
+
+    @property
+    def max_epochs(self) -> int | None:
+        """The epochs to give to a Trainer, to fit or to a schedule: those of a full training.
+
+        Without a horizon, where the policy alone ends trainings (InfiniteHyperband), it is ENDLESS, a number that
+        no training reaches: whatever rung the trial pauses at, it goes on under the same plan, and a schedule
+        over it stays where it begins. None when nobody says how long: give the loop your own number then.
+        """
+        return ENDLESS if self.horizon is None and self.until is not None else self.horizon
+
+    @property
+    def level(self) -> str | None:
+        """How to measure, where the policy chooses: the name of a haltune.Level."""
+        return self.tags.get("level")
+
+    def __repr__(self) -> str:
+        return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:g}, config={self.config})"
+
+    @answering
+    def report(
+        self,
+        value: float | Mapping[str, float],
+        epoch: float | None = None,
+        seconds: float | None = None,
+        *,
+        validation: float | None = None,
+        metrics: Mapping[str, float] | None = None,
+        cost: float | None = None,
+        judge: bool = True,
+    ) -> Verdict:
+        """Record one validation and learn whether to go on; after a STOP or PAUSE the verdict stays what it is.
+
+        Args:
+            value: The goal's metric, its own units; NaN and infinities are recorded as they are. With several goals or
+                constraints each by its name, {"val_acc": 0.9, "latency_ms": 12}; constraints in the first report at
+                least. Names beyond these are further scalars.
+            epoch: From 1, increasing; fractional within an epoch (recorded, not judged). Default: None, the next.
+            seconds: Of this epoch alone, validation included. Default: None, since the last report returned.
+            validation: Seconds of those spent validating, at most all of them. Default: None, not known.
+            metrics: Further scalars of the epoch, by their names. Default: None.
+            cost: What the epoch cost, in own units. Default: None.
+            judge: False stores a report that is delivered late, without asking the policy. Default: True.
+
+        Raises:
+            InvalidInput: for what is not a number, a goal that is missing, an epoch beyond max_epochs, a validation of
+                more than `seconds`.
+            StoreError: when the log cannot be written.
+            Exception: what the policy raises, after the report was stored unjudged.
+
+        Example:
+            >>> from haltune.policies import RandomSearch
+            >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
+            >>> trial = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=1)).ask()
+            >>> trial.report(0.3, metrics={"accuracy": 0.9}).action
+            <Action.CONTINUE: 'continue'>
+        """
+        value, metrics = self.measures.told(value, metrics)
+        self._doubt_order(value, epoch)
+        value = number("value", value)
+        if self._unheard is not None and (known := self._recalled(value, epoch, self._unheard)) is not None:
+            self._unheard = None
+            return known
+        epoch = math.floor(self.epoch) + 1.0 if epoch is None else number("epoch", epoch, positive=True)
+        if self.horizon is not None and epoch > self.horizon:
+            raise InvalidInput(
+                f"epoch={epoch:g} is beyond max_epochs={self.horizon}, a full training as the study was made: leave "
+                "the loop then, for epoch in trial.epochs(); and where a callback reports, report nothing beside it"
+            )
+        took, validated = timed(seconds, validation, self.session.monotonic() - self._lap)
+        dear = None if cost is None else number("cost", cost, positive=None)
+        return self._record(Report(value, epoch, took, validated, dear, metrics), judge)
+
+    def _record(self, report: Report, judge: bool = True) -> Verdict:
+        """As `report`, of what a callback has made of it: its numbers are numbers, but for further scalars."""
+        if self.measures.others:
+            self.measures.check(report.metrics, self.metrics if self.measures.limited else ())
+        if report.metrics:
+            further = sorted(report.metrics.items(), key=lambda pair: str(pair[0]))
+            scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
+            report = replace(report, metrics=scalars)
+        self._unheard = report.epoch, report.value
+        verdict = self.session.record(self, report, judge)
+        self._lap, self._unheard = self.session.monotonic(), None
+        return verdict
+
+    def _doubt_order(self, value: Any, epoch: Any) -> None:
+        """Raises InvalidInput for the first report of an epoch and its value, by their types, in the other order."""
+        if isinstance(epoch, Mapping):
+            raise InvalidInput(
+                "the values come first: trial.report({'val_acc': 0.9, 'latency_ms': 12}, epoch)"
+            )
+        fraction = isinstance(epoch, float) and 0.0 < epoch < math.inf and not epoch.is_integer()
+        if fraction and type(value) is int and value in (0, 1) and self.epoch == 0:
+            raise InvalidInput(
+                f"trial.report({value}, {epoch:g}) says that the value is {value} after {epoch:g} epochs. The value "
+                f"comes first: trial.report({epoch:g}, {value or 1}); where it is meant so, "
+                f"trial.report({value:.1f}, {epoch:g})"
+            )
+
+    def _recalled(self, value: float, epoch: float | None, unheard: tuple[float, float]) -> Verdict | None:
+        """The verdict of a report that is made once more, if it is in the log though nobody heard so."""
+        self.session.recall(self)
+        same = epoch in (None, unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
+        if not same or self.epoch < unheard[0]:
+            return None
+        return self.verdict or go_on("recorded before its worker heard so")
+
+    @answers_uncalled
+    def epochs(self) -> Iterator[int]:
+        """The epochs still to train, counted from 1; ends after a verdict to stop or pause, and at the horizon.
+
+        Example:
+            >>> from haltune.policies import RandomSearch
+            >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
+            >>> trial = Study(problem, RandomSearch(trials=1), seed=0).ask()
+            >>> [trial.report(0.5, epoch).action.value for epoch in trial.epochs()]
+            ['continue', 'continue']
+        """
+        epoch = math.floor(self.epoch)
+        while (self.horizon is None or epoch < self.horizon) and not (self.verdict and self.verdict.stops):
+            epoch += 1
+            yield epoch
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Further scalars reported so far: name -> (n,), one entry a report, NaN where it was not reported."""
+        return self.session.log.history.trial(self.id).metrics
+
+    def go_on(self) -> None:
+        """Take back a PAUSE that could not be carried out: later reports are judged again."""
+        if self.verdict is not None and self.verdict.action is Action.PAUSE:
+            self.verdict = None
+
+    def adopt(self) -> None:
+        """Go on with the trial in a process that was forked or spawned to train it, under the same lease.
+
+        Raises NotSupported when the study is in memory.
+        """
+        self.session.adopt(self)
+        self._lap = self.session.monotonic()
+
+    def heartbeat(self) -> None:
+        """Renew the lease during an epoch that outlasts it."""
+        self.session.renew(self)
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """How often `heartbeat` is due while an epoch lasts, seconds."""
+        return self.session.lease_seconds / 4.0
 
     def before_end(self, act: Callable[[], object] | None) -> None:
         """Have something done when the trial is given back in order: for loops that tell no callback of their end.
@@ -50,6 +232,101 @@ class SavedAttempt(Attempt):
             act: It is called once, without arguments; None: nothing is.
         """
         self._last_act = act
+
+    def finish(self, status: Status | str | None = None) -> None:
+        """Give the trial back; again, nothing. `with trial:` does so by itself.
+
+        Args:
+            status: "completed", "stopped", "interrupted" or "failed". Default: None, stopped or paused after such a
+                verdict, else completed.
+
+        Raises:
+            InvalidInput: For another status.
+            StoreError: When the log cannot be written.
+
+        Example:
+            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=1, seed=0, budget="1 trial")
+            >>> trial = study.ask()
+            >>> _ = trial.report(0.3)
+            >>> trial.finish()
+            >>> study.trials[0].status.value
+            'completed'
+        """
+        if status is not None and status not in _FINISHES:
+            raise InvalidInput(
+                f"status={status!r}: {', '.join(_FINISHES)}, or None to let the last verdict say"
+            )
+        act, self._last_act = self._last_act, None
+        if act is not None and self.ended is None:
+            act()
+        self.session.end(self, None if status is None else Status(status))
+
+    def interrupt(self) -> None:
+        """Give the trial back unfinished: it is offered again, from its last checkpoint. Again, nothing.
+
+        Raises:
+            StoreError: When the log cannot be written.
+
+        Example:
+            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
+            >>> study.ask().interrupt()
+            >>> study.ask().attempt
+            2
+        """
+        self.session.end(self, Status.INTERRUPTED)
+
+    def fail(self, error: BaseException) -> None:
+        """Record that training failed, with the traceback; again, nothing. `with trial:` does so by itself.
+
+        Args:
+            error: The exception.
+
+        Raises:
+            InvalidInput: For what is no exception.
+            StoreError: When the log cannot be written.
+
+        Example:
+            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
+            >>> study.ask().fail(ValueError("the data is gone"))
+            >>> study.trials[0].error
+            'ValueError: the data is gone'
+        """
+        self.session.end(self, Status.FAILED, Failure.by(error))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        try:
+            if error is None:
+                self.finish()
+                self.session.tell()
+                return False
+            if self.ended not in (None, Status.FAILED):
+                return False  # the training was over: what came after it is not the search's to forgive
+            if interrupts(error):
+                self.interrupt()
+                return False
+            explain_misreading(error, self.config)
+            self.fail(error)
+            if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
+                return False  # it was over in a process that trained it
+            tolerated = self.session.tolerates(self, error)
+            if tolerated and is_shortage(error):
+                free_memory(error)
+            return tolerated
+        except (StoreError, RankLost) as broken:
+            self.session.forget(self)  # nobody trains it
+            if error is None:
+                raise
+            error.add_note(
+                f"haltune could not record this: {broken}"
+            )  # the user's own exception matters more
+        return False
+
+    # saving
 
     def checkpointed(self, path: str, seconds: float = 0.0) -> None:
         """Say that a path holds the state after the last epoch reported: a later attempt begins there.
@@ -268,278 +545,3 @@ def check_written(path: Path) -> None:
             f"np.save does: ask for a path that ends so, suffix={appended[0]!r}"
         )
     raise InvalidInput("nothing was written to the path that was given: save there, a file or a folder")
-
-
-class Trial(SavedAttempt, KnowsAttributes):
-    """One attempt at one configuration, held by this worker under a lease.
-
-    Use it as a context manager: an exception inside is recorded, Ctrl-C gives the trial back. A Study makes it; its
-    data: `config`, a plain dict without inactive parameters; `max_epochs` for the Trainer; `checkpoint`, the path of
-    the state to go on from, or None; `epoch`, the last that was reported; `verdict`, the last answer; `resource` and
-    `tags`, the policy's.
-
-    Args:
-        session: Of the process that holds it.
-        attempt: Its data, as the log has it.
-
-    Raises:
-        StoreError: As any use of the study, when the log is out of reach for longer than its `patience`.
-
-    Example:
-        >>> study = Study({"lr": Float(1e-3, 1.0, log=True)}, "acc", max_epochs=3, seed=0, budget="2 trials")
-        >>> for trial in study:
-        ...     with trial:
-        ...         for epoch in trial.epochs():
-        ...             verdict = trial.report(1 - trial.config["lr"] ** epoch)
-        >>> len(study.trials)
-        2
-    """
-
-    def __init__(self, session: Session, attempt: Attempt) -> None:
-        super().__init__(session, attempt)
-        problem = session.log.problem
-        self.horizon = problem.max_epochs  # epochs of a full training; None: the policy alone says
-        self.goal, self.measures = problem.goal, Measures.of(problem)
-        self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
-
-    if not TYPE_CHECKING:
-
-        def __getitem__(self, name: Any) -> Any:
-            raise TypeError(f"a trial is not its configuration: write trial.config[{name!r}]")
-
-    @property
-    def max_epochs(self) -> int | None:
-        """The epochs to give to a Trainer, to fit or to a schedule: those of a full training.
-
-        Without a horizon, where the policy alone ends trainings (InfiniteHyperband), it is ENDLESS, a number that
-        no training reaches: whatever rung the trial pauses at, it goes on under the same plan, and a schedule
-        over it stays where it begins. None when nobody says how long: give the loop your own number then.
-        """
-        return ENDLESS if self.horizon is None and self.until is not None else self.horizon
-
-    @property
-    def level(self) -> str | None:
-        """How to measure, where the policy chooses: the name of a haltune.Level."""
-        return self.tags.get("level")
-
-    def __repr__(self) -> str:
-        return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:g}, config={self.config})"
-
-    @answering
-    def report(
-        self,
-        value: float | Mapping[str, float],
-        epoch: float | None = None,
-        seconds: float | None = None,
-        *,
-        validation: float | None = None,
-        metrics: Mapping[str, float] | None = None,
-        cost: float | None = None,
-        judge: bool = True,
-    ) -> Verdict:
-        """Record one validation and learn whether to go on; after a STOP or PAUSE the verdict stays what it is.
-
-        Args:
-            value: The goal's metric, its own units; NaN and infinities are recorded as they are. With several goals or
-                constraints each by its name, {"val_acc": 0.9, "latency_ms": 12}; constraints in the first report at
-                least. Names beyond these are further scalars.
-            epoch: From 1, increasing; fractional within an epoch (recorded, not judged). Default: None, the next.
-            seconds: Of this epoch alone, validation included. Default: None, since the last report returned.
-            validation: Seconds of those spent validating, at most all of them. Default: None, not known.
-            metrics: Further scalars of the epoch, by their names. Default: None.
-            cost: What the epoch cost, in own units. Default: None.
-            judge: False stores a report that is delivered late, without asking the policy. Default: True.
-
-        Raises:
-            InvalidInput: for what is not a number, a goal that is missing, an epoch beyond max_epochs, a validation of
-                more than `seconds`.
-            StoreError: when the log cannot be written.
-            Exception: what the policy raises, after the report was stored unjudged.
-
-        Example:
-            >>> from haltune.policies import RandomSearch
-            >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
-            >>> trial = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=1)).ask()
-            >>> trial.report(0.3, metrics={"accuracy": 0.9}).action
-            <Action.CONTINUE: 'continue'>
-        """
-        value, metrics = self.measures.told(value, metrics)
-        self._doubt_order(value, epoch)
-        value = number("value", value)
-        if self._unheard is not None and (known := self._recalled(value, epoch, self._unheard)) is not None:
-            self._unheard = None
-            return known
-        epoch = math.floor(self.epoch) + 1.0 if epoch is None else number("epoch", epoch, positive=True)
-        if self.horizon is not None and epoch > self.horizon:
-            raise InvalidInput(
-                f"epoch={epoch:g} is beyond max_epochs={self.horizon}, a full training as the study was made: leave "
-                "the loop then, for epoch in trial.epochs(); and where a callback reports, report nothing beside it"
-            )
-        took, validated = timed(seconds, validation, self.session.monotonic() - self._lap)
-        dear = None if cost is None else number("cost", cost, positive=None)
-        if self.measures.others:
-            self.measures.check(metrics, self.metrics if self.measures.limited else ())
-        further = sorted(metrics.items(), key=lambda pair: str(pair[0]))
-        scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
-        report = Report(value, epoch, took, validated, dear, scalars)
-        self._unheard = epoch, value
-        verdict = self.session.record(self, report, judge)
-        self._lap = self.session.monotonic()
-        self._unheard = None
-        return verdict
-
-    def _doubt_order(self, value: Any, epoch: Any) -> None:
-        """Raises InvalidInput for the first report of an epoch and its value, by their types, in the other order."""
-        if isinstance(epoch, Mapping):
-            raise InvalidInput(
-                "the values come first: trial.report({'val_acc': 0.9, 'latency_ms': 12}, epoch)"
-            )
-        fraction = isinstance(epoch, float) and 0.0 < epoch < math.inf and not epoch.is_integer()
-        if fraction and type(value) is int and value in (0, 1) and self.epoch == 0:
-            raise InvalidInput(
-                f"trial.report({value}, {epoch:g}) says that the value is {value} after {epoch:g} epochs. The value "
-                f"comes first: trial.report({epoch:g}, {value or 1}); where it is meant so, "
-                f"trial.report({value:.1f}, {epoch:g})"
-            )
-
-    def _recalled(self, value: float, epoch: float | None, unheard: tuple[float, float]) -> Verdict | None:
-        """The verdict of a report that is made once more, if it is in the log though nobody heard so."""
-        self.session.recall(self)
-        same = epoch in (None, unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
-        if not same or self.epoch < unheard[0]:
-            return None
-        return self.verdict or go_on("recorded before its worker heard so")
-
-    @answers_uncalled
-    def epochs(self) -> Iterator[int]:
-        """The epochs still to train, counted from 1; ends after a verdict to stop or pause, and at the horizon.
-
-        Example:
-            >>> from haltune.policies import RandomSearch
-            >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
-            >>> trial = Study(problem, RandomSearch(trials=1), seed=0).ask()
-            >>> [trial.report(0.5, epoch).action.value for epoch in trial.epochs()]
-            ['continue', 'continue']
-        """
-        epoch = math.floor(self.epoch)
-        while (self.horizon is None or epoch < self.horizon) and not (self.verdict and self.verdict.stops):
-            epoch += 1
-            yield epoch
-
-    @property
-    def metrics(self) -> Mapping[str, Any]:
-        """Further scalars reported so far: name -> (n,), one entry a report, NaN where it was not reported."""
-        return self.session.log.history.trial(self.id).metrics
-
-    def go_on(self) -> None:
-        """Take back a PAUSE that could not be carried out: later reports are judged again."""
-        if self.verdict is not None and self.verdict.action is Action.PAUSE:
-            self.verdict = None
-
-    def adopt(self) -> None:
-        """Go on with the trial in a process that was forked or spawned to train it, under the same lease.
-
-        Raises NotSupported when the study is in memory.
-        """
-        self.session.adopt(self)
-        self._lap = self.session.monotonic()
-
-    def heartbeat(self) -> None:
-        """Renew the lease during an epoch that outlasts it."""
-        self.session.renew(self)
-
-    @property
-    def heartbeat_seconds(self) -> float:
-        """How often `heartbeat` is due while an epoch lasts, seconds."""
-        return self.session.lease_seconds / 4.0
-
-    def finish(self, status: Status | str | None = None) -> None:
-        """Give the trial back; again, nothing. `with trial:` does so by itself.
-
-        Args:
-            status: "completed", "stopped", "interrupted" or "failed". Default: None, stopped or paused after such a
-                verdict, else completed.
-
-        Raises:
-            InvalidInput: For another status.
-            StoreError: When the log cannot be written.
-
-        Example:
-            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=1, seed=0, budget="1 trial")
-            >>> trial = study.ask()
-            >>> _ = trial.report(0.3)
-            >>> trial.finish()
-            >>> study.trials[0].status.value
-            'completed'
-        """
-        if status is not None and status not in _FINISHES:
-            raise InvalidInput(
-                f"status={status!r}: {', '.join(_FINISHES)}, or None to let the last verdict say"
-            )
-        act, self._last_act = self._last_act, None
-        if act is not None and self.ended is None:
-            act()
-        self.session.end(self, None if status is None else Status(status))
-
-    def interrupt(self) -> None:
-        """Give the trial back unfinished: it is offered again, from its last checkpoint. Again, nothing.
-
-        Raises:
-            StoreError: When the log cannot be written.
-
-        Example:
-            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
-            >>> study.ask().interrupt()
-            >>> study.ask().attempt
-            2
-        """
-        self.session.end(self, Status.INTERRUPTED)
-
-    def fail(self, error: BaseException) -> None:
-        """Record that training failed, with the traceback; again, nothing. `with trial:` does so by itself.
-
-        Args:
-            error: The exception.
-
-        Raises:
-            InvalidInput: For what is no exception.
-            StoreError: When the log cannot be written.
-
-        Example:
-            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
-            >>> study.ask().fail(ValueError("the data is gone"))
-            >>> study.trials[0].error
-            'ValueError: the data is gone'
-        """
-        self.session.end(self, Status.FAILED, Failure.by(error))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> bool:
-        if error is None:
-            self.finish()
-            self.session.tell()
-            return False
-        if self.ended not in (None, Status.FAILED):
-            return False  # the training was over: what came after it is not the search's to forgive
-        try:
-            if interrupts(error):
-                self.interrupt()
-            else:
-                explain_misreading(error, self.config)
-                self.fail(error)
-                if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
-                    return False  # it was over in a process that trained it
-                tolerated = self.session.tolerates(self, error)
-                if tolerated and is_shortage(error):
-                    free_memory(error)
-                return tolerated
-        except (StoreError, RankLost) as broken:  # the user's own exception matters more
-            error.add_note(f"haltune could not record this: {broken}")
-        return False
-
-
-_FINISHES = ("completed", "stopped", "interrupted", "failed")
